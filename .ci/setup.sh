@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Installs what the tests need besides Go, if it is missing: redis-server, and a C
+# compiler for the race detector. Asks nothing; without root it goes through sudo.
+set -euo pipefail
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+have_cc() {
+	local cc
+	cc=$(go env CC)
+	have "${cc%% *}"
+}
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif have sudo; then
+		sudo "$@"
+	else
+		echo "setup: not root, and no sudo to run: $*" >&2
+		return 1
+	fi
+}
+
+# with_apt redis|cc, and so on: one function for each package manager. Tried in turn.
+with_apt() {
+	local packages=(redis-server)
+	[ "$1" = cc ] && packages=(gcc libc6-dev)
+	# Lists that are a little old may do, so a failed update is not the end.
+	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 \
+		install -q -y --no-install-recommends "${packages[@]}"
+}
+
+with_dnf() {
+	case $1 in
+	cc) as_root dnf install -y gcc ;;
+	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
+	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
+	esac
+}
+
+with_apk() {
+	local packages=(redis)
+	[ "$1" = cc ] && packages=(gcc musl-dev)
+	as_root apk add --no-cache "${packages[@]}"
+}
+
+with_brew() {
+	local package=redis
+	[ "$1" = cc ] && package=gcc
+	brew install "$package" # brew refuses to run as root
+}
+
+# ensure WHAT NAME TEST... installs WHAT unless the test says that it is there.
+ensure() {
+	local what=$1 name=$2 manager found=
+	shift 2
+	"$@" && return
+	for manager in apt:apt-get dnf:dnf apk:apk brew:brew; do
+		have "${manager#*:}" || continue
+		found+=" ${manager#*:}"
+		echo "setup: $name is missing, installing it with ${manager#*:}"
+		if "with_${manager%%:*}" "$what" </dev/null; then
+			hash -r
+			"$@" && return
+		fi
+	done
+	if [ -z "$found" ]; then
+		echo "setup: $name is missing and none of apt-get, dnf, apk and brew is here; install $name by hand" >&2
+	else
+		echo "setup: $name is still missing after trying$found; install it by hand and see that it is in PATH" >&2
+	fi
+	exit 1
+}
+
+have go || {
+	echo "setup: go is missing; see https://go.dev/doc/install" >&2
+	exit 1
+}
+ensure redis redis-server have redis-server
+ensure cc "a C compiler" have_cc

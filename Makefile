@@ -1,0 +1,60 @@
+# All there is to run. The tests need redis-server and, for the race detector, a C
+# compiler; make test installs what is missing.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 1m
+TIMEOUT ?= 15m
+
+# Binaries of tests and examples need no revision stamped in, and asking git for it
+# fails in a checkout of another user.
+export GOFLAGS += -buildvcs=false
+
+CACHE := $(CURDIR)/.cache
+BACKENDS := $(CACHE)/backends.tsv
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: setup lint ## install what is missing, lint, run all tests on every back end
+	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
+	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
+	@.ci/backends.sh $(BACKENDS)
+
+.PHONY: lint
+lint: ## formatting, go vet, staticcheck, tidy go.mod
+	@.ci/gofmt.sh
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+
+.PHONY: cover
+cover: setup ## tests with coverage, of each package by all tests; total and report file
+	@mkdir -p $(CACHE)
+	CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) -coverpkg=./joblock/...,./handoff/...,./worker/...,./scheduler/... \
+		-coverprofile=$(CACHE)/cover.out ./...
+	@go tool cover -func=$(CACHE)/cover.out | tail -n 1
+	@go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html && echo "report: .cache/cover.html"
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (default 1m)
+	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
+
+.PHONY: bench
+bench: setup ## run the benchmarks
+	@packages=$$(.ci/having.sh Benchmark); test -n "$$packages" || { echo "no benchmarks found" >&2; exit 1; }; \
+		go test -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
+
+.PHONY: quickstart
+quickstart: ## run the smallest example; it needs no Redis
+	go run ./examples/quickstart
+
+.PHONY: setup
+setup: ## install redis-server and a C compiler if they are missing
+	@.ci/setup.sh

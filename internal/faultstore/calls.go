@@ -1,0 +1,42 @@
+package faultstore
+
+import (
+	"context"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Acquire is the call of joblock.Store.
+func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+	return do(ctx, s, Acquire, 1, func(ctx context.Context) (joblock.Reply, error) { return s.inner.Acquire(ctx, req) })
+}
+
+// Resume is the call of joblock.Store.
+func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
+	return do(ctx, s, Resume, 1, func(ctx context.Context) (joblock.Reply, error) { return s.inner.Resume(ctx, req) })
+}
+
+// Park is the call of joblock.Store.
+func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+	return do(ctx, s, Park, 1, func(ctx context.Context) (joblock.Reply, error) { return s.inner.Park(ctx, req) })
+}
+
+// Renew is the call of joblock.Store.
+func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
+	return do(ctx, s, Renew, len(reqs), func(ctx context.Context) ([]joblock.Reply, error) { return s.inner.Renew(ctx, reqs) })
+}
+
+// Release is the call of joblock.Store.
+func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+	return do(ctx, s, Release, len(reqs), func(ctx context.Context) ([]joblock.Reply, error) { return s.inner.Release(ctx, reqs) })
+}
+
+// Inspect is the call of joblock.Store.
+func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
+	return do(ctx, s, Inspect, len(keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, keys) })
+}
+
+// List is the call of joblock.Store.
+func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
+	return do(ctx, s, List, 1, func(ctx context.Context) (joblock.ListPage, error) { return s.inner.List(ctx, req) })
+}

@@ -1,0 +1,100 @@
+package faultstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+)
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		fault         faultstore.Fault
+		err           error
+		took          time.Duration // until the call returns
+		applied, late bool          // when it returns, and a minute later
+	}{
+		{"Refuse", faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Err, 0, false, false},
+		{"Drop", faultstore.Fault{Mode: faultstore.Drop}, faultstore.Err, 0, true, true},
+		{"Hang", faultstore.Fault{Mode: faultstore.Hang}, context.DeadlineExceeded, time.Second, false, false},
+		{"HangApplied", faultstore.Fault{Mode: faultstore.HangApplied}, context.DeadlineExceeded, time.Second, true, true},
+		{"Slow", faultstore.Fault{Mode: faultstore.Slow, Delay: 5 * time.Second}, nil, 5 * time.Second, true, true},
+		{"Late", faultstore.Fault{Mode: faultstore.Late, Delay: 5 * time.Second}, nil, 5 * time.Second, true, true},
+		{"Stray", faultstore.Fault{Mode: faultstore.Stray, Delay: 5 * time.Second}, faultstore.Err, 0, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+				store := faultstore.New(mem)
+				defer store.Close()
+				store.Set(c.fault, faultstore.Acquire)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+					Key: "key", Owner: "me", Nonce: "n", TTL: time.Hour, Retain: time.Hour,
+				})
+				if !errors.Is(err, c.err) || (err == nil) != (reply.Outcome == joblock.OutcomeOK) {
+					t.Errorf("reply %+v, error %v, want %v", reply, err, c.err)
+				}
+				if d := time.Since(start); d != c.took {
+					t.Errorf("took %s, want %s", d, c.took)
+				}
+				for _, want := range []bool{c.applied, c.late} {
+					recs, err := mem.Inspect(t.Context(), []string{"key"})
+					if err != nil || (recs[0].State == joblock.StateHeld) != want {
+						t.Errorf("after %s the key is %s, applied should be %v", time.Since(start), recs[0].State, want)
+					}
+					time.Sleep(time.Minute)
+				}
+			})
+		})
+	}
+}
+
+func TestFaultsHitByNameAndNumber(t *testing.T) {
+	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	defer store.Close()
+	ctx := context.Background()
+	inspect := func() error { _, err := store.Inspect(ctx, []string{"a", "b"}); return err }
+	list := func() error { _, err := store.List(ctx, joblock.ListRequest{}); return err }
+
+	store.Set(faultstore.Fault{Times: 2}, faultstore.Inspect)
+	for i, want := range []bool{true, true, false} {
+		if err := inspect(); (err != nil) != want {
+			t.Errorf("call %d: %v", i, err)
+		}
+		if err := list(); err != nil {
+			t.Errorf("another call: %v", err)
+		}
+	}
+	store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.List)
+	for range 5 {
+		if inspect() == nil || list() == nil {
+			t.Error("a fault without a number ends by itself")
+		}
+	}
+	store.Clear(faultstore.Inspect)
+	if inspect() != nil || list() == nil {
+		t.Error("Clear of one name")
+	}
+	store.Clear()
+	if inspect() != nil || list() != nil {
+		t.Error("Clear of all")
+	}
+	if _, err := store.Inspect(ctx, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	if c, i, l := store.Calls(faultstore.Inspect), store.Items(faultstore.Inspect), store.Largest(faultstore.Inspect); c != 11 || i != 21 || l != 2 {
+		t.Errorf("%d calls, %d items, largest %d; want 11, 21, 2", c, i, l)
+	}
+	if n := store.Calls(""); n != 11+10 {
+		t.Errorf("%d calls in all, want 21", n)
+	}
+}

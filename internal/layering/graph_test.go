@@ -1,0 +1,121 @@
+package layering
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/joblock/toolkit"
+
+// pkg is what go list says about a package, as far as it is needed here.
+type pkg struct {
+	ImportPath string
+	Name       string
+	Standard   bool
+	Imports    []string // of the files that are no tests
+	Module     *struct{ Path string }
+}
+
+// graph has every package that the module's packages and their tests need.
+type graph map[string]pkg
+
+// load asks the go command. Packages that do not compile are taken along: what they
+// import is known all the same.
+func load(t *testing.T) graph {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps",
+		"-json=ImportPath,Name,Standard,Imports,Module", module+"/...")
+	// One platform for all, so that the answer does not depend on the machine.
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	g := make(graph)
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return g
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		g[p.ImportPath] = p
+	}
+}
+
+// own returns the module's own packages, sorted, by path relative to the module.
+func (g graph) own() []string {
+	var out []string
+	for path := range g {
+		if rel, ok := strings.CutPrefix(path, module+"/"); ok {
+			out = append(out, rel)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// path returns how the package at from comes to import, directly or not, a package for
+// which bad says yes, as a chain of import paths; nil if it does not.
+func (g graph) path(from string, bad func(string) bool) []string {
+	type node struct {
+		path string
+		via  *node
+	}
+	seen := map[string]bool{from: true}
+	for queue := []*node{{path: from}}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at.path != from && bad(at.path) {
+			var chain []string
+			for ; at != nil; at = at.via {
+				chain = append(chain, at.path)
+			}
+			slices.Reverse(chain)
+			return chain
+		}
+		for _, next := range g[at.path].Imports {
+			if !seen[next] {
+				seen[next] = true
+				queue = append(queue, &node{next, at})
+			}
+		}
+	}
+	return nil
+}
+
+// modules returns the other modules that are compiled into a program that imports the
+// package, sorted.
+func (g graph) modules(path string) []string {
+	var out []string
+	g.path(path, func(dep string) bool {
+		if m := g[dep].Module; m != nil && m.Path != module && !slices.Contains(out, m.Path) {
+			out = append(out, m.Path)
+		}
+		return false
+	})
+	slices.Sort(out)
+	return out
+}
+
+// within reports whether path is the package or module base, or below it.
+func within(path, base string) bool {
+	return path == base || strings.HasPrefix(path, base+"/")
+}
+
+func short(path string) string { return strings.TrimPrefix(path, module+"/") }
+
+func chainText(chain []string) string {
+	names := make([]string, len(chain))
+	for i, p := range chain {
+		names[i] = short(p)
+	}
+	return strings.Join(names, " -> ")
+}

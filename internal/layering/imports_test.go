@@ -1,0 +1,195 @@
+package layering
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	msgpack = "github.com/vmihailenco/msgpack/v5"
+	uuid    = "github.com/google/uuid"
+	goredis = "github.com/redis/go-redis/v9"
+	asynq   = "github.com/hibiken/asynq"
+	cron    = "github.com/robfig/cron/v3"
+	rapid   = "pgregory.net/rapid"
+	mini    = "github.com/alicebob/miniredis/v2"
+)
+
+// rule says what the packages at and below a path may import besides the standard
+// library. Of several rules the one with the longest path counts. An entry ending in
+// "/..." stands for everything at and below it; others for one package of this module,
+// or for a whole other module.
+type rule struct {
+	at    string
+	allow []string
+}
+
+var rules = []rule{
+	{"joblock", []string{"joblock", msgpack, uuid}},
+	{"joblock/redisstore", []string{"joblock", "joblock/redisstore/...", goredis}},
+	{"joblock/memstore", []string{"joblock"}},
+	{"joblock/storetest", []string{"joblock", rapid}},
+	{"handoff", []string{"joblock", "handoff/...", "internal/...", asynq, uuid}},
+	{"worker", []string{"joblock", "worker/...", "internal/...", asynq, uuid}},
+	{"scheduler", []string{"joblock", "scheduler/...", "internal/...", asynq, cron, uuid}},
+	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
+	{"internal/redistest", []string{goredis, mini}},
+	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
+}
+
+// testOnly must not be reachable from what users compile.
+var testOnly = []string{
+	mini, "go.uber.org/goleak", rapid,
+	module + "/internal/redistest", module + "/internal/faultstore", module + "/joblock/storetest",
+}
+
+// mayReachTests are the packages that exist for tests, and the examples: one that brings
+// its own miniredis runs on a machine without Redis.
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "joblock/storetest", "examples"}
+
+// neverMeet are packages that only programs compose: none of them may reach another.
+var neverMeet = []string{"handoff", "worker", "scheduler"}
+
+// unreachable lists what the core must not reach even indirectly.
+var unreachable = map[string][]string{
+	"joblock":            {goredis, asynq},
+	"joblock/memstore":   {goredis, asynq},
+	"joblock/storetest":  {goredis, asynq},
+	"joblock/redisstore": {asynq},
+}
+
+// check returns one sentence for each broken rule.
+func check(g graph) []string {
+	var broken []string
+	for _, rel := range g.own() {
+		broken = append(broken, checkImports(g, rel)...)
+		broken = append(broken, checkReach(g, rel)...)
+	}
+	return broken
+}
+
+// checkImports compares the direct imports with the allow list of the package's rule.
+func checkImports(g graph, rel string) []string {
+	r, ok := ruleFor(rel)
+	if !ok {
+		return []string{fmt.Sprintf("%s: no rule says what it may import; add one to rules", rel)}
+	}
+	var broken []string
+	for _, imp := range g[module+"/"+rel].Imports {
+		if g[imp].Standard || imp == "C" || slices.ContainsFunc(r.allow, func(a string) bool { return allows(a, imp) }) {
+			continue
+		}
+		broken = append(broken, fmt.Sprintf("%s imports %s, which the rule for %s does not allow; it may import %s",
+			rel, short(imp), r.at, strings.Join(r.allow, ", ")))
+	}
+	return broken
+}
+
+// checkReach looks for what must not be reached by any way.
+func checkReach(g graph, rel string) []string {
+	bad := slices.Clone(unreachable[rel])
+	if !slices.ContainsFunc(mayReachTests, func(base string) bool { return within(rel, base) }) {
+		bad = append(bad, testOnly...)
+	}
+	if slices.Contains(neverMeet, rel) {
+		for _, other := range neverMeet {
+			if other != rel {
+				bad = append(bad, module+"/"+other)
+			}
+		}
+	}
+	var broken []string
+	for _, b := range bad {
+		if chain := g.path(module+"/"+rel, func(p string) bool { return within(p, b) }); chain != nil {
+			broken = append(broken, fmt.Sprintf("%s must not reach %s, but: %s", rel, short(b), chainText(chain)))
+		}
+	}
+	return broken
+}
+
+func ruleFor(rel string) (best rule, ok bool) {
+	for _, r := range rules {
+		if within(rel, r.at) && len(r.at) > len(best.at) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+func allows(entry, imp string) bool {
+	if base, tree := strings.CutSuffix(entry, "/..."); tree {
+		return within(imp, module+"/"+base)
+	}
+	if first, _, _ := strings.Cut(entry, "/"); strings.Contains(first, ".") {
+		return within(imp, entry)
+	}
+	return imp == module+"/"+entry
+}
+
+func TestImportDirections(t *testing.T) {
+	g := load(t)
+	if len(g.own()) < 3 {
+		t.Fatalf("go list found only %v", g.own())
+	}
+	for _, sentence := range check(g) {
+		t.Error(sentence)
+	}
+}
+
+func TestBrokenRulesAreNamed(t *testing.T) {
+	const m = module + "/"
+	for _, tc := range []struct {
+		name  string
+		graph map[string][]string
+		want  []string // parts of the sentences, in order
+	}{
+		{"nothing wrong", map[string][]string{
+			m + "joblock":            {"time", msgpack},
+			m + "joblock/redisstore": {m + "joblock", goredis + "/internal"},
+			m + "handoff":            {m + "joblock", m + "internal/envelope", asynq},
+			m + "internal/envelope":  {m + "joblock"},
+		}, nil},
+		{"core imports redis", map[string][]string{m + "joblock": {goredis}}, []string{
+			"joblock imports " + goredis + ", which the rule for joblock does not allow",
+			"joblock must not reach " + goredis + ", but: joblock -> " + goredis,
+		}},
+		{"packages that only programs compose", map[string][]string{
+			m + "worker":          {m + "internal/shared"},
+			m + "internal/shared": {m + "handoff"},
+			m + "handoff":         {asynq},
+		}, []string{
+			"internal/shared imports handoff, which the rule for internal does not allow",
+			"worker must not reach handoff, but: worker -> internal/shared -> handoff",
+		}},
+		{"test code behind a helper", map[string][]string{
+			m + "worker":             {m + "internal/x"},
+			m + "internal/x":         {m + "internal/redistest"},
+			m + "internal/redistest": {mini + "/server"},
+		}, []string{
+			"internal/x must not reach " + mini + ", but:",
+			"internal/x must not reach internal/redistest, but: internal/x -> internal/redistest",
+			"worker must not reach " + mini + ", but:",
+			"worker must not reach internal/redistest, but: worker -> internal/x -> internal/redistest",
+		}},
+		{"a name that only begins alike", map[string][]string{m + "joblocks": nil},
+			[]string{"joblocks: no rule says what it may import"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := graph{"time": {ImportPath: "time", Standard: true}}
+			for path, imports := range tc.graph {
+				g[path] = pkg{ImportPath: path, Imports: imports}
+			}
+			got := check(g)
+			if len(got) != len(tc.want) {
+				t.Fatalf("check() = %q, want %d sentences", got, len(tc.want))
+			}
+			for i, want := range tc.want {
+				if !strings.HasPrefix(got[i], want) {
+					t.Errorf("sentence %d: %q, want %q", i, got[i], want)
+				}
+			}
+		})
+	}
+}

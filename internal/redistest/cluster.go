@@ -1,0 +1,226 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// failoverTimeout bounds how long a promotion may take; usually it takes 2 to 3 s.
+const failoverTimeout = time.Minute
+
+// Cluster is a Redis Cluster. Its methods, apart from Client, may be called from any
+// goroutine.
+type Cluster struct {
+	t       testing.TB
+	masters int
+	nodes   []*Server // the masters first, then the replicas, in rounds
+}
+
+// StartCluster starts a cluster and returns when every node serves its slots and every
+// replica has its data, which takes about two seconds: Redis makes a master wait that
+// long after its start. Nodes and arguments are as with [Start].
+func StartCluster(t testing.TB, masters, replicasPer int, args ...string) *Cluster {
+	t.Helper()
+	bin := binary(t)
+	for try := 1; ; try++ {
+		c := prepareCluster(t, bin, masters, replicasPer, args)
+		err := c.run()
+		if err == nil {
+			err = c.await(startTimeout, c.nodes)
+		}
+		if err == nil {
+			return c
+		}
+		c.killAll()
+		if try == startTries || !errors.Is(err, errPortTaken) {
+			t.Fatalf("start cluster: %v", err)
+		}
+	}
+}
+
+var errPortTaken = errors.New("a port was taken")
+
+// prepareCluster writes the nodes' files. Each node finds the finished topology in its
+// nodes.conf: that saves the joining by MEET and gossip, and with it seconds and races.
+func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []string) *Cluster {
+	t.Helper()
+	n := masters * (1 + replicasPer)
+	ports, buses := freePorts(t, n), freePorts(t, n)
+	// Short where there is somebody to promote. Where there is not, a machine that is
+	// merely busy must not bring the cluster down.
+	nodeTimeout := 15 * time.Second
+	if replicasPer > 0 {
+		nodeTimeout = time.Second
+	}
+	c := &Cluster{t: t, masters: masters}
+	for i := range n {
+		extra := append([]string{
+			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(buses[i]),
+			"--cluster-config-file", "nodes.conf",
+			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
+			"--cluster-replica-validity-factor", "0", // a replica may always take over
+		}, args...)
+		p := newProcess(t, bin, ports[i], serverArgs(ports[i], extra)...)
+		if err := os.WriteFile(filepath.Join(p.dir, "nodes.conf"), nodesConf(i, masters, ports, buses), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes = append(c.nodes, &Server{p})
+	}
+	return c
+}
+
+// nodesConf returns the topology as node me has it.
+func nodesConf(me, masters int, ports, buses []int) []byte {
+	id := func(i int) string { return fmt.Sprintf("%040x", 0xa000+i) }
+	var b strings.Builder
+	for i := range ports {
+		of := i % masters
+		flags, master, served := "slave", id(of), ""
+		if i < masters {
+			flags, master = "master", "-"
+			served = fmt.Sprintf(" %d-%d", i*slots/masters, (i+1)*slots/masters-1)
+		}
+		if i == me {
+			flags = "myself," + flags
+		}
+		fmt.Fprintf(&b, "%s 127.0.0.1:%d@%d %s %s 0 0 %d connected%s\n", id(i), ports[i], buses[i], flags, master, of+1, served)
+	}
+	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
+	return []byte(b.String())
+}
+
+// run starts all nodes at the same time.
+func (c *Cluster) run() error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, s := range c.nodes {
+		wg.Go(func() {
+			if errs[i] = s.p.run(); errs[i] != nil && s.p.portTaken() {
+				errs[i] = fmt.Errorf("%w: %w", errPortTaken, errs[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) killAll() {
+	for _, s := range c.nodes {
+		s.Kill()
+	}
+}
+
+// await waits until every one of the nodes finds the cluster whole, and every replica
+// among them is in step.
+func (c *Cluster) await(timeout time.Duration, nodes []*Server) error {
+	err := poll(timeout, func() (bool, error) {
+		for _, s := range nodes {
+			if info, err := ask(s.Addr(), "CLUSTER", "INFO"); err != nil || infoField(info, "cluster_state") != "ok" {
+				return false, nil
+			}
+			info, err := ask(s.Addr(), "INFO", "replication")
+			if err != nil || infoField(info, "role") == "slave" && infoField(info, "master_link_status") != "up" {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("cluster of %d nodes: %w", len(c.nodes), err)
+	}
+	return nil
+}
+
+// Addrs returns the addresses of all nodes, the first masters first.
+func (c *Cluster) Addrs() []string {
+	out := make([]string, len(c.nodes))
+	for i, s := range c.nodes {
+		out[i] = s.Addr()
+	}
+	return out
+}
+
+// Node returns node i in the order of Addrs, to be killed, paused or restarted. Node
+// masters+i is a replica of node i.
+func (c *Cluster) Node(i int) *Server { return c.nodes[i] }
+
+// Client returns a client of the cluster with default settings, closed at the end of
+// the test.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() }) // a test may have closed it already
+	return rdb
+}
+
+// Owner returns the number of the node that was started as the master of key's slot.
+func (c *Cluster) Owner(key string) int {
+	c.t.Helper()
+	for _, s := range c.nodes {
+		answer, err := ask(s.Addr(), "CLUSTER", "KEYSLOT", key)
+		if err != nil {
+			continue // killed or paused; any node knows
+		}
+		slot, err := strconv.Atoi(answer)
+		if err != nil {
+			break
+		}
+		for i := range c.masters {
+			if slot < (i+1)*slots/c.masters {
+				return i
+			}
+		}
+	}
+	c.t.Errorf("no node of the cluster tells the slot of %q", key)
+	return 0
+}
+
+// Failover kills master i, waits until a replica of it was promoted and all remaining
+// nodes agree, and returns that replica. Other nodes must be running.
+func (c *Cluster) Failover(i int) *Server {
+	c.t.Helper()
+	c.nodes[i].Kill()
+	return c.AwaitFailover(i)
+}
+
+// AwaitFailover is Failover for a master that the test itself has killed or paused.
+func (c *Cluster) AwaitFailover(i int) *Server {
+	c.t.Helper()
+	var promoted *Server
+	err := poll(failoverTimeout, func() (bool, error) {
+		for r := i + c.masters; r < len(c.nodes); r += c.masters {
+			info, err := ask(c.nodes[r].Addr(), "INFO", "replication")
+			if err == nil && infoField(info, "role") == "master" {
+				promoted = c.nodes[r]
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		c.t.Errorf("promotion of a replica of node %d: %v", i, err)
+		return c.nodes[i]
+	}
+	rest := make([]*Server, 0, len(c.nodes)-1)
+	for j, s := range c.nodes {
+		if j != i {
+			rest = append(rest, s)
+		}
+	}
+	if err := c.await(failoverTimeout, rest); err != nil {
+		c.t.Errorf("after the promotion for node %d: %v", i, err)
+	}
+	return promoted
+}

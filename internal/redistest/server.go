@@ -1,0 +1,130 @@
+package redistest
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one redis-server process. Apart from Client, its methods may be
+// called from any goroutine; they report trouble with Errorf on the test that
+// started it.
+type Server struct {
+	p *process
+}
+
+// startTries is how often a start is repeated when the chosen port was taken
+// between choosing and using it.
+const startTries = 5
+
+// Start starts a redis-server on 127.0.0.1 with a port and a directory of its
+// own, and returns when it answers. It persists nothing unless args, which are
+// put behind the command line ("--appendonly", "yes"), ask for it. The server is
+// killed at the end of the test. Without a redis-server to start, the test fails.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	bin := binary(t)
+	for try := 1; ; try++ {
+		port := freePort(t)
+		p := newProcess(t, bin, port, serverArgs(port, args)...)
+		err := p.run()
+		if err == nil {
+			return &Server{p}
+		}
+		p.kill()
+		if try == startTries || !p.portTaken() {
+			t.Fatalf("start redis-server: %v", err)
+		}
+	}
+}
+
+// serverArgs returns the command line of a server without persistence, followed
+// by extra. The server runs in its process's directory.
+func serverArgs(port int, extra []string) []string {
+	return append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no",
+		"--repl-diskless-sync-delay", "0",
+		// A snapshot that a replica asks for must not wait for a machine short of memory.
+		"--stop-writes-on-bgsave-error", "no",
+	}, extra...)
+}
+
+// Addr returns the server's address, "127.0.0.1:port". It stays the same across
+// Restart.
+func (s *Server) Addr() string { return s.p.addr() }
+
+// Dir returns the server's directory, where its append-only file is if it has one.
+func (s *Server) Dir() string { return s.p.dir }
+
+// Pid returns the id of the server's process, 0 while it does not run.
+func (s *Server) Pid() int { return s.p.pid() }
+
+// Log returns what the server has printed since it was last started.
+func (s *Server) Log() string { return s.p.log() }
+
+// Client returns a client with default settings, closed at the end of the test.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() }) // a test may have closed it already
+	return rdb
+}
+
+// Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
+func (s *Server) Kill() { s.p.kill() }
+
+// Shutdown ends the server with SIGTERM and waits: what it is configured to
+// persist is persisted.
+func (s *Server) Shutdown() { s.p.shutdown() }
+
+// Restart starts the server again on the same port and directory, and returns
+// when it answers. A server that still runs is killed first.
+func (s *Server) Restart() {
+	s.p.t.Helper()
+	s.p.restart()
+}
+
+// Stop pauses the server with SIGSTOP: connections stay open, and nothing answers
+// until Cont. It ends with the test as usual if Cont is never called.
+func (s *Server) Stop() {
+	s.p.t.Helper()
+	s.p.signal("stop", pause)
+}
+
+// Cont lets a paused server run on.
+func (s *Server) Cont() {
+	s.p.t.Helper()
+	s.p.signal("continue", unpause)
+}
+
+// Version returns the version that the server reports about itself, such as
+// "7.0.15". The server must be running.
+func (s *Server) Version() string {
+	s.p.t.Helper()
+	info, err := ask(s.Addr(), "INFO", "server")
+	if err != nil {
+		s.p.t.Errorf("version of redis-server: %v", err)
+		return ""
+	}
+	return infoField(info, "redis_version")
+}
+
+// Backend returns the server's name for [Ran], such as "redis-server 7.0.15".
+func (s *Server) Backend() string {
+	s.p.t.Helper()
+	return "redis-server " + s.Version()
+}
+
+// infoField returns the value of a "name:value" line of an INFO answer, "" if
+// there is none.
+func infoField(info, name string) string {
+	for l := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(l, name+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,221 @@
+package redistest
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// fakeTB is a TB whose outcome is looked at instead of counting.
+type fakeTB struct {
+	testing.TB
+	failed, skipped bool
+	fatal           string
+	cleanups        []func()
+}
+
+func (f *fakeTB) Helper()           {}
+func (f *fakeTB) Name() string      { return "TestFake" }
+func (f *fakeTB) Failed() bool      { return f.failed }
+func (f *fakeTB) Skipped() bool     { return f.skipped }
+func (f *fakeTB) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
+func (f *fakeTB) Fatal(args ...any) {
+	f.fatal, _ = args[0].(string)
+	panic(f)
+}
+
+func (f *fakeTB) end() {
+	for len(f.cleanups) > 0 {
+		last := len(f.cleanups) - 1
+		f.cleanups[last]()
+		f.cleanups = f.cleanups[:last]
+	}
+}
+
+func TestServerStartsAnswersAndEndsWithItsTest(t *testing.T) {
+	var pid int
+	var dir string
+	t.Run("inner", func(t *testing.T) {
+		s := Start(t)
+		pid, dir = s.Pid(), s.Dir()
+		if !alive(pid) {
+			t.Fatalf("process %d of a started server is not alive", pid)
+		}
+		if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if v := s.Version(); strings.Count(v, ".") != 2 || s.Backend() != "redis-server "+v {
+			t.Errorf("Version() = %q, Backend() = %q", v, s.Backend())
+		}
+		s.Stop() // a paused server must not outlive its test either
+	})
+	if alive(pid) {
+		t.Errorf("process %d outlived its test", pid)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("directory of the server outlived its test: %v", err)
+	}
+}
+
+// alive reports whether the process exists, zombies included.
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	return unpause(p) == nil
+}
+
+func TestRestartForgetsWithoutPersistence(t *testing.T) {
+	s := Start(t)
+	rdb := s.Client(t)
+	addr, pid := s.Addr(), s.Pid()
+	if err := rdb.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if err := rdb.Get(t.Context(), "k").Err(); err == nil || err == redis.Nil {
+		t.Errorf("Get from a killed server: %v, want a network error", err)
+	}
+	if s.Pid() != 0 || alive(pid) {
+		t.Errorf("after Kill: Pid() = %d, alive %v", s.Pid(), alive(pid))
+	}
+	s.Restart()
+	if s.Addr() != addr {
+		t.Errorf("address changed from %s to %s", addr, s.Addr())
+	}
+	if err := rdb.Get(t.Context(), "k").Err(); err != redis.Nil {
+		t.Errorf("Get after Restart: %v, want redis.Nil", err)
+	}
+}
+
+func TestRestartRemembersWithAppendOnlyFile(t *testing.T) {
+	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	rdb := s.Client(t)
+	for _, end := range []func(){s.Kill, s.Shutdown, func() {}} {
+		if err := rdb.Incr(t.Context(), "n").Err(); err != nil {
+			t.Fatal(err)
+		}
+		end()
+		s.Restart()
+	}
+	if n, err := rdb.Get(t.Context(), "n").Int(); n != 3 || err != nil {
+		t.Errorf("n = %d, %v after three restarts, want 3", n, err)
+	}
+}
+
+func TestStoppedServerDoesNotAnswerUntilCont(t *testing.T) {
+	s := Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s.Stop()
+	if err := rdb.Ping(t.Context()).Err(); err == nil {
+		t.Error("a stopped server answered")
+	}
+	s.Cont()
+	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
+		t.Errorf("after Cont: %v", err)
+	}
+}
+
+func TestMissingServerFailsTheTest(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	f := &fakeTB{TB: t}
+	defer func() {
+		if r := recover(); r != any(f) {
+			t.Fatalf("Start did not call Fatal: %v", r)
+		}
+		if want := "redis-server not found: run `make test`, which installs it"; f.fatal != want {
+			t.Errorf("Fatal(%q), want %q", f.fatal, want)
+		}
+	}()
+	Start(f)
+}
+
+func TestStartReportsWhatTheServerSays(t *testing.T) {
+	port := freePort(t)
+	p := newProcess(t, binary(t), port, serverArgs(port, []string{"--no-such-setting", "1"})...)
+	err := p.run()
+	if err == nil || !strings.Contains(err.Error(), "no-such-setting") {
+		t.Errorf("run() = %v, want what redis-server printed", err)
+	}
+	if p.portTaken() {
+		t.Error("a bad setting was taken for a taken port")
+	}
+}
+
+func TestTakenPortIsRecognised(t *testing.T) {
+	s := Start(t)
+	p := newProcess(t, binary(t), s.p.port, serverArgs(s.p.port, nil)...)
+	if err := p.run(); err == nil {
+		t.Fatal("a second server started on the same port")
+	}
+	if !p.portTaken() {
+		t.Errorf("not recognised as a taken port:\n%s", p.log())
+	}
+}
+
+func TestMiniServerListens(t *testing.T) {
+	m := MiniServer(t)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if b := MiniBackend(); !strings.HasPrefix(b, "miniredis 2.") {
+		t.Errorf("MiniBackend() = %q, want a version", b)
+	}
+}
+
+func TestMiniExpiresByTheClockOfItsBubble(t *testing.T) {
+	for i := range 2 { // a leftover of the first bubble would break the second
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rdb := MiniClient(t, Mini(t))
+				ctx := context.Background()
+				if err := rdb.Set(ctx, "k", "v", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour - time.Second)
+				if err := rdb.Get(ctx, "k").Err(); err != nil {
+					t.Errorf("a second before its time: %v", err)
+				}
+				time.Sleep(2 * time.Second)
+				if err := rdb.Get(ctx, "k").Err(); err != redis.Nil {
+					t.Errorf("a second after its time: %v, want redis.Nil", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRanRecordsOnlySuccess(t *testing.T) {
+	path := t.TempDir() + "/backends"
+	t.Setenv(BackendsEnv, path)
+	for _, f := range []*fakeTB{{}, {failed: true}, {skipped: true}, {}} {
+		Ran(f, "memstore")
+		f.end()
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "memstore\tTestFake\nmemstore\tTestFake\n"; string(got) != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+func TestRanWithoutFileDoesNothing(t *testing.T) {
+	t.Setenv(BackendsEnv, "")
+	f := &fakeTB{}
+	Ran(f, "memstore")
+	if len(f.cleanups) != 0 {
+		t.Error("Ran without a file left a cleanup behind")
+	}
+}

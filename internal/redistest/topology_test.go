@@ -1,0 +1,149 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// eventually repeats f, which a fail-over may interrupt, until it succeeds.
+func eventually(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), failoverTimeout)
+	defer cancel()
+	var last error
+	if err := poll(failoverTimeout, func() (bool, error) {
+		last = f(ctx)
+		return last == nil, ctx.Err()
+	}); err != nil {
+		t.Fatalf("%v; last error: %v", err, last)
+	}
+}
+
+func TestClusterServesAllSlots(t *testing.T) {
+	c := StartCluster(t, 3, 0)
+	rdb := c.Client(t)
+	used := map[int]bool{}
+	for i := range 50 {
+		key := fmt.Sprint("key", i)
+		if err := rdb.Set(t.Context(), key, "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		owner := c.Owner(key)
+		used[owner] = true
+		if n, err := c.Node(owner).Client(t).Exists(t.Context(), key).Result(); n != 1 || err != nil {
+			t.Errorf("%s is not on node %d, which Owner names: %v", key, owner, err)
+		}
+	}
+	if len(used) != 3 {
+		t.Errorf("50 keys on %d nodes, want 3", len(used))
+	}
+}
+
+func TestClusterFailsOver(t *testing.T) {
+	c := StartCluster(t, 3, 1)
+	const key = "k"
+	owner := c.Owner(key)
+	direct := c.Node(owner).Client(t)
+	if err := direct.Set(t.Context(), key, "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := direct.Wait(t.Context(), 1, hang).Result(); n != 1 || err != nil {
+		t.Fatalf("replicas that have the write: %d, %v, want 1", n, err)
+	}
+	now := c.Failover(owner)
+	if now != c.Node(owner+3) {
+		t.Fatalf("promoted is %s, want node %d", now.Addr(), owner+3)
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	eventually(t, func(ctx context.Context) error { return rdb.Get(ctx, key).Err() })
+
+	c.Node(owner).Restart()
+	eventually(t, func(ctx context.Context) error {
+		info, err := ask(c.Node(owner).Addr(), "INFO", "replication")
+		if err == nil && infoField(info, "role") != "slave" {
+			err = fmt.Errorf("the old master is a %q", infoField(info, "role"))
+		}
+		return err
+	})
+}
+
+func TestSentinelFailsOver(t *testing.T) {
+	s := StartSentinel(t)
+	rdb := s.Client(t)
+	old := s.Master()
+	if err := rdb.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := old.Client(t).Wait(t.Context(), 1, hang).Result(); n != 1 || err != nil {
+		t.Fatalf("replicas that have the write: %d, %v, want 1", n, err)
+	}
+	s.Failover()
+	if s.Master() == old || s.Replica() != old {
+		t.Error("Master and Replica did not change places")
+	}
+	eventually(t, func(ctx context.Context) error { return rdb.Set(ctx, "k2", "v", 0).Err() })
+	if n, err := s.Master().Client(t).Exists(t.Context(), "k", "k2").Result(); n != 2 || err != nil {
+		t.Errorf("keys on the new master: %d, %v, want 2", n, err)
+	}
+}
+
+func TestSentinelFailsOverFromAPausedMaster(t *testing.T) {
+	s := StartSentinel(t)
+	zombie := s.Master()
+	zombie.Stop()
+	s.AwaitFailover()
+	zombie.Cont()
+	// The zombie still takes writes until the sentinels reach it: what the tests of
+	// fencing need. In the end it becomes a replica.
+	eventually(t, func(ctx context.Context) error {
+		info, err := ask(zombie.Addr(), "INFO", "replication")
+		if err == nil && infoField(info, "role") != "slave" {
+			err = fmt.Errorf("the zombie is a %q", infoField(info, "role"))
+		}
+		return err
+	})
+}
+
+func TestTopologiesEndWithTheirTest(t *testing.T) {
+	var pids []int
+	t.Run("inner", func(t *testing.T) {
+		c := StartCluster(t, 1, 1)
+		s := StartSentinel(t)
+		for _, n := range append(append([]*Server{s.Master(), s.Replica()}, c.nodes...), s.nodes...) {
+			pids = append(pids, n.Pid())
+		}
+	})
+	if len(pids) != 7 {
+		t.Errorf("%d processes, want 7", len(pids))
+	}
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("process %d outlived its test", pid)
+		}
+	}
+}
+
+func TestFreePortsAreDistinct(t *testing.T) {
+	seen := map[int]bool{}
+	for _, port := range freePorts(t, 50) {
+		if seen[port] {
+			t.Errorf("port %d twice", port)
+		}
+		seen[port] = true
+	}
+}
+
+func TestPollGivesUp(t *testing.T) {
+	start := time.Now()
+	if err := poll(20*time.Millisecond, func() (bool, error) { return false, nil }); err == nil {
+		t.Error("poll() = nil, want an error")
+	}
+	if took := time.Since(start); took < 20*time.Millisecond {
+		t.Errorf("gave up after %s, want 20 ms", took)
+	}
+}

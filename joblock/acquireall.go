@@ -1,0 +1,114 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Locks is several locks held together.
+type Locks []*Lock
+
+// AcquireAll takes the locks on all keys, or none. They are taken in the same
+// order everywhere, so that two calls with overlapping keys cannot wait for each
+// other for ever, and returned in the order of keys; a key named twice is taken
+// once and its lock returned once. It waits as Acquire does; MaxWait bounds the
+// whole. Errors are those of Acquire, for the first key that failed; the locks
+// taken before it are released. Owner gives all of them the same owner.
+func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...Option) (Locks, error) {
+	const op = "acquire all"
+	if err := l.open(op, ""); err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		return nil, invalid(op, "", "no keys")
+	}
+	for _, key := range keys {
+		if err := checkKey(op, key); err != nil {
+			return nil, err
+		}
+	}
+	o, err := l.cfg.options(op, "", l.cfg.TTL, opts)
+	if err != nil {
+		return nil, err
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
+	start := l.now()
+	byKey := make(map[string]*Lock, len(sorted))
+	taken := make(Locks, 0, len(sorted))
+	for _, key := range sorted {
+		opts := opts
+		if o.hasWait {
+			left := max(0, o.maxWait-l.now().Sub(start))
+			if left == 0 && o.maxWait > 0 {
+				left = time.Nanosecond // the wait is over, which is a timeout rather than "do not wait"
+			}
+			opts = append(slices.Clip(opts), MaxWait(left))
+		}
+		lock, err := l.Acquire(ctx, key, opts...)
+		if err != nil {
+			if rerr := taken.Release(ctx); rerr != nil {
+				err = errors.Join(err, rerr)
+			}
+			return nil, err
+		}
+		taken = append(taken, lock)
+		byKey[key] = lock
+	}
+	out := make(Locks, 0, len(taken))
+	for _, key := range keys {
+		if lock, ok := byKey[key]; ok {
+			out = append(out, lock)
+			delete(byKey, key)
+		}
+	}
+	return out, nil
+}
+
+// Release releases all of them, last first, and joins the errors.
+func (ls Locks) Release(ctx context.Context) error {
+	var errs []error
+	for _, lock := range slices.Backward(ls) {
+		errs = append(errs, lock.Release(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Context returns a context that is cancelled when any of the locks is lost, as
+// Lock.Context does for one. Without locks it is a plain cancellable child.
+func (ls Locks) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(parent)
+	for _, lock := range ls {
+		var stopOne context.CancelFunc
+		outer := stop
+		ctx, stopOne = lock.Context(ctx)
+		stop = func() { stopOne(); outer() }
+	}
+	return ctx, stop
+}
+
+// Err returns the first error among the locks' Err, nil while all are held.
+func (ls Locks) Err() error {
+	for _, lock := range ls {
+		if err := lock.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LogValue keeps slog from marshalling the tokens.
+func (ls Locks) LogValue() slog.Value { return slog.StringValue(fmt.Sprint([]*Lock(ls))) }
+
+// ByKey returns the lock on key.
+func (ls Locks) ByKey(key string) (*Lock, bool) {
+	for _, lock := range ls {
+		if lock.Key() == key {
+			return lock, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,222 @@
+package joblock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Bad input is refused with a clear error that names the value and the bound, and
+// nothing is sent to the store.
+func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
+	type call = func(*kit) error
+	acquire := func(key string, opts ...joblock.Option) call {
+		return func(k *kit) error {
+			lock, err := k.locks.Acquire(k.Context(), key, opts...)
+			if lock != nil {
+				k.Error("got a lock")
+			}
+			return err
+		}
+	}
+	type bad struct {
+		name string
+		call call
+		says []string
+	}
+	cases := []bad{
+		{"zero TTL", acquire("key", joblock.TTL(0)), []string{`"key"`, "TTL is 0s", "at least 1ms"}},
+		{"negative TTL", acquire("key", joblock.TTL(-time.Second)), []string{"TTL is -1s", "at least 1ms"}},
+		{"sub-millisecond TTL", acquire("key", joblock.TTL(999*time.Microsecond)), []string{"TTL is 999µs", "at least 1ms"}},
+		{"huge TTL", acquire("key", joblock.TTL(1<<62)), []string{"TTL is 1281023h", "at most 24h0m0s"}},
+		{"TTL just above the bound", acquire("key", joblock.TTL(24*time.Hour+1)), []string{"at most 24h0m0s"}},
+		{"negative MaxWait", acquire("key", joblock.MaxWait(-1)), []string{"MaxWait is -1ns", "not be negative"}},
+		{"zero MaxHold", acquire("key", joblock.MaxHold(0)), []string{"MaxHold is 0s", "at least 1ms"}},
+		{"MaxHold of -1ns", acquire("key", joblock.MaxHold(-1)), []string{"MaxHold is -1ns", "at least 1ms"}},
+		{"huge MaxHold", acquire("key", joblock.MaxHold(1<<62)), []string{"MaxHold", "at most 8784h"}},
+		{"zero Retain", acquire("key", joblock.Retain(0)), []string{"Retain is 0s"}},
+		{"empty owner", acquire("key", joblock.Owner("")), []string{"owner is empty"}},
+		{"long owner", acquire("key", joblock.Owner(strings.Repeat("o", 129))), []string{"owner has 129 bytes", "at most 128"}},
+		{"owner with a control character", acquire("key", joblock.Owner("a\x00b")), []string{"owner", "U+0000", "byte 1"}},
+		{"long holder", acquire("key", joblock.Holder(strings.Repeat("h", 257))), []string{"holder has 257 bytes", "at most 256"}},
+		{"nil option", acquire("key", nil), []string{"an option is nil"}},
+		{"nil function", func(k *kit) error { return k.locks.Do(k.Context(), "key", nil) }, []string{"function is nil"}},
+		{"no keys", func(k *kit) error { _, err := k.locks.AcquireAll(k.Context(), nil); return err }, []string{"no keys"}},
+		{"one bad key of several", func(k *kit) error {
+			_, err := k.locks.AcquireAll(k.Context(), []string{"a", "b\n"})
+			return err
+		}, []string{"U+000A", "byte 1"}},
+		{"nil option for several", func(k *kit) error {
+			_, err := k.locks.AcquireAll(k.Context(), []string{"a"}, nil)
+			return err
+		}, []string{"an option is nil"}},
+		{"zero token", func(k *kit) error { _, err := k.locks.Resume(k.Context(), joblock.Token{}); return err }, []string{"zero token"}},
+		{"idle release of the zero token", func(k *kit) error {
+			return k.locks.ReleaseIdle(k.Context(), joblock.Token{}, "")
+		}, []string{"zero token"}},
+		{"no owner to release", func(k *kit) error { return k.locks.Release(k.Context(), "key", "") }, []string{"owner is empty"}},
+		{"long reason", func(k *kit) error {
+			return k.locks.ForceRelease(k.Context(), "key", strings.Repeat("r", 257))
+		}, []string{"reason has 257 bytes", "at most 256"}},
+		{"long prefix", func(k *kit) error {
+			for _, err := range k.locks.List(k.Context(), joblock.ListOptions{Prefix: strings.Repeat("p", 513)}) {
+				return err
+			}
+			return nil
+		}, []string{"Prefix has 513 bytes", "at most 512"}},
+	}
+	for _, key := range []struct{ name, key, says string }{
+		{"empty key", "", "key is empty"},
+		{"key of 513 bytes", strings.Repeat("k", 513), "key has 513 bytes, at most 512"},
+		{"key with a control character", "a\x1fb", "U+001F"},
+		{"key with a C1 control character", "a\u0085", "U+0085"},
+		{"key that is not UTF-8", "a\xffb", "not valid UTF-8"},
+	} {
+		for what, c := range map[string]call{
+			"Acquire":    acquire(key.key),
+			"TryAcquire": func(k *kit) error { _, err := k.locks.TryAcquire(k.Context(), key.key); return err },
+			"Do": func(k *kit) error {
+				return k.locks.Do(k.Context(), key.key, func(context.Context) error { return nil })
+			},
+			"AcquireAll":   func(k *kit) error { _, err := k.locks.AcquireAll(k.Context(), []string{key.key}); return err },
+			"Status":       func(k *kit) error { _, err := k.locks.Status(k.Context(), key.key); return err },
+			"Release":      func(k *kit) error { return k.locks.Release(k.Context(), key.key, "owner") },
+			"ForceRelease": func(k *kit) error { return k.locks.ForceRelease(k.Context(), key.key, "") },
+		} {
+			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})
+		}
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				err := c.call(k)
+				wantErr(t, err, joblock.ErrInvalid)
+				if joblock.Retryable(err) {
+					t.Error("retryable")
+				}
+				for _, s := range c.says {
+					if !strings.Contains(err.Error(), s) {
+						t.Errorf("error %q does not say %q", err, s)
+					}
+				}
+				if n := k.store.Calls(""); n != 0 {
+					t.Errorf("%d calls to the store", n)
+				}
+				for st := range k.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
+					t.Errorf("left behind: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+func TestBoundsAreInclusive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.acquire(strings.Repeat("k", 512), joblock.TTL(24*time.Hour), joblock.Owner(strings.Repeat("o", 128)),
+			joblock.Holder(strings.Repeat("h", 256)), joblock.MaxHold(366*24*time.Hour))
+		lock := k.acquire("short", joblock.TTL(1500*time.Microsecond), joblock.NoRenew())
+		if lock.TTL() != time.Millisecond {
+			t.Errorf("TTL is %s, want whole milliseconds", lock.TTL())
+		}
+	})
+}
+
+func TestBadInputOfALockLeavesItAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		calls, before := k.store.Calls(""), k.record("key")
+		_, negative := lock.Park(t.Context(), joblock.ParkOptions{Hold: -1})
+		_, long := lock.Park(t.Context(), joblock.ParkOptions{Hold: 367 * 24 * time.Hour})
+		_, job := lock.Park(t.Context(), joblock.ParkOptions{Job: "a\nb"})
+		for says, err := range map[string]error{
+			"ParkOptions.Hold is -1ns, must be at least 1ms": negative,
+			"must be at most 8784h0m0s":                      long,
+			"ParkOptions.Job has a control character":        job,
+			"memo has 4097 bytes, at most 4096":              lock.SetMemo(t.Context(), make([]byte, 4097)),
+			"reason has 257 bytes, at most 256":              lock.ReleaseWith(t.Context(), strings.Repeat("r", 257)),
+			"not parked by this handle":                      lock.Reclaim(t.Context()),
+		} {
+			wantErr(t, err, joblock.ErrInvalid)
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("error %q does not say %q", err, says)
+			}
+		}
+		if k.store.Calls("") != calls || k.record("key").Fence != before.Fence {
+			t.Error("the store was asked")
+		}
+		wantNil(t, "Err", lock.Err())
+	})
+}
+
+func TestNilLock(t *testing.T) {
+	var lock *joblock.Lock
+	ctx := context.Background()
+	_, park := lock.Park(ctx, joblock.ParkOptions{})
+	_, text := lock.MarshalText()
+	_, bin := lock.MarshalBinary()
+	_, js := lock.MarshalJSON()
+	for what, err := range map[string]error{
+		"Renew": lock.Renew(ctx), "SetMemo": lock.SetMemo(ctx, nil), "Release": lock.Release(ctx),
+		"ReleaseWith": lock.ReleaseWith(ctx, ""), "Park": park, "Reclaim": lock.Reclaim(ctx), "Err": lock.Err(),
+		"MarshalText": text, "MarshalBinary": bin, "MarshalJSON": js,
+		"Locks.Release": joblock.Locks{nil}.Release(ctx), "Locks.Err": joblock.Locks{nil}.Err(),
+	} {
+		t.Run(what, func(t *testing.T) { wantErr(t, err, joblock.ErrInvalid) })
+	}
+	lock.StopRenewing()
+	select {
+	case <-lock.Done():
+	default:
+		t.Error("Done of a nil lock is open")
+	}
+	if lock.Key() != "" || lock.Owner() != "" || lock.Digest() != "" || lock.Fence() != 0 || lock.TTL() != 0 ||
+		!lock.ExpiresAt().IsZero() || lock.Prior() != joblock.EndedNone || lock.Recovered() || lock.Memo() != nil ||
+		!lock.Token().IsZero() || lock.String() != "lock(nil)" || lock.LogValue().String() != "lock(nil)" {
+		t.Error("a nil lock has properties")
+	}
+	if _, ok := (joblock.Locks{nil}).ByKey("key"); ok {
+		t.Error("found in nothing")
+	}
+}
+
+func TestNilLockerAndNilStore(t *testing.T) {
+	_, err := joblock.New(nil, nil)
+	wantErr(t, err, joblock.ErrInvalid)
+	if !strings.Contains(err.Error(), "store is nil") {
+		t.Errorf("error is %q", err)
+	}
+	var token joblock.Token
+	if err := token.UnmarshalBinary([]byte(pack(1, "key", "owner", 7, 30000))); err != nil {
+		t.Fatal(err)
+	}
+	var locks *joblock.Locker
+	ctx := context.Background()
+	_, try := locks.TryAcquire(ctx, "key")
+	_, acquire := locks.Acquire(ctx, "key")
+	_, all := locks.AcquireAll(ctx, []string{"key"})
+	_, resume := locks.Resume(ctx, token)
+	_, status := locks.Status(ctx, "key")
+	var list error
+	for _, list = range locks.List(ctx, joblock.ListOptions{}) {
+	}
+	for what, err := range map[string]error{
+		"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Resume": resume, "Status": status, "List": list,
+		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
+		"Release": locks.Release(ctx, "key", "owner"), "ReleaseIdle": locks.ReleaseIdle(ctx, token, ""),
+		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "Close": locks.Close(ctx),
+	} {
+		t.Run(what, func(t *testing.T) {
+			wantErr(t, err, joblock.ErrInvalid)
+			if !strings.Contains(err.Error(), "the Locker is nil") {
+				t.Errorf("error is %q", err)
+			}
+		})
+	}
+}

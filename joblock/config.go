@@ -1,0 +1,156 @@
+package joblock
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Defaults and bounds of Config.
+const (
+	DefaultTTL         = 30 * time.Second
+	DefaultMaxTTL      = 24 * time.Hour
+	DefaultHold        = time.Hour
+	DefaultRetain      = 5 * time.Minute
+	DefaultPoll        = 500 * time.Millisecond
+	DefaultCallTimeout = 3 * time.Second
+
+	// MinTTL is the shortest lease; shorter than a second is allowed for tests
+	// but leaves little room for a slow network, and New warns about it.
+	MinTTL = time.Millisecond
+
+	// MaxHoldLimit bounds reservations, retention and MaxTTL.
+	MaxHoldLimit = 366 * 24 * time.Hour
+)
+
+// Config configures a Locker. The zero value of each field means its default;
+// negative values are refused.
+type Config struct {
+	// TTL is the length of a lease, renewed every third of it, and so the time
+	// after which a crashed holder's lock can be had again. Default 30 s.
+	TTL time.Duration
+
+	// MaxTTL is the longest TTL that a call or a token may ask for. Default 24 h.
+	MaxTTL time.Duration
+
+	// Margin is subtracted from the trust deadline: room for the store's clock
+	// to run faster than ours, and for the work to notice. It must be below
+	// TTL/2. Default a twentieth of the lease, at most 1 s.
+	Margin time.Duration
+
+	// MaxHold is how long a lock is renewed at the most; afterwards it is left to
+	// run out, so that a forgotten lock does not live for ever. Default: no bound.
+	MaxHold time.Duration
+
+	// Hold is how long a parked lock stays reserved for its job when ParkOptions
+	// does not say. Default 1 h.
+	Hold time.Duration
+
+	// Retain is how long the store remembers a lock that has ended, so that
+	// "already released" can be told from "not found" and memos survive. What it
+	// costs is the rate of distinct keys times this. Default 5 min.
+	Retain time.Duration
+
+	// Poll is the longest pause between two looks of a waiting Acquire; pauses
+	// begin at a twentieth of it and are jittered. Default 500 ms.
+	Poll time.Duration
+
+	// CallTimeout bounds every call to the store, and how long a waiting Acquire
+	// puts up with a store that does not answer. Default 3 s.
+	CallTimeout time.Duration
+
+	// Holder labels this process's locks for people: Status, List and the errors
+	// of others show it. Default "host:pid".
+	Holder string
+
+	// Logger hears of lost locks and of clean-up that failed. It never hears an
+	// owner token. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// WithDefaults returns a copy of c, which may be nil, with every zero field
+// replaced by its default.
+func (c *Config) WithDefaults() *Config {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	out.TTL = cmp.Or(out.TTL, DefaultTTL)
+	out.MaxTTL = cmp.Or(out.MaxTTL, max(DefaultMaxTTL, out.TTL))
+	out.Hold = cmp.Or(out.Hold, DefaultHold)
+	out.Retain = cmp.Or(out.Retain, DefaultRetain)
+	out.Poll = cmp.Or(out.Poll, DefaultPoll)
+	out.CallTimeout = cmp.Or(out.CallTimeout, DefaultCallTimeout)
+	if out.Holder == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown-host"
+		}
+		out.Holder = shorten(fmt.Sprintf("%s:%d", host, os.Getpid()), MaxLabelBytes-8)
+	}
+	if out.Logger == nil {
+		out.Logger = slog.Default()
+	}
+	return &out
+}
+
+// validate checks a Config that has its defaults.
+func (c *Config) validate() error {
+	const op = "new"
+	for _, d := range []struct {
+		name     string
+		val      time.Duration
+		min, max time.Duration
+	}{
+		{"Config.TTL", c.TTL, MinTTL, c.MaxTTL},
+		{"Config.MaxTTL", c.MaxTTL, MinTTL, MaxHoldLimit},
+		{"Config.Margin", c.Margin, 0, c.TTL / 2},
+		{"Config.MaxHold", c.MaxHold, 0, MaxHoldLimit},
+		{"Config.Hold", c.Hold, MinTTL, MaxHoldLimit},
+		{"Config.Retain", c.Retain, MinTTL, MaxHoldLimit},
+		{"Config.Poll", c.Poll, MinTTL, time.Hour},
+		{"Config.CallTimeout", c.CallTimeout, MinTTL, time.Hour},
+	} {
+		if err := checkDuration(op, "", d.name, d.val, d.min, d.max); err != nil {
+			return err
+		}
+	}
+	return checkText(op, "", "Config.Holder", c.Holder, 1, MaxLabelBytes)
+}
+
+// margin returns what is taken off the trust deadline of a lease of length ttl.
+// A Margin fixed for long leases is cut to half of a shorter one.
+func (c *Config) margin(ttl time.Duration) time.Duration {
+	if c.Margin > 0 {
+		return min(c.Margin, ttl/2)
+	}
+	return min(ttl/20, time.Second)
+}
+
+// lead is how long before its trust deadline a lock counts as lost: timers are
+// late, never early, and a loss told after the deadline is told too late.
+func (c *Config) lead(ttl time.Duration) time.Duration { return c.margin(ttl) / 8 }
+
+// late reports whether a lease asked for at sent counts as lost when it comes.
+func (c *Config) late(sent time.Time, ttl time.Duration, now time.Time) bool {
+	return past(now, sent.Add(ttl-c.margin(ttl)-c.lead(ttl)))
+}
+
+// past reports whether now has reached t by the monotonic clock or by the wall
+// clock, whichever is ahead.
+func past(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
+// checkDuration refuses values out of bounds, and names them.
+func checkDuration(op, key, what string, d, lo, hi time.Duration) error {
+	if d < lo {
+		return invalid(op, key, "%s is %s, must be at least %s", what, d, lo)
+	}
+	if d > hi {
+		return invalid(op, key, "%s is %s, must be at most %s", what, d, hi)
+	}
+	return nil
+}

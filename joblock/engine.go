@@ -1,0 +1,300 @@
+package joblock
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// renewBatch is how many renewals go into one call to the store: large enough
+	// that ten thousand locks cost a hundred calls a period, small enough that a
+	// batch is no long pause for the server.
+	renewBatch = 100
+
+	// clockCheck is the longest the engine sleeps while locks are held: how soon
+	// a machine that was suspended notices that its monotonic clock stood still.
+	clockCheck = time.Second
+
+	// complainEvery is the least time between two log lines about failed renewals.
+	complainEvery = time.Second
+)
+
+// engine renews all leases of a Locker and declares them lost at their trust
+// deadlines. One goroutine keeps the deadlines; the calls to the store run
+// beside it, because a loss must be told whether or not a call ever returns.
+//
+// Lock order: engine.mu before Lock.mu, never the other way round.
+type engine struct {
+	l      *Locker
+	ctx    context.Context // ends when the engine is stopped
+	cancel context.CancelFunc
+	wake   chan struct{} // buffered 1: the earliest deadline has changed
+	done   chan struct{} // closed when the goroutine has ended
+	calls  sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   lockQueue // by Lock.next
+	stopped bool
+
+	complained time.Time // guarded by mu: when a failed renewal was last logged
+
+	lastLook time.Time // confined to the goroutine
+}
+
+func newEngine(l *Locker) *engine {
+	e := &engine{l: l, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	go e.run()
+	return e
+}
+
+// add puts a held lock under the engine's care. ErrClosed after stop.
+func (e *engine) add(k *Lock) error {
+	e.mu.Lock()
+	if e.stopped {
+		e.mu.Unlock()
+		err := &Error{Code: CodeClosed, Key: k.key}
+		k.lose(&Error{Code: CodeLost, Key: k.key, Err: err})
+		return err
+	}
+	e.placeLocked(k)
+	e.wakeIfFirst(k)
+	e.mu.Unlock()
+	return nil
+}
+
+// reschedule takes a lock's changed deadlines into account.
+func (e *engine) reschedule(k *Lock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if k.index >= 0 {
+		e.placeLocked(k)
+		e.wakeIfFirst(k)
+	}
+}
+
+// placeLocked puts k where its deadlines belong in the queue, and takes it out
+// when the handle is over: an entry whose deadline never moves again would keep
+// the goroutine looking for ever. Whether the handle is over is asked here and
+// not of the caller, who may have been overtaken by a Reclaim.
+func (e *engine) placeLocked(k *Lock) {
+	k.mu.Lock()
+	live := k.liveLocked()
+	k.next = k.tellAtLocked()
+	if k.state == lockHeld && k.renewing && !k.inFlight && k.renewAt.Before(k.next) {
+		k.next = k.renewAt
+	}
+	k.mu.Unlock()
+	switch {
+	case live && k.index < 0:
+		heap.Push(&e.queue, k)
+	case live:
+		heap.Fix(&e.queue, k.index)
+	case k.index >= 0:
+		heap.Remove(&e.queue, k.index)
+	}
+}
+
+// wakeIfFirst wakes the goroutine when k is now the earliest. The goroutine's
+// own look must not: it would wake itself again and again until k is due.
+func (e *engine) wakeIfFirst(k *Lock) {
+	if k.index == 0 {
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stop ends the engine; what it still cares for is lost to this process.
+func (e *engine) stop() {
+	e.mu.Lock()
+	e.stopped = true
+	e.mu.Unlock()
+	e.cancel()
+	<-e.done
+	e.mu.Lock()
+	left := append([]*Lock(nil), e.queue...)
+	e.mu.Unlock()
+	for _, k := range left {
+		k.lose(&Error{Code: CodeLost, Key: k.key, Err: &Error{Code: CodeClosed}})
+	}
+	e.calls.Wait() // last: the losses are told whether or not a call returns
+}
+
+func (e *engine) run() {
+	defer close(e.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := e.look()
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-e.wake:
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// look deals with every lock that is due and returns how long to sleep.
+func (e *engine) look() time.Duration {
+	now := e.l.now()
+	jumped := e.jumped(now)
+	var due, expired []*Lock
+	var reqs []RenewRequest
+	var batch []*Lock
+
+	e.mu.Lock()
+	if jumped {
+		due = append(due, e.queue...)
+	} else {
+		for len(e.queue) > 0 && !e.queue[0].next.After(now.Add(slack(e.queue[0].ttl))) {
+			due = append(due, heap.Pop(&e.queue).(*Lock))
+		}
+	}
+	for _, k := range due {
+		req, renew, dead := e.plan(k, now)
+		switch {
+		case dead:
+			expired = append(expired, k)
+		case renew:
+			batch, reqs = append(batch, k), append(reqs, req)
+		}
+		e.placeLocked(k)
+	}
+	wait := time.Hour
+	if len(e.queue) > 0 {
+		wait = min(max(0, e.queue[0].next.Sub(now)), clockCheck)
+	}
+	e.mu.Unlock()
+
+	for _, k := range expired {
+		k.check()
+	}
+	for len(batch) > 0 {
+		n := min(renewBatch, len(batch))
+		e.calls.Add(1)
+		go e.renew(batch[:n:n], reqs[:n:n])
+		batch, reqs = batch[n:], reqs[n:]
+	}
+	return wait
+}
+
+// slack is how much before its time a renewal may be sent along with others.
+func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
+
+// plan decides what a due lock needs. It marks a renewal as under way.
+func (e *engine) plan(k *Lock, now time.Time) (req RenewRequest, renew, dead bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.expiredLocked(now) {
+		return req, false, true
+	}
+	if !k.holdUntil.IsZero() && !now.Before(k.holdUntil) {
+		k.renewing = false
+	}
+	if k.state != lockHeld || !k.renewing || k.inFlight || k.renewAt.After(now.Add(slack(k.ttl))) {
+		return req, false, false
+	}
+	k.inFlight = true
+	return k.renewRequestLocked(), true, false
+}
+
+// jumped reports whether the wall clock has moved on by more than the monotonic
+// clock since the last look: the machine was suspended, or the clock was set.
+// Trust deadlines by the wall clock may then have passed in any order.
+func (e *engine) jumped(now time.Time) bool {
+	last := e.lastLook
+	e.lastLook = now
+	if last.IsZero() {
+		return false
+	}
+	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
+}
+
+// renew sends one batch. The call may take as long as leaves time for another
+// before the shortest lease in the batch ends.
+func (e *engine) renew(batch []*Lock, reqs []RenewRequest) {
+	defer e.calls.Done()
+	shortest := e.l.cfg.MaxTTL
+	for _, r := range reqs {
+		shortest = min(shortest, r.TTL)
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, min(e.l.cfg.CallTimeout, max(shortest/5, time.Millisecond)))
+	defer cancel()
+	sent := e.l.now()
+	replies, err := e.l.store.Renew(ctx, reqs)
+	failed := 0
+	for i, k := range batch {
+		var r Reply
+		if i < len(replies) {
+			r = replies[i]
+		}
+		if r.Outcome == OutcomeUnknown {
+			failed++
+		}
+		// The loss error that renewed returns has been told and logged by then.
+		_ = k.renewed("renew", reqs[i].Term, sent, r)
+		k.mu.Lock()
+		k.inFlight = false
+		if r.Outcome == OutcomeUnknown {
+			k.renewAt = e.l.now().Add(retryPause(k.ttl))
+		}
+		k.mu.Unlock()
+		e.reschedule(k)
+	}
+	if failed > 0 && e.ctx.Err() == nil && e.complains() {
+		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
+	}
+}
+
+// complains reports whether a failed renewal is to be logged: once in a while is
+// enough, thousands of locks may be tried again many times a second.
+func (e *engine) complains() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.l.now()
+	if now.Sub(e.complained) < complainEvery {
+		return false
+	}
+	e.complained = now
+	return true
+}
+
+// retryPause is the time until an unanswered renewal is repeated: many tries fit
+// before the trust deadline, and locks that failed together do not come back
+// in step.
+func retryPause(ttl time.Duration) time.Duration {
+	d := min(max(ttl/30, time.Millisecond), time.Second)
+	return d/2 + rand.N(d/2+1)
+}
+
+// lockQueue is a heap of locks by next.
+type lockQueue []*Lock
+
+func (q lockQueue) Len() int           { return len(q) }
+func (q lockQueue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+func (q lockQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *lockQueue) Push(x any) {
+	k := x.(*Lock)
+	k.index = len(*q)
+	*q = append(*q, k)
+}
+
+func (q *lockQueue) Pop() any {
+	old := *q
+	k := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	k.index = -1
+	return k
+}

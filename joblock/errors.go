@@ -1,0 +1,183 @@
+package joblock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Code is the stable, machine-readable name of an error, fit for an API answer.
+type Code string
+
+// The codes. The first five are those of the atomic-lock extension that this
+// API follows; the others are this package's own.
+const (
+	CodeHeld            Code = "LOCK_ACQUISITION_FAILED"
+	CodeTimeout         Code = "LOCK_TIMEOUT"
+	CodeNotFound        Code = "LOCK_NOT_FOUND"
+	CodeNotOwner        Code = "LOCK_OWNERSHIP_MISMATCH"
+	CodeAlreadyReleased Code = "LOCK_ALREADY_RELEASED"
+	CodeBusy            Code = "LOCK_BUSY"
+	CodeLost            Code = "LOCK_LOST"
+	CodeUnavailable     Code = "LOCK_UNAVAILABLE"
+	CodeInvalid         Code = "LOCK_INVALID"
+	CodeClosed          Code = "LOCK_CLOSED"
+)
+
+// Sentinels for errors.Is. Each is an *Error that has only its code, and every
+// *Error of this package matches the sentinel of its own code and no other.
+var (
+	// ErrHeld: somebody else holds the key, or it is reserved for their job.
+	ErrHeld error = &Error{Code: CodeHeld}
+	// ErrTimeout: the lock was still held when the time to wait for it was up.
+	ErrTimeout error = &Error{Code: CodeTimeout}
+	// ErrNotFound: there is no such lock, or it ended too long ago to be remembered.
+	ErrNotFound error = &Error{Code: CodeNotFound}
+	// ErrNotOwner: the lock belongs to another owner, another job, or a later
+	// holder of the same token.
+	ErrNotOwner error = &Error{Code: CodeNotOwner}
+	// ErrAlreadyReleased: this owner's lock was released or forced before.
+	ErrAlreadyReleased error = &Error{Code: CodeAlreadyReleased}
+	// ErrBusy: the token is right, but another attempt holds the lock at present.
+	ErrBusy error = &Error{Code: CodeBusy}
+	// ErrLost: the lock was held and is no longer, or can no longer be trusted.
+	// It is the cause of the contexts that Lock.Context returns.
+	ErrLost error = &Error{Code: CodeLost}
+	// ErrUnavailable: the store did not answer; whether the call took effect is
+	// unknown.
+	ErrUnavailable error = &Error{Code: CodeUnavailable}
+	// ErrInvalid: bad input. Nothing was sent to the store and nothing written,
+	// except where the store itself found a foreign value at the key.
+	ErrInvalid error = &Error{Code: CodeInvalid}
+	// ErrClosed: the Locker was closed.
+	ErrClosed error = &Error{Code: CodeClosed}
+)
+
+// Error is the error type of this package. It never contains an owner token.
+type Error struct {
+	Code Code
+	Op   string // the call that failed: "acquire", "park", …
+	Key  string // the key concerned, "" where there is none
+
+	// Of whoever is in the way; set with CodeHeld, CodeTimeout, CodeBusy and,
+	// where known, CodeNotOwner.
+	Holder    string        // human label of the holder
+	Job       string        // "queue/taskID" of the job the lock is bound to
+	Remaining time.Duration // what is left of the holder's lease, or of the reservation while nobody runs
+
+	// Set with CodeAlreadyReleased.
+	Ended  Ended  // released or forced
+	Reason string // what the release gave as its reason
+
+	Detail string // what exactly is wrong, naming the value and the bound
+	Err    error  // the cause, where there is one
+}
+
+var codeText = map[Code]string{
+	CodeHeld:            "held by another",
+	CodeTimeout:         "timed out waiting",
+	CodeNotFound:        "no such lock",
+	CodeNotOwner:        "not the owner",
+	CodeAlreadyReleased: "already released",
+	CodeBusy:            "held by another attempt of the same owner",
+	CodeLost:            "lock lost",
+	CodeUnavailable:     "store unavailable, outcome unknown",
+	CodeInvalid:         "invalid",
+	CodeClosed:          "locker is closed",
+}
+
+// Error returns one line of text: what was tried, on which key, and what is in
+// the way.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("joblock: ")
+	if e.Op != "" {
+		b.WriteString(e.Op)
+		b.WriteByte(' ')
+	}
+	if e.Key != "" {
+		fmt.Fprintf(&b, "%q", shorten(e.Key, 80))
+		b.WriteByte(' ')
+	}
+	if b.Len() > len("joblock: ") {
+		s := strings.TrimSuffix(b.String(), " ")
+		b.Reset()
+		b.WriteString(s)
+		b.WriteString(": ")
+	}
+	b.WriteString(codeText[e.Code])
+	if e.Holder != "" {
+		fmt.Fprintf(&b, " (%s)", e.Holder)
+	}
+	if e.Job != "" {
+		fmt.Fprintf(&b, " for job %s", e.Job)
+	}
+	if e.Remaining > 0 {
+		fmt.Fprintf(&b, ", %s left", e.Remaining.Round(time.Millisecond))
+	}
+	if e.Ended != EndedNone {
+		fmt.Fprintf(&b, " (%s", e.Ended)
+		if e.Reason != "" {
+			fmt.Fprintf(&b, ": %s", e.Reason)
+		}
+		b.WriteByte(')')
+	}
+	if e.Detail != "" {
+		b.WriteString(": ")
+		b.WriteString(e.Detail)
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Is reports whether target is the sentinel of the same code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && *t == (Error{Code: e.Code})
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Retryable reports whether the same call may succeed later without anything
+// being changed by the caller: true for held, timeout, busy and unavailable.
+func (e *Error) Retryable() bool {
+	switch e.Code {
+	case CodeHeld, CodeTimeout, CodeBusy, CodeUnavailable:
+		return true
+	}
+	return false
+}
+
+// Retryable reports whether err is an *Error for which a retry makes sense. It
+// is false for errors of other packages, context errors among them.
+func Retryable(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Retryable()
+}
+
+// CodeOf returns the code of the first *Error in err's chain, "" if there is none.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// invalid makes an ErrInvalid whose detail names the value and the bound.
+func invalid(op, key, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
+}
+
+// shorten cuts s to at most n bytes for messages, at a rune boundary.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

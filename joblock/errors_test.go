@@ -1,0 +1,88 @@
+package joblock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+var sentinels = map[joblock.Code]error{
+	"LOCK_ACQUISITION_FAILED": joblock.ErrHeld, "LOCK_TIMEOUT": joblock.ErrTimeout, "LOCK_NOT_FOUND": joblock.ErrNotFound,
+	"LOCK_OWNERSHIP_MISMATCH": joblock.ErrNotOwner, "LOCK_ALREADY_RELEASED": joblock.ErrAlreadyReleased,
+	"LOCK_BUSY": joblock.ErrBusy, "LOCK_LOST": joblock.ErrLost, "LOCK_UNAVAILABLE": joblock.ErrUnavailable,
+	"LOCK_INVALID": joblock.ErrInvalid, "LOCK_CLOSED": joblock.ErrClosed,
+}
+
+func TestErrorsMatchTheirOwnSentinelOnly(t *testing.T) {
+	retryable := map[joblock.Code]bool{
+		joblock.CodeHeld: true, joblock.CodeTimeout: true, joblock.CodeBusy: true, joblock.CodeUnavailable: true,
+	}
+	for code := range sentinels {
+		err := fmt.Errorf("wrapped: %w", &joblock.Error{Code: code, Op: "acquire", Key: "key", Holder: "h"})
+		for other, sentinel := range sentinels {
+			if got := errors.Is(err, sentinel); got != (code == other) {
+				t.Errorf("errors.Is(%s, %s) is %v", code, other, got)
+			}
+		}
+		if joblock.CodeOf(err) != code {
+			t.Errorf("CodeOf gives %q, want %q", joblock.CodeOf(err), code)
+		}
+		if joblock.Retryable(err) != retryable[code] {
+			t.Errorf("Retryable(%s) is %v", code, !retryable[code])
+		}
+		// An error with details is no sentinel.
+		if errors.Is(sentinels[code], &joblock.Error{Code: code, Key: "key"}) {
+			t.Errorf("the sentinel %s matches an error with a key", code)
+		}
+	}
+	for _, err := range []error{nil, context.Canceled, errors.New("x")} {
+		if joblock.Retryable(err) || joblock.CodeOf(err) != "" {
+			t.Errorf("%v is retryable or has a code", err)
+		}
+	}
+}
+
+func TestErrorTextIsOneLine(t *testing.T) {
+	for _, c := range []struct {
+		err  *joblock.Error
+		want string
+	}{
+		{&joblock.Error{Code: joblock.CodeClosed}, "joblock: locker is closed"},
+		{&joblock.Error{Code: joblock.CodeHeld, Op: "acquire", Key: "k", Holder: "web-1", Job: "mail/7", Remaining: 1500 * time.Millisecond},
+			`joblock: acquire "k": held by another (web-1) for job mail/7, 1.5s left`},
+		{&joblock.Error{Code: joblock.CodeAlreadyReleased, Op: "resume", Key: "k", Ended: joblock.EndedForced, Reason: "deploy"},
+			`joblock: resume "k": already released (forced: deploy)`},
+		{&joblock.Error{Code: joblock.CodeInvalid, Op: "acquire", Key: "a\nb", Detail: "key is bad"},
+			`joblock: acquire "a\nb": invalid: key is bad`},
+		{&joblock.Error{Code: joblock.CodeUnavailable, Op: "renew", Err: errors.New("EOF")},
+			"joblock: renew: store unavailable, outcome unknown: EOF"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+	long := (&joblock.Error{Code: joblock.CodeHeld, Key: strings.Repeat("ž", 10000)}).Error()
+	if len(long) > 200 {
+		t.Errorf("a long key makes a message of %d bytes", len(long))
+	}
+	if cause := errors.New("x"); !errors.Is(&joblock.Error{Code: joblock.CodeLost, Err: cause}, cause) {
+		t.Error("the cause is not unwrapped")
+	}
+}
+
+func TestNamesOfStatesAndEnds(t *testing.T) {
+	for want, got := range map[string]fmt.Stringer{
+		"free": joblock.StateFree, "held": joblock.StateHeld, "parked": joblock.StateParked,
+		"orphaned": joblock.StateOrphaned, "foreign": joblock.StateForeign, "unknown": joblock.State(99),
+		"": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed,
+	} {
+		if got.String() != want {
+			t.Errorf("%#v is called %q, want %q", got, got, want)
+		}
+	}
+}

@@ -1,0 +1,11 @@
+package joblock
+
+import "time"
+
+// NewWithClock is New with another clock than time.Now.
+func NewWithClock(store Store, cfg *Config, now func() time.Time) *Locker {
+	return newLocker(store, cfg.WithDefaults(), now)
+}
+
+// CheckKey is the check that every key passes before it is used.
+func CheckKey(key string) error { return checkKey("test", key) }

@@ -1,0 +1,202 @@
+package joblock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+)
+
+// kit is a Locker on a memstore that can be made to fail. Its clocks are those of
+// the synctest bubble in which it was made.
+type kit struct {
+	*testing.T
+	mem   *memstore.Store
+	store *faultstore.Store
+	locks *joblock.Locker
+	logs  *logBuffer
+
+	storeSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
+}
+
+func newKit(t *testing.T, cfg *joblock.Config) *kit {
+	t.Helper()
+	k := &kit{T: t, logs: new(logBuffer)}
+	start := time.Now()
+	k.mem = memstore.New(&memstore.Config{
+		Notice: memstore.NoticeSilent,
+		Now:    func() time.Time { return start.Add(time.Since(start) + k.storeSkew) },
+	})
+	k.store = faultstore.New(k.mem)
+	k.locks = k.open(k.store, cfg)
+	return k
+}
+
+// open makes a Locker that is closed when the test ends.
+func (k *kit) open(store joblock.Store, cfg *joblock.Config) *joblock.Locker {
+	k.Helper()
+	var c joblock.Config
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Logger = slog.New(slog.NewTextHandler(k.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	locks, err := joblock.New(store, &c)
+	if err != nil {
+		k.Fatalf("New: %v", err)
+	}
+	k.Cleanup(func() {
+		k.store.Clear()
+		if err := locks.Close(context.Background()); err != nil {
+			k.Errorf("Close: %v", err)
+		}
+	})
+	return locks
+}
+
+// peer is a Locker of another process, on the same store without faults.
+func (k *kit) peer() *joblock.Locker {
+	k.Helper()
+	return k.open(k.mem, &joblock.Config{Holder: "peer"})
+}
+
+func (k *kit) acquire(key string, opts ...joblock.Option) *joblock.Lock {
+	k.Helper()
+	lock, err := k.locks.TryAcquire(context.Background(), key, opts...)
+	if err != nil {
+		k.Fatalf("TryAcquire(%q): %v", key, err)
+	}
+	return lock
+}
+
+func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
+	k.Helper()
+	token, err := lock.Park(context.Background(), opts)
+	if err != nil {
+		k.Fatalf("Park: %v", err)
+	}
+	return token
+}
+
+// record is what the store has at key.
+func (k *kit) record(key string) joblock.Record {
+	k.Helper()
+	recs, err := k.mem.Inspect(context.Background(), []string{key})
+	if err != nil {
+		k.Fatalf("Inspect: %v", err)
+	}
+	return recs[0]
+}
+
+func (k *kit) wantState(key string, want joblock.State) {
+	k.Helper()
+	if got := k.record(key).State; got != want {
+		k.Errorf("the store has %q %s, want %s", key, got, want)
+	}
+}
+
+// wantFreeWithin waits for key to become free, at most d.
+func (k *kit) wantFreeWithin(key string, d time.Duration) {
+	k.Helper()
+	start := time.Now()
+	for k.record(key).State != joblock.StateFree {
+		if time.Since(start) > d {
+			k.Fatalf("%q is still %s after %s", key, k.record(key).State, d)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// wantErr checks that err matches each target.
+func wantErr(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %v", targets)
+	}
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Errorf("error %q is not %q", err, target)
+		}
+	}
+}
+
+// wantNotErr checks that err matches none of the targets.
+func wantNotErr(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			t.Errorf("error %q is %q", err, target)
+		}
+	}
+}
+
+func wantNil(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// logBuffer collects what was logged.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// wallStep returns t with its wall clock moved by d, whole seconds, and its
+// monotonic reading as it was: what time.Now returns on a machine whose wall clock
+// was set, or whose monotonic clock stood still. There is no call that makes such
+// a time; the layout relied on is that of a time.Time with a monotonic reading: the
+// seconds in its first word, from bit 30 on.
+func wallStep(t time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(int64(d/time.Second)) << 30
+	return t
+}
+
+// steppable is a clock with a monotonic reading, which time.Now has not inside a
+// bubble, and a wall clock that can be set. Make it outside the bubble.
+type steppable struct {
+	base  time.Time
+	start time.Time
+	step  atomic.Int64
+}
+
+func newSteppable() *steppable { return &steppable{base: time.Now()} }
+
+// enter starts the clock in the bubble that it is called from.
+func (s *steppable) enter() { s.start = time.Now() }
+
+func (s *steppable) now() time.Time {
+	return wallStep(s.base.Add(time.Since(s.start)), time.Duration(s.step.Load()))
+}
+
+func TestWallStepMovesOnlyTheWallClock(t *testing.T) {
+	before := time.Now()
+	after := wallStep(before, time.Hour)
+	if d := after.Round(0).Sub(before.Round(0)); d != time.Hour {
+		t.Errorf("the wall clock moved by %s, want 1h", d)
+	}
+	if d := after.Sub(before); d != 0 {
+		t.Errorf("the monotonic clock moved by %s", d)
+	}
+}

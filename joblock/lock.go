@@ -1,0 +1,392 @@
+package joblock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Lock is one holding of one key. It is made by a Locker, safe for concurrent
+// use, and over once it was released, handed over by Park, or lost. All methods
+// of a nil *Lock are safe: those that can fail return ErrInvalid.
+//
+// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret.
+type Lock struct {
+	l         *Locker
+	key       string
+	owner     secret
+	holder    string
+	ttl       time.Duration
+	retain    time.Duration
+	prior     Ended
+	recovered bool
+
+	mu    sync.Mutex // guards what follows
+	state lockState
+	fence int64
+	trust time.Time // trust deadline, with its monotonic reading
+	memo  []byte
+	err   *Error        // why the handle is over; nil while held
+	done  chan struct{} // made on demand, closed on loss
+	watch map[*lockCtx]struct{}
+	job   string // what Park bound it to
+	// A reservation may stand beyond the lease: it was parked once.
+	reserved bool
+	// The nonces of a Park and of the Release; kept so that a repeated call is
+	// recognised by the store. parkNonce stays set while the answer is owed.
+	parkNonce, releaseNonce string
+	parkHold                time.Duration // the longest reservation that was asked for
+	reclaim                 resumption
+	// Renewal.
+	renewing  bool
+	renewAt   time.Time // when the next one is due
+	holdUntil time.Time // no renewal later; zero: no bound
+	inFlight  bool      // a renewal is under way
+
+	// Guarded by engine.mu.
+	next  time.Time // when the engine looks at it again
+	index int       // in the engine's heap, -1 when not in it
+}
+
+// resumption is a Reclaim that may have been applied without an answer.
+type resumption struct {
+	nonce string
+	sent  time.Time
+}
+
+type lockState uint8
+
+const (
+	lockHeld lockState = iota
+	lockParking
+	lockParked
+	lockReleased
+	lockLost
+)
+
+// newLock makes the handle of a grant that was asked for at sent.
+func (l *Locker) newLock(key string, o options, sent time.Time, r Reply) *Lock {
+	k := &Lock{
+		l: l, key: key, owner: newSecret(o.owner), holder: o.holder, ttl: o.ttl, retain: o.retain,
+		prior: r.Ended, recovered: r.Recovered, memo: r.Memo, job: o.job, index: -1,
+		renewing: !o.noRenew,
+	}
+	k.granted(sent, r.Fence)
+	if o.maxHold > 0 {
+		k.holdUntil = sent.Add(o.maxHold)
+	}
+	return k
+}
+
+// granted notes a lease that the store gave in answer to a request sent at sent.
+// The caller holds k.mu, or the only reference.
+func (k *Lock) granted(sent time.Time, fence int64) {
+	k.fence = fence
+	k.trust = sent.Add(k.ttl - k.l.cfg.margin(k.ttl))
+	k.renewAt = sent.Add(k.ttl / 3)
+}
+
+// Key returns the key.
+func (k *Lock) Key() string {
+	if k == nil {
+		return ""
+	}
+	return k.key
+}
+
+// Owner returns the owner token, with which Locker.Release can release the lock
+// from anywhere. It is a secret.
+func (k *Lock) Owner() string {
+	if k == nil {
+		return ""
+	}
+	return k.owner.reveal()
+}
+
+// Digest returns a short digest of the owner that can be shown and logged.
+func (k *Lock) Digest() string { return digest(k.Owner()) }
+
+// Fence returns the fencing number of this holding: larger than that of every
+// earlier holding of the key. Send it to the resource the lock protects.
+func (k *Lock) Fence() int64 {
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fence
+}
+
+// TTL returns the length of the lock's leases.
+func (k *Lock) TTL() time.Duration {
+	if k == nil {
+		return 0
+	}
+	return k.ttl
+}
+
+// ExpiresAt returns the trust deadline: the local time at which the lock counts
+// as lost, at the latest, unless it is renewed before. It moves with every renewal.
+func (k *Lock) ExpiresAt() time.Time {
+	if k == nil {
+		return time.Time{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.trust
+}
+
+// Prior tells how the previous ownership of the key ended: EndedLapsed when its
+// holder died or was cut off, EndedNone when the store remembers none.
+func (k *Lock) Prior() Ended {
+	if k == nil {
+		return EndedNone
+	}
+	return k.prior
+}
+
+// Recovered reports whether Resume found even the reservation run out, though
+// nobody had taken the key in between.
+func (k *Lock) Recovered() bool { return k != nil && k.recovered }
+
+// Memo returns the memo of the key: what the last holder left, or what SetMemo
+// has written since. The caller must not change it.
+func (k *Lock) Memo() []byte {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.memo
+}
+
+// Done returns a channel that is closed when the lock is lost, at the latest at
+// its trust deadline. A lock that is released or handed over is not lost: its
+// Done stays open.
+func (k *Lock) Done() <-chan struct{} {
+	if k == nil {
+		return closedChan
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.doneLocked()
+}
+
+func (k *Lock) doneLocked() chan struct{} {
+	if k.done == nil {
+		k.done = make(chan struct{})
+		if k.state == lockLost {
+			close(k.done)
+		}
+	}
+	return k.done
+}
+
+// Err returns nil while the lock is held and trusted, and otherwise why it is
+// not: ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It looks at the
+// clocks itself, so it is right even in a process that was just resumed.
+func (k *Lock) Err() error {
+	if k == nil {
+		return nilLock("err")
+	}
+	k.check()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		return nil // a nil *Error in an error would not be nil
+	}
+	return k.err
+}
+
+// check declares the lock lost if its trust deadline has passed.
+func (k *Lock) check() {
+	now := k.l.now()
+	k.mu.Lock()
+	expired, renewing := k.expiredLocked(now), k.renewing
+	k.mu.Unlock()
+	if !expired {
+		return
+	}
+	detail := "no renewal was answered before the trust deadline"
+	if !renewing {
+		detail = "the lease ran out; it was no longer to be renewed (NoRenew, MaxHold or StopRenewing)"
+	}
+	k.lose(&Error{Code: CodeLost, Key: k.key, Detail: detail})
+}
+
+// tellAtLocked is when the lock counts as lost.
+func (k *Lock) tellAtLocked() time.Time { return k.trust.Add(-k.l.cfg.lead(k.ttl)) }
+
+// expiredLocked reports whether a held lock's time is over by either clock.
+func (k *Lock) expiredLocked(now time.Time) bool {
+	return k.liveLocked() && past(now, k.tellAtLocked())
+}
+
+// liveLocked reports whether the handle is not over.
+func (k *Lock) liveLocked() bool { return k.state == lockHeld || k.state == lockParking }
+
+// settled reports whether the handle was released or handed over.
+func (k *Lock) settled() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state == lockReleased || k.state == lockParked
+}
+
+// lose ends the handle with cause err, unless it was over already.
+func (k *Lock) lose(err *Error) {
+	k.mu.Lock()
+	if !k.liveLocked() {
+		k.mu.Unlock()
+		return
+	}
+	k.state, k.err = lockLost, err
+	if k.done != nil {
+		close(k.done)
+	}
+	watch, fence := k.watch, k.fence
+	k.watch = nil
+	k.mu.Unlock()
+
+	for c := range watch {
+		c.cancel(err)
+	}
+	k.l.engine.reschedule(k)
+	k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.key, "fence", fence, "owner", k.Digest(), "cause", err)
+}
+
+// lost makes the loss error for a refusal by the store.
+func (k *Lock) lost(op string, r Reply) *Error {
+	return &Error{Code: CodeLost, Op: op, Key: k.key, Err: r.errorOf("", "")}
+}
+
+// overLocked returns why the handle can do nothing, nil while it is held.
+func (k *Lock) overLocked(op string) error {
+	if k.state == lockParking {
+		return k.handedOver(op, "")
+	}
+	if k.err == nil {
+		return nil
+	}
+	e := *k.err
+	e.Op = op
+	return &e
+}
+
+// handedOver is the error of every call on the handle after Park.
+func (k *Lock) handedOver(op, job string) *Error {
+	return &Error{Code: CodeNotOwner, Op: op, Key: k.key, Job: job, Detail: "the lock was handed over by Park"}
+}
+
+// Token returns the lock's token. A held lock cannot be resumed from it, only
+// released with Locker.Release; hand it over with Park.
+func (k *Lock) Token() Token {
+	if k == nil {
+		return Token{}
+	}
+	return Token{key: k.key, owner: k.owner, fence: k.Fence(), ttl: k.ttl}
+}
+
+// String describes the lock without its owner.
+func (k *Lock) String() string {
+	if k == nil {
+		return "lock(nil)"
+	}
+	return fmt.Sprintf("lock(%q fence %d owner %s)", k.key, k.Fence(), k.Digest())
+}
+
+// Format writes String for every verb, %#v and %d included.
+func (k *Lock) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), k.String()) }
+
+// LogValue keeps slog from marshalling the token.
+func (k *Lock) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// MarshalText returns the token's text form.
+func (k *Lock) MarshalText() ([]byte, error) { return k.Token().MarshalText() }
+
+// MarshalBinary returns the token's binary form.
+func (k *Lock) MarshalBinary() ([]byte, error) { return k.Token().MarshalBinary() }
+
+// MarshalJSON returns the token's JSON form.
+func (k *Lock) MarshalJSON() ([]byte, error) { return k.Token().MarshalJSON() }
+
+// EncodeMsgpack writes the token's msgpack form.
+func (k *Lock) EncodeMsgpack(enc *msgpack.Encoder) error { return k.Token().EncodeMsgpack(enc) }
+
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func nilLock(op string) error { return invalid(op, "", "the lock is nil") }
+
+// lockCtx is a context that ends when a lock is lost. Its Err looks at the
+// clocks first: in a process that was stopped past the deadline it tells the
+// truth before any timer has had its turn.
+type lockCtx struct {
+	context.Context
+	parent context.Context
+	lock   *Lock
+	cancel context.CancelCauseFunc
+}
+
+type lockCtxKey struct{}
+
+// Context returns a child of parent that carries the lock (see FromContext) and
+// is cancelled with cause ErrLost when the lock is lost. Releasing the lock or
+// handing it over does not cancel it. For a lock that is over already it comes
+// cancelled, with the reason as its cause. Call stop when the work is done.
+func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(parent)
+	if k == nil {
+		cancel(nilLock("context"))
+		return inner, func() {}
+	}
+	c := &lockCtx{Context: inner, parent: parent, lock: k, cancel: cancel}
+	k.mu.Lock()
+	err := k.err
+	if err == nil {
+		if k.watch == nil {
+			k.watch = make(map[*lockCtx]struct{}, 1)
+		}
+		k.watch[c] = struct{}{}
+	}
+	k.mu.Unlock()
+	if err != nil {
+		cancel(err)
+	}
+	return c, func() {
+		k.mu.Lock()
+		delete(k.watch, c)
+		k.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (c *lockCtx) Err() error {
+	c.lock.check()
+	// A parent may be the context of another lock: let it look too. Its
+	// cancellation reaches this context before it returns.
+	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
+		return err
+	}
+	return c.Context.Err()
+}
+
+func (c *lockCtx) Value(key any) any {
+	if key == (lockCtxKey{}) {
+		return c.lock
+	}
+	return c.Context.Value(key)
+}
+
+// FromContext returns the lock whose Context ctx is or descends from, the
+// innermost if there are several.
+func FromContext(ctx context.Context) (*Lock, bool) {
+	k, ok := ctx.Value(lockCtxKey{}).(*Lock)
+	return k, ok
+}

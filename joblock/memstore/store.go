@@ -1,0 +1,198 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	pageSize = 100 // of List when the request does not say
+	sweepMin = 256 // fewer records than this are never swept
+)
+
+// Store is a joblock.Store in memory. It is safe for concurrent use, and several
+// Lockers may share one.
+type Store struct {
+	cfg  Config
+	warn sync.Once
+
+	mu      sync.Mutex // guards what follows
+	records map[string]record
+	sweepAt int // number of records at which the forgotten ones are swept out
+}
+
+var _ joblock.Store = (*Store)(nil)
+
+// New returns an empty Store; nil means the defaults. A Config that is no good is
+// reported by Validate, and thereby by joblock.New.
+func New(cfg *Config) *Store {
+	return &Store{cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin}
+}
+
+// Validate returns joblock.ErrInvalid with NoticeRefuse and with a Notice that
+// does not exist, else nil. joblock.New calls it.
+func (s *Store) Validate() error {
+	var detail string
+	switch s.cfg.Notice {
+	case NoticeWarn, NoticeSilent:
+		return nil
+	case NoticeRefuse:
+		detail = "memstore guards this process only, and Config.Notice refuses that"
+	default:
+		detail = "memstore: Config.Notice is none of NoticeWarn, NoticeSilent, NoticeRefuse"
+	}
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: "new", Detail: detail}
+}
+
+// Acquire is the call of joblock.Store.
+func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.acquire(now, req) })
+}
+
+// Resume is the call of joblock.Store.
+func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.resume(now, req) })
+}
+
+// Park is the call of joblock.Store.
+func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.park(now, req) })
+}
+
+// Renew is the call of joblock.Store. The batch is one step.
+func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
+	replies := make([]joblock.Reply, len(reqs))
+	now, err := s.enter(ctx)
+	if err != nil {
+		return replies, err
+	}
+	defer s.mu.Unlock()
+	for i, req := range reqs {
+		var next record
+		next, replies[i] = s.find(now, req.Key).renew(now, req)
+		s.put(now, req.Key, next)
+	}
+	return replies, nil
+}
+
+// Release is the call of joblock.Store. The batch is one step.
+func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+	replies := make([]joblock.Reply, len(reqs))
+	now, err := s.enter(ctx)
+	if err != nil {
+		return replies, err
+	}
+	defer s.mu.Unlock()
+	for i, req := range reqs {
+		var next record
+		next, replies[i] = s.find(now, req.Key).release(now, req)
+		s.put(now, req.Key, next)
+	}
+	return replies, nil
+}
+
+// Inspect is the call of joblock.Store. The batch is one step.
+func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]joblock.Record, len(keys))
+	for i, key := range keys {
+		out[i] = s.find(now, key).read(now, key)
+	}
+	return out, nil
+}
+
+// List is the call of joblock.Store. Pages are in the order of keys and a cursor
+// is the last key of the page before, so a record that stays is listed exactly
+// once. Each page looks at every record.
+func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
+	var page joblock.ListPage
+	now, err := s.enter(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer s.mu.Unlock()
+	var keys []string
+	for key, r := range s.records {
+		if r.expires > now.ms && key > req.Cursor && strings.HasPrefix(key, req.Prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	count := req.Count
+	if count <= 0 {
+		count = pageSize
+	}
+	if len(keys) > count {
+		keys = keys[:count]
+		page.Next = keys[count-1]
+	}
+	for _, key := range keys {
+		page.Records = append(page.Records, s.records[key].read(now, key))
+	}
+	return page, nil
+}
+
+// Close does nothing: a Store opens nothing, and other Lockers may share it.
+func (s *Store) Close() error { return nil }
+
+// one applies a transition to the record of key.
+func one(ctx context.Context, s *Store, key string, step func(record, instant) (record, joblock.Reply)) (joblock.Reply, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return joblock.Reply{}, err
+	}
+	defer s.mu.Unlock()
+	next, reply := step(s.find(now, key), now)
+	s.put(now, key, next)
+	return reply, nil
+}
+
+// enter begins a call. Without an error it returns with s.mu locked, and the
+// clock read under the lock, so that the order of calls is that of their times.
+func (s *Store) enter(ctx context.Context) (instant, error) {
+	if err := ctx.Err(); err != nil {
+		return instant{}, err
+	}
+	if s.cfg.Notice == NoticeWarn {
+		s.warn.Do(func() {
+			s.cfg.Logger.Warn("joblock: locks are kept in memory and guard this process only")
+		})
+	}
+	s.mu.Lock()
+	return at(s.cfg.Now()), nil
+}
+
+// find returns the record of key, the zero record when there is none.
+func (s *Store) find(now instant, key string) record {
+	r := s.records[key]
+	if r.exists() && r.expires <= now.ms {
+		delete(s.records, key)
+		return record{}
+	}
+	return r
+}
+
+// put stores a record unless it is that of an unknown key.
+func (s *Store) put(now instant, key string, r record) {
+	if !r.exists() {
+		return
+	}
+	s.records[key] = r
+	if len(s.records) < s.sweepAt {
+		return
+	}
+	for k, old := range s.records {
+		if old.expires <= now.ms {
+			delete(s.records, k)
+		}
+	}
+	s.sweepAt = max(sweepMin, 2*len(s.records))
+}

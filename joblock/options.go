@@ -1,0 +1,98 @@
+package joblock
+
+import "time"
+
+// Option changes one acquisition: TryAcquire, Acquire, Do, AcquireAll, Resume.
+// Where an option makes no sense for a call its comment says what happens.
+type Option func(*options)
+
+type options struct {
+	ttl     time.Duration
+	retain  time.Duration
+	maxWait time.Duration
+	hasWait bool
+	owner   string
+	hasOwn  bool
+	holder  string
+	job     string
+	noRenew bool
+	maxHold time.Duration
+	hasHold bool
+}
+
+// TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
+// milliseconds (rounded down). Zero and negative are errors and never mean "for
+// ever". Default: Config.TTL; for Resume, the TTL in the token.
+func TTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// MaxWait bounds how long Acquire, Do and AcquireAll wait; afterwards they
+// return ErrTimeout. Zero means not to wait at all: ErrHeld. Default: as long as
+// ctx lets them. TryAcquire and Resume never wait and ignore it.
+func MaxWait(d time.Duration) Option {
+	return func(o *options) { o.maxWait, o.hasWait = d, true }
+}
+
+// Owner sets the owner token instead of a random UUIDv4: 1 to MaxOwnerBytes of
+// UTF-8 without control characters. It is a secret, and whoever knows it can
+// release the lock. The same owner does not get a lock it already holds: locks
+// are not re-entrant. Resume takes the owner from its token and ignores this.
+func Owner(owner string) Option {
+	return func(o *options) { o.owner, o.hasOwn = owner, true }
+}
+
+// Holder sets the label that people see in Status, List and errors, at most
+// MaxLabelBytes long. Default: Config.Holder.
+func Holder(label string) Option { return func(o *options) { o.holder = label } }
+
+// ForJob names the job that resumes, as "queue/taskID". A lock parked for a job
+// can be resumed under that name only. Acquisitions other than Resume ignore it.
+func ForJob(job string) Option { return func(o *options) { o.job = job } }
+
+// NoRenew makes the lock run out one TTL after it was taken, unless Renew is
+// called by hand.
+func NoRenew() Option { return func(o *options) { o.noRenew = true } }
+
+// MaxHold sets how long the lock is renewed at the most, in place of
+// Config.MaxHold. It must be positive.
+func MaxHold(d time.Duration) Option {
+	return func(o *options) { o.maxHold, o.hasHold = d, true }
+}
+
+// Retain sets how long the store remembers this key after the lock has ended,
+// in place of Config.Retain: the life of its memo.
+func Retain(d time.Duration) Option { return func(o *options) { o.retain = d } }
+
+// options applies opts over the defaults of c and checks the result.
+func (c *Config) options(op, key string, ttl time.Duration, opts []Option) (options, error) {
+	o := options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
+	for _, opt := range opts {
+		if opt == nil {
+			return o, invalid(op, key, "an option is nil")
+		}
+		opt(&o)
+	}
+	if err := checkDuration(op, key, "TTL", o.ttl, MinTTL, c.MaxTTL); err != nil {
+		return o, err
+	}
+	o.ttl = o.ttl.Truncate(time.Millisecond)
+	if o.hasHold {
+		if err := checkDuration(op, key, "MaxHold", o.maxHold, MinTTL, MaxHoldLimit); err != nil {
+			return o, err
+		}
+	}
+	if o.maxWait < 0 {
+		return o, invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
+	}
+	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, MaxHoldLimit); err != nil {
+		return o, err
+	}
+	if o.hasOwn {
+		if err := checkText(op, key, "owner", o.owner, 1, MaxOwnerBytes); err != nil {
+			return o, err
+		}
+	}
+	if err := checkText(op, key, "job", o.job, 0, MaxLabelBytes); err != nil {
+		return o, err
+	}
+	return o, checkText(op, key, "holder", o.holder, 0, MaxLabelBytes)
+}

@@ -1,0 +1,230 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ParkOptions says how long a lock stays reserved while nobody runs, and for
+// which job. The zero value means Config.Hold and no job in particular.
+type ParkOptions struct {
+	// Hold is how long the key stays reserved, from now on: until the job has
+	// started. Default Config.Hold; at most MaxHoldLimit.
+	Hold time.Duration
+	// Job, as "queue/taskID", binds the lock: only Resume with ForJob of the same
+	// name gets it. At most MaxLabelBytes. "" lets every bearer of the token resume.
+	Job string
+}
+
+// Park hands the lock over to its token in one atomic step: from then on this
+// handle can neither renew nor release, and the key is reserved, under a new
+// fence, for whoever resumes the token. Contexts of the lock are not cancelled.
+//
+// Errors: ErrLost when the lock was lost before, ErrAlreadyReleased, ErrNotOwner
+// for a second Park, ErrInvalid. On these nothing was parked. After
+// ErrUnavailable the handle is as before and goes on renewing, which takes a
+// Park that did arrive back; calling Park again is safe.
+func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
+	const op = "park"
+	if k == nil {
+		return Token{}, nilLock(op)
+	}
+	if err := k.l.open(op, k.key); err != nil {
+		return Token{}, err
+	}
+	if opts.Hold == 0 {
+		opts.Hold = k.l.cfg.Hold
+	}
+	if err := checkDuration(op, k.key, "ParkOptions.Hold", opts.Hold, MinTTL, MaxHoldLimit); err != nil {
+		return Token{}, err
+	}
+	if err := checkText(op, k.key, "ParkOptions.Job", opts.Job, 0, MaxLabelBytes); err != nil {
+		return Token{}, err
+	}
+	k.check()
+	k.mu.Lock()
+	if err := k.overLocked(op); err != nil {
+		k.mu.Unlock()
+		return Token{}, err
+	}
+	// After a Park without an answer the same call is made again. The term is then
+	// named by its nonce too, for a renewal may take that Park back meanwhile.
+	grant := k.parkNonce
+	if k.parkNonce == "" {
+		k.parkNonce = newNonce()
+	}
+	k.parkHold = max(k.parkHold, opts.Hold)
+	k.state = lockParking
+	req := ParkRequest{
+		Term:   Term{Key: k.key, Owner: k.owner.reveal(), Fence: k.fence, Grant: grant},
+		Nonce:  k.parkNonce,
+		Hold:   opts.Hold,
+		Retain: k.retain,
+		Job:    opts.Job,
+	}
+	k.mu.Unlock()
+
+	var r Reply
+	err := k.l.call(ctx, op, k.key, func(ctx context.Context) (err error) {
+		r, err = k.l.store.Park(ctx, req)
+		return err
+	})
+	if err == nil && r.Outcome == OutcomeOK {
+		k.mu.Lock()
+		if k.state == lockLost {
+			k.done = nil // closed; the answer came late, and Reclaim may hold the lock again
+		}
+		k.state, k.fence, k.job, k.parkNonce = lockParked, r.Fence, opts.Job, ""
+		k.err = k.handedOver("", opts.Job)
+		token := Token{key: k.key, owner: k.owner, fence: r.Fence, ttl: k.ttl}
+		k.mu.Unlock()
+		k.l.engine.reschedule(k)
+		return token, nil
+	}
+	k.mu.Lock()
+	if k.state == lockParking {
+		k.state = lockHeld
+	}
+	k.mu.Unlock()
+	k.l.engine.reschedule(k)
+	if err != nil {
+		return Token{}, err
+	}
+	lost := k.lost(op, r)
+	k.lose(lost)
+	return Token{}, lost
+}
+
+// Reclaim undoes Park: what to do when the enqueue that was to carry the token
+// has failed for certain. The handle holds the lock again, under a new fence.
+//
+// Errors, after which the handle is still parked: ErrBusy when a job has resumed
+// the token meanwhile, ErrAlreadyReleased, ErrNotOwner, ErrNotFound when the
+// lock is gone, ErrUnavailable (safe to repeat), ErrInvalid when the handle is
+// not parked.
+func (k *Lock) Reclaim(ctx context.Context) error {
+	const op = "reclaim"
+	if k == nil {
+		return nilLock(op)
+	}
+	if err := k.l.open(op, k.key); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	if k.state != lockParked {
+		k.mu.Unlock()
+		return invalid(op, k.key, "the lock is not parked by this handle")
+	}
+	// A repeated call finds the grant of the one before, whose lease counts from
+	// there; once that is over there is nothing to be found.
+	if now := k.l.now(); k.reclaim.nonce == "" || now.Sub(k.reclaim.sent) >= k.ttl {
+		k.reclaim = resumption{nonce: newNonce(), sent: now}
+	}
+	sent := k.reclaim.sent
+	req := ResumeRequest{
+		Key: k.key, Owner: k.owner.reveal(), Nonce: k.reclaim.nonce,
+		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job,
+	}
+	k.mu.Unlock()
+
+	r, err := k.l.resume(ctx, op, req)
+	k.mu.Lock()
+	if !errors.Is(err, ErrUnavailable) {
+		k.reclaim = resumption{}
+	}
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	if k.state != lockParked {
+		defer k.mu.Unlock()
+		return k.overLocked(op) // a call beside this one got it back, and may have ended it
+	}
+	if k.l.cfg.late(sent, k.ttl, k.l.now()) {
+		k.mu.Unlock()
+		return lateGrant(op, k.key)
+	}
+	k.state, k.err, k.reserved = lockHeld, nil, true
+	k.granted(sent, r.Fence)
+	k.mu.Unlock()
+	return k.l.engine.add(k)
+}
+
+// lateGrant is the error for a grant that can no longer be trusted when it comes.
+func lateGrant(op, key string) *Error {
+	return &Error{Code: CodeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
+}
+
+// Resume continues a parked lock, or one whose holder has died, from its token:
+// in another process, under a new fence, renewed like any lock. With ForJob it
+// names the job that asks; a lock bound to a job answers to no other.
+//
+// Errors: ErrBusy while another attempt with this token holds the lock, with
+// what is left of its lease: a live holder is never pre-empted. ErrNotOwner when
+// the key belongs to another owner or the lock to another job;
+// ErrAlreadyReleased, with the reason given then; ErrNotFound when the store
+// remembers nothing of it; ErrUnavailable; ErrInvalid; ErrClosed. On error the
+// caller holds nothing; a resumption that took effect without an answer runs out
+// one TTL later and can then be resumed again.
+func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock, error) {
+	const op = "resume"
+	if err := l.open(op, token.key); err != nil {
+		return nil, err
+	}
+	if err := token.check(); err != nil {
+		return nil, err
+	}
+	o, err := l.cfg.options(op, token.key, token.ttl, opts)
+	if err != nil {
+		return nil, err
+	}
+	o.owner = token.Owner()
+	sent := l.now()
+	r, err := l.resume(ctx, op, ResumeRequest{
+		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
+		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if l.cfg.late(sent, o.ttl, l.now()) {
+		return nil, lateGrant(op, token.key)
+	}
+	lock := l.newLock(token.key, o, sent, r)
+	lock.reserved = true
+	if err := l.engine.add(lock); err != nil {
+		return nil, err
+	}
+	return lock, nil
+}
+
+// resume sends a resumption and, while the store does not answer, repeats it
+// under the same nonce for Config.CallTimeout: a resumption left without an
+// answer would keep its job waiting for a TTL.
+func (l *Locker) resume(ctx context.Context, op string, req ResumeRequest) (r Reply, err error) {
+	pause := newBackoff(10*time.Millisecond, l.cfg.Poll)
+	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
+		for {
+			var err error
+			if r, err = l.store.Resume(ctx, req); err == nil {
+				return nil
+			}
+			var own *Error
+			if errors.As(err, &own) {
+				return err
+			}
+			t := time.NewTimer(pause.next())
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, r.errorOf(op, req.Key)
+}

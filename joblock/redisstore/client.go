@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// renewPoolSize is enough: a Locker renews in one batch at a time.
+	renewPoolSize = 4
+
+	// renewTimeout bounds what one renewal waits for a connection, a write and a
+	// reply each, with several tries inside a lease in mind.
+	renewTimeout = time.Second
+
+	// reloadInterval is how soon a cluster client looks for a fail-over that no
+	// redirect told it of. With go-redis's own minute a lease of 30 s is lost
+	// whenever a master dies (go-redis#3979).
+	reloadInterval = 2 * time.Second
+)
+
+// isNil also finds the nil pointer in an interface that is none.
+func isNil(rdb redis.UniversalClient) bool {
+	switch c := rdb.(type) {
+	case nil:
+		return true
+	case *redis.Client:
+		return c == nil
+	case *redis.ClusterClient:
+		return c == nil
+	}
+	return false
+}
+
+// split makes the two clients of a Store from the one that it was given, and
+// tells whether they are its own to close.
+func split(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned bool) {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return redis.NewClient(opsOptions(c.Options())), redis.NewClient(renewOptions(c.Options())), true
+	case *redis.ClusterClient:
+		return redis.NewClusterClient(opsClusterOptions(c.Options())),
+			redis.NewClusterClient(renewClusterOptions(c.Options())), true
+	}
+	return rdb, rdb, false
+}
+
+// cloneOptions copies options that a client has already initialised, such that
+// a second initialisation gives the same again: go-redis has by then replaced
+// the -1 that switches something off by the 0 that asks for the default.
+func cloneOptions(from *redis.Options) *redis.Options {
+	o := *from
+	o.MaxRetries = off(o.MaxRetries)
+	o.MinRetryBackoff = off(o.MinRetryBackoff)
+	o.MaxRetryBackoff = off(o.MaxRetryBackoff)
+	o.ReadTimeout = timeoutOff(o.ReadTimeout)
+	o.WriteTimeout = timeoutOff(o.WriteTimeout)
+	o.ContextTimeoutEnabled = true // else a call outlives its deadline by ReadTimeout
+	o.MinIdleConns = 0             // the application's idea for its own pool
+
+	// NewClient has put its own processor there, which does not take the
+	// handlers of a second client.
+	o.PushNotificationProcessor = nil
+	// A cache of replies is of no use to scripts, and tracks on every connection.
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
+	o.AutoPipelineOptions = nil
+	return &o
+}
+
+func opsOptions(from *redis.Options) *redis.Options { return cloneOptions(from) }
+
+// renewOptions gives renewals a pool of their own that fails fast: the Locker
+// tries again itself, and knows until when.
+func renewOptions(from *redis.Options) *redis.Options {
+	o := cloneOptions(from)
+	o.MaxRetries = -1
+	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
+	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0 // one pool, not two
+	o.DialTimeout = atMost(o.DialTimeout, renewTimeout)
+	o.DialerRetries = 1
+	o.ReadTimeout = atMost(o.ReadTimeout, renewTimeout)
+	o.WriteTimeout = atMost(o.WriteTimeout, renewTimeout)
+	o.PoolTimeout = renewTimeout
+	o.Limiter = nil // an open circuit breaker must not cost a lease
+	// Maintenance notifications stretch the timeouts.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o
+}
+
+// cloneClusterOptions is cloneOptions for a cluster.
+func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
+	o := *from
+	o.Addrs = slices.Clone(o.Addrs)
+	o.MaxRedirects = off(o.MaxRedirects)
+	o.MinRetryBackoff = off(o.MinRetryBackoff)
+	o.MaxRetryBackoff = off(o.MaxRetryBackoff)
+	// Unlike Options, ClusterOptions keep their -2 as it is.
+	o.ReadTimeout = off(o.ReadTimeout)
+	o.WriteTimeout = off(o.WriteTimeout)
+	o.ContextTimeoutEnabled = true
+	o.MinIdleConns = 0
+	o.PushNotificationProcessor = nil
+	o.AutoPipelineOptions = nil
+	// Locks are read from masters only.
+	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	o.ClusterStateReloadInterval = atMost(o.ClusterStateReloadInterval, reloadInterval)
+	return &o
+}
+
+func opsClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
+	return cloneClusterOptions(from)
+}
+
+// renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without
+// it a client could not follow a slot to its new node.
+func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
+	o := cloneClusterOptions(from)
+	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
+	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0
+	o.DialTimeout = atMost(o.DialTimeout, renewTimeout)
+	o.DialerRetries = 1
+	o.ReadTimeout = atMost(o.ReadTimeout, renewTimeout)
+	o.WriteTimeout = atMost(o.WriteTimeout, renewTimeout)
+	o.PoolTimeout = renewTimeout
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o
+}
+
+// off turns an initialised "none" back into the value that means it.
+func off[T ~int | ~int64](v T) T {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
+// timeoutOff is off for the timeouts of Options, where -2 became -1 and -1
+// became 0.
+func timeoutOff(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d - 1
+	}
+	return d
+}
+
+// atMost cuts a timeout; none at all is cut as well.
+func atMost(d, limit time.Duration) time.Duration {
+	if d <= 0 || d > limit {
+		return limit
+	}
+	return d
+}

@@ -1,0 +1,92 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock/storetest"
+)
+
+func TestConformanceOnRedis(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	rdb := srv.Client(t)
+	var n atomic.Int64
+	storetest.Run(t, func(t *testing.T) *storetest.Harness {
+		prefix := fmt.Sprintf("test %d:", n.Add(1))
+		h := harness(t, rdb, prefix)
+		h.Advance = time.Sleep
+		return h
+	})
+}
+
+func TestConformanceOnMiniredis(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	storetest.Run(t, miniHarness)
+}
+
+func TestModelOnMiniredis(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	storetest.RunModel(t, miniHarness)
+}
+
+func BenchmarkStore(b *testing.B) {
+	srv := redistest.Start(b)
+	rdb := srv.Client(b)
+	var n atomic.Int64
+	storetest.Benchmark(b, func(b *testing.B) *storetest.Harness {
+		return harness(b, rdb, fmt.Sprintf("bench %d:", n.Add(1)))
+	})
+}
+
+// miniHarness has a clock that is set by hand. Redis takes both the time of day
+// and the expiry of keys from one clock, so both are moved.
+func miniHarness(t *testing.T) *storetest.Harness {
+	m := redistest.MiniServer(t)
+	m.ClockTTL(false)
+	now := time.UnixMicro(1_700_000_000_123_456)
+	m.SetTime(now)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	h := harness(t, rdb, DefaultPrefix)
+	h.Exact = true
+	h.Unit = time.Second
+	h.Advance = func(d time.Duration) {
+		now = now.Add(d)
+		m.SetTime(now)
+		m.FastForward(d)
+	}
+	h.Step = func(d time.Duration) {
+		now = now.Add(d)
+		m.SetTime(now)
+	}
+	return h
+}
+
+func harness(t testing.TB, rdb redis.UniversalClient, prefix string) *storetest.Harness {
+	s := New(rdb, &Config{Prefix: prefix})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	ctx := context.Background()
+	return &storetest.Harness{
+		Store: s,
+		Foreign: func(key string) {
+			if err := rdb.Set(ctx, prefix+key, "not a lock", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		ForeignIntact: func(key string) bool {
+			v, err := rdb.Get(ctx, prefix+key).Result()
+			return err == nil && v == "not a lock"
+		},
+	}
+}

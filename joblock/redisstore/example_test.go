@@ -1,0 +1,54 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+func Example() {
+	server, err := miniredis.Run() // stands for a Redis
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	store := redisstore.New(rdb, &redisstore.Config{Prefix: "shop:lock:"})
+	defer store.Close()
+	if err := store.Validate(); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	// A Locker makes these calls; an application only hands the store to it.
+	ctx := context.Background()
+	for _, owner := range []string{"alice", "bob"} {
+		reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+			Key: "export:7", Owner: owner, Nonce: owner + " 1", Holder: owner + "'s host",
+			TTL: 30 * time.Second, Retain: 5 * time.Minute,
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if reply.Outcome == joblock.OutcomeHeld {
+			fmt.Println(owner, "has to wait for", reply.Holder)
+		} else {
+			fmt.Println(owner, "has it")
+		}
+	}
+	fmt.Println(server.HGet("shop:lock:export:7", "owner"))
+	// Output:
+	// alice has it
+	// bob has to wait for alice's host
+	// alice
+}

@@ -1,0 +1,99 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// long is a lease that does not run out during a test.
+const long = time.Minute
+
+// onBoth runs a test on miniredis and on a redis-server.
+func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {
+	t.Run("miniredis", func(t *testing.T) {
+		redistest.Ran(t, redistest.MiniBackend())
+		rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+		t.Cleanup(func() { rdb.Close() })
+		test(t, newKit(t, rdb))
+	})
+	t.Run("redis", func(t *testing.T) {
+		test(t, newRealKit(t))
+	})
+}
+
+// kit is a store, and a client of the same server for looking behind it.
+type kit struct {
+	*Store
+	t   testing.TB
+	rdb redis.UniversalClient
+	n   atomic.Int64
+}
+
+func newKit(t testing.TB, rdb redis.UniversalClient) *kit {
+	s := New(rdb, nil)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &kit{Store: s, t: t, rdb: rdb}
+}
+
+func newRealKit(t testing.TB) *kit {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	return newKit(t, srv.Client(t))
+}
+
+// nonce returns a new one for each call.
+func (k *kit) nonce() string { return fmt.Sprintf("nonce-%d", k.n.Add(1)) }
+
+// acquire takes a key for an owner that is named after it.
+func (k *kit) acquire(key string) joblock.Term {
+	k.t.Helper()
+	owner := "owner of " + key
+	r, err := k.Acquire(context.Background(), joblock.AcquireRequest{
+		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host",
+	})
+	wantOutcome(k.t, "acquire", r, err, joblock.OutcomeOK)
+	return joblock.Term{Key: key, Owner: owner, Fence: r.Fence}
+}
+
+func (k *kit) renewal(t joblock.Term) joblock.RenewRequest {
+	return joblock.RenewRequest{Term: t, TTL: long, Retain: long}
+}
+
+func (k *kit) release(t joblock.Term) joblock.ReleaseRequest {
+	return joblock.ReleaseRequest{Term: t, Nonce: k.nonce(), Retain: long, Reason: "done"}
+}
+
+func (k *kit) park(t joblock.Term) joblock.ParkRequest {
+	return joblock.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1"}
+}
+
+func wantOutcome(t testing.TB, what string, r joblock.Reply, err error, want joblock.Outcome) {
+	t.Helper()
+	if err != nil || r.Outcome != want {
+		t.Fatalf("%s: outcome %d, error %v; want outcome %d", what, r.Outcome, err, want)
+	}
+}
+
+func wantOutcomes(t testing.TB, what string, rs []joblock.Reply, err error, n int, want joblock.Outcome) {
+	t.Helper()
+	if err != nil || len(rs) != n {
+		t.Fatalf("%s: %d replies, error %v; want %d", what, len(rs), err, n)
+	}
+	for i, r := range rs {
+		if r.Outcome != want {
+			t.Fatalf("%s: item %d has outcome %d, want %d", what, i, r.Outcome, want)
+		}
+	}
+}

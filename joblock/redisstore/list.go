@@ -1,0 +1,160 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	defaultListCount = 100
+	maxListCount     = 10_000 // the server does nothing else during a SCAN
+)
+
+// List implements joblock.Store: one SCAN and one pipeline per page. Values of
+// other kinds under the prefix are listed as joblock.StateForeign.
+//
+// In a cluster it goes from master to master. When the one at the cursor is a
+// master no longer, List fails rather than leave out the rest of its keys, and
+// the listing has to be begun again. A cursor that List did not make is
+// joblock.ErrInvalid. A page with an error has no records.
+func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
+	if s.invalid != nil {
+		return joblock.ListPage{}, s.invalid
+	}
+	at, err := parseCursor(req.Cursor)
+	if err != nil {
+		return joblock.ListPage{}, err
+	}
+	node, at, following, err := s.scanNode(ctx, at)
+	if err != nil {
+		return joblock.ListPage{}, err
+	}
+	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
+	names, scan, err := node.Scan(ctx, at.scan, escapeGlob(s.prefix+req.Prefix)+"*", int64(count)).Result()
+	if err != nil {
+		return joblock.ListPage{}, err
+	}
+	next := cursor{node: following}
+	if scan != 0 {
+		next = cursor{node: at.node, scan: scan}
+	}
+	page := joblock.ListPage{Next: next.String(), Records: make([]joblock.Record, 0, len(names))}
+	for i, name := range names {
+		names[i] = strings.TrimPrefix(name, s.prefix)
+	}
+	err = s.inspect(ctx, names, func(_ int, rec joblock.Record, exists bool) {
+		if exists { // else it ran out since the SCAN
+			page.Records = append(page.Records, rec)
+		}
+	})
+	if err != nil {
+		return joblock.ListPage{}, err
+	}
+	return page, nil
+}
+
+// scanner is what a page is read from: the client, or one node of a cluster.
+type scanner interface {
+	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
+}
+
+// scanNode finds the node that the cursor is at, and the address of the one to
+// read after it, "" after the last. The returned cursor names the node where
+// the given one was the beginning.
+func (s *Store) scanNode(ctx context.Context, at cursor) (scanner, cursor, string, error) {
+	var each func(context.Context, func(context.Context, *redis.Client) error) error
+	switch c := s.ops.(type) {
+	case *redis.ClusterClient:
+		each = c.ForEachMaster
+	case *redis.Ring:
+		each = c.ForEachShard
+	default:
+		if at.node != "" {
+			return nil, at, "", invalid("list cursor is one of a cluster")
+		}
+		return s.ops, at, "", nil
+	}
+
+	var mu sync.Mutex
+	var nodes []*redis.Client
+	err := each(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, c)
+		return nil
+	})
+	if err != nil {
+		return nil, at, "", err
+	}
+	slices.SortFunc(nodes, func(a, b *redis.Client) int { return cmp.Compare(a.Options().Addr, b.Options().Addr) })
+	i := 0
+	if at != (cursor{}) {
+		i = slices.IndexFunc(nodes, func(c *redis.Client) bool { return c.Options().Addr == at.node })
+	}
+	if i < 0 || i >= len(nodes) {
+		return nil, at, "", fmt.Errorf("redisstore: list: no master at %q any more, begin the listing again", at.node)
+	}
+	at.node = nodes[i].Options().Addr
+	following := ""
+	if i+1 < len(nodes) {
+		following = nodes[i+1].Options().Addr
+	}
+	return nodes[i], at, following, nil
+}
+
+// cursor is the place of the next page: a SCAN cursor, and in a cluster the
+// address of the master that it belongs to. The zero cursor is the beginning of
+// a listing, and its end.
+type cursor struct {
+	node string
+	scan uint64
+}
+
+// String formats as "scan" or "scan@node".
+func (c cursor) String() string {
+	if c == (cursor{}) {
+		return ""
+	}
+	text := strconv.FormatUint(c.scan, 10)
+	if c.node != "" {
+		text += "@" + c.node
+	}
+	return text
+}
+
+func parseCursor(text string) (cursor, error) {
+	if text == "" {
+		return cursor{}, nil
+	}
+	number, node, _ := strings.Cut(text, "@")
+	scan, err := strconv.ParseUint(number, 10, 64)
+	c := cursor{node: node, scan: scan}
+	if err != nil || c.String() != text {
+		return cursor{}, invalid("list cursor %.40q was not made by List", text)
+	}
+	return c, nil
+}
+
+// escapeGlob makes a MATCH pattern that matches s and nothing else.
+func escapeGlob(s string) string {
+	if !strings.ContainsAny(s, `*?[]\^`) {
+		return s
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte(`*?[]\^`, s[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// listAll turns all pages over and returns how often each key was seen.
+func listAll(t *testing.T, k *kit, req joblock.ListRequest) map[string]int {
+	t.Helper()
+	seen := map[string]int{}
+	for pages := 0; ; pages++ {
+		page, err := k.List(context.Background(), req)
+		if err != nil {
+			t.Fatalf("page %d: %v", pages, err)
+		}
+		for _, rec := range page.Records {
+			seen[rec.Key]++
+		}
+		if req.Cursor = page.Next; req.Cursor == "" {
+			return seen
+		}
+		if pages > 10_000 {
+			t.Fatal("the listing does not end")
+		}
+	}
+}
+
+func TestListTurnsOverManyPages(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		const n = 500
+		for i := range n {
+			k.acquire(fmt.Sprintf("k%03d", i))
+		}
+		for _, count := range []int{-1, 0, 1, 7, 1 << 40} {
+			seen := listAll(t, k, joblock.ListRequest{Count: count})
+			if len(seen) != n {
+				t.Errorf("with count %d the listing has %d keys, want %d", count, len(seen), n)
+			}
+		}
+		if seen := listAll(t, k, joblock.ListRequest{Prefix: "k12", Count: 50}); len(seen) != 10 {
+			t.Errorf("prefix k12 gave %v", seen)
+		}
+	})
+}
+
+func TestListTakesPrefixesLiterally(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		odd := []string{"a*b", "a?b", "a[x]b", `a\b`, "a^b", "a-b", "a]b", `a\*b`, "[^a]", "axb"}
+		for _, key := range odd {
+			k.acquire(key)
+		}
+		for _, key := range odd {
+			if seen := listAll(t, k, joblock.ListRequest{Prefix: key}); len(seen) != 1 || seen[key] != 1 {
+				t.Errorf("prefix %q gave %v", key, seen)
+			}
+		}
+	})
+}
+
+func TestListShowsForeignValuesAndNothingElsesKeys(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		k.acquire("ours")
+		k.rdb.Set(ctx, "lock:text", "v", 0)
+		k.rdb.Set(ctx, "elsewhere", "v", 0)
+		page, err := k.List(ctx, joblock.ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]joblock.State{}
+		for _, rec := range page.Records {
+			got[rec.Key] = rec.State
+		}
+		if len(got) != 2 || got["ours"] != joblock.StateHeld || got["text"] != joblock.StateForeign {
+			t.Errorf("list gave %v", got)
+		}
+	})
+}
+
+func TestForgedCursorsAreRefused(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		for _, c := range []string{"x", "-1", "0", "01", "1@", "@", "0@", "1@node:1", "0@node:1", "18446744073709551616", "1 ", " 1"} {
+			if _, err := k.List(context.Background(), joblock.ListRequest{Cursor: c}); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("cursor %q: %v, want ErrInvalid", c, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// errReply means that a script answered something that it cannot answer: a
+// proxy, a mock, or a server that is not what it seems. The outcome is unknown.
+var errReply = errors.New("redisstore: unexpected reply of a script")
+
+// fields reads the answer of a script from front to back. The first field that
+// is not what is asked for spoils it, which end reports.
+type fields struct {
+	rest []any
+	bad  bool
+}
+
+func (f *fields) next() any {
+	if len(f.rest) == 0 {
+		f.bad = true
+		return nil
+	}
+	v := f.rest[0]
+	f.rest = f.rest[1:]
+	return v
+}
+
+// num reads a non-negative integer.
+func (f *fields) num() int64 {
+	n, ok := f.next().(int64)
+	if !ok || n < 0 {
+		f.bad = true
+		return 0
+	}
+	return n
+}
+
+func (f *fields) str() string {
+	s, ok := f.next().(string)
+	if !ok {
+		f.bad = true
+	}
+	return s
+}
+
+// blob reads a string that may be missing.
+func (f *fields) blob() []byte {
+	switch v := f.next().(type) {
+	case nil:
+		return nil
+	case string:
+		return []byte(v)
+	}
+	f.bad = true
+	return nil
+}
+
+func (f *fields) dur() time.Duration {
+	ms := f.num()
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (f *fields) state() joblock.State {
+	n := f.num()
+	if n > int64(joblock.StateOrphaned) {
+		f.bad = true
+		return 0
+	}
+	return joblock.State(n)
+}
+
+func (f *fields) ended() joblock.Ended {
+	switch f.str() {
+	case "":
+		return joblock.EndedNone
+	case "released":
+		return joblock.EndedReleased
+	case "forced":
+		return joblock.EndedForced
+	case "lapsed":
+		return joblock.EndedLapsed
+	}
+	f.bad = true
+	return 0
+}
+
+// outcome opens an answer and reads its first field.
+func outcome(val any) (joblock.Outcome, fields) {
+	list, ok := val.([]any)
+	f := fields{rest: list, bad: !ok}
+	n := f.num()
+	if n < int64(joblock.OutcomeOK) || n > int64(joblock.OutcomeForeign) {
+		f.bad = true
+	}
+	return joblock.Outcome(n), f
+}
+
+// end closes an answer: all of it must have been read, and as expected. The
+// values themselves are not shown, an owner might be among them.
+func (f *fields) end(op string) error {
+	if f.bad || len(f.rest) > 0 {
+		return fmt.Errorf("%w: %s", errReply, op)
+	}
+	return nil
+}
+
+// parseReply reads the answer of every script but inspect. readOK reads what the
+// script returns with OK.
+func parseReply(op string, val any, readOK func(*joblock.Reply, *fields)) (joblock.Reply, error) {
+	out, f := outcome(val)
+	r := joblock.Reply{Outcome: out}
+	switch out {
+	case joblock.OutcomeOK:
+		r.Fence = f.num()
+		f.bad = f.bad || r.Fence == 0
+		readOK(&r, &f)
+	case joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotOwner, joblock.OutcomeWrongJob:
+		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
+	case joblock.OutcomeReleased:
+		r.Ended, r.Reason = f.ended(), f.str()
+	}
+	if err := f.end(op); err != nil {
+		return joblock.Reply{}, err
+	}
+	return r, nil
+}
+
+// What the scripts return with OK after the fence.
+
+func acquired(r *joblock.Reply, f *fields) {
+	r.Memo, r.Ended, r.Reason = f.blob(), f.ended(), f.str()
+}
+
+func resumed(r *joblock.Reply, f *fields) {
+	r.Memo, r.Recovered = f.blob(), f.num() == 1
+}
+
+func plain(*joblock.Reply, *fields) {}
+
+// parseRecord reads the answer of inspect. It reports false where there is no
+// record.
+func parseRecord(key string, val any) (joblock.Record, bool, error) {
+	out, f := outcome(val)
+	rec := joblock.Record{Key: key}
+	switch out {
+	case joblock.OutcomeOK:
+		rec.State, rec.Owner, rec.Fence = f.state(), f.str(), f.num()
+		rec.Lease, rec.Reserved = f.dur(), f.dur()
+		if ms := f.num(); ms > 0 {
+			rec.Since = time.UnixMilli(ms)
+		}
+		rec.Holder, rec.Job = f.str(), f.str()
+		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
+	case joblock.OutcomeNotFound:
+	case joblock.OutcomeForeign:
+		rec.State = joblock.StateForeign
+	default:
+		f.bad = true
+	}
+	if err := f.end("inspect"); err != nil {
+		return joblock.Record{Key: key}, false, err
+	}
+	return rec, out != joblock.OutcomeNotFound, nil
+}

@@ -1,0 +1,94 @@
+package redisstore
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// What a script never returns must be an error, and never a panic, a grant or a
+// refusal.
+func TestHostileRepliesAreErrors(t *testing.T) {
+	list := func(v ...any) any { return v }
+	const ok, held, released, lapsed, foreign = int64(1), int64(2), int64(6), int64(7), int64(9)
+	for name, val := range map[string]any{
+		"nil":                   nil,
+		"string":                "OK",
+		"number":                ok,
+		"map":                   map[any]any{"a": 1},
+		"empty list":            list(),
+		"nil outcome":           list(nil),
+		"text outcome":          list("1"),
+		"outcome 0":             list(int64(0)),
+		"outcome above":         list(int64(10)),
+		"outcome negative":      list(int64(-1)),
+		"outcome overflowing":   list(int64(256 + 1)),
+		"ok without fence":      list(ok),
+		"ok with fence 0":       list(ok, int64(0), nil, "", ""),
+		"ok with text fence":    list(ok, "7", nil, "", ""),
+		"ok with negative":      list(ok, int64(-7), nil, "", ""),
+		"ok with list memo":     list(ok, int64(7), list(), "", ""),
+		"ok with number memo":   list(ok, int64(7), int64(1), "", ""),
+		"ok with unknown end":   list(ok, int64(7), nil, "vanished", ""),
+		"ok too short":          list(ok, int64(7), nil, ""),
+		"ok too long":           list(ok, int64(7), nil, "", "", ""),
+		"held alone":            list(held),
+		"held in unknown state": list(held, int64(4), int64(1), "h", "j"),
+		"held for negative":     list(held, int64(1), int64(-1), "h", "j"),
+		"held too long":         list(held, int64(1), int64(1), "h", "j", "x"),
+		"released alone":        list(released),
+		"released oddly":        list(released, int64(1), ""),
+		"lapsed with more":      list(lapsed, int64(1)),
+		"foreign with more":     list(foreign, "x"),
+		"float":                 list(1.0),
+		"error inside":          list(ok, errors.New("ERR"), nil, "", ""),
+	} {
+		r, err := parseReply("acquire", val, acquired)
+		if !errors.Is(err, errReply) {
+			t.Errorf("%s: error is %v, want errReply", name, err)
+		}
+		if r.Outcome != joblock.OutcomeUnknown || r.Fence != 0 {
+			t.Errorf("%s: reply is %+v, want an unknown outcome", name, r)
+		}
+	}
+}
+
+func TestHostileRecordsAreErrors(t *testing.T) {
+	good := func() []any {
+		return []any{int64(1), int64(1), "secret owner", int64(7), int64(10), int64(20), int64(30), "h", "j", "", "", nil}
+	}
+	if rec, exists, err := parseRecord("k", good()); err != nil || !exists || rec.Fence != 7 || rec.Owner != "secret owner" {
+		t.Fatalf("good record: %+v, %v, %v", rec, exists, err)
+	}
+	for i := range good() {
+		for _, bad := range []any{[]any{}, -1.5, int64(-1), true} {
+			val := good()
+			val[i] = bad
+			rec, _, err := parseRecord("k", val)
+			if !errors.Is(err, errReply) {
+				t.Errorf("field %d is %v: error is %v, want errReply", i, bad, err)
+			} else if strings.Contains(err.Error(), "secret") {
+				t.Errorf("error shows the owner: %v", err)
+			}
+			if rec.Owner != "" || rec.State != joblock.StateFree {
+				t.Errorf("field %d is %v: record is %+v, want only the key", i, bad, rec)
+			}
+		}
+		if _, _, err := parseRecord("k", good()[:i]); !errors.Is(err, errReply) {
+			t.Errorf("cut to %d fields: error is %v, want errReply", i, err)
+		}
+	}
+	if _, _, err := parseRecord("k", []any{int64(joblock.OutcomeHeld), int64(1), int64(1), "", ""}); !errors.Is(err, errReply) {
+		t.Errorf("refusal instead of a record: error is %v, want errReply", err)
+	}
+}
+
+func TestDurationsSaturate(t *testing.T) {
+	f := fields{rest: []any{int64(math.MaxInt64)}}
+	if d := f.dur(); d != math.MaxInt64 {
+		t.Errorf("duration is %v, want the longest there is", d)
+	}
+}

@@ -1,0 +1,339 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
+	outcomes := []joblock.Outcome{
+		joblock.OutcomeOK, joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotFound,
+		joblock.OutcomeNotOwner, joblock.OutcomeReleased, joblock.OutcomeLapsed,
+		joblock.OutcomeWrongJob, joblock.OutcomeForeign,
+	}
+	states := []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
+	checkConstants(t, `OK, HELD, BUSY, NOT_FOUND, NOT_OWNER|RELEASED, LAPSED, WRONG_JOB, FOREIGN`, outcomes)
+	checkConstants(t, `STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED`, states)
+}
+
+func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
+	t.Helper()
+	var got []T
+	for _, m := range regexp.MustCompile(`(?m)^local (?:`+names+`) = ([0-9, ]+)$`).FindAllStringSubmatch(recordLua, -1) {
+		for _, text := range strings.Split(m[1], ", ") {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, T(n))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("record.lua has %v for %s, joblock has %v", got, names, want)
+	}
+}
+
+func TestOnlyTheGivenKeyIsTouched(t *testing.T) {
+	for _, src := range []string{recordLua, acquireLua, resumeLua, parkLua, renewLua, releaseLua, inspectLua} {
+		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, key)?[,)]`).FindAllStringSubmatch(src, -1) {
+			if m[1] != "TIME" && m[2] == "" {
+				t.Errorf("%s is called with something other than the key", m[1])
+			}
+		}
+		if n := strings.Count(src, "KEYS["); n > strings.Count(src, "KEYS[1]") {
+			t.Error("a script uses a key other than KEYS[1]")
+		}
+	}
+}
+
+func TestFlushedScriptsAreSentAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		flush := func() {
+			t.Helper()
+			if err := k.rdb.ScriptFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flush()
+		a := k.acquire("a")
+		flush()
+		b := k.acquire("b")
+		flush()
+		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(a), k.renewal(b)})
+		wantOutcomes(t, "renew", rs, err, 2, joblock.OutcomeOK)
+		flush()
+		r, err := k.Park(ctx, k.park(a))
+		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		flush()
+		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+		flush()
+		if recs, err := k.Inspect(ctx, []string{"a", "b", "c"}); err != nil || recs[1].State != joblock.StateHeld {
+			t.Fatalf("inspect: %+v, %v", recs, err)
+		}
+		flush()
+		a.Fence = r.Fence
+		rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(a), k.release(b)})
+		wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeOK)
+	})
+}
+
+func TestOneRoundTripPerCall(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	ctx := context.Background()
+
+	// The first round makes the scripts known.
+	for range 2 {
+		seen := proxy.Times(1<<30, redistest.Named("evalsha", "eval", "script", "multi"), redistest.Pass())
+		key := k.nonce()
+		term := k.acquire(key)
+		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
+		wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+		r, err := k.Park(ctx, k.park(term))
+		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+		term.Fence = r.Fence
+		rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		if got := seen.Hits(); strings.HasSuffix(key, "-1") {
+			if got != 10 {
+				t.Errorf("%d commands for 5 calls with unknown scripts, want 10", got)
+			}
+		} else if got != 5 {
+			t.Errorf("%d commands for 5 calls, want 5", got)
+		}
+		seen.Disarm()
+	}
+}
+
+// A lost reply makes go-redis send the command again by itself; the second run
+// of the script must find the first.
+func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	ctx := context.Background()
+	// The scripts are made known first: a lost NOSCRIPT would prove nothing.
+	warm := k.acquire("warm up")
+	r, err := k.Park(ctx, k.park(warm))
+	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: warm.Key, Owner: warm.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	warm.Fence = r.Fence
+	rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(warm)})
+	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	lose := func(key string) func() {
+		f := proxy.Once(redistest.Mentioning(key), redistest.DropReply())
+		return func() {
+			t.Helper()
+			if f.Hits() != 1 {
+				t.Errorf("no reply was lost for %s", key)
+			}
+		}
+	}
+	fenceOf := func(key string) int64 {
+		t.Helper()
+		recs, err := k.Inspect(ctx, []string{key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return recs[0].Fence
+	}
+
+	lost := lose("lock:job")
+	term := k.acquire("job")
+	lost()
+	if got := fenceOf("job"); got != term.Fence {
+		t.Errorf("acquire answered fence %d, the record has %d", term.Fence, got)
+	}
+
+	lost = lose("lock:job")
+	r, err = k.Park(ctx, k.park(term))
+	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	lost()
+	if got := fenceOf("job"); got != r.Fence || got <= term.Fence {
+		t.Errorf("park answered fence %d, the record has %d, before it was %d", r.Fence, got, term.Fence)
+	}
+
+	lost = lose("lock:job")
+	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "job", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	lost()
+	if got := fenceOf("job"); got != r.Fence {
+		t.Errorf("resume answered fence %d, the record has %d", r.Fence, got)
+	}
+
+	term.Fence = r.Fence
+	lost = lose("lock:job")
+	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	lost()
+}
+
+// The renewal client does not send again: the connection breaks behind the
+// second of four items.
+func TestBatchKeepsTheAnswersItGot(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	ctx := context.Background()
+	var reqs []joblock.RenewRequest
+	for _, key := range []string{"a", "b", "c", "d"} {
+		reqs = append(reqs, k.renewal(k.acquire(key)))
+	}
+	rs, err := k.Renew(ctx, reqs)
+	wantOutcomes(t, "renew", rs, err, 4, joblock.OutcomeOK)
+
+	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("lock:c")), redistest.DropReply())
+	rs, err = k.Renew(ctx, reqs)
+	if err == nil {
+		t.Fatal("renew of a broken batch gave no error")
+	}
+	want := []joblock.Outcome{joblock.OutcomeOK, joblock.OutcomeOK, joblock.OutcomeUnknown, joblock.OutcomeUnknown}
+	for i, r := range rs {
+		if r.Outcome != want[i] {
+			t.Errorf("item %d has outcome %d, want %d", i, r.Outcome, want[i])
+		}
+	}
+	// One item is refused by the server, the others are not affected.
+	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("lock:b")), redistest.Fail("OOM command not allowed when used memory > 'maxmemory'."))
+	rs, err = k.Renew(ctx, reqs)
+	if err == nil || !strings.HasPrefix(err.Error(), "OOM") {
+		t.Fatalf("renew gave error %v, want OOM", err)
+	}
+	for i, r := range rs {
+		if got := r.Outcome == joblock.OutcomeOK; got != (i != 1) {
+			t.Errorf("item %d has outcome %d", i, r.Outcome)
+		}
+	}
+}
+
+func TestForeignValuesStayByteForByte(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	plant := map[string]func(key string){
+		"string": func(key string) { k.rdb.Set(ctx, key, "v", 0) },
+		"list":   func(key string) { k.rdb.RPush(ctx, key, "v") },
+		"hash":   func(key string) { k.rdb.HSet(ctx, key, "owner", "o", "nonce", "n", "lease", "1", "until", "2") },
+	}
+	for i, f := range []string{"", "abc", "-1", "1.5", "1e5", "0x10", "nan", "inf", " 7", "9007199254740991", "99999999999999999999"} {
+		plant[fmt.Sprintf("hash with fence %d", i)] = func(key string) { k.rdb.HSet(ctx, key, "owner", "o", "fence", f) }
+	}
+	for name, put := range plant {
+		t.Run(name, func(t *testing.T) {
+			full := k.Store.prefix + name
+			put(full)
+			before := k.rdb.Dump(ctx, full).Val()
+			term := joblock.Term{Key: name, Owner: "o", Fence: 1}
+			r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
+			wantOutcome(t, "acquire", r, err, joblock.OutcomeForeign)
+			r, err = k.Resume(ctx, joblock.ResumeRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
+			wantOutcome(t, "resume", r, err, joblock.OutcomeForeign)
+			r, err = k.Park(ctx, k.park(term))
+			wantOutcome(t, "park", r, err, joblock.OutcomeForeign)
+			rs, err := k.Renew(ctx, []joblock.RenewRequest{{Term: term, TTL: long, Retain: long, Memo: []byte{}}})
+			wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeForeign)
+			force := k.release(joblock.Term{Key: name})
+			force.Force = true
+			rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term), force})
+			wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeForeign)
+			recs, err := k.Inspect(ctx, []string{name})
+			if err != nil || recs[0].State != joblock.StateForeign || recs[0].Key != name {
+				t.Errorf("inspect: %+v, %v", recs, err)
+			}
+			if after := k.rdb.Dump(ctx, full).Val(); before == "" || after != before {
+				t.Errorf("value was %q and is %q", before, after)
+			}
+			if ttl := k.rdb.PTTL(ctx, full).Val(); ttl != -1 {
+				t.Errorf("value got a time to live: %v", ttl)
+			}
+		})
+	}
+}
+
+func TestFullServerKeepsTheLocksItHas(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	a, b := k.acquire("a"), k.acquire("b")
+	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: "new", Owner: "o", Nonce: k.nonce(), TTL: long, Retain: long})
+	if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != joblock.OutcomeUnknown {
+		t.Errorf("acquire on a full server: %+v, %v; want OOM", r, err)
+	}
+	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(a), k.renewal(b)})
+	wantOutcomes(t, "renew", rs, err, 2, joblock.OutcomeOK)
+	r, err = k.Park(ctx, k.park(a))
+	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	a.Fence = r.Fence
+	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(a), k.release(b)})
+	wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeOK)
+}
+
+func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		term := k.acquire("plain")
+		got := k.rdb.HGetAll(ctx, "lock:plain").Val()
+		if got["owner"] != term.Owner || got["fence"] != strconv.FormatInt(term.Fence, 10) || got["holder"] != "a host" {
+			t.Errorf("record is %v", got)
+		}
+		digits := regexp.MustCompile(`^\d{13}$`)
+		for _, f := range []string{"lease", "until", "since"} {
+			if !digits.MatchString(got[f]) {
+				t.Errorf("%s is %q, want epoch milliseconds", f, got[f])
+			}
+		}
+		between := func(what string, lo, hi time.Duration) {
+			t.Helper()
+			if ttl := k.rdb.PTTL(ctx, "lock:plain").Val(); ttl <= lo || ttl > hi {
+				t.Errorf("after %s the record lives for %v, want above %v and up to %v", what, ttl, lo, hi)
+			}
+		}
+		between("acquire", long, 2*long+time.Millisecond)
+		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		between("release", 0, long)
+		got = k.rdb.HGetAll(ctx, "lock:plain").Val()
+		if got["ended"] != "released" || got["owner"] != term.Owner || got["reason"] != "done" {
+			t.Errorf("record after the release is %v", got)
+		}
+	})
+}
+
+func TestMillisRoundsUpAndNeverToZero(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		-time.Hour: 1, 0: 1, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
+	} {
+		if got := millis(d); got != want {
+			t.Errorf("millis(%v) is %d, want %d", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// DefaultPrefix stands before every key unless Config says otherwise.
+const DefaultPrefix = "lock:"
+
+// MaxPrefixBytes bounds Config.Prefix.
+const MaxPrefixBytes = 64
+
+// Config configures a Store.
+type Config struct {
+	// Prefix stands before every key in Redis: printable UTF-8, at most
+	// MaxPrefixBytes. Stores with different prefixes do not see each other's
+	// locks, unless one prefix begins with the other: then List of the shorter
+	// one shows both. Default "lock:".
+	Prefix string
+}
+
+// Store keeps lock records in Redis. It is safe for concurrent use; make it with
+// New.
+type Store struct {
+	prefix  string
+	invalid error // what New was given wrongly; answers every call
+
+	ops   redis.UniversalClient // acquires, releases, looks; re-sends on its own
+	renew redis.UniversalClient // renewals only; never re-sends
+	owned bool                  // ops and renew were made by New
+}
+
+var _ joblock.Store = (*Store)(nil)
+
+// New returns a Store on the Redis that rdb talks to; a nil cfg means the
+// defaults. Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg
+// is reported by Validate and by every call.
+//
+// A *redis.Client (of Sentinel as well) and a *redis.ClusterClient are not used
+// themselves: the Store opens connections of its own with the same options, as
+// the package comment explains, and Close closes those. Any other
+// implementation is used as it is.
+func New(rdb redis.UniversalClient, cfg *Config) *Store {
+	s := &Store{prefix: DefaultPrefix}
+	if cfg != nil && cfg.Prefix != "" {
+		s.prefix = cfg.Prefix
+	}
+	switch {
+	case isNil(rdb):
+		s.invalid = invalid("redis client is nil")
+	case len(s.prefix) > MaxPrefixBytes:
+		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), MaxPrefixBytes)
+	case !printable(s.prefix):
+		s.invalid = invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
+	default:
+		s.ops, s.renew, s.owned = split(rdb)
+	}
+	return s
+}
+
+// Validate reports what is wrong with what New was given, as joblock.ErrInvalid.
+// joblock.New calls it.
+func (s *Store) Validate() error { return s.invalid }
+
+// Close closes the connections that the Store opened, never the client that it
+// was given. Calls in flight fail, and so does every later one.
+func (s *Store) Close() error {
+	if !s.owned {
+		return nil
+	}
+	err := errors.Join(s.ops.Close(), s.renew.Close())
+	if errors.Is(err, redis.ErrClosed) { // closed before
+		return nil
+	}
+	return err
+}
+
+// Acquire implements joblock.Store. It takes one round trip.
+func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+	return s.one(ctx, "acquire", acquireScript, acquired, req.Key,
+		req.Owner, req.Nonce, millis(req.TTL), millis(req.Retain), req.Holder)
+}
+
+// Resume implements joblock.Store. It takes one round trip. The answer to a
+// re-send does not repeat Recovered.
+func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
+	return s.one(ctx, "resume", resumeScript, resumed, req.Key,
+		req.Owner, req.Nonce, millis(req.TTL), millis(req.Retain), req.Holder, req.Job)
+}
+
+// Park implements joblock.Store. It takes one round trip.
+func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+	return s.one(ctx, "park", parkScript, plain, req.Key,
+		req.Owner, fence(req.Term), req.Grant, req.Nonce, millis(req.Hold), millis(req.Retain), req.Job)
+}
+
+// Renew implements joblock.Store. It takes one pipeline, on the connections that
+// are kept for renewals.
+func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
+	return batch(ctx, s, s.renew, "renew", renewScript, reqs, func(req joblock.RenewRequest) *redis.Cmd {
+		args := make([]any, 0, 6)
+		args = append(args, req.Owner, fence(req.Term), req.Grant, millis(req.TTL), millis(req.Retain))
+		if req.Memo != nil {
+			args = append(args, req.Memo)
+		}
+		return renewScript.call(ctx, s.prefix+req.Key, args...)
+	})
+}
+
+// Release implements joblock.Store. It takes one pipeline.
+func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+	return batch(ctx, s, s.ops, "release", releaseScript, reqs, func(req joblock.ReleaseRequest) *redis.Cmd {
+		return releaseScript.call(ctx, s.prefix+req.Key,
+			req.Owner, fence(req.Term), req.Grant, req.Nonce, millis(req.Retain), req.Reason,
+			flag(req.Force), flag(req.IdleOnly))
+	})
+}
+
+// Inspect implements joblock.Store. It takes one pipeline, and always asks
+// masters. On error the records that could not be read have only their Key.
+func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
+	if s.invalid != nil {
+		return nil, s.invalid
+	}
+	recs := make([]joblock.Record, len(keys))
+	err := s.inspect(ctx, keys, func(i int, rec joblock.Record, _ bool) { recs[i] = rec })
+	return recs, err
+}
+
+// inspect reads keys and hands every record to found, also those without one.
+func (s *Store) inspect(ctx context.Context, keys []string, found func(i int, rec joblock.Record, exists bool)) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	cmds := make([]*redis.Cmd, len(keys))
+	for i, key := range keys {
+		cmds[i] = inspectScript.call(ctx, s.prefix+key)
+	}
+	var failed error
+	for i, a := range inspectScript.runAll(ctx, s.ops, cmds) {
+		rec, exists, err := joblock.Record{Key: keys[i]}, false, a.err
+		if err == nil {
+			rec, exists, err = parseRecord(keys[i], a.val)
+		}
+		if err != nil && failed == nil {
+			failed = err
+		}
+		found(i, rec, exists)
+	}
+	return failed
+}
+
+// one does a call about a single key.
+func (s *Store) one(ctx context.Context, op string, sc *script, readOK func(*joblock.Reply, *fields), key string, args ...any) (joblock.Reply, error) {
+	if s.invalid != nil {
+		return joblock.Reply{}, s.invalid
+	}
+	val, err := sc.run(ctx, s.ops, sc.call(ctx, s.prefix+key, args...))
+	if err != nil {
+		return joblock.Reply{}, err
+	}
+	return parseReply(op, val, readOK)
+}
+
+// batch does one call per request. An item without an answer stays
+// OutcomeUnknown and the first such item's error is returned; a joined error of
+// a thousand equal ones would help nobody.
+func batch[R any](ctx context.Context, s *Store, rdb redis.UniversalClient, op string, sc *script, reqs []R, call func(R) *redis.Cmd) ([]joblock.Reply, error) {
+	if s.invalid != nil {
+		return make([]joblock.Reply, len(reqs)), s.invalid
+	}
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	cmds := make([]*redis.Cmd, len(reqs))
+	for i, req := range reqs {
+		cmds[i] = call(req)
+	}
+	replies := make([]joblock.Reply, len(reqs))
+	var failed error
+	for i, a := range sc.runAll(ctx, rdb, cmds) {
+		err := a.err
+		if err == nil {
+			replies[i], err = parseReply(op, a.val, plain)
+		}
+		if err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return replies, failed
+}
+
+// fence formats as the scripts store it: they compare text.
+func fence(t joblock.Term) string { return strconv.FormatInt(t.Fence, 10) }
+
+func printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func invalid(format string, args ...any) error {
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: "redisstore", Detail: fmt.Sprintf(format, args...)}
+}

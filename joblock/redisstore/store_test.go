@@ -1,0 +1,126 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
+	app := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer app.Close()
+	for name, s := range map[string]*Store{
+		"nil":                 New(nil, nil),
+		"nil client":          New((*redis.Client)(nil), nil),
+		"nil cluster client":  New((*redis.ClusterClient)(nil), nil),
+		"long prefix":         New(app, &Config{Prefix: strings.Repeat("p", MaxPrefixBytes+1)}),
+		"control character":   New(app, &Config{Prefix: "lock\n"}),
+		"not UTF-8":           New(app, &Config{Prefix: "\xff"}),
+		"invisible character": New(app, &Config{Prefix: "lock\u200b:"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			errs := map[string]error{"Validate": s.Validate()}
+			_, errs["Acquire"] = s.Acquire(ctx, joblock.AcquireRequest{})
+			_, errs["Resume"] = s.Resume(ctx, joblock.ResumeRequest{})
+			_, errs["Park"] = s.Park(ctx, joblock.ParkRequest{})
+			_, errs["Renew"] = s.Renew(ctx, nil)
+			_, errs["Release"] = s.Release(ctx, make([]joblock.ReleaseRequest, 1))
+			_, errs["Inspect"] = s.Inspect(ctx, nil)
+			_, errs["List"] = s.List(ctx, joblock.ListRequest{})
+			for call, err := range errs {
+				if !errors.Is(err, joblock.ErrInvalid) {
+					t.Errorf("%s gave %v, want ErrInvalid", call, err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}
+
+func TestPrefixes(t *testing.T) {
+	m := redistest.MiniServer(t)
+	redistest.Ran(t, redistest.MiniBackend())
+	app := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { app.Close() })
+	ctx := context.Background()
+	for prefix, want := range map[string]string{
+		"":                                  "lock:k",
+		"a b/é*{tag}:":                      "a b/é*{tag}:k",
+		strings.Repeat("p", MaxPrefixBytes): strings.Repeat("p", MaxPrefixBytes) + "k",
+	} {
+		s := New(app, &Config{Prefix: prefix})
+		r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: "k", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+		wantOutcome(t, "acquire with "+prefix, r, err, joblock.OutcomeOK)
+		if !m.Exists(want) {
+			t.Errorf("with prefix %q the record is not at %q, but among %v", prefix, want, m.Keys())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEmptyBatchesSendNothing(t *testing.T) {
+	app := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { app.Close() })
+	k := newKit(t, app)
+	ctx := context.Background()
+	rs, err := k.Renew(ctx, nil)
+	wantOutcomes(t, "renew", rs, err, 0, joblock.OutcomeOK)
+	rs, err = k.Release(ctx, nil)
+	wantOutcomes(t, "release", rs, err, 0, joblock.OutcomeOK)
+	if recs, err := k.Inspect(ctx, nil); err != nil || len(recs) != 0 {
+		t.Errorf("inspect: %v, %v", recs, err)
+	}
+}
+
+// The package comment lists what an ACL user needs.
+func TestListedPermissionsAreEnough(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*"}, aclRules()...)
+	if err := k.rdb.Do(ctx, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := *k.rdb.(*redis.Client).Options()
+	o.Username, o.Password = "locks", "pw"
+	app := redis.NewClient(&o)
+	t.Cleanup(func() { app.Close() })
+	user := newKit(t, app)
+	term := user.acquire("a")
+	rq := user.renewal(term)
+	rq.Memo = []byte{}
+	rs, err := user.Renew(ctx, []joblock.RenewRequest{rq})
+	wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+	if page, err := user.List(ctx, joblock.ListRequest{}); err != nil || len(page.Records) != 1 {
+		t.Errorf("list: %+v, %v", page, err)
+	}
+	rs, err = user.Release(ctx, []joblock.ReleaseRequest{user.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+
+	// What is missing is named, and is neither an answer nor "foreign".
+	if err := k.rdb.Do(ctx, "acl", "setuser", "locks", "-hmget").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := user.Acquire(ctx, joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	if err == nil || r.Outcome != joblock.OutcomeUnknown {
+		t.Errorf("acquire without HMGET: %+v, %v", r, err)
+	}
+}
+
+func aclRules() []any {
+	var rules []any
+	for _, cmd := range []string{"eval", "evalsha", "time", "exists", "hmget", "hget", "hset", "hdel", "pexpire", "scan"} {
+		rules = append(rules, "+"+cmd)
+	}
+	return rules
+}

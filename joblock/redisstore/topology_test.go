@@ -1,0 +1,140 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	ctx := context.Background()
+	admin := cluster.Client(t)
+
+	// All of it as a user with the permissions that the package comment lists.
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*", "+cluster|slots", "+asking", "+command"}, aclRules()...)
+	err := admin.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rules...).Err() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: "pw"})
+	t.Cleanup(func() { app.Close() })
+	k := newKit(t, app)
+	const n = 60 // every node gets some
+	var renewals []joblock.RenewRequest
+	var keys []string
+	for i := range n {
+		term := k.acquire(fmt.Sprintf("key-%d", i))
+		keys = append(keys, term.Key)
+		renewals = append(renewals, k.renewal(term))
+	}
+
+	t.Run("batches cross slots, with scripts unknown to all nodes", func(t *testing.T) {
+		err := admin.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.ScriptFlush(ctx).Err() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs, err := k.Renew(ctx, renewals)
+		wantOutcomes(t, "renew", rs, err, n, joblock.OutcomeOK)
+		for i, r := range rs {
+			if r.Fence != renewals[i].Fence {
+				t.Errorf("item %d has fence %d, want %d", i, r.Fence, renewals[i].Fence)
+			}
+		}
+		recs, err := k.Inspect(ctx, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rec := range recs {
+			if rec.Key != keys[i] || rec.State != joblock.StateHeld {
+				t.Errorf("record %d is %s %s", i, rec.Key, rec.State)
+			}
+		}
+	})
+
+	t.Run("list reads all masters", func(t *testing.T) {
+		for _, count := range []int{1, 10, 1000} {
+			if seen := listAll(t, k, joblock.ListRequest{Prefix: "key-", Count: count}); len(seen) != n {
+				t.Errorf("with count %d the listing has %d keys, want %d", count, len(seen), n)
+			}
+		}
+		for _, c := range []string{"5", "5@127.0.0.1:1", "0@127.0.0.1:1"} {
+			if page, err := k.List(ctx, joblock.ListRequest{Cursor: c}); err == nil {
+				t.Errorf("cursor %q of no master gave %d records", c, len(page.Records))
+			}
+		}
+	})
+
+	t.Run("a dead node hides no answers of the others", func(t *testing.T) {
+		const dead = 1
+		cluster.Node(dead).Kill()
+		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		rs, err := k.Renew(callCtx, renewals)
+		if err == nil {
+			t.Error("no error although a node is dead")
+		}
+		for i, r := range rs {
+			want := joblock.OutcomeOK
+			if cluster.Owner(k.Store.prefix+keys[i]) == dead {
+				want = joblock.OutcomeUnknown
+			}
+			if r.Outcome != want {
+				t.Errorf("%s has outcome %d, want %d", keys[i], r.Outcome, want)
+			}
+		}
+		cluster.Node(dead).Restart()
+	})
+}
+
+// Without the shorter reload interval this takes up to a minute (go-redis#3979).
+func TestClusterFailoverIsNoticed(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 1)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	k := newKit(t, cluster.Client(t))
+	ctx := context.Background()
+	term := k.acquire("a")
+	cluster.Failover(cluster.Owner("lock:a"))
+	renewUntilAnswered(t, k, term)
+	if _, err := k.List(ctx, joblock.ListRequest{}); err != nil {
+		t.Errorf("list: %v", err)
+	}
+}
+
+func TestSentinelFailoverIsFollowed(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	redistest.Ran(t, "sentinel of "+sentinel.Master().Backend())
+	k := newKit(t, sentinel.Client(t))
+	term := k.acquire("a")
+	sentinel.Failover()
+	renewUntilAnswered(t, k, term)
+}
+
+// renewUntilAnswered renews as a Locker would until the store answers. Either
+// the lease has reached the promoted server, or it was lost with the dead one.
+func renewUntilAnswered(t *testing.T, k *kit, term joblock.Term) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
+		cancel()
+		if err == nil {
+			if out := rs[0].Outcome; out != joblock.OutcomeOK && out != joblock.OutcomeNotFound {
+				t.Errorf("renew after the fail-over: outcome %d", out)
+			}
+			return
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("renewals do not follow the fail-over: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

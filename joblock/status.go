@@ -1,0 +1,164 @@
+package joblock
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Status is what anyone may see of a key. It has no secrets in it.
+type Status struct {
+	Key       string        `json:"key"`
+	State     State         `json:"state"`
+	Owner     string        `json:"owner,omitempty"` // a digest, see Token.Digest
+	Holder    string        `json:"holder,omitempty"`
+	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
+	Fence     int64         `json:"fence,omitempty"`
+	Since     time.Time     `json:"since,omitzero"`      // acquired at, by the store's clock
+	Remaining time.Duration `json:"remaining,omitempty"` // of the lease; 0 unless held
+	Reserved  time.Duration `json:"reserved,omitempty"`  // until the key is anybody's; 0 when free
+	Ended     Ended         `json:"ended,omitempty"`     // of a free key: how its last ownership ended
+	Reason    string        `json:"reason,omitempty"`    // given with the release
+}
+
+// Locked reports whether the key is owned: held, parked or orphaned.
+func (s Status) Locked() bool {
+	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
+}
+
+// Status reads the state of a key. A key nobody holds, known or not, has
+// StateFree, and that is no error; a value that is no lock has StateForeign.
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed.
+func (l *Locker) Status(ctx context.Context, key string) (Status, error) {
+	const op = "status"
+	if err := l.open(op, key); err != nil {
+		return Status{}, err
+	}
+	if err := checkKey(op, key); err != nil {
+		return Status{}, err
+	}
+	var recs []Record
+	err := l.call(ctx, op, key, func(ctx context.Context) (err error) {
+		recs, err = l.store.Inspect(ctx, []string{key})
+		return err
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	if len(recs) != 1 {
+		return Status{}, (&Reply{}).errorOf(op, key)
+	}
+	return statusOf(recs[0]), nil
+}
+
+// ListOptions narrows List. The zero value lists every lock that is owned.
+type ListOptions struct {
+	// Prefix keeps keys that begin with it.
+	Prefix string
+	// Ended includes keys that are free but not yet forgotten by the store.
+	Ended bool
+}
+
+// List walks over the locks in the store, page by page, in no particular order.
+// It is meant for people and tools: its cost is that of walking all keys of the
+// store. A lock that changes meanwhile may be missed or seen twice. After a
+// pair with an error, one of ErrInvalid, ErrUnavailable, ErrClosed, the walk is
+// over.
+func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
+	const op = "list"
+	return func(yield func(Status, error) bool) {
+		if err := checkText(op, "", "ListOptions.Prefix", opts.Prefix, 0, MaxKeyBytes); err != nil {
+			yield(Status{}, err)
+			return
+		}
+		req := ListRequest{Prefix: opts.Prefix, Count: 500}
+		for {
+			var page ListPage
+			err := l.open(op, "")
+			if err == nil {
+				err = l.call(ctx, op, "", func(ctx context.Context) (err error) {
+					page, err = l.store.List(ctx, req)
+					return err
+				})
+			}
+			if err != nil {
+				yield(Status{}, err)
+				return
+			}
+			for _, rec := range page.Records {
+				st := statusOf(rec)
+				if (st.Locked() || opts.Ended && st.State == StateFree) && !yield(st, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			req.Cursor = page.Next
+		}
+	}
+}
+
+func statusOf(r Record) Status {
+	return Status{
+		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
+		Fence: r.Fence, Since: r.Since, Remaining: r.Lease, Reserved: r.Reserved,
+		Ended: r.Ended, Reason: r.Reason,
+	}
+}
+
+// Release releases the lock on key from anywhere, by its owner token, whoever of
+// the owner's chain holds it at present: a live holder finds out at its next
+// renewal. Errors: ErrNotOwner, ErrAlreadyReleased, ErrNotFound when there is no
+// such lock or its time ran out, ErrInvalid, ErrUnavailable, ErrClosed.
+func (l *Locker) Release(ctx context.Context, key, owner string) error {
+	const op = "release"
+	if err := checkText(op, key, "owner", owner, 1, MaxOwnerBytes); err != nil {
+		return err
+	}
+	return l.end(ctx, op, ReleaseRequest{Term: Term{Key: key, Owner: owner}})
+}
+
+// ReleaseIdle is Release of a token's lock with a reason, but only while nobody
+// is running under it: it returns ErrBusy, and changes nothing, while a lease is
+// alive. It is how the lock of a job that will not run again is freed without
+// pulling it away from an attempt that is still at work.
+func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string) error {
+	const op = "release idle"
+	if err := token.check(); err != nil {
+		return err
+	}
+	return l.end(ctx, op, ReleaseRequest{
+		Term: Term{Key: token.key, Owner: token.Owner()}, Reason: reason, IdleOnly: true,
+	})
+}
+
+// ForceRelease frees key whoever owns it: for people, after a look at Status.
+// The live holder, if there is one, finds out at its next renewal at the latest,
+// and until then two may hold the lock: fences tell them apart. reason, at most
+// MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
+// ErrInvalid, ErrUnavailable, ErrClosed.
+func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
+	return l.end(ctx, "force release", ReleaseRequest{Term: Term{Key: key}, Reason: reason, Force: true})
+}
+
+func (l *Locker) end(ctx context.Context, op string, req ReleaseRequest) error {
+	if err := l.open(op, req.Key); err != nil {
+		return err
+	}
+	if err := checkKey(op, req.Key); err != nil {
+		return err
+	}
+	if err := checkText(op, req.Key, "reason", req.Reason, 0, MaxLabelBytes); err != nil {
+		return err
+	}
+	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
+	r, err := l.release(ctx, op, req)
+	if err != nil {
+		return err
+	}
+	if r.Outcome == OutcomeLapsed {
+		r.Outcome = OutcomeNotFound
+	}
+	return r.errorOf(op, req.Key)
+}

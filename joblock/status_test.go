@@ -1,0 +1,113 @@
+package joblock_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestStatusFollowsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		status := func() joblock.Status {
+			t.Helper()
+			st, err := k.peer().Status(t.Context(), "key")
+			wantNil(t, "Status", err)
+			return st
+		}
+		if st := status(); st.State != joblock.StateFree || st.Locked() || st.Fence != 0 {
+			t.Errorf("an unknown key is %+v", st)
+		}
+		lock := k.acquire("key", joblock.Holder("web-1"))
+		st := status()
+		if st.State != joblock.StateHeld || !st.Locked() || st.Holder != "web-1" || st.Fence != lock.Fence() ||
+			st.Owner != lock.Digest() || st.Remaining < 29*time.Second || !st.Since.Equal(time.Now()) {
+			t.Errorf("a held key is %+v", st)
+		}
+		token := k.park(lock, joblock.ParkOptions{Job: "mail/7", Hold: time.Minute})
+		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Remaining != 0 ||
+			st.Reserved < time.Minute || st.Owner != token.Digest() {
+			t.Errorf("a parked key is %+v", st)
+		}
+		_, err := k.locks.Resume(t.Context(), token, joblock.ForJob("mail/7"), joblock.NoRenew())
+		wantNil(t, "Resume", err)
+		time.Sleep(joblock.DefaultTTL + time.Second)
+		if st := status(); st.State != joblock.StateOrphaned || !st.Locked() {
+			t.Errorf("an orphaned key is %+v", st)
+		}
+		wantErr(t, k.locks.Release(t.Context(), "key", "somebody else"), joblock.ErrNotOwner)
+		wantNil(t, "Release", k.locks.Release(t.Context(), "key", token.Owner()))
+		wantErr(t, k.locks.Release(t.Context(), "key", token.Owner()), joblock.ErrAlreadyReleased)
+		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrNotFound)
+		wantErr(t, k.locks.Release(t.Context(), "nothing", "me"), joblock.ErrNotFound)
+		st = status()
+		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+			t.Errorf("a released key is %+v", st)
+		}
+		text, err := json.Marshal(st)
+		wantNil(t, "Marshal", err)
+		if !strings.Contains(string(text), `"state":"free"`) || !strings.Contains(string(text), `"ended":"released"`) {
+			t.Errorf("JSON is %s", text)
+		}
+	})
+}
+
+func TestListWalksAllPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		for i := range 1200 {
+			k.acquire(fmt.Sprintf("a:%04d", i))
+		}
+		k.acquire("b:1")
+		wantNil(t, "Release", k.acquire("a:ended").Release(t.Context()))
+		count := func(opts joblock.ListOptions) (n int) {
+			t.Helper()
+			for _, err := range k.locks.List(t.Context(), opts) {
+				wantNil(t, "List", err)
+				n++
+			}
+			return n
+		}
+		if n := count(joblock.ListOptions{}); n != 1201 {
+			t.Errorf("%d locks, want 1201", n)
+		}
+		if n := count(joblock.ListOptions{Prefix: "a:"}); n != 1200 {
+			t.Errorf("%d locks with the prefix, want 1200", n)
+		}
+		if n := count(joblock.ListOptions{Prefix: "a:", Ended: true}); n != 1201 {
+			t.Errorf("%d locks with those that have ended, want 1201", n)
+		}
+		calls := k.store.Calls(faultstore.List)
+		for range k.locks.List(t.Context(), joblock.ListOptions{}) {
+			break
+		}
+		if n := k.store.Calls(faultstore.List) - calls; n != 1 {
+			t.Errorf("%d pages were read for one lock", n)
+		}
+	})
+}
+
+func TestReadsTellOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect, faultstore.List, faultstore.Release)
+		_, err := k.locks.Status(t.Context(), "key")
+		wantErr(t, err, joblock.ErrUnavailable)
+		n := 0
+		for _, err := range k.locks.List(t.Context(), joblock.ListOptions{}) {
+			wantErr(t, err, joblock.ErrUnavailable)
+			n++
+		}
+		if n != 1 {
+			t.Errorf("%d pairs after an error, want the one", n)
+		}
+		wantErr(t, k.locks.Release(t.Context(), "key", "me"), joblock.ErrUnavailable)
+		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrUnavailable)
+	})
+}

@@ -1,0 +1,233 @@
+package joblock
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps lock records and moves them between states. It is the seam between
+// this package and a back end; applications pass a Store to [New] and otherwise
+// never call it. Package storetest is the conformance suite of the contract.
+//
+// Each method is one atomic step per item, judged by the store's own clock only.
+// A Store does not retry and does not wait.
+//
+// An error means that at least one item has no answer, and that nothing is known
+// about it: it may have been applied. In batch calls the items that do have an
+// answer are still reported (Outcome other than OutcomeUnknown), so that one dead
+// node of a cluster does not hide the others. Everything else, refusals
+// included, is an Outcome.
+//
+// Calls are idempotent: an item that arrives a second time with the Nonce under
+// which it was already applied gets the first answer again and changes nothing;
+// of the answer only what the record still shows (not Recovered, not that a
+// Release came late).
+type Store interface {
+	// Acquire takes a free key. OK with Fence, Memo and Ended (how the previous
+	// ownership ended); Held with State, Holder, Job and Remaining; Foreign.
+	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
+
+	// Resume continues a parked or orphaned lock of the same owner under a new
+	// fence. OK with Fence, Memo, and Recovered when even the reservation had run
+	// out but nobody took the key in between; Busy while another attempt holds
+	// it; Released; NotOwner; WrongJob when the record is bound to a job other
+	// than req.Job; NotFound; Foreign.
+	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
+
+	// Park ends the term and leaves the key reserved for its owner. OK with the
+	// new Fence; Lapsed when the lease had ended; Released; NotOwner; NotFound;
+	// Foreign. The same Nonce with another Job, while the first Park stands, moves
+	// the reservation to that job under a new fence: its caller had no answer.
+	Park(ctx context.Context, req ParkRequest) (Reply, error)
+
+	// Renew extends leases, one reply per request in the same order. A lease
+	// that has ended is never extended: Lapsed. A record that the unanswered
+	// Park named by Term.Grant had parked is held again; the reply's Fence is
+	// then that of the Park. Otherwise like Park.
+	Renew(ctx context.Context, reqs []RenewRequest) ([]Reply, error)
+
+	// Release ends ownerships, one reply per request in the same order. OK; Lapsed
+	// when the reservation had run out untouched (the record is ended all the
+	// same); Busy with IdleOnly while a lease is alive; Released; NotOwner;
+	// NotFound; Foreign.
+	Release(ctx context.Context, reqs []ReleaseRequest) ([]Reply, error)
+
+	// Inspect reads records, one per key in the same order. A key without a
+	// record yields a Record with State StateFree and Fence 0.
+	Inspect(ctx context.Context, keys []string) ([]Record, error)
+
+	// List reads one page of records, in no particular order. A record may be
+	// missing or repeated if it changes meanwhile.
+	List(ctx context.Context, req ListRequest) (ListPage, error)
+
+	// Close releases what the Store itself opened. It never closes what it was
+	// given.
+	Close() error
+}
+
+// AcquireRequest asks for a free key.
+type AcquireRequest struct {
+	Key    string
+	Owner  string
+	Nonce  string        // identifies this call across re-sends
+	TTL    time.Duration // length of the lease, whole milliseconds
+	Retain time.Duration // how long the record outlives the ownership
+	Holder string        // human label
+}
+
+// ResumeRequest asks for a key that the owner has parked, or lost to a crash.
+type ResumeRequest struct {
+	Key    string
+	Owner  string
+	Nonce  string
+	TTL    time.Duration
+	Retain time.Duration
+	Holder string
+	Job    string // who asks; a record bound to a job answers only to it
+}
+
+// Term names one holding of a key: by its fence or, where the reply that
+// carried the fence was lost, by the nonce of the call that made it. A Term with
+// neither names whatever holding the owner has.
+type Term struct {
+	Key   string
+	Owner string
+	Fence int64
+	Grant string
+}
+
+// RenewRequest extends the lease of a live term.
+type RenewRequest struct {
+	Term
+	TTL    time.Duration
+	Retain time.Duration
+	Memo   []byte // nil leaves the memo as it is
+}
+
+// ParkRequest hands a live term over to the owner token.
+type ParkRequest struct {
+	Term
+	Nonce  string
+	Hold   time.Duration // how long the key stays reserved
+	Retain time.Duration
+	Job    string // binds the record to this job; "" binds it to none
+}
+
+// ReleaseRequest ends an ownership. The record stays behind for Retain, so that
+// fences keep growing and "already released" can be told from "not found".
+type ReleaseRequest struct {
+	Term
+	Nonce    string
+	Retain   time.Duration
+	Reason   string // kept in the record for people and for Resume
+	Force    bool   // whoever the owner is; Term.Owner is not looked at
+	IdleOnly bool   // leave it alone while a lease is alive
+}
+
+// ListRequest asks for a page of records.
+type ListRequest struct {
+	Prefix string // only keys that begin with it
+	Cursor string // "" for the first page, then ListPage.Next
+	Count  int    // about how many records to look at
+}
+
+// ListPage is a page of records. The last page has an empty Next; a page before
+// it may be empty.
+type ListPage struct {
+	Records []Record
+	Next    string
+}
+
+// Outcome is a Store's answer about one item.
+type Outcome uint8
+
+// The outcomes. See the methods of Store for which call gives which.
+const (
+	OutcomeUnknown Outcome = iota // no answer: it may or may not have been applied
+	OutcomeOK
+	OutcomeHeld     // owned by someone: a lease or a reservation stands
+	OutcomeBusy     // same owner, but a live lease is in the way
+	OutcomeNotFound // no record
+	OutcomeNotOwner // another owner, or another term of the same owner
+	OutcomeReleased // this owner's ownership was ended by a release
+	OutcomeLapsed   // the time ran out
+	OutcomeWrongJob // bound to another job
+	OutcomeForeign  // the value at the key is no lock record
+)
+
+// Reply is the answer about one item. Which fields are set depends on the
+// Outcome; the others are zero.
+type Reply struct {
+	Outcome   Outcome
+	Fence     int64         // OK: the term's fence
+	Memo      []byte        // OK of Acquire and Resume: what the last holder left
+	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
+	Reason    string        // with Ended
+	Recovered bool          // OK of Resume
+	State     State         // Held, Busy, NotOwner, WrongJob
+	Holder    string        // Held, Busy, NotOwner, WrongJob
+	Job       string        // Held, Busy, NotOwner, WrongJob
+	Remaining time.Duration // Held, Busy, NotOwner, WrongJob: of the lease, or of the reservation while nobody runs
+}
+
+// State is what a key is at an instant of the store's clock.
+type State uint8
+
+// The states of a key; the package comment explains them.
+const (
+	StateFree State = iota
+	StateHeld
+	StateParked
+	StateOrphaned
+	StateForeign // not a lock: a value of another kind stands at the key
+)
+
+var stateNames = [...]string{"free", "held", "parked", "orphaned", "foreign"}
+
+// String returns the state's name in lower case.
+func (s State) String() string { return nameOf(stateNames[:], int(s)) }
+
+// MarshalText returns the same as String.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Ended tells how the last ownership of a key came to its end.
+type Ended uint8
+
+// The ways an ownership ends.
+const (
+	EndedNone     Ended = iota // it has not, or there was none
+	EndedReleased              // by its owner
+	EndedForced                // by ForceRelease
+	EndedLapsed                // its time ran out
+)
+
+var endedNames = [...]string{"", "released", "forced", "lapsed"}
+
+// String returns the name in lower case, "" for EndedNone.
+func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
+
+// MarshalText returns the same as String.
+func (e Ended) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+func nameOf(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return "unknown"
+}
+
+// Record is a lock record as read.
+type Record struct {
+	Key      string
+	State    State
+	Owner    string // a secret: see Status for what may be shown
+	Fence    int64
+	Lease    time.Duration // what is left of the lease; 0 unless held
+	Reserved time.Duration // what is left until the key is anybody's; 0 when free
+	Since    time.Time     // when the chain acquired it, by the store's clock
+	Holder   string
+	Job      string
+	Ended    Ended
+	Reason   string
+	Memo     []byte
+}

@@ -1,0 +1,102 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+var batchCases = []testCase{
+	{"an empty batch is no call", func(k *kit) {
+		k.renewAll(nil)
+		k.renewAll([]joblock.RenewRequest{})
+		k.releaseAll(nil)
+		k.inspectAll(nil)
+	}},
+	{"renewals are answered in order, each on its own", func(k *kit) {
+		k.holdFor("lapsed", "me", k.Unit)
+		lapsed := k.inspect("lapsed").Fence
+		k.lapse()
+		fence := map[string]int64{"lapsed": lapsed, "absent": 1}
+		fence["mine"] = k.hold("mine", "me").fence
+		fence["theirs"] = k.hold("theirs", "you").fence
+		fence["released"] = k.released("released", "me", "done").fence
+		fence["last"] = k.hold("last", "me").fence
+		want := []struct {
+			key     string
+			outcome joblock.Outcome
+		}{
+			{"mine", joblock.OutcomeOK},
+			{"absent", joblock.OutcomeNotFound},
+			{"theirs", joblock.OutcomeNotOwner},
+			{"released", joblock.OutcomeReleased},
+			{"lapsed", joblock.OutcomeLapsed},
+			{"last", joblock.OutcomeOK},
+			{"mine", joblock.OutcomeOK}, // a key may come twice
+		}
+		var reqs []joblock.RenewRequest
+		for _, w := range want {
+			reqs = append(reqs, k.renewReq(byFence(w.key, "me", fence[w.key])))
+		}
+		for i, reply := range k.renewAll(reqs) {
+			k.want(fmt.Sprintf("item %d, %s", i, want[i].key), reply, want[i].outcome)
+			if reply.Outcome == joblock.OutcomeOK && reply.Fence != fence[want[i].key] {
+				k.Errorf("item %d has fence %d, want %d", i, reply.Fence, fence[want[i].key])
+			}
+		}
+	}},
+	{"releases are answered in order, each on its own", func(k *kit) {
+		k.holdFor("lapsed", "me", k.Unit)
+		k.lapse()
+		k.hold("mine", "me")
+		k.hold("theirs", "you")
+		k.hold("theirs too", "you")
+		k.released("released", "me", "done")
+		k.hold("running", "me")
+		idle := k.releaseReq(byOwner("running", "me"))
+		idle.IdleOnly = true
+		reqs := []joblock.ReleaseRequest{
+			k.releaseReq(byOwner("absent", "me")),
+			k.releaseReq(byOwner("mine", "me")),
+			k.releaseReq(byOwner("theirs", "me")),
+			k.forceReq("theirs too"),
+			k.releaseReq(byOwner("released", "me")),
+			k.releaseReq(byOwner("lapsed", "me")),
+			idle,
+			k.releaseReq(byOwner("mine", "me")), // the second one of this batch
+		}
+		want := []joblock.Outcome{
+			joblock.OutcomeNotFound, joblock.OutcomeOK, joblock.OutcomeNotOwner, joblock.OutcomeOK,
+			joblock.OutcomeReleased, joblock.OutcomeLapsed, joblock.OutcomeBusy, joblock.OutcomeReleased,
+		}
+		for i, reply := range k.releaseAll(reqs) {
+			k.want(fmt.Sprintf("item %d, %s", i, reqs[i].Key), reply, want[i])
+		}
+	}},
+	{"hundreds of items are answered in order", func(k *kit) {
+		const n = 250
+		keys := make([]string, n)
+		renewals := make([]joblock.RenewRequest, n)
+		releases := make([]joblock.ReleaseRequest, n)
+		for i := range n {
+			keys[i] = fmt.Sprintf("key-%03d", i)
+			h := k.hold(keys[i], "me")
+			renewals[i] = k.renewReq(byFence(keys[i], "me", h.fence))
+			releases[i] = k.releaseReq(byFence(keys[i], "me", h.fence))
+		}
+		for i, reply := range k.renewAll(renewals) {
+			k.want("renew "+keys[i], reply, joblock.OutcomeOK)
+			if reply.Fence != renewals[i].Fence {
+				k.Fatalf("renew %s: fence %d, want %d", keys[i], reply.Fence, renewals[i].Fence)
+			}
+		}
+		for i, r := range k.inspectAll(keys) {
+			if r.Key != keys[i] || r.Fence != renewals[i].Fence || r.State != joblock.StateHeld {
+				k.Fatalf("item %d is %+v, want %s held with fence %d", i, r, keys[i], renewals[i].Fence)
+			}
+		}
+		for i, reply := range k.releaseAll(releases) {
+			k.want("release "+keys[i], reply, joblock.OutcomeOK)
+		}
+	}},
+}

@@ -1,0 +1,74 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Benchmark measures what a Store does most: taking and giving back a lock, a
+// handover to a job and back, and a batch of 100 renewals.
+func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
+	ctx := context.Background()
+	acquire := func(b *testing.B, store joblock.Store, key, nonce string) joblock.Reply {
+		reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+			Key: key, Owner: "owner", Nonce: nonce, TTL: time.Hour, Retain: long, Holder: "holder",
+		})
+		mustOK(b, reply, err)
+		return reply
+	}
+	release := func(b *testing.B, store joblock.Store, term joblock.Term, nonce string) {
+		replies, err := store.Release(ctx, []joblock.ReleaseRequest{{Term: term, Nonce: nonce, Retain: long}})
+		mustOK(b, replies[0], err)
+	}
+
+	b.Run("AcquireRelease", func(b *testing.B) {
+		store := newHarness(b).Store
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			reply := acquire(b, store, "key", fmt.Sprint(i))
+			release(b, store, byFence("key", "owner", reply.Fence), fmt.Sprint("r", i))
+		}
+	})
+	b.Run("ParkResume", func(b *testing.B) {
+		store := newHarness(b).Store
+		reply := acquire(b, store, "key", "first")
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			parked, err := store.Park(ctx, joblock.ParkRequest{
+				Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Hold: time.Hour, Retain: long, Job: "q/job",
+			})
+			mustOK(b, parked, err)
+			reply, err = store.Resume(ctx, joblock.ResumeRequest{
+				Key: "key", Owner: "owner", Nonce: fmt.Sprint(i), TTL: time.Hour, Retain: long, Holder: "holder", Job: "q/job",
+			})
+			mustOK(b, reply, err)
+		}
+	})
+	b.Run("Renew100", func(b *testing.B) {
+		store := newHarness(b).Store
+		reqs := make([]joblock.RenewRequest, 100)
+		for i := range reqs {
+			key := fmt.Sprintf("key-%d", i)
+			reply := acquire(b, store, key, "first")
+			reqs[i] = joblock.RenewRequest{Term: byFence(key, "owner", reply.Fence), TTL: time.Hour, Retain: long}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			replies, err := store.Renew(ctx, reqs)
+			for _, reply := range replies {
+				mustOK(b, reply, err)
+			}
+		}
+	})
+}
+
+func mustOK(b *testing.B, reply joblock.Reply, err error) {
+	b.Helper()
+	if err != nil || reply.Outcome != joblock.OutcomeOK {
+		b.Fatalf("outcome %s, error %v", outcomeName(reply.Outcome), err)
+	}
+}

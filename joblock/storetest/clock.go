@@ -1,0 +1,85 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// stepCases need a wall clock that can be stepped.
+var stepCases = []testCase{
+	{"fences grow although the clock went back", func(k *kit) {
+		h := k.hold("key", "me")
+		k.Step(-time.Hour)
+		fence := h.fence
+		for range 3 {
+			parked := k.park(k.parkReq(byFence("key", "me", fence), "q/job"))
+			k.wantGrant("park", parked, fence)
+			resumed := k.resume(k.resumeReq("key", "me", "q/job"))
+			k.wantGrant("resume", resumed, parked.Fence)
+			k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), joblock.OutcomeOK)
+			acquired := k.acquire(k.acquireReq("key", "me"))
+			k.wantGrant("acquire", acquired, resumed.Fence)
+			fence = acquired.Fence
+		}
+	}},
+	{"a clock that went back ends no lease", func(k *kit) {
+		h := k.hold("key", "me")
+		k.Step(-time.Hour)
+		k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeHeld)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.wantState("key", joblock.StateHeld)
+	}},
+	{"a clock that jumped ahead ends leases, and the holder is told", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		req.Retain = 10 * time.Hour
+		reply := k.acquire(req)
+		k.wantGrant("acquire", reply, 0)
+		k.Step(time.Hour)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", reply.Fence))), joblock.OutcomeLapsed)
+		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), reply.Fence)
+	}},
+}
+
+// exactCases go to the very edge of a deadline.
+var exactCases = []testCase{
+	{"rounding never shortens a lease", func(k *kit) {
+		// Whatever fraction of a millisecond the clock shows at the grant, the
+		// lease stands for the whole of its TTL, and not for 2 ms longer.
+		const ttl = 5 * time.Millisecond
+		for range 10 {
+			k.Advance(100 * time.Microsecond)
+			h := k.holdFor("key", "me", ttl)
+			k.Advance(ttl - time.Microsecond)
+			k.wantState("key", joblock.StateHeld)
+			k.want("renew", k.renew(joblock.RenewRequest{
+				Term: byFence("key", "me", h.fence), TTL: ttl, Retain: long,
+			}), joblock.OutcomeOK)
+			k.Advance(ttl - time.Microsecond)
+			k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeHeld)
+			k.Advance(2 * time.Millisecond)
+			k.wantState("key", joblock.StateFree)
+		}
+	}},
+	{"rounding never shortens a reservation", func(k *kit) {
+		const hold = 5 * time.Millisecond
+		for range 10 {
+			k.Advance(100 * time.Microsecond)
+			k.parkFor("key", "me", "q/job", hold)
+			k.Advance(hold - time.Microsecond)
+			k.wantState("key", joblock.StateParked)
+			k.Advance(2 * time.Millisecond)
+			k.wantState("key", joblock.StateFree)
+		}
+	}},
+	{"what is left is counted down", func(k *kit) {
+		k.runFor("key", "me", "q/job", long)
+		before := k.inspect("key")
+		k.Advance(long / 2)
+		after := k.inspect("key")
+		if before.Lease-after.Lease != long/2 || before.Reserved-after.Reserved != long/2 {
+			k.Errorf("lease %s and reservation %s became %s and %s in %s",
+				before.Lease, before.Reserved, after.Lease, after.Reserved, long/2)
+		}
+	}},
+}

@@ -1,0 +1,39 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+var contextCases = []testCase{
+	{"a call under an ended context is an error and changes nothing", func(k *kit) {
+		h := k.hold("key", "me")
+		before := k.inspect("key")
+		ctx, cancel := context.WithCancel(k.ctx)
+		cancel()
+		term := byFence("key", "me", h.fence)
+		for call, do := range map[string]func() error{
+			"Acquire": func() error { _, err := k.Store.Acquire(ctx, k.acquireReq("other", "me")); return err },
+			"Resume":  func() error { _, err := k.Store.Resume(ctx, k.resumeReq("key", "me", "")); return err },
+			"Park":    func() error { _, err := k.Store.Park(ctx, k.parkReq(term, "q/job")); return err },
+			"Renew": func() error {
+				_, err := k.Store.Renew(ctx, []joblock.RenewRequest{k.renewReq(term)})
+				return err
+			},
+			"Release": func() error {
+				_, err := k.Store.Release(ctx, []joblock.ReleaseRequest{k.releaseReq(term)})
+				return err
+			},
+			"Inspect": func() error { _, err := k.Store.Inspect(ctx, []string{"key"}); return err },
+			"List":    func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
+		} {
+			if err := do(); !errors.Is(err, context.Canceled) {
+				k.Errorf("%s: error %v, want context.Canceled", call, err)
+			}
+		}
+		k.unchanged("a cancelled call", before)
+		k.wantState("other", joblock.StateFree)
+	}},
+}

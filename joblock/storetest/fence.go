@@ -1,0 +1,64 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// maxFence is what Lua, JSON and JavaScript keep exactly.
+const maxFence = 1<<53 - 1
+
+var fenceCases = []testCase{
+	{"it grows over thousands of terms of one key", func(k *kit) {
+		var fence int64
+		next := func(what string, reply joblock.Reply) {
+			k.Helper()
+			k.wantGrant(what, reply, fence)
+			fence = reply.Fence
+		}
+		for i := range 500 {
+			owner, job := fmt.Sprintf("owner-%d", i%3), fmt.Sprintf("q/%d", i)
+			next("acquire", k.acquire(k.acquireReq("key", owner)))
+			next("park", k.park(k.parkReq(byFence("key", owner, fence), job)))
+			next("resume", k.resume(k.resumeReq("key", owner, job)))
+			if r := k.renew(k.renewReq(byFence("key", owner, fence))); r.Fence != fence {
+				k.Fatalf("renew gave fence %d, want %d", r.Fence, fence)
+			}
+			next("second park", k.park(k.parkReq(byFence("key", owner, fence), job)))
+			end := k.releaseReq(byOwner("key", owner))
+			if i%2 == 0 {
+				end = k.forceReq("key")
+			}
+			k.want("release", k.release(end), joblock.OutcomeOK)
+		}
+		if fence > maxFence {
+			k.Errorf("fence %d is above %d", fence, int64(maxFence))
+		}
+	}},
+	{"it grows across a lease that ran out", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
+	}},
+	{"it grows across a record that was forgotten", func(k *kit) {
+		var last int64
+		for range 3 {
+			// Several terms, so that counting from one again would show.
+			for range 5 {
+				h := k.hold("key", "me")
+				if h.fence <= last {
+					k.Fatalf("fence %d is not larger than %d, the one before", h.fence, last)
+				}
+				last = h.fence
+				req := k.releaseReq(byFence("key", "me", last))
+				req.Retain = k.Unit
+				k.want("release", k.release(req), joblock.OutcomeOK)
+			}
+			k.lapse()
+			if r := k.inspect("key"); r.Fence != 0 {
+				k.Fatalf("record with fence %d, want it forgotten", r.Fence)
+			}
+		}
+	}},
+}

@@ -1,0 +1,70 @@
+package storetest
+
+import (
+	"github.com/joblock/toolkit/joblock"
+)
+
+// foreignCases need a back end in which somebody else may have put something at
+// the key.
+var foreignCases = []testCase{
+	{"every call sees it, says so and leaves it alone", func(k *kit) {
+		const key = "key"
+		k.Foreign(key)
+		term := byFence(key, "me", 1)
+		idle := k.releaseReq(byOwner(key, "me"))
+		idle.IdleOnly = true
+		for _, c := range []struct {
+			call string
+			do   func() joblock.Reply
+		}{
+			{"acquire", func() joblock.Reply { return k.acquire(k.acquireReq(key, "me")) }},
+			{"resume", func() joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) }},
+			{"park", func() joblock.Reply { return k.park(k.parkReq(term, "q/job")) }},
+			{"renew", func() joblock.Reply { return k.renew(k.renewReq(term)) }},
+			{"release", func() joblock.Reply { return k.release(k.releaseReq(term)) }},
+			{"release if idle", func() joblock.Reply { return k.release(idle) }},
+			{"force release", func() joblock.Reply { return k.release(k.forceReq(key)) }},
+		} {
+			k.want(c.call, c.do(), joblock.OutcomeForeign)
+			if !k.ForeignIntact(key) {
+				k.Fatalf("%s changed the foreign value", c.call)
+			}
+		}
+		k.wantState(key, joblock.StateForeign)
+		if !k.ForeignIntact(key) {
+			k.Error("Inspect changed the foreign value")
+		}
+	}},
+	{"it is listed for what it is", func(k *kit) {
+		k.Foreign("foreign")
+		k.hold("lock", "me")
+		listed := k.list("", 10)
+		if r, ok := listed["foreign"]; !ok || r.State != joblock.StateForeign {
+			k.Errorf("listed %t as %s, want true as foreign", ok, r.State)
+		}
+		if r := listed["lock"]; r.State != joblock.StateHeld {
+			k.Errorf("the lock beside it is listed as %s, want held", r.State)
+		}
+		if !k.ForeignIntact("foreign") {
+			k.Error("List changed the foreign value")
+		}
+	}},
+	{"it does not hurt the rest of a batch", func(k *kit) {
+		k.Foreign("foreign")
+		one, two := k.hold("one", "me"), k.hold("two", "me")
+		replies := k.renewAll([]joblock.RenewRequest{
+			k.renewReq(byFence("one", "me", one.fence)),
+			k.renewReq(byFence("foreign", "me", 1)),
+			k.renewReq(byFence("two", "me", two.fence)),
+		})
+		k.want("the one before", replies[0], joblock.OutcomeOK)
+		k.want("the foreign one", replies[1], joblock.OutcomeForeign)
+		k.want("the one behind", replies[2], joblock.OutcomeOK)
+		records := k.inspectAll([]string{"one", "foreign", "two"})
+		for i, want := range []joblock.State{joblock.StateHeld, joblock.StateForeign, joblock.StateHeld} {
+			if records[i].State != want {
+				k.Errorf("%s is %s, want %s", records[i].Key, records[i].State, want)
+			}
+		}
+	}},
+}

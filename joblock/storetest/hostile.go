@@ -1,0 +1,119 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// hostileKeys are keys within the bounds that joblock allows, which have a
+// meaning to some part of some back end.
+var hostileKeys = []string{
+	"plain", "plain:", ":plain", "pl*in", "pla?n", "pla[i]n", "pla[^x]n", `pla\in`, `plain\`,
+	"*", "?", "[", "]", "[a-z]", `\*`, "^", "-",
+	"{plain}", "{plain}:a", "{}", "{", "}", "}{", "{a}{b}",
+	" ", "  ", " plain", "plain ", `"plain"`, `'plain'`, "pla\u00a0in", "%00", "%s", "$0", "\\r\\n",
+	"ключ", "鍵", "🔒", "e\u0301", "\u00e9", "\u202eplain", "\u2028", "ﬁ", "PLAIN", "Plain",
+	"0", "-1", "1e3", "1000", "nil", "false", "redis.call('FLUSHALL')",
+	strings.Repeat("k", joblock.MaxKeyBytes), strings.Repeat("*", joblock.MaxKeyBytes),
+	strings.Repeat("鍵", joblock.MaxKeyBytes/3),
+}
+
+var hostileCases = []testCase{
+	{"odd keys are keys like any other, and all different", func(k *kit) {
+		fences := make(map[string]int64)
+		for _, key := range hostileKeys {
+			fences[key] = k.hold(key, "me").fence
+		}
+		for i, r := range k.inspectAll(hostileKeys) {
+			if r.Key != hostileKeys[i] || r.Fence != fences[r.Key] || r.State != joblock.StateHeld {
+				k.Errorf("key %q reads as %q, %s with fence %d, want held with %d",
+					hostileKeys[i], r.Key, r.State, r.Fence, fences[hostileKeys[i]])
+			}
+		}
+		if got := k.list("", 10); len(got) != len(hostileKeys) {
+			k.Errorf("%d keys listed, want %d", len(got), len(hostileKeys))
+		}
+	}},
+	{"a prefix is taken literally", func(k *kit) {
+		for _, key := range hostileKeys {
+			k.hold(key, "me")
+		}
+		for _, prefix := range hostileKeys {
+			var want []string
+			for _, key := range hostileKeys {
+				if strings.HasPrefix(key, prefix) {
+					want = append(want, key)
+				}
+			}
+			var got []string
+			for key := range k.list(prefix, 1000) {
+				got = append(got, key)
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				k.Errorf("list %q: got %q, want %q", prefix, got, want)
+			}
+		}
+	}},
+	{"labels and owners come back as they went in", func(k *kit) {
+		for i, text := range []string{
+			`quotes " ' and \`, "{braces} [brackets] %d", "юникод 鍵 🔒 \u202e", "  spaces  ",
+			"0010", "1e3", "nil", "released", strings.Repeat("x", joblock.MaxOwnerBytes),
+		} {
+			key := string(rune('a' + i))
+			req := k.acquireReq(key, text)
+			req.Holder = text
+			first := k.acquire(req)
+			k.wantGrant("acquire", first, 0)
+			held := k.acquire(k.acquireReq(key, text+"0"))
+			k.want("acquire", held, joblock.OutcomeHeld)
+			if held.Holder != text {
+				k.Errorf("holder %q, want %q", held.Holder, text)
+			}
+			k.wantGrant("park", k.park(k.parkReq(byFence(key, text, first.Fence), text)), first.Fence)
+			if r := k.inspect(key); r.Owner != text || r.Holder != text || r.Job != text {
+				k.Errorf("record %+v, want %q everywhere", r, text)
+			}
+			resumed := k.resume(k.resumeReq(key, text, text))
+			k.want("resume", resumed, joblock.OutcomeOK)
+			end := k.releaseReq(byFence(key, text, resumed.Fence))
+			end.Reason = text
+			k.want("release", k.release(end), joblock.OutcomeOK)
+			if r := k.inspect(key); r.Reason != text {
+				k.Errorf("reason %q, want %q", r.Reason, text)
+			}
+		}
+	}},
+	{"owners that are equal as numbers are not the same owner", func(k *kit) {
+		h := k.hold("key", "1000")
+		for _, other := range []string{"1e3", "01000", "1000.0", " 1000"} {
+			k.want("renew as "+other, k.renew(k.renewReq(byFence("key", other, h.fence))), joblock.OutcomeNotOwner)
+		}
+	}},
+	{"no holder and no reason are allowed", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		req.Holder = ""
+		k.wantGrant("acquire", k.acquire(req), 0)
+		held := k.acquire(k.acquireReq("key", "you"))
+		k.want("acquire", held, joblock.OutcomeHeld)
+		if held.Holder != "" || !within(held.Remaining, long) {
+			k.Errorf("held by %q for %s, want by nobody in particular for %s", held.Holder, held.Remaining, long)
+		}
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+	}},
+	{"the longest times do not overflow", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		req.TTL, req.Retain = joblock.MaxHoldLimit, joblock.MaxHoldLimit
+		reply := k.acquire(req)
+		k.wantGrant("acquire", reply, 0)
+		park := k.parkReq(byFence("key", "me", reply.Fence), "q/job")
+		park.Hold, park.Retain = joblock.MaxHoldLimit, joblock.MaxHoldLimit
+		k.wantGrant("park", k.park(park), reply.Fence)
+		if r := k.wantState("key", joblock.StateParked); r.Reserved <= joblock.MaxHoldLimit-long {
+			k.Errorf("reserved for %s, want %s", r.Reserved, joblock.MaxHoldLimit)
+		}
+	}},
+}

@@ -1,0 +1,326 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// long is a time that does not pass during a test, however busy the machine is.
+const long = time.Minute
+
+// rounding is how much longer than asked a deadline may be.
+const rounding = time.Millisecond
+
+// kit is what a test case works with: calls that fail the test on an error, and
+// the shortest ways into the states of a record.
+type kit struct {
+	*testing.T
+	*Harness
+	ctx    context.Context
+	nonces int
+}
+
+// held names the present term of a record and the call that made it.
+type held struct {
+	fence int64
+	grant string
+}
+
+func newKit(t *testing.T, newHarness func(t *testing.T) *Harness) *kit {
+	t.Helper()
+	h := newHarness(t)
+	if h == nil || h.Store == nil || h.Advance == nil {
+		t.Fatal("storetest: a Harness needs a Store and Advance")
+	}
+	if (h.Foreign == nil) != (h.ForeignIntact == nil) {
+		t.Fatal("storetest: a Harness needs both of Foreign and ForeignIntact, or neither")
+	}
+	own := *h
+	if own.Unit == 0 {
+		own.Unit = DefaultUnit
+	}
+	return &kit{T: t, Harness: &own, ctx: t.Context()}
+}
+
+// lapse waits until what was to last one Unit is over.
+func (k *kit) lapse() { k.Advance(2 * k.Unit) }
+
+func (k *kit) nonce() string {
+	k.nonces++
+	return fmt.Sprintf("nonce-%d", k.nonces)
+}
+
+func holderOf(owner string) string { return "holder of " + owner }
+
+// The requests that most tests make; they change what matters to them.
+
+func (k *kit) acquireReq(key, owner string) joblock.AcquireRequest {
+	return joblock.AcquireRequest{
+		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner),
+	}
+}
+
+func (k *kit) resumeReq(key, owner, job string) joblock.ResumeRequest {
+	return joblock.ResumeRequest{
+		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner), Job: job,
+	}
+}
+
+func (k *kit) parkReq(term joblock.Term, job string) joblock.ParkRequest {
+	return joblock.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job}
+}
+
+func (k *kit) renewReq(term joblock.Term) joblock.RenewRequest {
+	return joblock.RenewRequest{Term: term, TTL: long, Retain: long}
+}
+
+func (k *kit) releaseReq(term joblock.Term) joblock.ReleaseRequest {
+	return joblock.ReleaseRequest{Term: term, Nonce: k.nonce(), Retain: long}
+}
+
+func (k *kit) forceReq(key string) joblock.ReleaseRequest {
+	return joblock.ReleaseRequest{Term: joblock.Term{Key: key}, Nonce: k.nonce(), Retain: long, Force: true}
+}
+
+func byFence(key, owner string, fence int64) joblock.Term {
+	return joblock.Term{Key: key, Owner: owner, Fence: fence}
+}
+
+func byGrant(key, owner, grant string) joblock.Term {
+	return joblock.Term{Key: key, Owner: owner, Grant: grant}
+}
+
+func byOwner(key, owner string) joblock.Term { return joblock.Term{Key: key, Owner: owner} }
+
+// The calls.
+
+func (k *kit) acquire(req joblock.AcquireRequest) joblock.Reply {
+	k.Helper()
+	reply, err := k.Store.Acquire(k.ctx, req)
+	return k.answer("Acquire", reply, err)
+}
+
+func (k *kit) resume(req joblock.ResumeRequest) joblock.Reply {
+	k.Helper()
+	reply, err := k.Store.Resume(k.ctx, req)
+	return k.answer("Resume", reply, err)
+}
+
+func (k *kit) park(req joblock.ParkRequest) joblock.Reply {
+	k.Helper()
+	reply, err := k.Store.Park(k.ctx, req)
+	return k.answer("Park", reply, err)
+}
+
+func (k *kit) renewAll(reqs []joblock.RenewRequest) []joblock.Reply {
+	k.Helper()
+	replies, err := k.Store.Renew(k.ctx, reqs)
+	return k.answers("Renew", len(reqs), replies, err)
+}
+
+func (k *kit) releaseAll(reqs []joblock.ReleaseRequest) []joblock.Reply {
+	k.Helper()
+	replies, err := k.Store.Release(k.ctx, reqs)
+	return k.answers("Release", len(reqs), replies, err)
+}
+
+func (k *kit) renew(req joblock.RenewRequest) joblock.Reply {
+	k.Helper()
+	return k.renewAll([]joblock.RenewRequest{req})[0]
+}
+
+func (k *kit) release(req joblock.ReleaseRequest) joblock.Reply {
+	k.Helper()
+	return k.releaseAll([]joblock.ReleaseRequest{req})[0]
+}
+
+func (k *kit) inspect(key string) joblock.Record {
+	k.Helper()
+	return k.inspectAll([]string{key})[0]
+}
+
+func (k *kit) inspectAll(keys []string) []joblock.Record {
+	k.Helper()
+	records, err := k.Store.Inspect(k.ctx, keys)
+	if err != nil {
+		k.Fatalf("Inspect(%q): %v", keys, err)
+	}
+	if len(records) != len(keys) {
+		k.Fatalf("Inspect gave %d records for %d keys", len(records), len(keys))
+	}
+	return records
+}
+
+func (k *kit) answer(call string, reply joblock.Reply, err error) joblock.Reply {
+	k.Helper()
+	return k.answers(call, 1, []joblock.Reply{reply}, err)[0]
+}
+
+func (k *kit) answers(call string, n int, replies []joblock.Reply, err error) []joblock.Reply {
+	k.Helper()
+	if err != nil {
+		k.Fatalf("%s: %v", call, err)
+	}
+	if len(replies) != n {
+		k.Fatalf("%s gave %d replies to %d requests", call, len(replies), n)
+	}
+	for i, r := range replies {
+		if r.Outcome == joblock.OutcomeUnknown {
+			k.Fatalf("%s: no outcome for item %d, and no error", call, i)
+		}
+	}
+	return replies
+}
+
+// want fails the test unless the answer is the expected one.
+func (k *kit) want(what string, got joblock.Reply, want joblock.Outcome) {
+	k.Helper()
+	if got.Outcome != want {
+		k.Fatalf("%s: got %s, want %s (%+v)", what, outcomeName(got.Outcome), outcomeName(want), got)
+	}
+}
+
+// wantGrant is want OK with a fence larger than the one before.
+func (k *kit) wantGrant(what string, got joblock.Reply, before int64) {
+	k.Helper()
+	k.want(what, got, joblock.OutcomeOK)
+	if got.Fence <= before {
+		k.Fatalf("%s: fence %d is not larger than %d, the one before", what, got.Fence, before)
+	}
+}
+
+// wantState fails the test unless the key is in that state, and returns its record.
+func (k *kit) wantState(key string, want joblock.State) joblock.Record {
+	k.Helper()
+	r := k.inspect(key)
+	if r.State != want {
+		k.Fatalf("key %q is %s, want %s", key, r.State, want)
+	}
+	return r
+}
+
+// unchanged fails the test if the record is not what it was, time aside.
+func (k *kit) unchanged(what string, before joblock.Record) {
+	k.Helper()
+	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {
+		k.Fatalf("%s changed the record: %s", what, diff)
+	}
+}
+
+// Ways into the states. What has to run out lasts one Unit: call lapse.
+
+func (k *kit) hold(key, owner string) held { k.Helper(); return k.holdFor(key, owner, long) }
+
+func (k *kit) holdFor(key, owner string, ttl time.Duration) held {
+	k.Helper()
+	req := k.acquireReq(key, owner)
+	req.TTL = ttl
+	reply := k.acquire(req)
+	k.wantGrant("acquire", reply, 0)
+	return held{reply.Fence, req.Nonce}
+}
+
+func (k *kit) parkFor(key, owner, job string, hold time.Duration) held {
+	k.Helper()
+	before := k.hold(key, owner)
+	req := k.parkReq(byFence(key, owner, before.fence), job)
+	req.Hold = hold
+	reply := k.park(req)
+	k.wantGrant("park", reply, before.fence)
+	return held{reply.Fence, req.Nonce}
+}
+
+// runFor makes a job's lock: parked for ten long, then resumed.
+func (k *kit) runFor(key, owner, job string, ttl time.Duration) held {
+	k.Helper()
+	before := k.parkFor(key, owner, job, 10*long)
+	req := k.resumeReq(key, owner, job)
+	req.TTL = ttl
+	reply := k.resume(req)
+	k.wantGrant("resume", reply, before.fence)
+	return held{reply.Fence, req.Nonce}
+}
+
+func (k *kit) released(key, owner, reason string) held {
+	k.Helper()
+	h := k.hold(key, owner)
+	req := k.releaseReq(byFence(key, owner, h.fence))
+	req.Reason = reason
+	k.want("release", k.release(req), joblock.OutcomeOK)
+	return h
+}
+
+func (k *kit) forced(key, owner, reason string) held {
+	k.Helper()
+	h := k.hold(key, owner)
+	req := k.forceReq(key)
+	req.Reason = reason
+	k.want("force release", k.release(req), joblock.OutcomeOK)
+	return h
+}
+
+// recordDiff tells how two readings of one record differ, "" if they do not.
+// What is left of a time may have become less, but not nothing.
+func recordDiff(before, after joblock.Record) string {
+	for _, d := range []struct {
+		field         string
+		before, after any
+	}{
+		{"Key", before.Key, after.Key},
+		{"State", before.State, after.State},
+		{"Owner", before.Owner, after.Owner},
+		{"Fence", before.Fence, after.Fence},
+		{"Since", before.Since.UnixMilli(), after.Since.UnixMilli()},
+		{"Holder", before.Holder, after.Holder},
+		{"Job", before.Job, after.Job},
+		{"Ended", before.Ended, after.Ended},
+		{"Reason", before.Reason, after.Reason},
+	} {
+		if d.before != d.after {
+			return fmt.Sprintf("%s was %v, is %v", d.field, d.before, d.after)
+		}
+	}
+	if !bytes.Equal(before.Memo, after.Memo) {
+		return fmt.Sprintf("Memo was %q, is %q", before.Memo, after.Memo)
+	}
+	for _, d := range []struct {
+		field         string
+		before, after time.Duration
+	}{
+		{"Lease", before.Lease, after.Lease},
+		{"Reserved", before.Reserved, after.Reserved},
+	} {
+		if d.after > d.before || (d.before > 0) != (d.after > 0) {
+			return fmt.Sprintf("%s was %s, is %s", d.field, d.before, d.after)
+		}
+	}
+	return ""
+}
+
+// within reports whether what is left of a deadline d away is plausible.
+func within(left, d time.Duration) bool { return left > 0 && left <= d+rounding }
+
+var outcomeNames = map[joblock.Outcome]string{
+	joblock.OutcomeUnknown:  "Unknown",
+	joblock.OutcomeOK:       "OK",
+	joblock.OutcomeHeld:     "Held",
+	joblock.OutcomeBusy:     "Busy",
+	joblock.OutcomeNotFound: "NotFound",
+	joblock.OutcomeNotOwner: "NotOwner",
+	joblock.OutcomeReleased: "Released",
+	joblock.OutcomeLapsed:   "Lapsed",
+	joblock.OutcomeWrongJob: "WrongJob",
+	joblock.OutcomeForeign:  "Foreign",
+}
+
+func outcomeName(o joblock.Outcome) string {
+	if name, ok := outcomeNames[o]; ok {
+		return name
+	}
+	return fmt.Sprintf("Outcome(%d)", o)
+}

@@ -1,0 +1,127 @@
+package storetest
+
+import (
+	"bytes"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+var memoCases = []testCase{
+	{"it goes along the chain and on to the next owner", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "checkpoint 7")
+		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), h.fence)
+		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
+		k.wantMemo("resume", resumed, "checkpoint 7")
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), joblock.OutcomeOK)
+		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "checkpoint 7")
+		k.want("force", k.release(k.forceReq("key")), joblock.OutcomeOK)
+		k.wantMemo("acquire after force", k.acquire(k.acquireReq("key", "they")), "checkpoint 7")
+		if r := k.inspect("key"); string(r.Memo) != "checkpoint 7" {
+			k.Errorf("record has memo %q", r.Memo)
+		}
+	}},
+	{"it survives a holder that dies", func(k *kit) {
+		for _, key := range []string{"again", "other"} {
+			h := k.hold(key, "me")
+			k.leave(key, "me", h.fence, "checkpoint 7")
+			k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), joblock.OutcomeOK)
+			k.holdFor(key, "me", k.Unit)
+		}
+		k.lapse()
+		k.wantMemo("resume", k.resume(k.resumeReq("again", "me", "")), "checkpoint 7")
+		k.wantMemo("acquire", k.acquire(k.acquireReq("other", "you")), "checkpoint 7")
+	}},
+	{"nil leaves it, empty clears it", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "something")
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		if r := k.inspect("key"); string(r.Memo) != "something" {
+			k.Errorf("memo %q after a renewal without one, want it kept", r.Memo)
+		}
+		k.leave("key", "me", h.fence, "")
+		if r := k.inspect("key"); len(r.Memo) != 0 {
+			k.Errorf("memo %q after an empty one, want none", r.Memo)
+		}
+	}},
+	{"a refused renewal leaves none", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "the first")
+		for _, term := range []joblock.Term{
+			byFence("key", "me", h.fence-1),
+			byFence("key", "you", h.fence),
+			byOwner("key", "me"),
+		} {
+			req := k.renewReq(term)
+			req.Memo = []byte("an intruder's")
+			k.want("renew", k.renew(req), joblock.OutcomeNotOwner)
+		}
+		if r := k.inspect("key"); string(r.Memo) != "the first" {
+			k.Errorf("memo %q, want the first", r.Memo)
+		}
+	}},
+	{"a lapsed renewal leaves none", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.Memo = []byte("too late")
+		k.want("renew", k.renew(req), joblock.OutcomeLapsed)
+		if r := k.inspect("key"); len(r.Memo) != 0 {
+			k.Errorf("memo %q, want none", r.Memo)
+		}
+	}},
+	{"it may be any bytes up to the limit", func(k *kit) {
+		every := make([]byte, 256)
+		for i := range every {
+			every[i] = byte(i)
+		}
+		for name, memo := range map[string][]byte{
+			"every byte": every,
+			"zero bytes": {0, 0, 0},
+			"a newline":  []byte("a\r\nb"),
+			"not utf-8":  {0xff, 0xfe, 0x80},
+			"a number":   []byte("0012.50"),
+			"the limit":  bytes.Repeat([]byte{0, 0xff}, joblock.MaxMemoBytes/2),
+		} {
+			h := k.hold(name, "me")
+			k.leave(name, "me", h.fence, string(memo))
+			if r := k.inspect(name); !bytes.Equal(r.Memo, memo) {
+				k.Errorf("%s: Inspect gave %d bytes %.20q, want %d bytes %.20q", name, len(r.Memo), r.Memo, len(memo), memo)
+			}
+			k.want("release", k.release(k.releaseReq(byFence(name, "me", h.fence))), joblock.OutcomeOK)
+			k.wantMemo(name, k.acquire(k.acquireReq(name, "you")), string(memo))
+		}
+	}},
+	{"the caller's bytes and the store's are not the same ones", func(k *kit) {
+		h := k.hold("key", "me")
+		mine := []byte("as written")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.Memo = mine
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		clear(mine)
+		clear(k.inspect("key").Memo)
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		reply := k.acquire(k.acquireReq("key", "you"))
+		k.wantMemo("acquire", reply, "as written")
+		clear(reply.Memo)
+		if r := k.inspect("key"); string(r.Memo) != "as written" {
+			k.Errorf("memo %q, want it as written", r.Memo)
+		}
+	}},
+}
+
+// leave renews with a memo.
+func (k *kit) leave(key, owner string, fence int64, memo string) {
+	k.Helper()
+	req := k.renewReq(byFence(key, owner, fence))
+	req.Memo = []byte(memo)
+	k.want("renew with a memo", k.renew(req), joblock.OutcomeOK)
+}
+
+func (k *kit) wantMemo(what string, got joblock.Reply, want string) {
+	k.Helper()
+	k.want(what, got, joblock.OutcomeOK)
+	if string(got.Memo) != want {
+		k.Errorf("%s: memo %.40q, want %.40q", what, got.Memo, want)
+	}
+}

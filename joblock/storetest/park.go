@@ -1,0 +1,104 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+var parkCases = []testCase{
+	{"it reserves the key for the job", func(k *kit) {
+		h := k.hold("key", "me")
+		since := k.inspect("key").Since
+		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
+		reply := k.park(req)
+		k.wantGrant("park", reply, h.fence)
+		r := k.wantState("key", joblock.StateParked)
+		if r.Owner != "me" || r.Fence != reply.Fence || r.Job != "q/job" || r.Lease != 0 || !r.Since.Equal(since) {
+			k.Errorf("record %+v does not match the request", r)
+		}
+		if r.Reserved <= 9*long || !within(r.Reserved, 10*long) {
+			k.Errorf("reserved for %s, want %s", r.Reserved, 10*long)
+		}
+	}},
+	{"the reservation may be shorter than the lease was", func(k *kit) {
+		k.parkFor("key", "me", "q/job", k.Unit)
+		k.lapse()
+		k.wantState("key", joblock.StateFree)
+		k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeOK)
+	}},
+	{"the old handle can do nothing any more", func(k *kit) {
+		old := k.hold("key", "me")
+		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", old.fence), "q/job")), old.fence)
+		before := k.inspect("key")
+		for _, term := range []joblock.Term{byFence("key", "me", old.fence), byGrant("key", "me", old.grant)} {
+			renew := k.renewReq(term)
+			renew.Memo = []byte("too late")
+			k.want("renew", k.renew(renew), joblock.OutcomeNotOwner)
+			k.unchanged("renew", before)
+			k.want("park", k.park(k.parkReq(term, "q/other")), joblock.OutcomeNotOwner)
+			k.unchanged("park", before)
+			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeNotOwner)
+			k.unchanged("release", before)
+		}
+	}},
+	{"each park begins a new term", func(k *kit) {
+		first := k.parkFor("key", "me", "q/one", 10*long)
+		resumed := k.resume(k.resumeReq("key", "me", "q/one"))
+		k.wantGrant("resume", resumed, first.fence)
+		second := k.park(k.parkReq(byFence("key", "me", resumed.Fence), "q/two"))
+		k.wantGrant("second park", second, resumed.Fence)
+		if r := k.wantState("key", joblock.StateParked); r.Job != "q/two" {
+			k.Errorf("job %q after the second park, want q/two", r.Job)
+		}
+		before := k.inspect("key")
+		again := k.park(k.parkReq(byFence("key", "me", resumed.Fence), "q/three"))
+		k.want("a second park of one term", again, joblock.OutcomeNotOwner)
+		k.unchanged("a second park of one term", before)
+	}},
+	{"parking for no job lets any job resume", func(k *kit) {
+		h := k.runFor("key", "me", "q/job", long)
+		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "")), h.fence)
+		if r := k.wantState("key", joblock.StateParked); r.Job != "" {
+			k.Errorf("job %q, want none", r.Job)
+		}
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/any")), joblock.OutcomeOK)
+	}},
+	{"an unanswered park is taken back by renewing under its nonce", func(k *kit) {
+		h := k.hold("key", "me")
+		park := k.parkReq(byFence("key", "me", h.fence), "q/job")
+		parked := k.park(park) // as if the reply were lost
+		k.wantGrant("park", parked, h.fence)
+
+		term := joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce}
+		reply := k.renew(k.renewReq(term))
+		k.want("renew", reply, joblock.OutcomeOK)
+		if reply.Fence != parked.Fence {
+			k.Errorf("renew gave fence %d, want %d, that of the park", reply.Fence, parked.Fence)
+		}
+		r := k.wantState("key", joblock.StateHeld)
+		if !within(r.Lease, long) || r.Reserved <= 9*long {
+			k.Errorf("lease %s, reserved %s, want %s and the %s of the park", r.Lease, r.Reserved, long, 10*long)
+		}
+		k.want("resume while it is held again", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
+
+		// The same park once more, under the term that it made itself.
+		park.Fence = reply.Fence
+		again := k.park(park)
+		k.wantGrant("park again", again, reply.Fence)
+		k.wantState("key", joblock.StateParked)
+	}},
+	{"an unanswered park that never arrived is renewed past", func(k *kit) {
+		h := k.hold("key", "me")
+		term := joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: "nonce of a lost park"}
+		reply := k.renew(k.renewReq(term))
+		k.want("renew", reply, joblock.OutcomeOK)
+		if reply.Fence != h.fence {
+			k.Errorf("renew gave fence %d, want %d", reply.Fence, h.fence)
+		}
+		k.wantState("key", joblock.StateHeld)
+	}},
+	{"nobody takes back a park that the job has resumed", func(k *kit) {
+		parked := k.parkFor("key", "me", "q/job", 10*long)
+		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), parked.fence)
+		before := k.inspect("key")
+		k.want("renew", k.renew(k.renewReq(byGrant("key", "me", parked.grant))), joblock.OutcomeNotOwner)
+		k.unchanged("renew", before)
+	}},
+}

@@ -1,0 +1,271 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// reference is a second implementation of one record, which RunModel compares
+// stores with. It is written the other way round from a real one, by the state in
+// which a call finds the record and then by the call, so that it is unlikely to
+// be wrong in the same place. Times count from the begin of the test. It does not
+// make fences but takes over the store's.
+type reference struct {
+	owner, nonce   string
+	fence          int64
+	lease, until   time.Duration // ends of the lease, 0 if parked, and of the reservation
+	holder, job    string
+	ended          joblock.Ended
+	late           bool // released when it had run out
+	reason         string
+	memo           string
+	since, expires time.Duration
+}
+
+// phase is the state in which a call finds a record, with the free ones told apart.
+type phase int
+
+const (
+	absent phase = iota
+	running
+	waiting // parked
+	orphan
+	ranOut // lease and reservation are over, and nobody has said so
+	ended  // released or forced
+)
+
+func (r *reference) phase(now time.Duration) phase {
+	switch {
+	case r == nil || now >= r.expires:
+		return absent
+	case r.ended != joblock.EndedNone:
+		return ended
+	case now >= r.until:
+		return ranOut
+	case r.lease == 0:
+		return waiting
+	case now >= r.lease:
+		return orphan
+	default:
+		return running
+	}
+}
+
+var phaseStates = map[phase]joblock.State{
+	running: joblock.StateHeld, waiting: joblock.StateParked, orphan: joblock.StateOrphaned,
+}
+
+// names reports whether t names the present term of an ownership that stands.
+func (r *reference) names(t joblock.Term) bool {
+	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
+}
+
+// prediction is what a call must answer. Its apply, if any, is what the call does
+// to the record once the store has said which fence it gave.
+type prediction struct {
+	reply joblock.Reply
+	again bool // a re-send: of the first answer only outcome, fence and memo are looked at
+	grows bool // the fence must be a larger one
+
+	// lateToo allows Lapsed beside OK: what a re-send of a late release hears
+	// depends on whether the store remembers that it was late.
+	lateToo bool
+
+	apply func(r *reference)
+}
+
+func (r *reference) refuse(now time.Duration, out joblock.Outcome) prediction {
+	p := prediction{reply: joblock.Reply{Outcome: out}}
+	switch ph := r.phase(now); {
+	case out == joblock.OutcomeReleased:
+		p.reply.Ended, p.reply.Reason = r.ended, r.reason
+	case ph == running || ph == waiting || ph == orphan:
+		p.reply.State, p.reply.Holder, p.reply.Job = phaseStates[ph], r.holder, r.job
+		p.reply.Remaining = r.until - now
+		if ph == running {
+			p.reply.Remaining = r.lease - now
+		}
+	case out == joblock.OutcomeWrongJob:
+		p.reply.Job = r.job
+	}
+	return p
+}
+
+func (r *reference) again() prediction {
+	return prediction{again: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence, Memo: []byte(r.memo)}}
+}
+
+func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) prediction {
+	p := prediction{grows: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK}}
+	switch r.phase(now) {
+	case running:
+		if r.owner == req.Owner && r.nonce == req.Nonce {
+			return r.again()
+		}
+		return r.refuse(now, joblock.OutcomeHeld)
+	case waiting, orphan:
+		return r.refuse(now, joblock.OutcomeHeld)
+	case ranOut:
+		p.reply.Ended, p.reply.Memo = joblock.EndedLapsed, []byte(r.memo)
+	case ended:
+		p.reply.Ended, p.reply.Memo = r.ended, []byte(r.memo)
+	}
+	memo := string(p.reply.Memo)
+	p.apply = func(r *reference) {
+		end := deadline(now, req.TTL)
+		*r = reference{
+			owner: req.Owner, nonce: req.Nonce, holder: req.Holder, memo: memo,
+			lease: end, until: end, since: now, expires: end + req.Retain,
+		}
+	}
+	return p
+}
+
+func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) prediction {
+	ph := r.phase(now)
+	switch {
+	case ph == absent:
+		return r.refuse(now, joblock.OutcomeNotFound)
+	case r.owner != req.Owner:
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph == ended:
+		return r.refuse(now, joblock.OutcomeReleased)
+	case r.job != "" && r.job != req.Job:
+		return r.refuse(now, joblock.OutcomeWrongJob)
+	case ph == running && r.nonce == req.Nonce:
+		return r.again()
+	case ph == running:
+		return r.refuse(now, joblock.OutcomeBusy)
+	}
+	return prediction{
+		grows: true,
+		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: []byte(r.memo), Recovered: ph == ranOut},
+		apply: func(r *reference) {
+			r.nonce, r.holder = req.Nonce, req.Holder
+			r.prolong(now, req.TTL, req.Retain)
+		},
+	}
+}
+
+func (r *reference) park(now time.Duration, req joblock.ParkRequest) prediction {
+	ph := r.phase(now)
+	switch {
+	case ph == absent:
+		return r.refuse(now, joblock.OutcomeNotFound)
+	case r.owner != req.Owner:
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph == ended:
+		return r.refuse(now, joblock.OutcomeReleased)
+	case ph == waiting && r.nonce == req.Nonce && r.job == req.Job:
+		p := r.again()
+		p.reply.Memo = nil
+		return p
+	case ph == waiting && r.nonce == req.Nonce:
+		// parked for another job by a call without an answer: parked anew
+	case !r.names(req.Term):
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph != running:
+		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeLapsed}}
+	}
+	return prediction{
+		grows: true,
+		reply: joblock.Reply{Outcome: joblock.OutcomeOK},
+		apply: func(r *reference) {
+			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Hold)
+			r.expires = r.until + req.Retain
+		},
+	}
+}
+
+func (r *reference) renew(now time.Duration, req joblock.RenewRequest) prediction {
+	ph := r.phase(now)
+	switch {
+	case ph == absent:
+		return r.refuse(now, joblock.OutcomeNotFound)
+	case r.owner != req.Owner:
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph == ended:
+		return r.refuse(now, joblock.OutcomeReleased)
+	case !r.names(req.Term):
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph == running:
+	case ph == waiting && req.Grant == r.nonce:
+	default:
+		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeLapsed}}
+	}
+	return prediction{
+		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence},
+		apply: func(r *reference) {
+			if req.Memo != nil {
+				r.memo = string(req.Memo)
+			}
+			r.prolong(now, req.TTL, req.Retain)
+		},
+	}
+}
+
+func (r *reference) release(now time.Duration, req joblock.ReleaseRequest) prediction {
+	p := prediction{reply: joblock.Reply{Outcome: joblock.OutcomeOK}}
+	how := joblock.EndedReleased
+	ph := r.phase(now)
+	switch {
+	case ph == absent:
+		return r.refuse(now, joblock.OutcomeNotFound)
+	case req.Force && ph == ended && r.ended == joblock.EndedForced && r.nonce == req.Nonce:
+		return p
+	case req.Force && (ph == ended || ph == ranOut):
+		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeNotFound}}
+	case req.Force:
+		how = joblock.EndedForced
+	case r.owner != req.Owner:
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case ph == ended && r.ended == joblock.EndedReleased && r.nonce == req.Nonce:
+		p.lateToo = r.late
+		return p
+	case ph == ended:
+		return r.refuse(now, joblock.OutcomeReleased)
+	case (req.Fence != 0 || req.Grant != "") && !r.names(req.Term):
+		return r.refuse(now, joblock.OutcomeNotOwner)
+	case req.IdleOnly && ph == running:
+		return r.refuse(now, joblock.OutcomeBusy)
+	case ph == ranOut:
+		p.reply.Outcome = joblock.OutcomeLapsed
+	}
+	p.apply = func(r *reference) {
+		r.ended, r.late, r.reason, r.nonce = how, ph == ranOut, req.Reason, req.Nonce
+		r.lease, r.until, r.expires = 0, 0, now+req.Retain
+	}
+	return p
+}
+
+// prolong gives a lease from now, and a reservation that covers it.
+func (r *reference) prolong(now, ttl, retain time.Duration) {
+	r.lease = deadline(now, ttl)
+	r.until = max(r.until, r.lease)
+	r.expires = r.until + retain
+}
+
+// deadline is d from now, rounded up by the one millisecond that the contract allows.
+func deadline(now, d time.Duration) time.Duration { return now + d + rounding }
+
+// record is what Inspect must show.
+func (r *reference) record(now time.Duration, key string) joblock.Record {
+	ph := r.phase(now)
+	if ph == absent {
+		return joblock.Record{Key: key}
+	}
+	out := joblock.Record{
+		Key: key, State: phaseStates[ph], Owner: r.owner, Fence: r.fence, Holder: r.holder,
+		Job: r.job, Ended: r.ended, Reason: r.reason, Memo: []byte(r.memo),
+	}
+	switch ph {
+	case running:
+		out.Lease, out.Reserved = r.lease-now, r.until-now
+	case waiting, orphan:
+		out.Reserved = r.until - now
+	case ranOut:
+		out.Ended = joblock.EndedLapsed
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+var releaseCases = []testCase{
+	{"it frees the key and leaves a tombstone", func(k *kit) {
+		h := k.runFor("key", "me", "q/job", long)
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Reason = "all done"
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		r := k.wantState("key", joblock.StateFree)
+		if r.Ended != joblock.EndedReleased || r.Reason != "all done" || r.Fence != h.fence {
+			k.Errorf("record %+v, want released, the reason, and fence %d", r, h.fence)
+		}
+		if r.Lease != 0 || r.Reserved != 0 {
+			k.Errorf("lease %s and reservation %s left, want none", r.Lease, r.Reserved)
+		}
+		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
+	}},
+	{"a second release is told from the first", func(k *kit) {
+		k.released("key", "me", "the first")
+		before := k.inspect("key")
+		req := k.releaseReq(byOwner("key", "me"))
+		req.Reason = "the second"
+		reply := k.release(req)
+		k.want("release", reply, joblock.OutcomeReleased)
+		if reply.Ended != joblock.EndedReleased || reply.Reason != "the first" {
+			k.Errorf("ended %q because %q, want released because of the first", reply.Ended, reply.Reason)
+		}
+		k.unchanged("a second release", before)
+	}},
+	{"a late release does not free the successor", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		k.hold("key", "you")
+		before := k.inspect("key")
+		for _, term := range []joblock.Term{byFence("key", "me", h.fence), byGrant("key", "me", h.grant), byOwner("key", "me")} {
+			reply := k.release(k.releaseReq(term))
+			k.want("release", reply, joblock.OutcomeNotOwner)
+			k.checkReply(reply, before)
+		}
+		k.unchanged("a late release", before)
+	}},
+	{"a late release does not free the next term of the same owner", func(k *kit) {
+		old := k.hold("key", "me")
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", old.fence))), joblock.OutcomeOK)
+		k.hold("key", "me")
+		before := k.inspect("key")
+		k.want("late release", k.release(k.releaseReq(byFence("key", "me", old.fence))), joblock.OutcomeNotOwner)
+		k.unchanged("a late release", before)
+	}},
+	{"releasing what had run out ends it all the same", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Reason = "late"
+		k.want("release", k.release(req), joblock.OutcomeLapsed)
+		if r := k.wantState("key", joblock.StateFree); r.Ended != joblock.EndedReleased || r.Reason != "late" {
+			k.Errorf("ended %q because %q, want released because late", r.Ended, r.Reason)
+		}
+		k.want("resume", k.resume(k.resumeReq("key", "me", "")), joblock.OutcomeReleased)
+	}},
+	{"if idle leaves a live lease alone and frees the rest", func(k *kit) {
+		k.runFor("running", "me", "q/job", long)
+		k.parkFor("parked", "me", "q/job", 10*long)
+		k.runFor("orphaned", "me", "q/job", k.Unit)
+		k.lapse()
+		before := k.inspect("running")
+		for key, want := range map[string]joblock.Outcome{
+			"running":  joblock.OutcomeBusy,
+			"parked":   joblock.OutcomeOK,
+			"orphaned": joblock.OutcomeOK,
+		} {
+			req := k.releaseReq(byOwner(key, "me"))
+			req.IdleOnly = true
+			reply := k.release(req)
+			k.want("release "+key, reply, want)
+			if want == joblock.OutcomeOK {
+				k.wantState(key, joblock.StateFree)
+			} else {
+				k.checkReply(reply, before)
+			}
+		}
+		k.unchanged("release if idle", before)
+	}},
+	{"force frees whoever the owner is, and the holder learns it", func(k *kit) {
+		h := k.runFor("key", "me", "q/job", long)
+		req := k.forceReq("key")
+		req.Owner = "somebody else, which does not matter"
+		req.Reason = "by hand"
+		k.want("force", k.release(req), joblock.OutcomeOK)
+		if r := k.wantState("key", joblock.StateFree); r.Ended != joblock.EndedForced || r.Reason != "by hand" || r.Fence != h.fence {
+			k.Errorf("record %+v, want forced by hand with fence %d", r, h.fence)
+		}
+		reply := k.renew(k.renewReq(byFence("key", "me", h.fence)))
+		k.want("renew", reply, joblock.OutcomeReleased)
+		if reply.Ended != joblock.EndedForced || reply.Reason != "by hand" {
+			k.Errorf("the holder hears ended %q because %q, want forced by hand", reply.Ended, reply.Reason)
+		}
+		k.want("force again", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+	}},
+}

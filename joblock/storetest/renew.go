@@ -1,0 +1,103 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+var renewCases = []testCase{
+	{"it extends the lease and keeps the term", func(k *kit) {
+		h := k.hold("key", "me")
+		before := k.inspect("key")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.TTL = 3 * long
+		reply := k.renew(req)
+		k.want("renew", reply, joblock.OutcomeOK)
+		after := k.wantState("key", joblock.StateHeld)
+		if reply.Fence != h.fence || after.Fence != h.fence {
+			k.Errorf("fence %d became %d (reply), %d (record)", h.fence, reply.Fence, after.Fence)
+		}
+		if after.Lease <= 2*long || !within(after.Lease, 3*long) || after.Reserved < after.Lease {
+			k.Errorf("lease %s and reservation %s, want %s", after.Lease, after.Reserved, 3*long)
+		}
+		if after.Owner != before.Owner || after.Holder != before.Holder || !after.Since.Equal(before.Since) {
+			k.Errorf("record was %+v, is %+v", before, after)
+		}
+	}},
+	{"it keeps a reservation that reaches further", func(k *kit) {
+		h := k.runFor("key", "me", "q/job", long)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		r := k.wantState("key", joblock.StateHeld)
+		if r.Reserved <= 9*long || !within(r.Lease, long) || r.Job != "q/job" {
+			k.Errorf("lease %s, reserved %s for job %q, want %s, %s and q/job", r.Lease, r.Reserved, r.Job, long, 10*long)
+		}
+	}},
+	{"a lease that is renewed outlives the one that it was granted", func(k *kit) {
+		// One Unit would be too short to renew in on a busy machine, so the grant
+		// is long, the renewal longer, and only the exact area goes to the edge.
+		h := k.hold("key", "me")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.TTL = 100 * long
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		k.lapse()
+		k.wantState("key", joblock.StateHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeHeld)
+	}},
+	{"it may shorten a lease but not a reservation", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.TTL = k.Unit
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		k.lapse()
+		k.wantState("key", joblock.StateOrphaned)
+	}},
+	{"an ended lease is never extended", func(k *kit) {
+		plain := k.holdFor("plain", "me", k.Unit)
+		job := k.runFor("job", "me", "q/job", k.Unit)
+		k.lapse()
+		for range 2 {
+			k.want("renew plain", k.renew(k.renewReq(byFence("plain", "me", plain.fence))), joblock.OutcomeLapsed)
+			k.want("renew job", k.renew(k.renewReq(byFence("job", "me", job.fence))), joblock.OutcomeLapsed)
+		}
+		k.want("acquire", k.acquire(k.acquireReq("plain", "you")), joblock.OutcomeOK)
+		k.wantState("job", joblock.StateOrphaned)
+	}},
+	{"the successor is named to a holder that comes too late", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		k.hold("key", "you")
+		before := k.inspect("key")
+		reply := k.renew(k.renewReq(byFence("key", "me", h.fence)))
+		k.want("renew", reply, joblock.OutcomeNotOwner)
+		k.checkReply(reply, before)
+		k.unchanged("renew", before)
+	}},
+	{"the grant names the term when its fence never arrived", func(k *kit) {
+		for _, tc := range []struct {
+			key string
+			h   held
+		}{
+			{"acquired", k.hold("acquired", "me")},
+			{"resumed", k.runFor("resumed", "me", "q/job", long)},
+		} {
+			reply := k.renew(k.renewReq(byGrant(tc.key, "me", tc.h.grant)))
+			k.want("renew by grant", reply, joblock.OutcomeOK)
+			if reply.Fence != tc.h.fence {
+				k.Errorf("%s: renew by grant gave fence %d, want %d", tc.key, reply.Fence, tc.h.fence)
+			}
+			k.want("renew by another grant", k.renew(k.renewReq(byGrant(tc.key, "me", "another"))), joblock.OutcomeNotOwner)
+		}
+	}},
+	{"either of fence and grant is enough", func(k *kit) {
+		h := k.hold("key", "me")
+		for _, term := range []joblock.Term{
+			{Key: "key", Owner: "me", Fence: h.fence, Grant: "another"},
+			{Key: "key", Owner: "me", Fence: h.fence - 1, Grant: h.grant},
+		} {
+			k.want("renew", k.renew(k.renewReq(term)), joblock.OutcomeOK)
+		}
+	}},
+	{"the owner alone does not renew", func(k *kit) {
+		k.hold("key", "me")
+		before := k.inspect("key")
+		k.want("renew", k.renew(k.renewReq(byOwner("key", "me"))), joblock.OutcomeNotOwner)
+		k.unchanged("renew", before)
+	}},
+}

@@ -1,0 +1,135 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+// A Redis client repeats a command whose reply was lost. A re-send is the same
+// request again, nonce included.
+var resendCases = []testCase{
+	{"acquire finds its own grant", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		first := k.acquire(req)
+		k.wantGrant("acquire", first, 0)
+		before := k.inspect("key")
+		k.sameAnswer("acquire", first, k.acquire(req))
+		k.unchanged("a re-sent acquire", before)
+		k.want("a separate acquire", k.acquire(k.acquireReq("key", "me")), joblock.OutcomeHeld)
+		other := req
+		other.Owner = "you"
+		k.want("an acquire with somebody else's nonce", k.acquire(other), joblock.OutcomeHeld)
+	}},
+	{"resume finds its own grant", func(k *kit) {
+		k.parkFor("key", "me", "q/job", 10*long)
+		req := k.resumeReq("key", "me", "q/job")
+		first := k.resume(req)
+		k.want("resume", first, joblock.OutcomeOK)
+		before := k.inspect("key")
+		k.sameAnswer("resume", first, k.resume(req))
+		k.unchanged("a re-sent resume", before)
+		k.want("a separate resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
+	}},
+	{"park finds its own reservation", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
+		first := k.park(req)
+		k.want("park", first, joblock.OutcomeOK)
+		before := k.inspect("key")
+		k.sameAnswer("park", first, k.park(req))
+		k.unchanged("a re-sent park", before)
+		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), joblock.OutcomeNotOwner)
+	}},
+	{"a repeated park for another job binds to that one", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
+		first := k.park(req)
+		k.want("park", first, joblock.OutcomeOK)
+		req.Job = "q/two"
+		k.wantGrant("park for another job", k.park(req), first.Fence)
+		if r := k.wantState("key", joblock.StateParked); r.Job != "q/two" {
+			k.Errorf("job %q, want q/two", r.Job)
+		}
+	}},
+	{"release finds its own end", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		before := k.inspect("key")
+		k.want("re-sent release", k.release(req), joblock.OutcomeOK)
+		k.unchanged("a re-sent release", before)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeReleased)
+	}},
+	{"a release that came too late is not refused when it is sent again", func(k *kit) {
+		h := k.holdFor("key", "me", k.Unit)
+		k.lapse()
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		k.want("release", k.release(req), joblock.OutcomeLapsed)
+		before := k.inspect("key")
+		if again := k.release(req); again.Outcome != joblock.OutcomeLapsed {
+			k.want("re-sent release", again, joblock.OutcomeOK) // a store need not remember that it was late
+		}
+		k.unchanged("a re-sent release", before)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeReleased)
+	}},
+	{"force release finds its own end", func(k *kit) {
+		k.hold("key", "me")
+		req := k.forceReq("key")
+		k.want("force", k.release(req), joblock.OutcomeOK)
+		before := k.inspect("key")
+		k.want("re-sent force", k.release(req), joblock.OutcomeOK)
+		k.unchanged("a re-sent force", before)
+		k.want("a separate force", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+	}},
+	{"renew is harmless twice", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		k.sameAnswer("renew", k.renew(req), k.renew(req))
+	}},
+	{"a re-sent acquire whose lease has ended is a new one", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		req.TTL = k.Unit
+		first := k.acquire(req)
+		k.wantGrant("acquire", first, 0)
+		k.lapse()
+		req.TTL = long
+		k.wantGrant("re-sent acquire", k.acquire(req), first.Fence)
+	}},
+	{"a re-sent acquire does not take the key back", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		first := k.acquire(req)
+		k.wantGrant("acquire", first, 0)
+		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", first.Fence), "q/job")), first.Fence)
+		before := k.inspect("key")
+		k.want("re-sent acquire of a parked key", k.acquire(req), joblock.OutcomeHeld)
+		k.unchanged("a re-sent acquire", before)
+	}},
+	{"a re-sent park does not take the job's term", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
+		k.want("park", k.park(req), joblock.OutcomeOK)
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeOK)
+		before := k.inspect("key")
+		k.want("re-sent park", k.park(req), joblock.OutcomeNotOwner)
+		k.unchanged("a re-sent park", before)
+	}},
+	{"a re-sent release does not free the successor", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.hold("key", "you")
+		before := k.inspect("key")
+		k.want("re-sent release", k.release(req), joblock.OutcomeNotOwner)
+		k.unchanged("a re-sent release", before)
+	}},
+}
+
+// sameAnswer fails the test unless the answer to a re-send is the first one. How
+// the previous ownership ended may have been forgotten: the record says so no more.
+func (k *kit) sameAnswer(what string, first, again joblock.Reply) {
+	k.Helper()
+	k.want("re-sent "+what, again, first.Outcome)
+	if again.Fence != first.Fence {
+		k.Errorf("re-sent %s: fence %d, want %d again", what, again.Fence, first.Fence)
+	}
+	if string(again.Memo) != string(first.Memo) {
+		k.Errorf("re-sent %s: memo %q, want %q again", what, again.Memo, first.Memo)
+	}
+}

@@ -1,0 +1,97 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+var resumeCases = []testCase{
+	{"it continues the chain under a new term", func(k *kit) {
+		parked := k.parkFor("key", "me", "q/job", 10*long)
+		since := k.inspect("key").Since
+		req := k.resumeReq("key", "me", "q/job")
+		req.Holder = "worker 7"
+		reply := k.resume(req)
+		k.wantGrant("resume", reply, parked.fence)
+		if reply.Recovered {
+			k.Error("recovered, want not: the reservation stood")
+		}
+		r := k.wantState("key", joblock.StateHeld)
+		if r.Owner != "me" || r.Fence != reply.Fence || r.Holder != "worker 7" || r.Job != "q/job" || !r.Since.Equal(since) {
+			k.Errorf("record %+v does not match the request", r)
+		}
+		if !within(r.Lease, long) || r.Reserved <= 9*long {
+			k.Errorf("lease %s, reserved %s, want %s, and the %s of the park", r.Lease, r.Reserved, long, 10*long)
+		}
+	}},
+	{"a lease longer than the reservation prolongs it", func(k *kit) {
+		parked := k.parkFor("key", "me", "q/job", 10*long)
+		req := k.resumeReq("key", "me", "q/job")
+		req.TTL = 20 * long
+		k.wantGrant("resume", k.resume(req), parked.fence)
+		if r := k.wantState("key", joblock.StateHeld); r.Reserved < r.Lease || r.Lease <= 19*long {
+			k.Errorf("lease %s, reserved %s, want both %s", r.Lease, r.Reserved, 20*long)
+		}
+	}},
+	{"it never pre-empts a live holder", func(k *kit) {
+		h := k.runFor("key", "me", "q/job", long)
+		before := k.inspect("key")
+		for range 3 {
+			reply := k.resume(k.resumeReq("key", "me", "q/job"))
+			k.want("resume", reply, joblock.OutcomeBusy)
+			k.checkReply(reply, before)
+			k.unchanged("resume", before)
+		}
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+	}},
+	{"the holder that died can do nothing after it", func(k *kit) {
+		dead := k.runFor("key", "me", "q/job", k.Unit)
+		k.lapse()
+		reply := k.resume(k.resumeReq("key", "me", "q/job"))
+		k.wantGrant("resume", reply, dead.fence)
+		if reply.Recovered {
+			k.Error("recovered, want not: the reservation stood")
+		}
+		before := k.inspect("key")
+		zombie := byFence("key", "me", dead.fence)
+		k.want("renew", k.renew(k.renewReq(zombie)), joblock.OutcomeNotOwner)
+		k.want("park", k.park(k.parkReq(zombie, "q/other")), joblock.OutcomeNotOwner)
+		k.want("release", k.release(k.releaseReq(zombie)), joblock.OutcomeNotOwner)
+		k.unchanged("a zombie", before)
+	}},
+	{"a reservation that ran out untouched is recovered", func(k *kit) {
+		plain := k.holdFor("plain", "me", k.Unit)
+		parked := k.parkFor("parked", "me", "q/job", k.Unit)
+		k.lapse()
+		for key, before := range map[string]held{"plain": plain, "parked": parked} {
+			reply := k.resume(k.resumeReq(key, "me", "q/job"))
+			k.wantGrant("resume "+key, reply, before.fence)
+			if !reply.Recovered {
+				k.Errorf("resume %s: not recovered, want recovered", key)
+			}
+			r := k.wantState(key, joblock.StateHeld)
+			if r.Ended != joblock.EndedNone || r.Reserved < r.Lease {
+				k.Errorf("record %+v after a recovery", r)
+			}
+		}
+	}},
+	{"nothing is recovered once somebody else had the key", func(k *kit) {
+		k.parkFor("key", "me", "q/job", k.Unit)
+		k.lapse()
+		k.released("key", "you", "done")
+		before := k.inspect("key")
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeNotOwner)
+		k.unchanged("resume", before)
+	}},
+	{"how and why the ownership ended is told", func(k *kit) {
+		k.released("released", "me", "all done")
+		k.forced("forced", "me", "by hand")
+		for key, want := range map[string]joblock.Reply{
+			"released": {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedReleased, Reason: "all done"},
+			"forced":   {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedForced, Reason: "by hand"},
+		} {
+			got := k.resume(k.resumeReq(key, "me", "q/job"))
+			k.want("resume "+key, got, want.Outcome)
+			if got.Ended != want.Ended || got.Reason != want.Reason {
+				k.Errorf("resume %s: ended %q because %q, want %q because %q", key, got.Ended, got.Reason, want.Ended, want.Reason)
+			}
+		}
+	}},
+}

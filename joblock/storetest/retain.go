@@ -1,0 +1,99 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+var retainCases = []testCase{
+	{"a tombstone answers until its retention is over", func(k *kit) {
+		for _, force := range []bool{false, true} {
+			h := k.hold("key", "me")
+			term := byFence("key", "me", h.fence)
+			req := k.releaseReq(term)
+			req.Force, req.Retain = force, k.Unit
+			k.want("release", k.release(req), joblock.OutcomeOK)
+			k.lapse()
+			k.wantForgotten("key")
+			k.want("resume", k.resume(k.resumeReq("key", "me", "")), joblock.OutcomeNotFound)
+			k.want("renew", k.renew(k.renewReq(term)), joblock.OutcomeNotFound)
+			k.want("park", k.park(k.parkReq(term, "")), joblock.OutcomeNotFound)
+			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeNotFound)
+			k.want("force", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+			reply := k.acquire(k.acquireReq("key", "you"))
+			k.wantGrant("acquire", reply, h.fence)
+			if reply.Ended != joblock.EndedNone {
+				k.Errorf("ended %q, want it forgotten", reply.Ended)
+			}
+			k.want("release", k.release(k.forceReq("key")), joblock.OutcomeOK)
+		}
+	}},
+	{"it begins when the ownership ends, not before", func(k *kit) {
+		short := k.acquireReq("lease", "me")
+		short.Retain = k.Unit
+		held := k.acquire(short)
+		k.wantGrant("acquire", held, 0)
+
+		parked := k.hold("reservation", "me")
+		park := k.parkReq(byFence("reservation", "me", parked.fence), "q/job")
+		park.Retain = k.Unit
+		k.wantGrant("park", k.park(park), parked.fence)
+
+		resumed := k.parkFor("resumed", "me", "q/job", 10*long)
+		resume := k.resumeReq("resumed", "me", "q/job")
+		resume.TTL, resume.Retain = k.Unit, k.Unit
+		k.wantGrant("resume", k.resume(resume), resumed.fence)
+
+		k.lapse()
+		k.lapse()
+		k.wantState("lease", joblock.StateHeld)
+		k.wantState("reservation", joblock.StateParked)
+		k.wantState("resumed", joblock.StateOrphaned)
+	}},
+	{"a record that ran out is remembered for as long", func(k *kit) {
+		kept := k.acquireReq("kept", "me")
+		kept.TTL = k.Unit
+		k.wantGrant("acquire", k.acquire(kept), 0)
+		dropped := k.acquireReq("dropped", "me")
+		dropped.TTL, dropped.Retain = k.Unit, k.Unit
+		k.wantGrant("acquire", k.acquire(dropped), 0)
+		k.lapse()
+		k.lapse()
+		if r := k.wantState("kept", joblock.StateFree); r.Ended != joblock.EndedLapsed || r.Owner != "me" {
+			k.Errorf("record %+v, want it remembered as lapsed", r)
+		}
+		k.wantForgotten("dropped")
+	}},
+	{"each renewal sets it anew", func(k *kit) {
+		req := k.acquireReq("key", "me")
+		req.Retain = k.Unit
+		reply := k.acquire(req)
+		k.wantGrant("acquire", reply, 0)
+		renew := k.renewReq(byFence("key", "me", reply.Fence))
+		renew.Retain = long
+		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		renew.TTL = 2 * long
+		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		k.lapse()
+		k.wantState("key", joblock.StateHeld)
+	}},
+	{"being refused does not set it anew", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Retain = k.Unit
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.resume(k.resumeReq("key", "me", "")) // released, or not found on a slow machine
+		k.release(k.releaseReq(byOwner("key", "me")))
+		k.release(k.forceReq("key"))
+		k.lapse()
+		k.wantForgotten("key")
+	}},
+}
+
+func (k *kit) wantForgotten(key string) {
+	k.Helper()
+	// List goes first: a store may drop a record when somebody asks for it.
+	if _, listed := k.list(key, 10)[key]; listed {
+		k.Fatalf("%q is listed, want it forgotten", key)
+	}
+	if r := k.inspect(key); r.Fence != 0 || r.Owner != "" || r.Ended != joblock.EndedNone {
+		k.Fatalf("record %+v, want it forgotten", r)
+	}
+}

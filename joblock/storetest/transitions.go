@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Short names, so that the table below can be read as a table.
+const (
+	ok   = joblock.OutcomeOK
+	hld  = joblock.OutcomeHeld
+	busy = joblock.OutcomeBusy
+	gone = joblock.OutcomeNotFound
+	notO = joblock.OutcomeNotOwner
+	rel  = joblock.OutcomeReleased
+	laps = joblock.OutcomeLapsed
+	wjob = joblock.OutcomeWrongJob
+)
+
+// start is a state in which a call may find a record of owner "me".
+type start struct {
+	name  string
+	enter func(k *kit, key string) held
+	lapse bool // then let one Unit run out
+	state joblock.State
+	ended joblock.Ended
+}
+
+var starts = [...]start{
+	{name: "absent", enter: func(*kit, string) held { return held{fence: 1, grant: "none"} }},
+	{name: "held", state: joblock.StateHeld, enter: func(k *kit, key string) held {
+		return k.hold(key, "me")
+	}},
+	{name: "running", state: joblock.StateHeld, enter: func(k *kit, key string) held {
+		return k.runFor(key, "me", "q/job", long)
+	}},
+	{name: "parked", state: joblock.StateParked, enter: func(k *kit, key string) held {
+		return k.parkFor(key, "me", "q/job", 10*long)
+	}},
+	{name: "orphaned", state: joblock.StateOrphaned, lapse: true, enter: func(k *kit, key string) held {
+		return k.runFor(key, "me", "q/job", k.Unit)
+	}},
+	{name: "lapsed", ended: joblock.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
+		return k.holdFor(key, "me", k.Unit)
+	}},
+	{name: "expired", ended: joblock.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
+		return k.parkFor(key, "me", "q/job", k.Unit)
+	}},
+	{name: "released", ended: joblock.EndedReleased, enter: func(k *kit, key string) held {
+		return k.released(key, "me", "done")
+	}},
+	{name: "forced", ended: joblock.EndedForced, enter: func(k *kit, key string) held {
+		return k.forced(key, "me", "by hand")
+	}},
+}
+
+// effect is what a call does to a record when it is not refused.
+type effect int
+
+const (
+	takes  effect = iota // new fence, held
+	parks                // new fence, parked
+	renews               // same fence, held
+	frees                // same fence, free
+)
+
+// transitions is the whole contract at a glance: every call, in every state.
+// "lapsed" is a plain lock whose lease ran out, "expired" a parked one whose
+// reservation did; both stand untouched since.
+var transitions = []struct {
+	call   string
+	effect effect
+	//       absent  held  running parked orphaned lapsed expired released forced
+	want [len(starts)]joblock.Outcome
+	do   func(k *kit, key string, h held) joblock.Reply
+}{
+	{
+		"acquire by another owner", takes,
+		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok},
+		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "you")) },
+	}, {
+		"acquire by the same owner", takes,
+		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok},
+		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "me")) },
+	}, {
+		"resume", takes,
+		[...]joblock.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
+	}, {
+		"resume for another job", takes,
+		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
+	}, {
+		"resume for no job", takes,
+		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "")) },
+	}, {
+		"resume by another owner", takes,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
+	}, {
+		"park", parks,
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.park(k.parkReq(byFence(key, "me", h.fence), "q/next"))
+		},
+	}, {
+		"park by grant", parks,
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.park(k.parkReq(byGrant(key, "me", h.grant), "q/next"))
+		},
+	}, {
+		"park by an older fence", parks,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.park(k.parkReq(byFence(key, "me", h.fence-1), "q/next"))
+		},
+	}, {
+		"park by no term", parks,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply {
+			return k.park(k.parkReq(byOwner(key, "me"), "q/next"))
+		},
+	}, {
+		"park by another owner", parks,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.park(k.parkReq(byFence(key, "you", h.fence), "q/next"))
+		},
+	}, {
+		"renew", renews,
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.renew(k.renewReq(byFence(key, "me", h.fence)))
+		},
+	}, {
+		"renew by grant", renews,
+		[...]joblock.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.renew(k.renewReq(byGrant(key, "me", h.grant)))
+		},
+	}, {
+		"renew by an older fence", renews,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.renew(k.renewReq(byFence(key, "me", h.fence-1)))
+		},
+	}, {
+		"renew by no term", renews,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
+	}, {
+		"renew by another owner", renews,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.renew(k.renewReq(byFence(key, "you", h.fence)))
+		},
+	}, {
+		"release", frees,
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.release(k.releaseReq(byFence(key, "me", h.fence)))
+		},
+	}, {
+		"release by grant", frees,
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.release(k.releaseReq(byGrant(key, "me", h.grant)))
+		},
+	}, {
+		"release by owner", frees,
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
+	}, {
+		"release by an older fence", frees,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.release(k.releaseReq(byFence(key, "me", h.fence-1)))
+		},
+	}, {
+		"release by another grant", frees,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply {
+			return k.release(k.releaseReq(byGrant(key, "me", "another grant")))
+		},
+	}, {
+		"release by another owner", frees,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) joblock.Reply {
+			return k.release(k.releaseReq(byFence(key, "you", h.fence)))
+		},
+	}, {
+		"release by another owner, any term", frees,
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
+	}, {
+		"release if idle", frees,
+		[...]joblock.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply {
+			req := k.releaseReq(byOwner(key, "me"))
+			req.IdleOnly = true
+			return k.release(req)
+		},
+	}, {
+		"force release", frees,
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.forceReq(key)) },
+	},
+}
+
+// runTransitions walks the table state by state, so that a state that takes time
+// to reach is waited for once.
+func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
+	for s, from := range starts {
+		t.Run(from.name, func(t *testing.T) {
+			k := newKit(t, newHarness)
+			terms := make([]held, len(transitions))
+			for i := range transitions {
+				terms[i] = from.enter(k, transitionKey(i))
+			}
+			if from.lapse {
+				k.lapse()
+			}
+			for i, tr := range transitions {
+				t.Run(tr.call, func(t *testing.T) {
+					sub := *k
+					sub.T = t
+					before := sub.wantState(transitionKey(i), from.state)
+					if before.Ended != from.ended {
+						t.Fatalf("key ended %q before the call, want %q", before.Ended, from.ended)
+					}
+					reply := tr.do(&sub, before.Key, terms[i])
+					k.nonces = sub.nonces
+					sub.want(tr.call, reply, tr.want[s])
+					sub.checkReply(reply, before)
+					sub.checkEffect(tr.effect, reply, before)
+				})
+			}
+		})
+	}
+}
+
+func transitionKey(i int) string { return fmt.Sprintf("key-%02d", i) }
+
+// checkReply checks what a refusal says about the record that it found.
+func (k *kit) checkReply(reply joblock.Reply, found joblock.Record) {
+	k.Helper()
+	switch reply.Outcome {
+	case hld, busy, notO, wjob:
+	case rel:
+		if reply.Ended != found.Ended || reply.Reason != found.Reason {
+			k.Errorf("reply says %q (%q), the record %q (%q)", reply.Ended, reply.Reason, found.Ended, found.Reason)
+		}
+		return
+	default:
+		return
+	}
+	if reply.State != found.State {
+		k.Errorf("reply has state %s, the record %s", reply.State, found.State)
+	}
+	if reply.Outcome == wjob && reply.Job != found.Job {
+		k.Errorf("reply has job %q, the record %q", reply.Job, found.Job)
+	}
+	if found.State == joblock.StateFree {
+		return // nobody is in the way
+	}
+	if reply.Holder != found.Holder || reply.Job != found.Job {
+		k.Errorf("reply has holder %q and job %q, the record %q and %q", reply.Holder, reply.Job, found.Holder, found.Job)
+	}
+	left := found.Reserved
+	if found.State == joblock.StateHeld {
+		left = found.Lease
+	}
+	if reply.Remaining <= left-long/2 || reply.Remaining > left {
+		k.Errorf("reply has %s remaining, the record %s", reply.Remaining, left)
+	}
+}
+
+// checkEffect checks what has become of the record.
+func (k *kit) checkEffect(e effect, reply joblock.Reply, before joblock.Record) {
+	k.Helper()
+	ended := e == frees && reply.Outcome == laps // a release of what had run out still ends it
+	if reply.Outcome != ok && !ended {
+		k.unchanged("a refusal", before)
+		return
+	}
+	state := map[effect]joblock.State{takes: joblock.StateHeld, parks: joblock.StateParked, renews: joblock.StateHeld}[e]
+	after := k.wantState(before.Key, state)
+	switch e {
+	case takes, parks:
+		k.wantGrant("the transition", reply, before.Fence)
+	case renews, frees:
+		if after.Fence != before.Fence {
+			k.Errorf("fence went from %d to %d without a new term", before.Fence, after.Fence)
+		}
+	}
+	if e != frees && reply.Fence != after.Fence {
+		k.Errorf("reply has fence %d, the record %d", reply.Fence, after.Fence)
+	}
+	if e == frees && (after.Ended == joblock.EndedNone || after.Ended == joblock.EndedLapsed) {
+		k.Errorf("record ended %q after a release", after.Ended)
+	}
+	if e != frees && after.Ended != joblock.EndedNone {
+		k.Errorf("record ended %q while %s", after.Ended, after.State)
+	}
+}

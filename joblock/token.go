@@ -1,0 +1,306 @@
+package joblock
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+	"unique"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// MaxTokenBytes bounds every form of a token. Longer input is refused before a
+// byte of it is decoded.
+const MaxTokenBytes = 2048
+
+const (
+	tokenVersion = 1
+	tokenFields  = 5
+	maxFence     = 1<<53 - 1 // what Lua, JSON and JavaScript keep exactly
+)
+
+// Token is the transferable form of a lock: its key, the owner, the fence under
+// which it was made, and the lease's TTL, so that no stage of a lock's life can
+// forget it. A Token is a capability: treat its marshalled forms as secrets.
+//
+// Tokens are made by Lock.Park and Lock.Token, and read with ParseToken or by
+// unmarshalling. Text is base64url; JSON is that text in quotes; binary and
+// msgpack are a msgpack array. Decoding is strict: version, field types, bounds
+// and canonical form are all checked, errors are ErrInvalid.
+type Token struct {
+	key   string
+	owner secret
+	fence int64
+	ttl   time.Duration
+}
+
+// secret is an owner that fmt cannot print: of a struct with a Token in an
+// unexported field fmt prints the fields of the Token without calling its
+// methods, but of a handle only the address. A handle rather than a *string, so
+// that equal Tokens are ==.
+type secret struct{ h unique.Handle[string] }
+
+func newSecret(s string) secret { return secret{unique.Make(s)} }
+
+func (s secret) reveal() string {
+	if s == (secret{}) {
+		return ""
+	}
+	return s.h.Value()
+}
+
+// ParseToken reads the text form.
+func ParseToken(text string) (Token, error) {
+	var t Token
+	err := t.UnmarshalText([]byte(text))
+	return t, err
+}
+
+// Key returns the key of the lock.
+func (t Token) Key() string { return t.key }
+
+// Owner returns the owner, which is a secret.
+func (t Token) Owner() string { return t.owner.reveal() }
+
+// Fence returns the fence under which the token was made: a lower bound of the
+// lock's present one.
+func (t Token) Fence() int64 { return t.fence }
+
+// TTL returns the length of the leases of this lock.
+func (t Token) TTL() time.Duration { return t.ttl }
+
+// IsZero reports whether t is the zero Token, which names no lock.
+func (t Token) IsZero() bool { return t == Token{} }
+
+// Digest returns a short digest of the owner, the same that Status shows. It can
+// be logged.
+func (t Token) Digest() string { return digest(t.Owner()) }
+
+// String describes the token without the owner. It is not the text form.
+func (t Token) String() string {
+	if t.IsZero() {
+		return "token(none)"
+	}
+	return fmt.Sprintf("token(%q fence %d owner %s)", t.key, t.fence, t.Digest())
+}
+
+// Format writes String for every verb, %#v and %d included.
+func (t Token) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), t.String()) }
+
+// LogValue keeps slog from marshalling the token.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// MarshalText returns the text form. The zero Token is an ErrInvalid.
+func (t Token) MarshalText() ([]byte, error) {
+	bin, err := t.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return base64.RawURLEncoding.AppendEncode(nil, bin), nil
+}
+
+// UnmarshalText reads the text form. On error t is left as it was.
+func (t *Token) UnmarshalText(text []byte) error {
+	if err := checkTokenSize(len(text)); err != nil {
+		return err
+	}
+	// Strict refuses non-zero trailing bits; the decoder also skips line breaks,
+	// which the canonical form does not have.
+	if bytes.ContainsAny(text, "\r\n") {
+		return tokenError("a line break in the text")
+	}
+	bin, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil {
+		return tokenError("not base64url")
+	}
+	return t.UnmarshalBinary(bin)
+}
+
+// MarshalJSON returns the text form as a JSON string.
+func (t Token) MarshalJSON() ([]byte, error) {
+	text, err := t.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(string(text))
+}
+
+// UnmarshalJSON reads a JSON string; null leaves t as it was.
+func (t *Token) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	if err := checkTokenSize(len(data) - 2); err != nil {
+		return err
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return tokenError("not a JSON string")
+	}
+	return t.UnmarshalText([]byte(text))
+}
+
+// MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in
+// ms]. The zero Token is an ErrInvalid.
+func (t Token) MarshalBinary() ([]byte, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	enc := msgpack.NewEncoder(&buf)
+	for _, write := range []func() error{
+		func() error { return enc.EncodeArrayLen(tokenFields) },
+		func() error { return enc.EncodeInt(tokenVersion) },
+		func() error { return enc.EncodeString(t.key) },
+		func() error { return enc.EncodeString(t.Owner()) },
+		func() error { return enc.EncodeInt(t.fence) },
+		func() error { return enc.EncodeInt(t.ttl.Milliseconds()) },
+	} {
+		if err := write(); err != nil {
+			return nil, fmt.Errorf("joblock: encode token: %w", err)
+		}
+	}
+	return buf.Bytes(), nil
+}
+
+// UnmarshalBinary reads the binary form. On error t is left as it was.
+//
+// Only five scalars are ever decoded, from at most MaxTokenBytes: msgpack v5
+// decoders of maps, slices and interfaces can be made to allocate gigabytes by
+// a few bytes.
+func (t *Token) UnmarshalBinary(data []byte) error {
+	if err := checkTokenSize(len(data)); err != nil {
+		return err
+	}
+	r := bytes.NewReader(data)
+	dec := msgpack.NewDecoder(r)
+	n, err := dec.DecodeArrayLen()
+	if err != nil {
+		return tokenError("not a token")
+	}
+	version, err := dec.DecodeInt64()
+	if err != nil {
+		return tokenError("not a token")
+	}
+	if version != tokenVersion {
+		return tokenError(fmt.Sprintf("version %d is unknown, this build reads %d", version, tokenVersion))
+	}
+	if n != tokenFields {
+		return tokenError(fmt.Sprintf("%d fields, want %d", n, tokenFields))
+	}
+	var got Token
+	if got.key, err = decodeString(dec, r); err != nil {
+		return err
+	}
+	owner, err := decodeString(dec, r)
+	if err != nil {
+		return err
+	}
+	got.owner = newSecret(owner)
+	if got.fence, err = dec.DecodeInt64(); err != nil {
+		return tokenError("truncated or mistyped fence")
+	}
+	ms, err := dec.DecodeInt64()
+	if err != nil {
+		return tokenError("truncated or mistyped TTL")
+	}
+	if ms < 1 || ms > MaxHoldLimit.Milliseconds() {
+		return tokenError(fmt.Sprintf("TTL of %d ms, must be from 1 to %d", ms, MaxHoldLimit.Milliseconds()))
+	}
+	got.ttl = time.Duration(ms) * time.Millisecond
+	if err := got.check(); err != nil {
+		return err
+	}
+	if canon, err := got.MarshalBinary(); err != nil || !bytes.Equal(canon, data) {
+		return tokenError("not in canonical form, or trailing bytes")
+	}
+	*t = got
+	return nil
+}
+
+// EncodeMsgpack writes the binary form as one msgpack byte string, so that a
+// Token can be a field of any message.
+func (t Token) EncodeMsgpack(enc *msgpack.Encoder) error {
+	bin, err := t.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	return enc.EncodeBytes(bin)
+}
+
+// DecodeMsgpack reads what EncodeMsgpack wrote; nil leaves t as it was. The
+// length is checked before anything is allocated.
+func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
+	n, err := dec.DecodeBytesLen()
+	if err != nil {
+		return tokenError("not a msgpack byte string")
+	}
+	if n == -1 {
+		return nil
+	}
+	if err := checkTokenSize(n); err != nil {
+		return err
+	}
+	bin := make([]byte, n)
+	if err := dec.ReadFull(bin); err != nil {
+		return tokenError("truncated")
+	}
+	return t.UnmarshalBinary(bin)
+}
+
+// check refuses tokens that name no possible lock.
+func (t Token) check() error {
+	const op = "token"
+	if t.IsZero() {
+		return tokenError("the zero token names no lock")
+	}
+	if err := checkKey(op, t.key); err != nil {
+		return err
+	}
+	if err := checkText(op, "", "owner", t.Owner(), 1, MaxOwnerBytes); err != nil {
+		return err
+	}
+	if t.fence < 1 || t.fence > maxFence {
+		return tokenError(fmt.Sprintf("fence %d, must be from 1 to %d", t.fence, int64(maxFence)))
+	}
+	return nil
+}
+
+func checkTokenSize(n int) error {
+	if n > MaxTokenBytes {
+		return tokenError(fmt.Sprintf("%d bytes, at most %d are allowed", n, MaxTokenBytes))
+	}
+	if n <= 0 {
+		return tokenError("empty")
+	}
+	return nil
+}
+
+// decodeString reads a string that fits into what is left of r.
+func decodeString(dec *msgpack.Decoder, r *bytes.Reader) (string, error) {
+	n, err := dec.DecodeBytesLen()
+	if err != nil || n < 0 || n > r.Len() {
+		return "", tokenError("truncated or mistyped string")
+	}
+	b := make([]byte, n)
+	if err := dec.ReadFull(b); err != nil {
+		return "", tokenError("truncated string")
+	}
+	return string(b), nil
+}
+
+func tokenError(detail string) error { return invalid("token", "", "%s", detail) }
+
+// digest shortens an owner to what may be shown.
+func digest(owner string) string {
+	if owner == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("joblock owner " + owner))
+	return "#" + hex.EncodeToString(sum[:4])
+}
