@@ -1,0 +1,159 @@
+package handoff
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Config configures a Client. The zero value of each field means its default.
+type Config struct {
+	// Hold is how long locks stay reserved for their job beyond the delay that is
+	// known at the enqueue (ProcessIn, ProcessAt): for the queue before it, and
+	// for workers that are down. A job that starts later still gets its lock if
+	// nobody has taken the key meanwhile. Default joblock.DefaultHold, 1 h; at most
+	// joblock.MaxHoldLimit.
+	Hold time.Duration
+
+	// Logger hears of enqueues whose outcome had to be found out, and how that
+	// went. It never hears an owner token. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Client enqueues tasks that carry locks. Make one per process with NewClient,
+// share it freely, and Close it before its Locker.
+type Client struct {
+	locks     *joblock.Locker
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	hold      time.Duration
+	logger    *slog.Logger
+
+	closing context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup // the look-outs
+
+	mu      sync.Mutex // guards watches, and that none begins after Close
+	watches int
+}
+
+// NewClient returns a Client that enqueues with client and, when an enqueue
+// fails, asks inspector what has become of the task; both must work on the same
+// Redis. cfg may be nil. It returns ErrInvalid when any of the other three is nil,
+// or for a Config out of bounds. The Client owns none of them and closes none.
+func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
+	const op = "new client"
+	switch {
+	case locks == nil:
+		return nil, invalid(op, "", "the Locker is nil")
+	case client == nil:
+		return nil, invalid(op, "", "the asynq client is nil")
+	case inspector == nil:
+		return nil, invalid(op, "", "the asynq inspector is nil")
+	}
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	if cfg.Hold < 0 || cfg.Hold > joblock.MaxHoldLimit {
+		return nil, invalid(op, "", "Config.Hold is %s, must be from 0 to %s", cfg.Hold, joblock.MaxHoldLimit)
+	}
+	c := &Client{
+		locks:     locks,
+		client:    client,
+		inspector: inspector,
+		hold:      cmp.Or(cfg.Hold, joblock.DefaultHold),
+		logger:    cfg.Logger,
+	}
+	if c.logger == nil {
+		c.logger = slog.Default()
+	}
+	c.closing, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Enqueue hands lock over to a job: it parks the lock, enqueues task with the
+// lock's token in a header, and returns what asynq's Client would. From then on
+// the handle can do nothing, a deferred Release frees nothing, and the worker that
+// processes the task holds the lock.
+//
+// opts override the options that the task was made with, as in asynq. Both are
+// kept, and so are the task's headers; task itself is not changed. Two things
+// differ from a plain enqueue: the TaskID is chosen here if none is given, so that
+// the lock can be bound to the job before the job exists, and the task is enqueued
+// with one retry more than asked for (asynq's tools show n+1). The worker takes
+// that one away again: asynq archives a task whose retries are used up before it
+// looks at whether the last attempt was charged, so without a spare one a busy
+// lock would cost the job. The header names of an earlier envelope, on a task that
+// is enqueued again from its own handler, are overwritten.
+//
+// On error the lock is in one of two states, and lock.Err tells which:
+//
+//   - nil: the caller holds it, as before the call. The error is ErrInvalid for
+//     anything wrong with the arguments, the lock's own error (ErrLost and so on),
+//     Park's, or asynq's: asynq.ErrTaskIDConflict and asynq.ErrDuplicateTask
+//     match. asynq makes mere text of the errors of Redis; that of ctx is joined.
+//   - ErrNotOwner: it is parked for the job, and the caller does not hold it. The
+//     error matches joblock.ErrUnavailable where it could not be found out whether
+//     the task exists, or whether the lock was taken back; if the task exists it
+//     runs under the lock, and if not the lock is free when the Client has found
+//     that out, or when its reservation has ended. The error matches ErrBusy or ErrAlreadyReleased where
+//     the lock could not be taken back because a job has it, or has ended it: then
+//     the enqueue had succeeded although asynq reported an error.
+//
+// The package comment says how the outcome of a failed enqueue is found out.
+func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	return c.EnqueueAll(ctx, joblock.Locks{lock}, task, opts...)
+}
+
+// EnqueueAll is Enqueue for a job that carries several locks: all of them go to
+// the job, or all stay with the caller. It returns ErrInvalid for no locks, more
+// than 64, or two on one key.
+func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	h, err := c.newHandover(locks, task, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
+	}
+	if err := h.park(ctx); err != nil {
+		return nil, err
+	}
+	return h.enqueue(ctx)
+}
+
+// EnqueueUnique takes the lock on key, without waiting for it, and enqueues task
+// with it: at most one such job is queued or running at any time, however long it
+// waits and however often it is retried. asynq's own Unique is a fixed time that
+// runs out under a slow job, and compares payloads.
+//
+// It returns TryAcquire's errors, ErrHeld above all, and those of Enqueue. On
+// error the caller holds nothing; after ErrUnavailable a job may.
+func (c *Client) EnqueueUnique(ctx context.Context, key string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	// What is wrong with the task should be told before a lock is taken for it.
+	if _, err := readTask(task, opts); err != nil {
+		return nil, err
+	}
+	lock, err := c.locks.TryAcquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.Enqueue(ctx, lock, task, opts...)
+	if err != nil && lock.Err() == nil {
+		if rerr := lock.Release(ctx); rerr != nil {
+			err = fmt.Errorf("%w; and the lock could not be released: %w", err, rerr)
+		}
+	}
+	return info, err
+}
+
+func invalid(op, key, format string, args ...any) error {
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,90 @@
+package handoff
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// held is what one middleware holds for one request.
+type held struct {
+	locks joblock.Locks
+	outer *held // of the middleware around it, nil for the outermost
+
+	mu   sync.Mutex // guards what follows
+	kept []*joblock.Lock
+	over bool // the handler has returned; nothing can be kept any more
+}
+
+type heldKey struct{}
+
+func heldFrom(ctx context.Context) *held {
+	h, _ := ctx.Value(heldKey{}).(*held)
+	return h
+}
+
+// LockFrom returns the lock that the middleware took for the request: the one on
+// Claim.Key, of the innermost middleware that took any. ok is false where none
+// did. The lock may be over by now; Lock.Err tells.
+func LockFrom(ctx context.Context) (lock *joblock.Lock, ok bool) {
+	h := heldFrom(ctx)
+	if h == nil {
+		return nil, false
+	}
+	return h.locks[0], true
+}
+
+// LocksFrom returns all locks of the request, those of nested middlewares
+// included: the outermost middleware's first, each middleware's in the order of
+// its Claim. It returns nil where there are none.
+func LocksFrom(ctx context.Context) joblock.Locks {
+	var all joblock.Locks
+	for h := heldFrom(ctx); h != nil; h = h.outer {
+		all = slices.Concat(h.locks, all)
+	}
+	return all
+}
+
+// Keep takes lock out of the middleware's hands: it is not released after the
+// response. The caller will, through this handle or from anywhere by
+// joblock.Locker.Release with the owner token; until then this process goes on
+// renewing it, at the most for the Locker's Config.MaxHold, and a crash ends it
+// one TTL later. Without a MaxHold a lock that is kept and forgotten lives as long
+// as the process.
+//
+// Keep reports whether lock was the middleware's to let go of: false for a lock
+// that is not one of the request's, and once the handler has returned. A lock that
+// was handed over to a job need not be kept.
+func Keep(ctx context.Context, lock *joblock.Lock) bool {
+	for h := heldFrom(ctx); h != nil; h = h.outer {
+		if lock != nil && slices.Contains(h.locks, lock) {
+			return h.keep(lock)
+		}
+	}
+	return false
+}
+
+func (h *held) keep(lock *joblock.Lock) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over && !slices.Contains(h.kept, lock) {
+		h.kept = append(h.kept, lock)
+	}
+	return !h.over
+}
+
+// end closes the list of kept locks and returns the others, last first.
+func (h *held) end() joblock.Locks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	var rest joblock.Locks
+	for _, lock := range slices.Backward(h.locks) {
+		if !slices.Contains(h.kept, lock) {
+			rest = append(rest, lock)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,71 @@
+// Package handoff is the web side of a lock that travels: an HTTP middleware that
+// serves a request while holding a lock, and a client that enqueues an asynq task
+// which carries the lock on.
+//
+//	mux.Handle("POST /exports", handoff.Middleware(locks, claim)(http.HandlerFunc(
+//		func(w http.ResponseWriter, r *http.Request) {
+//			lock, _ := handoff.LockFrom(r.Context())
+//			info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload))
+//			...
+//			w.WriteHeader(http.StatusAccepted)
+//		})))
+//
+// While the request runs, and then while its job waits, runs, is retried or is
+// recovered from a crash, a second request for the same key is answered 429. The
+// other end is package worker, without which the task is an ordinary task.
+//
+// # Who owns the lock
+//
+// At every step exactly one side has it:
+//
+//	step                        owner    a crash here
+//	claim, AcquireAll           request  free one TTL later
+//	handler, before Enqueue     request  free one TTL later
+//	Enqueue: checks             request  free one TTL later
+//	Enqueue: Park               job      reserved for a job that does not exist, until
+//	                                     the reservation ends
+//	Enqueue: asynq has the task job      the job runs under it
+//	  … or has refused it       request  the lock is taken back (Lock.Reclaim)
+//	  … or nobody knows         job      reserved; see below
+//	handler returns             request's locks are released; the job's are not
+//
+// The lock is bound to "queue/taskID" before the task exists, so that a worker
+// that is faster than the reply of Redis finds it waiting, and so that the token
+// is of no use to any other task.
+//
+// # When the enqueue fails
+//
+// An error from asynq does not say that the task was not enqueued. go-redis
+// repeats a command whose reply was lost, and the repetition of an enqueue that had
+// worked is answered by asynq.ErrTaskIDConflict, or ErrDuplicateTask. So Enqueue
+// asks the Inspector for the task and compares the token it carries:
+//
+//   - The task is there and ours: success.
+//   - It is not there, or a task of somebody else has its ID: the locks are taken
+//     back and the error is returned. Unless the error was one of the two above it is
+//     no answer of Redis, and the command may still be on its way; the look is then
+//     repeated after a moment.
+//   - Nobody answers: the locks stay parked, and the error matches
+//     joblock.ErrUnavailable. The Client goes on looking in the background, for as
+//     long as WatchFor says, and releases them once it finds that there is no task.
+//     Do not Reclaim such a lock: its job may be about to start.
+//
+// All of it happens whether or not the request's context has been cancelled, and
+// takes seconds at the worst.
+//
+// What is left: a command that is delayed by more than that moment, and is applied
+// after all. The task that then appears finds its token taken back. While the
+// request holds the lock it is busy, and the task is put back without charge; when
+// the lock has been released, the worker finds it ended and does what its
+// Config.Gone says. Either way two holders never exist, but with Gone set to
+// reacquire a job may run that the client was told had failed. An application
+// that cannot have this gives its tasks a TaskID of its own and makes their effect
+// idempotent under it.
+//
+// # Groups
+//
+// A task enqueued with asynq.Group carries its locks as far as its group:
+// aggregation deletes the members without running any middleware, and what comes
+// out has the headers that the application's GroupAggregator gives it. The locks of
+// the members then end with their reservations.
+package handoff

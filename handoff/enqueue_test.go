@@ -1,0 +1,284 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestEnqueueHandsTheLockOver(t *testing.T) {
+	w := newMiniWeb(t)
+	lock := acquire(t, w.locks, "export: acct-7 ü")
+	info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", []byte{0xff, 0x00}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := w.task(t, "default", info.ID)
+	if stored.Type != "export" || string(stored.Payload) != "\xff\x00" || stored.State != asynq.TaskStatePending {
+		t.Errorf("task is %+v", stored)
+	}
+	w.wantWithJob(t, lock, info)
+}
+
+func TestTokensAreNotInTheLog(t *testing.T) {
+	w := newMiniWeb(t)
+	w.faults.onEnqueue(func(context.Context, func() error) error { return errDown })
+	lock := acquire(t, w.locks, "k", joblock.Owner("the-secret"))
+	_, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil))
+	if err == nil || strings.Contains(err.Error()+w.log.String(), "the-secret") {
+		t.Errorf("error %v, log %s", err, w.log.String())
+	}
+}
+
+func TestOneJobCarriesSeveralLocks(t *testing.T) {
+	for _, n := range []int{1, 2, envelope.MaxTokens} {
+		w := newMiniWeb(t)
+		var locks joblock.Locks
+		for i := range n {
+			locks = append(locks, acquire(t, w.locks, fmt.Sprint("k", i)))
+		}
+		info, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lock := range locks {
+			w.wantWithJob(t, lock, info)
+		}
+	}
+}
+
+func TestOptionsAreKeptAndOverridden(t *testing.T) {
+	at := time.Now().Add(3 * time.Hour).Truncate(time.Second)
+	for _, tc := range []struct {
+		name      string
+		own, opts []asynq.Option
+		want      func(*asynq.TaskInfo) bool
+	}{
+		{"none", nil, nil, func(i *asynq.TaskInfo) bool {
+			return i.Queue == "default" && i.MaxRetry == 26 && i.Timeout == 30*time.Minute && i.State == asynq.TaskStatePending
+		}},
+		{"queue", []asynq.Option{asynq.Queue("low")}, nil, func(i *asynq.TaskInfo) bool { return i.Queue == "low" }},
+		{"queue with a slash", []asynq.Option{asynq.Queue("a/b")}, nil, func(i *asynq.TaskInfo) bool { return i.Queue == "a/b" }},
+		{"queue overridden", []asynq.Option{asynq.Queue("low")}, []asynq.Option{asynq.Queue("high")},
+			func(i *asynq.TaskInfo) bool { return i.Queue == "high" }},
+		{"the last one counts", nil, []asynq.Option{asynq.MaxRetry(1), asynq.MaxRetry(5)},
+			func(i *asynq.TaskInfo) bool { return i.MaxRetry == 6 }},
+		{"task ID", []asynq.Option{asynq.TaskID("t-1")}, nil, func(i *asynq.TaskInfo) bool { return i.ID == "t-1" }},
+		{"no retries", []asynq.Option{asynq.MaxRetry(0)}, nil, func(i *asynq.TaskInfo) bool { return i.MaxRetry == 1 }},
+		{"negative retries", []asynq.Option{asynq.MaxRetry(-5)}, nil, func(i *asynq.TaskInfo) bool { return i.MaxRetry == 1 }},
+		{"timeout", []asynq.Option{asynq.Timeout(time.Minute)}, nil, func(i *asynq.TaskInfo) bool { return i.Timeout == time.Minute }},
+		{"deadline", []asynq.Option{asynq.Deadline(at)}, nil, func(i *asynq.TaskInfo) bool { return i.Deadline.Equal(at) }},
+		{"retention", []asynq.Option{asynq.Retention(time.Hour)}, nil, func(i *asynq.TaskInfo) bool { return i.Retention == time.Hour }},
+		{"group", []asynq.Option{asynq.Group("g")}, nil,
+			func(i *asynq.TaskInfo) bool { return i.Group == "g" && i.State == asynq.TaskStateAggregating }},
+		{"process at", []asynq.Option{asynq.ProcessAt(at)}, nil,
+			func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateScheduled && i.NextProcessAt.Equal(at) }},
+		{"process in", []asynq.Option{asynq.ProcessIn(time.Hour)}, nil,
+			func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateScheduled }},
+		{"at once after all", []asynq.Option{asynq.ProcessAt(at)}, []asynq.Option{asynq.ProcessIn(0)},
+			func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStatePending }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newMiniWeb(t)
+			lock := acquire(t, w.locks, "k")
+			info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, tc.own...), tc.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored := w.task(t, info.Queue, info.ID)
+			if !tc.want(stored) {
+				t.Errorf("task is %+v", stored)
+			}
+			if env, _, err := envelope.Open(stored.Headers); err != nil || env.Retries != stored.MaxRetry-1 {
+				t.Errorf("the envelope says %d retries, asynq %d (%v)", env.Retries, stored.MaxRetry, err)
+			}
+			w.wantWithJob(t, lock, info)
+		})
+	}
+}
+
+func TestCallersTaskIsNotChanged(t *testing.T) {
+	w := newMiniWeb(t)
+	headers := map[string]string{"trace": "t-9", envelope.TokensHeader: "of an earlier envelope"}
+	task := asynq.NewTaskWithHeaders("export", []byte("p"), headers, asynq.Queue("low"))
+	for range 2 { // and can be used again
+		lock := acquire(t, w.locks, "k")
+		info, err := w.jobs.Enqueue(t.Context(), lock, task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(task.Headers(), headers) {
+			t.Errorf("the task's headers are %v now", task.Headers())
+		}
+		if got := w.task(t, "low", info.ID).Headers["trace"]; got != "t-9" {
+			t.Errorf("header trace is %q", got)
+		}
+		w.wantWithJob(t, lock, info)
+	}
+}
+
+// An option that asynq would pass over in silence.
+type strangeOption struct{ asynq.Option }
+
+func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
+	task := func(opts ...asynq.Option) *asynq.Task { return asynq.NewTask("export", nil, opts...) }
+	long := strings.Repeat("x", joblock.MaxLabelBytes)
+	for name, tc := range map[string]struct {
+		task *asynq.Task
+		opts []asynq.Option
+	}{
+		"nil task":              {nil, nil},
+		"no type":               {asynq.NewTask(" ", nil), nil},
+		"type not UTF-8":        {asynq.NewTask("\xff", nil), nil},
+		"header not UTF-8":      {asynq.NewTaskWithHeaders("export", nil, map[string]string{"h": "\xff"}), nil},
+		"header name":           {asynq.NewTaskWithHeaders("export", nil, map[string]string{"\xff": "h"}), nil},
+		"blank queue":           {task(asynq.Queue(" ")), nil},
+		"blank queue in opts":   {task(), []asynq.Option{asynq.Queue("")}},
+		"blank queue overruled": {task(asynq.Queue("")), []asynq.Option{asynq.Queue("low")}}, // asynq refuses it too
+		"blank task ID":         {task(), []asynq.Option{asynq.TaskID("\t")}},
+		"task ID not UTF-8":     {task(), []asynq.Option{asynq.TaskID("\xff")}},
+		"task ID with control":  {task(), []asynq.Option{asynq.TaskID("a\nb")}},
+		"task ID too long":      {task(), []asynq.Option{asynq.TaskID(long)}},
+		"queue too long":        {task(), []asynq.Option{asynq.Queue(long)}},
+		"blank group":           {task(asynq.Group("")), nil},
+		"short unique":          {task(asynq.Unique(time.Second - 1)), nil},
+		"too many retries":      {task(asynq.MaxRetry(math.MaxInt32)), nil},
+		"too late":              {task(asynq.ProcessIn(joblock.MaxHoldLimit)), nil},
+		"for ever":              {task(asynq.ProcessIn(math.MaxInt64)), nil},
+		"at the end of time":    {task(asynq.ProcessAt(time.Unix(1<<60, 0))), nil},
+		"nil option":            {task(), []asynq.Option{nil}},
+		"strange option":        {task(), []asynq.Option{strangeOption{asynq.Queue("low")}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMiniWeb(t)
+			w.faults.setDown(errors.New("asked Redis before checking"))
+			lock := acquire(t, w.locks, "k")
+			fence := lock.Fence()
+			info, err := w.jobs.Enqueue(t.Context(), lock, tc.task, tc.opts...)
+			if !errors.Is(err, joblock.ErrInvalid) || info != nil {
+				t.Errorf("Enqueue = %v, %v; want ErrInvalid", info, err)
+			}
+			if lock.Fence() != fence {
+				t.Error("the lock was parked and taken back")
+			}
+			w.wantWithCaller(t, lock)
+			if _, err := w.jobs.EnqueueUnique(t.Context(), "other", tc.task, tc.opts...); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("EnqueueUnique: %v, want ErrInvalid", err)
+			}
+			wantState(t, w.locks, "other", joblock.StateFree)
+		})
+	}
+}
+
+func TestBadLocksAreRefused(t *testing.T) {
+	w := newMiniWeb(t)
+	good := acquire(t, w.locks, "good")
+	released, parked := acquire(t, w.locks, "released"), acquire(t, w.locks, "parked")
+	if err := released.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parked.Park(t.Context(), joblock.ParkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	many := make(joblock.Locks, envelope.MaxTokens+1)
+	for i := range many {
+		many[i] = acquire(t, w.locks, fmt.Sprint("many", i))
+	}
+	for name, tc := range map[string]struct {
+		locks joblock.Locks
+		want  error
+	}{
+		"none":     {nil, joblock.ErrInvalid},
+		"nil":      {joblock.Locks{good, nil}, joblock.ErrInvalid},
+		"twice":    {joblock.Locks{good, good}, joblock.ErrInvalid},
+		"too many": {many, joblock.ErrInvalid},
+		"released": {joblock.Locks{good, released}, joblock.ErrAlreadyReleased},
+		"parked":   {joblock.Locks{good, parked}, joblock.ErrNotOwner},
+	} {
+		if _, err := w.jobs.EnqueueAll(t.Context(), tc.locks, asynq.NewTask("export", nil)); !errors.Is(err, tc.want) {
+			t.Errorf("%s: error is %v, want %v", name, err, tc.want)
+		}
+	}
+	if n := w.tasks(t); n != 0 {
+		t.Errorf("%d tasks were enqueued", n)
+	}
+	wantState(t, w.locks, "parked", joblock.StateParked)
+	w.wantWithCaller(t, good)
+}
+
+func TestReservationCoversTheDelayAndHold(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		opt  asynq.Option
+		want time.Duration
+	}{
+		{"at once", asynq.ProcessIn(0), 10 * time.Minute},
+		{"in an hour", asynq.ProcessIn(time.Hour), 70 * time.Minute},
+		{"at a time", asynq.ProcessAt(time.Now().Add(2 * time.Hour)), 130 * time.Minute},
+		{"in the past", asynq.ProcessAt(time.Now().Add(-2 * time.Hour)), 10 * time.Minute},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newMiniWeb(t)
+			jobs, err := handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: 10 * time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lock := acquire(t, w.locks, "k")
+			if _, err := jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, tc.opt)); err != nil {
+				t.Fatal(err)
+			}
+			st := wantState(t, w.locks, "k", joblock.StateParked)
+			if st.Reserved > tc.want+time.Second || st.Reserved < tc.want-5*time.Minute {
+				t.Errorf("reserved for %s, want %s", st.Reserved, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnqueueUnique(t *testing.T) {
+	w := newMiniWeb(t)
+	info, err := w.jobs.EnqueueUnique(t.Context(), "k", asynq.NewTask("export", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := wantState(t, w.locks, "k", joblock.StateParked); st.Job != "default/"+info.ID {
+		t.Errorf("parked for %q", st.Job)
+	}
+	if _, err := w.jobs.EnqueueUnique(t.Context(), "k", asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrHeld) {
+		t.Errorf("a second job for the key: %v, want ErrHeld", err)
+	}
+	if _, err := w.jobs.EnqueueUnique(t.Context(), "other", asynq.NewTask("export", nil), asynq.TaskID(info.ID)); !errors.Is(err, asynq.ErrTaskIDConflict) {
+		t.Errorf("a second task of the ID: %v, want ErrTaskIDConflict", err)
+	}
+	wantState(t, w.locks, "other", joblock.StateFree)
+}
+
+func TestNewClientWithoutItsParts(t *testing.T) {
+	w := newMiniWeb(t)
+	for name, make := range map[string]func() (*handoff.Client, error){
+		"locks":     func() (*handoff.Client, error) { return handoff.NewClient(nil, w.client, w.inspector, nil) },
+		"client":    func() (*handoff.Client, error) { return handoff.NewClient(w.locks, nil, w.inspector, nil) },
+		"inspector": func() (*handoff.Client, error) { return handoff.NewClient(w.locks, w.client, nil, nil) },
+		"negative hold": func() (*handoff.Client, error) {
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: -1})
+		},
+		"endless hold": func() (*handoff.Client, error) {
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: joblock.MaxHoldLimit + 1})
+		},
+	} {
+		if c, err := make(); !errors.Is(err, joblock.ErrInvalid) || c != nil {
+			t.Errorf("%s: NewClient = %v, %v; want ErrInvalid", name, c, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// One export per account at a time: while the first request is served, a second
+// one for the same account is refused and told when to come again.
+func ExampleMiddleware() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	claim := func(r *http.Request) (handoff.Claim, error) {
+		account := r.URL.Query().Get("account")
+		if account == "" {
+			return handoff.Claim{}, &joblock.Error{Code: joblock.CodeInvalid, Detail: "account is missing"}
+		}
+		return handoff.Claim{Key: joblock.Key("export", account)}, nil
+	}
+	post := func(h http.Handler, target string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, target, nil))
+		return w
+	}
+
+	var exports http.Handler
+	exports = handoff.Middleware(locks, claim)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock, _ := handoff.LockFrom(r.Context())
+		fmt.Println("serving under", lock.Key())
+		second := post(exports, "/exports?account=acct-7")
+		fmt.Println(second.Code, second.Header().Get("Retry-After") != "", second.Body)
+		w.WriteHeader(http.StatusCreated)
+	}))
+
+	fmt.Println(post(exports, "/exports?account=acct-7").Code)
+	fmt.Println(post(exports, "/exports").Body)
+	// Output:
+	// serving under export:acct-7
+	// 429 true {"message":"the lock is held by another request or job","code":"LOCK_ACQUISITION_FAILED","key":"export:acct-7"}
+	//
+	// 201
+	// {"message":"the request names no valid lock: account is missing","code":"LOCK_INVALID","key":""}
+}
+
+// A request hands its lock over to a job and answers at once. From then on the
+// key is the job's, and the deferred Release of the request frees nothing.
+func ExampleClient_Enqueue() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	jobs, err := handoff.NewClient(locks,
+		asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer jobs.Close(ctx)
+
+	lock, err := locks.TryAcquire(ctx, "export:acct-7")
+	if err != nil {
+		panic(err)
+	}
+	task := asynq.NewTask("export", []byte(`{"account":"acct-7"}`), asynq.TaskID("export-1"))
+	info, err := jobs.Enqueue(ctx, lock, task, asynq.Queue("low"))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(info.ID, "in", info.Queue)
+	fmt.Println("release:", errors.Is(lock.Release(ctx), joblock.ErrNotOwner))
+
+	status, err := locks.Status(ctx, "export:acct-7")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(status.State, "for", status.Job)
+	// Output:
+	// export-1 in low
+	// release: true
+	// parked for low/export-1
+}
+
+// exampleRedis stands for the application's Redis.
+func exampleRedis() (rdb *redis.Client, done func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
+	return rdb, func() {
+		_ = rdb.Close()
+		server.Close()
+	}
+}

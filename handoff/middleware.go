@@ -1,0 +1,140 @@
+package handoff
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// DefaultMaxRetryAfter is the longest wait that a refused client is told, unless
+// MaxRetryAfter says otherwise.
+const DefaultMaxRetryAfter = time.Minute
+
+// MiddlewareOption changes a Middleware.
+type MiddlewareOption func(*middleware)
+
+// OnRefusal replaces the answer to a request that gets no lock, whatever the
+// reason: f has the status, the code and the error. Refusal.ServeHTTP is the
+// answer that is replaced. nil leaves it as it is.
+func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) MiddlewareOption {
+	return func(m *middleware) {
+		if answer != nil {
+			m.answer = answer
+		}
+	}
+}
+
+// MaxRetryAfter bounds what Retry-After says, DefaultMaxRetryAfter if not given.
+// The lock of a queued job may be reserved for an hour and free in a second, so
+// what is left of it is no advice. Retry-After is never below one second.
+func MaxRetryAfter(d time.Duration) MiddlewareOption {
+	return func(m *middleware) { m.maxRetryAfter = d }
+}
+
+// Logger sets who hears of releases that failed and of the errors behind 5xx
+// answers. Default slog.Default(). It never hears an owner token.
+func Logger(logger *slog.Logger) MiddlewareOption {
+	return func(m *middleware) {
+		if logger != nil {
+			m.logger = logger
+		}
+	}
+}
+
+type middleware struct {
+	locks         *joblock.Locker
+	claim         func(*http.Request) (Claim, error)
+	answer        func(http.ResponseWriter, *http.Request, Refusal)
+	maxRetryAfter time.Duration
+	logger        *slog.Logger
+}
+
+// Middleware returns a middleware that serves a request while holding the locks
+// that claim names for it, and refuses the request when it cannot have them; see
+// Refusal for the answers. The package comment has the life of a request.
+//
+// The request's context carries the locks (LockFrom, LocksFrom) and is cancelled
+// with cause joblock.ErrLost when one of them is lost. After the handler has
+// returned, or panicked, they are released, last first, even if the client is
+// gone; those that were handed over, released or kept (Keep) are left alone. The
+// ResponseWriter is passed through as it is. A handler that hijacks the connection
+// and goes on after it has returned has no lock any more.
+//
+// Middlewares can be nested. All nestings should take their locks in one order,
+// or not wait: unlike the keys of one Claim, two middlewares' keys are not
+// ordered for you.
+//
+// Middleware panics if locks or claim is nil.
+func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
+	if locks == nil {
+		panic("handoff: Middleware without a Locker")
+	}
+	if claim == nil {
+		panic("handoff: Middleware without a claim function")
+	}
+	m := &middleware{
+		locks:         locks,
+		claim:         claim,
+		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
+		maxRetryAfter: DefaultMaxRetryAfter,
+		logger:        slog.Default(),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	claim, err := m.claim(r)
+	if err == nil && claim.isZero() {
+		next.ServeHTTP(w, r)
+		return
+	}
+	var locks joblock.Locks
+	if err == nil {
+		locks, err = m.locks.AcquireAll(r.Context(), claim.keys(), claim.options()...)
+	}
+	if err != nil {
+		m.refuse(w, r, err)
+		return
+	}
+	h := &held{locks: locks, outer: heldFrom(r.Context())}
+	ctx, stop := locks.Context(context.WithValue(r.Context(), heldKey{}, h))
+	// Deferred without recover: a panic goes on with its own stack, and net/http
+	// treats http.ErrAbortHandler as ever. The context ends before the locks do, so
+	// that whatever the handler left running is told to stop first.
+	defer m.release(r.Context(), h)
+	defer stop()
+	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// refuse answers a request that gets no lock.
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	f := newRefusal(r.Context(), err, m.maxRetryAfter)
+	if f.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		m.logger.WarnContext(r.Context(), "handoff: request refused",
+			"status", f.Status, "code", string(f.Code), "key", f.Key, "err", err)
+	}
+	m.answer(w, r, f)
+}
+
+// release gives back what the handler has not disposed of itself.
+func (m *middleware) release(ctx context.Context, h *held) {
+	for _, lock := range h.end() {
+		// By code: a loss may have one of these as its cause.
+		switch joblock.CodeOf(lock.Err()) {
+		case joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
+			continue // handed over to a job, or released by the handler
+		}
+		if err := lock.Release(ctx); err != nil {
+			m.logger.WarnContext(ctx, "handoff: release after the response failed",
+				"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package handoff
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// CodeClaimFailed is the code of a Refusal whose claim function failed with an
+// error that says nothing about locks.
+const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
+
+// Refusal is why a request gets no lock, and the answer to it:
+//
+//	status  errors                            Retry-After
+//	429     ErrHeld, ErrTimeout, ErrBusy      what is left of the lock
+//	503     ErrUnavailable, ErrClosed         1 s
+//	503     the request's context has ended   1 s
+//	400     ErrInvalid                        none
+//	500     any other of the claim function   none
+//
+// The errors of the claim function are judged like those of the Locker, so it can
+// refuse with a joblock.Error of its own making.
+type Refusal struct {
+	Status int          // of the answer
+	Code   joblock.Code // of the error; CodeClaimFailed where it has none of these
+	// Message is for the client. It is made from the code, and from the Detail of
+	// an ErrInvalid; no other text of an error, and no owner token, gets into it.
+	Message string
+	Key     string // the lock concerned, "" where none is
+	// RetryAfter is when to try again, in whole seconds, 0 for no advice.
+	RetryAfter time.Duration
+	Err        error // the error itself; not for the client
+}
+
+// ServeHTTP is the default answer: the status, Retry-After, and the JSON object
+// {"message","code","key"}.
+func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	body, err := json.Marshal(struct {
+		Message string       `json:"message"`
+		Code    joblock.Code `json:"code"`
+		Key     string       `json:"key"`
+	}{f.Message, f.Code, f.Key})
+	if err != nil { // three strings always marshal
+		panic("handoff: " + err.Error())
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if f.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.RetryAfter), 10))
+	}
+	w.WriteHeader(f.Status)
+	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+}
+
+// newRefusal judges err, with which the claim function or the Locker refused a
+// request with context ctx.
+func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Refusal {
+	f := Refusal{Err: err}
+	var e *joblock.Error
+	if errors.As(err, &e) {
+		f.Key, f.Code = e.Key, e.Code
+	} else if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		// The client is gone, or the server is shutting down, while we waited. 503
+		// rather than nginx's 499: returning without an answer would be a 200.
+		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeTimeout
+		f.Message = "the request ended before the lock was free"
+		f.RetryAfter = time.Second
+		return f
+	}
+	switch f.Code {
+	case joblock.CodeHeld, joblock.CodeBusy:
+		f.Status, f.Message = http.StatusTooManyRequests, "the lock is held by another request or job"
+		f.RetryAfter = retryAfter(e.Remaining, maxRetryAfter)
+	case joblock.CodeTimeout:
+		f.Status, f.Message = http.StatusTooManyRequests, "the lock did not become free in time"
+		f.RetryAfter = retryAfter(e.Remaining, maxRetryAfter)
+	case joblock.CodeUnavailable, joblock.CodeClosed:
+		f.Status, f.Message = http.StatusServiceUnavailable, "locks are unavailable at the moment"
+		f.RetryAfter = time.Second
+	case joblock.CodeInvalid:
+		f.Status, f.Message = http.StatusBadRequest, "the request names no valid lock"
+		if e.Detail != "" {
+			f.Message += ": " + e.Detail
+		}
+	default:
+		f.Status, f.Code = http.StatusInternalServerError, CodeClaimFailed
+		f.Message, f.Key = "the request could not be prepared", ""
+	}
+	return f
+}
+
+// retryAfter turns what is left of a lock into advice. Stores keep a lease for a
+// millisecond more than was asked for; that is no second to wait.
+func retryAfter(left, most time.Duration) time.Duration {
+	return time.Duration(wholeSeconds(min(left-time.Millisecond, most))) * time.Second
+}
+
+// wholeSeconds rounds up, to at least 1.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return max(1, s)
+}

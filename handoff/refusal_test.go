@@ -1,0 +1,227 @@
+package handoff_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// body is the JSON answer to a refused request.
+type body struct{ Message, Code, Key string }
+
+// someSeconds stands for a Retry-After that depends on a clock that runs.
+const someSeconds = "some"
+
+// wantRefusal checks the default answer and returns its body.
+func wantRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, code joblock.Code, key, retryAfter string) body {
+	t.Helper()
+	if w.Code != status {
+		t.Errorf("status is %d, want %d", w.Code, status)
+	}
+	if got := w.Header().Get("Retry-After"); retryAfter == someSeconds {
+		if n, err := strconv.Atoi(got); err != nil || n < 1 || n > 60 {
+			t.Errorf("Retry-After is %q, want a number from 1 to 60", got)
+		}
+	} else if got != retryAfter {
+		t.Errorf("Retry-After is %q, want %q", got, retryAfter)
+	}
+	if got := w.Header().Get("Content-Type"); got != "application/json" {
+		t.Errorf("Content-Type is %q", got)
+	}
+	var b body
+	dec := json.NewDecoder(w.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&b); err != nil {
+		t.Fatalf("body is not the JSON object: %v", err)
+	}
+	if b.Code != string(code) || b.Key != key || b.Message == "" {
+		t.Errorf("body is %+v, want code %s and key %q", b, code, key)
+	}
+	return b
+}
+
+func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ttl  time.Duration
+		hold time.Duration // parked for so long, if not 0
+		opts []handoff.MiddlewareOption
+		want string
+	}{
+		{name: "next to nothing", ttl: time.Millisecond, want: "1"},
+		{name: "less than whole seconds", ttl: 1990 * time.Millisecond, want: "2"},
+		{name: "rounded up", ttl: 2001 * time.Millisecond, want: "3"},
+		{name: "reserved for an hour", ttl: time.Second, hold: time.Hour, want: "60"},
+		{name: "bound of the caller", ttl: time.Hour, opts: []handoff.MiddlewareOption{handoff.MaxRetryAfter(5 * time.Second)}, want: "5"},
+		{name: "senseless bound", ttl: time.Hour, opts: []handoff.MiddlewareOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			at := time.Date(2030, time.January, 1, 3, 0, 0, 0, time.UTC)
+			locks := newLocker(t, newStore(func() time.Time { return at }))
+			lock := acquire(t, locks, "k", joblock.TTL(tc.ttl), joblock.NoRenew())
+			if tc.hold > 0 {
+				if _, err := lock.Park(t.Context(), joblock.ParkOptions{Hold: tc.hold, Job: "default/1"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), tc.opts...)(accept))
+			wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeHeld, "k", tc.want)
+		})
+	}
+}
+
+func TestAnswersByError(t *testing.T) {
+	refuse := func(err error) func(*http.Request) (handoff.Claim, error) {
+		return func(*http.Request) (handoff.Claim, error) { return handoff.Claim{}, err }
+	}
+	busy := &joblock.Error{Code: joblock.CodeBusy, Key: "k", Remaining: 1500 * time.Millisecond}
+	for _, tc := range []struct {
+		name       string
+		claim      func(*http.Request) (handoff.Claim, error)
+		status     int
+		code       joblock.Code
+		key        string
+		retryAfter string
+		says       string // part of the message
+	}{
+		{"key too long", fixed(handoff.Claim{Key: strings.Repeat("k", joblock.MaxKeyBytes+1)}),
+			400, joblock.CodeInvalid, strings.Repeat("k", joblock.MaxKeyBytes+1), "", "at most 512"},
+		{"control character", fixed(handoff.Claim{Key: "a\nb"}), 400, joblock.CodeInvalid, "a\nb", "", "control character"},
+		{"a further key empty", fixed(handoff.Claim{Key: "a", Keys: []string{""}}), 400, joblock.CodeInvalid, "", "", "empty"},
+		{"no key but a TTL", fixed(handoff.Claim{TTL: time.Second}), 400, joblock.CodeInvalid, "", "", "empty"},
+		{"no key but a wait", fixed(handoff.Claim{MaxWait: time.Second}), 400, joblock.CodeInvalid, "", "", "empty"},
+		{"no key but a holder", fixed(handoff.Claim{Holder: "h"}), 400, joblock.CodeInvalid, "", "", "empty"},
+		{"negative TTL", fixed(handoff.Claim{Key: "k", TTL: -1}), 400, joblock.CodeInvalid, "", "", "TTL"},
+		{"negative wait", fixed(handoff.Claim{Key: "k", MaxWait: -1}), 400, joblock.CodeInvalid, "", "", "MaxWait"},
+		{"the claim says invalid", refuse(fmt.Errorf("secret: %w", &joblock.Error{Code: joblock.CodeInvalid, Detail: "account is missing"})),
+			400, joblock.CodeInvalid, "", "", "account is missing"},
+		{"the claim says busy", refuse(busy), 429, joblock.CodeBusy, "k", "2", "held"},
+		{"the claim says unavailable", refuse(joblock.ErrUnavailable), 503, joblock.CodeUnavailable, "", "1", "unavailable"},
+		{"the claim fails", refuse(errors.New("secret: database is on fire")), 500, handoff.CodeClaimFailed, "", "", "could not be prepared"},
+		{"the claim says not found", refuse(fmt.Errorf("secret: %w", joblock.ErrNotFound)), 500, handoff.CodeClaimFailed, "", "", "could not be prepared"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			served := false
+			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })
+			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, silent())(next))
+			b := wantRefusal(t, w, tc.status, tc.code, tc.key, tc.retryAfter)
+			if !strings.Contains(b.Message, tc.says) || strings.Contains(b.Message, "secret") {
+				t.Errorf("message is %q, want it to say %q and no secret", b.Message, tc.says)
+			}
+			if served {
+				t.Error("a refused request was served")
+			}
+		})
+	}
+}
+
+func TestStoreThatIsDownIs503(t *testing.T) {
+	s := newStore(nil)
+	var log logBuffer
+	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(accept)
+	s.set(&s.acquire, errDown)
+	b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeUnavailable, "k", "1")
+	if strings.Contains(b.Message, errDown.Error()) {
+		t.Errorf("message %q tells the client about our network", b.Message)
+	}
+	if !strings.Contains(log.String(), errDown.Error()) {
+		t.Errorf("log does not name the cause: %s", log.String())
+	}
+	s.set(&s.acquire, nil)
+	if w := serve(h); w.Code != http.StatusAccepted {
+		t.Errorf("status is %d when the store is back", w.Code)
+	}
+}
+
+func TestClosedLockerIs503(t *testing.T) {
+	locks := newMemLocker(t)
+	if err := locks.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(accept))
+	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeClosed, "", "1")
+}
+
+func TestWaitThatIsUpIs429(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newMemLocker(t)
+		acquire(t, locks, "k", joblock.TTL(10*time.Second))
+		start := time.Now()
+		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Minute}))(accept))
+		wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeTimeout, "k", someSeconds)
+		if waited := time.Since(start); waited != time.Minute {
+			t.Errorf("waited %s, want MaxWait", waited)
+		}
+	})
+}
+
+func TestWaitThatIsRewardedIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newMemLocker(t)
+		lock := acquire(t, locks, "k")
+		time.AfterFunc(10*time.Second, func() { _ = lock.Release(context.Background()) })
+		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Minute}))(accept))
+		if w.Code != http.StatusAccepted {
+			t.Errorf("status is %d, want 202", w.Code)
+		}
+	})
+}
+
+func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newMemLocker(t)
+		lock := acquire(t, locks, "k")
+		var log logBuffer
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, cancel)
+		w := serveRequest(
+			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.logger()))(accept),
+			httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeTimeout, "", "1")
+		if log.String() != "" {
+			t.Errorf("a client that left is logged: %s", log.String())
+		}
+		if err := lock.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		wantState(t, locks, "k", joblock.StateFree)
+	})
+}
+
+func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
+	s := newStore(nil)
+	locks := newLocker(t, s)
+	acquire(t, locks, "taken")
+	s.set(&s.release, errDown) // nothing gets better by itself
+	for key, want := range map[string]error{
+		"taken": joblock.ErrHeld,
+		"a\nb":  joblock.ErrInvalid,
+	} {
+		var got handoff.Refusal
+		answer := func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
+			got = f
+			w.Header().Set("X-Refused", string(f.Code))
+			f.ServeHTTP(w, r) // the default answer is still to be had
+		}
+		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: key}), handoff.OnRefusal(answer), handoff.OnRefusal(nil))(accept))
+		if !errors.Is(got.Err, want) || got.Status != w.Code || got.Key != key {
+			t.Errorf("%q: refusal is %+v, answer %d; want %v", key, got, w.Code, want)
+		}
+		if w.Header().Get("X-Refused") != string(joblock.CodeOf(want)) {
+			t.Errorf("%q: headers are %v", key, w.Header())
+		}
+	}
+	s.set(&s.release, nil)
+}

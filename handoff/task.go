@@ -1,0 +1,163 @@
+package handoff
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// asynq's own defaults, which it does not export.
+const (
+	defaultQueue   = "default"
+	defaultRetries = 25
+)
+
+// taskSpec is a task that was asked for, with what is known of it beforehand.
+type taskSpec struct {
+	task    *asynq.Task
+	opts    []asynq.Option // the task's own, then the call's: the last one counts
+	queue   string
+	id      string
+	job     string
+	retries int       // as asked for
+	at      time.Time // when it is to run; zero: at once
+}
+
+// readTask reads the options of a task and refuses what asynq would refuse or
+// ignore, while nothing has happened yet. All its errors are ErrInvalid.
+func readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
+	own, err := asynqtask.Options(task)
+	if err != nil {
+		return nil, err
+	}
+	s := &taskSpec{
+		task: task, opts: slices.Concat(own, opts),
+		queue: defaultQueue, retries: defaultRetries,
+	}
+	if strings.TrimSpace(task.Type()) == "" {
+		return nil, badTask("the task has no type name")
+	}
+	for _, opt := range s.opts {
+		if err := s.apply(opt); err != nil {
+			return nil, err
+		}
+	}
+	s.id = cmp.Or(s.id, uuid.NewString())
+	s.job = envelope.Job(s.queue, s.id)
+	if len(s.job) > joblock.MaxLabelBytes {
+		return nil, badTask("queue and task ID have %d bytes with a slash between them, at most %d are allowed",
+			len(s.job), joblock.MaxLabelBytes)
+	}
+	return s, s.checkText()
+}
+
+// apply notes what opt says.
+func (s *taskSpec) apply(opt asynq.Option) error {
+	if opt == nil {
+		return badTask("an option is nil")
+	}
+	// asynq looks at the types of its own options, and passes over others.
+	if t := reflect.TypeOf(opt); t.PkgPath() != asynqPath {
+		return badTask("option %s is not made by asynq, which would ignore it", t)
+	}
+	var err error
+	switch opt.Type() {
+	case asynq.QueueOpt:
+		s.queue, err = name(opt, "queue name")
+	case asynq.TaskIDOpt:
+		s.id, err = name(opt, "task ID")
+	case asynq.GroupOpt:
+		_, err = name(opt, "group")
+	case asynq.MaxRetryOpt:
+		s.retries, err = valueOf[int](opt)
+		if s.retries >= math.MaxInt32 { // asynq keeps an int32, and one is added
+			err = badTask("MaxRetry is %d, must be below %d", s.retries, math.MaxInt32)
+		}
+	case asynq.ProcessAtOpt:
+		s.at, err = valueOf[time.Time](opt)
+	case asynq.ProcessInOpt:
+		var d time.Duration
+		d, err = valueOf[time.Duration](opt)
+		s.at = time.Now().Add(d)
+	case asynq.UniqueOpt:
+		var d time.Duration
+		if d, err = valueOf[time.Duration](opt); err == nil && d < time.Second {
+			err = badTask("Unique is %s, must be at least 1s", d)
+		}
+	}
+	return err
+}
+
+// name reads an option that names something.
+func name(opt asynq.Option, what string) (string, error) {
+	s, err := valueOf[string](opt)
+	switch {
+	case err != nil:
+		return "", err
+	case strings.TrimSpace(s) == "":
+		return "", badTask("the %s is blank", what)
+	case !utf8.ValidString(s):
+		return "", badTask("the %s is not valid UTF-8", what)
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "", badTask("the %s has a control character", what)
+	}
+	return s, nil
+}
+
+// valueOf reads an option's value. An asynq that has changed its type must not be
+// misread: the locks would be bound to a job that does not exist.
+func valueOf[T any](opt asynq.Option) (T, error) {
+	v, ok := opt.Value().(T)
+	if !ok {
+		return v, badTask("the value of option %s cannot be read in this version of asynq", opt)
+	}
+	return v, nil
+}
+
+// checkText refuses what asynq cannot encode.
+func (s *taskSpec) checkText() error {
+	if !utf8.ValidString(s.task.Type()) {
+		return badTask("the type name is not valid UTF-8")
+	}
+	for name, value := range s.task.Headers() {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return badTask("header %q is not valid UTF-8", name)
+		}
+	}
+	return nil
+}
+
+// delay returns how long it is until the task is to run.
+func (s *taskSpec) delay() time.Duration {
+	if s.at.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(s.at))
+}
+
+// sealed returns the task made again with headers added, and the options under
+// which it is to be enqueued. The caller's task is left as it was.
+func (s *taskSpec) sealed(headers map[string]string) (*asynq.Task, []asynq.Option) {
+	all := make(map[string]string, len(s.task.Headers())+len(headers))
+	maps.Copy(all, s.task.Headers())
+	maps.Copy(all, headers)
+	opts := append(slices.Clip(s.opts), asynq.TaskID(s.id), asynq.MaxRetry(s.retries+1))
+	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
+}
+
+var asynqPath = reflect.TypeOf(asynq.MaxRetry(0)).PkgPath()
+
+func badTask(format string, args ...any) error { return invalid("enqueue", "", format, args...) }

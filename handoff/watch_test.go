@@ -1,0 +1,175 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// outage has a lock parked for a task of which nobody knows whether it exists.
+func outage(t *testing.T, w *web, applied bool) *joblock.Lock {
+	t.Helper()
+	w.warm(t)
+	w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+		if applied {
+			if err := apply(); err != nil {
+				t.Error(err)
+			}
+		}
+		w.faults.setDown(errDown)
+		return errDown
+	})
+	lock := acquire(t, w.locks, "k")
+	info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+	if !errors.Is(err, joblock.ErrUnavailable) || info != nil {
+		t.Fatalf("Enqueue = %v, %v; want ErrUnavailable", info, err)
+	}
+	var e *joblock.Error
+	if !errors.As(err, &e) || e.Job != "default/t-1" || e.Key != "k" {
+		t.Errorf("the error does not say for which job: %+v", e)
+	}
+	w.wantParked(t, lock)
+	return lock
+}
+
+func TestUnknownOutcomeStaysParkedUntilItIsKnown(t *testing.T) {
+	t.Run("the task is there", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			lock := outage(t, w, true)
+			time.Sleep(time.Minute)
+			w.faults.setDown(nil)
+			time.Sleep(time.Minute)
+			w.wantWithJob(t, lock, w.task(t, "default", "t-1"))
+		})
+	})
+	t.Run("it is not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			outage(t, w, false)
+			time.Sleep(time.Minute)
+			wantState(t, w.locks, "k", joblock.StateParked)
+			w.faults.setDown(nil)
+			time.Sleep(time.Minute)
+			if st := wantState(t, w.locks, "k", joblock.StateFree); st.Reason == "" {
+				t.Error("Status does not say why the lock was released")
+			}
+		})
+	})
+	t.Run("the outage lasts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			outage(t, w, false)
+			time.Sleep(handoff.WatchFor + time.Minute)
+			w.faults.setDown(nil)
+			time.Sleep(30 * time.Minute)
+			wantState(t, w.locks, "k", joblock.StateParked) // nobody looks any more
+			time.Sleep(30 * time.Minute)
+			wantState(t, w.locks, "k", joblock.StateFree) // the reservation has ended
+		})
+	})
+	t.Run("the Client is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			outage(t, w, false)
+			if err := w.jobs.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.faults.setDown(nil)
+			time.Sleep(time.Minute)
+			wantState(t, w.locks, "k", joblock.StateParked)
+		})
+	})
+	t.Run("the caller went on with the lock", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			lock := outage(t, w, false)
+			if err := lock.Reclaim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.faults.setDown(nil)
+			info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			w.wantWithJob(t, lock, info)
+		})
+	})
+}
+
+// The lock store goes away just when the locks are to be taken back.
+func TestLocksThatCannotBeTakenBackAreFreedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		w.faults.onEnqueue(func(context.Context, func() error) error {
+			w.store.set(&w.store.resume, errDown)
+			return errDown
+		})
+		lock := acquire(t, w.locks, "k")
+		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+			t.Errorf("error is %v, want ErrUnavailable", err)
+		}
+		wantState(t, w.locks, "k", joblock.StateParked)
+		w.store.set(&w.store.resume, nil)
+		time.Sleep(time.Minute)
+		wantState(t, w.locks, "k", joblock.StateFree)
+	})
+}
+
+// A server that neither answers nor goes away does not keep the request for ever,
+// nor does it decide anything.
+func TestServerThatHangsIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		silent := make(chan struct{})
+		w.faults.onEnqueue(func(context.Context, func() error) error {
+			w.faults.setHang(silent)
+			return errDown
+		})
+		lock := acquire(t, w.locks, "k")
+		start := time.Now()
+		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+			t.Errorf("error is %v, want ErrUnavailable", err)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("took %s", took)
+		}
+		w.wantParked(t, lock)
+		w.faults.setHang(nil)
+		close(silent)
+		time.Sleep(time.Minute)
+		wantState(t, w.locks, "k", joblock.StateFree)
+	})
+}
+
+// A real server that dies between Park and the enqueue, and comes back empty.
+func TestServerThatDies(t *testing.T) {
+	server := redistest.Start(t)
+	redistest.Ran(t, server.Backend())
+	w := newWeb(t, server.Client(t), nil)
+	w.warm(t)
+	w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+		server.Kill()
+		return apply()
+	})
+	lock := acquire(t, w.locks, "k")
+	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+		t.Errorf("error is %v, want ErrUnavailable", err)
+	}
+	w.wantParked(t, lock)
+	server.Restart()
+	if _, err := w.locks.Acquire(t.Context(), "k", joblock.MaxWait(hang)); err != nil {
+		t.Errorf("the lock of a job that does not exist was not freed: %v", err)
+	}
+}

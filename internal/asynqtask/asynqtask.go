@@ -1,0 +1,50 @@
+// Package asynqtask reads what asynq v0.26 keeps to itself about a task: the
+// options it was made with. Adding a header to somebody else's task means making
+// the task again, and whoever makes it again without its options has dropped its
+// queue, its retries and its schedule without a word.
+//
+// The roads not taken: asking callers to pass options at enqueue only (nobody
+// would notice when one does not), and linking to asynq's internals (refused by
+// the linker, and silent about changes of layout).
+package asynqtask
+
+import (
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Options returns a copy of the options that task was made with. It returns
+// ErrInvalid for a nil task, and when this build of asynq keeps them where they
+// cannot be read: the caller must refuse the task then rather than guess.
+func Options(task *asynq.Task) ([]asynq.Option, error) {
+	if task == nil {
+		return nil, invalid("the task is nil")
+	}
+	return optionsOf(task)
+}
+
+// optionsOf reads the options of a pointer to a task-like struct. Later versions
+// of asynq have an accessor; of the present one only the field is left, which is
+// read where it has exactly the expected type.
+func optionsOf(task any) ([]asynq.Option, error) {
+	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
+		return slices.Clone(t.Options()), nil
+	}
+	field := reflect.ValueOf(task).Elem().FieldByName("opts")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[[]asynq.Option]() {
+		return nil, invalid("the options that the task was made with cannot be read in this version of asynq, " +
+			"and the task cannot be given a header without them")
+	}
+	// Reflection reads unexported fields but does not hand their values out; the
+	// type was checked, so the address may be used as what it is.
+	return slices.Clone(*(*[]asynq.Option)(unsafe.Pointer(field.UnsafeAddr()))), nil
+}
+
+func invalid(detail string) error {
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: "read task", Detail: detail}
+}
