@@ -113,8 +113,9 @@ type ParkRequest struct {
 	Job    string // binds the record to this job; "" binds it to none
 }
 
-// ReleaseRequest ends an ownership. The record stays behind for Retain, so that
-// fences keep growing and "already released" can be told from "not found".
+// ReleaseRequest ends an ownership. The record stays behind for Retain, with its
+// owner, holder and job, so that fences keep growing, "already released" can be
+// told from "not found", and a job can be told that the lock was its own.
 type ReleaseRequest struct {
 	Term
 	Nonce    string

@@ -1,0 +1,46 @@
+// Package asynqctx corrects what asynq's context says about a task.
+package asynqctx
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"unsafe"
+)
+
+// WithMaxRetry returns a child of ctx in which asynq.GetMaxRetry answers n.
+//
+// A task that carries locks is enqueued with one retry more than its author
+// asked for. Handlers, error handlers and other people's middleware commonly
+// compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether this
+// attempt is the last; they must go on being right, and asynq offers no way to
+// say so. Hence a copy of its unexported metadata with the one field changed. If
+// a later asynq lays that out differently, ctx answers as asynq left it.
+func WithMaxRetry(ctx context.Context, n int) context.Context {
+	return maxRetryCtx{ctx, n}
+}
+
+type maxRetryCtx struct {
+	context.Context
+	n int
+}
+
+func (c maxRetryCtx) Value(key any) any {
+	v := c.Context.Value(key)
+	if v == nil {
+		return nil
+	}
+	t := reflect.TypeOf(v)
+	if t.Kind() != reflect.Struct || t.Name() != "taskMetadata" ||
+		!strings.HasSuffix(t.PkgPath(), "hibiken/asynq/internal/context") {
+		return v
+	}
+	field, ok := t.FieldByName("maxRetry")
+	if !ok || field.Type.Kind() != reflect.Int {
+		return v
+	}
+	clone := reflect.New(t).Elem()
+	clone.Set(reflect.ValueOf(v))
+	*(*int)(unsafe.Pointer(clone.FieldByIndex(field.Index).UnsafeAddr())) = c.n
+	return clone.Interface()
+}

@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/asynqctx"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Reasons that a release leaves in the lock's record. A later delivery of the
+// same task reads them: a job that is done is not run again.
+const (
+	reasonDone    = "job done"
+	reasonRevoked = "job revoked"
+	reasonFailed  = "job failed"
+	reasonGone    = "job gone"
+	reasonSkipped = "job skipped"
+)
+
+// attempt is one delivery of one task that carries locks.
+type attempt struct {
+	w      *Worker
+	ctx    context.Context // asynq's, with the true retry budget
+	task   *asynq.Task
+	id     string
+	queue  string
+	tokens []joblock.Token
+
+	retried int // retries charged before this attempt
+	budget  int // the retries the author of the task asked for
+	limit   int // asynq's own count: one more, if the task has a spare one
+
+	locks joblock.Locks
+}
+
+func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task, env envelope.Envelope) (*attempt, error) {
+	a := &attempt{w: w, task: task, tokens: env.Tokens}
+	var ok [4]bool
+	a.id, ok[0] = asynq.GetTaskID(ctx)
+	a.queue, ok[1] = asynq.GetQueueName(ctx)
+	a.retried, ok[2] = asynq.GetRetryCount(ctx)
+	a.limit, ok[3] = asynq.GetMaxRetry(ctx)
+	if slices.Contains(ok[:], false) {
+		return nil, invalid("the context is not that of an asynq server")
+	}
+	a.budget = budget(env, a.limit)
+	a.ctx = withBudget(ctx, a.budget)
+	// One order everywhere, so that two tasks with overlapping keys cannot wait
+	// for each other.
+	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
+	for i, token := range a.tokens[1:] {
+		if token.Key() == a.tokens[i].Key() {
+			// It would find itself in its own way at every attempt, and be put back
+			// for ever.
+			return nil, invalid("the task carries two tokens of key %q", token.Key())
+		}
+	}
+	return a, nil
+}
+
+// budget returns the retries that the author of a task asked for, of which asynq
+// knows limit.
+func budget(env envelope.Envelope, limit int) int {
+	if env.Retries >= 0 && env.Retries < limit {
+		return env.Retries
+	}
+	return limit // without a spare one
+}
+
+func withBudget(ctx context.Context, n int) context.Context {
+	return context.WithValue(asynqctx.WithMaxRetry(ctx, n), budgetKey{}, n)
+}
+
+func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
+
+// last reports whether a failure of this attempt is final.
+func (a *attempt) last() bool { return a.retried >= a.budget }
+
+// spent reports whether this is a delivery beyond the true retries.
+func (a *attempt) spent() bool { return a.retried > a.budget }
+
+// run is the whole life of the attempt.
+func (a *attempt) run(next asynq.Handler) error {
+	if a.spent() {
+		if err := a.bounce(); err != nil {
+			return err
+		}
+	}
+	if err := a.resumeAll(); err != nil {
+		return err
+	}
+	if a.locks == nil {
+		return nil // skipped
+	}
+	if err := a.ctx.Err(); err != nil {
+		// asynq moved on while the locks were being taken. A handler would only
+		// learn that it is late, and its result would not count.
+		a.settleAbandoned()
+		return err
+	}
+	ctx, stop := a.locks.Context(a.ctx)
+	defer stop()
+	defer a.limitOverrun()()
+
+	finished := false
+	defer func() {
+		if !finished {
+			// A panic is passing through. It is not recovered here, because asynq
+			// reports where it came from. What settle returns is for asynq, which
+			// hears of the panic instead.
+			_ = a.settle(errPanicked)
+		}
+	}()
+	err := next.ProcessTask(withLocks(ctx, a.locks), a.task)
+	finished = true
+	return a.settle(err)
+}
+
+var errPanicked = errors.New("the handler panicked")
+
+// limitOverrun stops renewing Config.Overrun after the attempt's context ended:
+// a handler that hangs must not hold its lock for ever. It returns the undo.
+func (a *attempt) limitOverrun() func() {
+	done := make(chan struct{})
+	stop := context.AfterFunc(a.ctx, func() {
+		t := time.NewTimer(a.w.cfg.Overrun)
+		defer t.Stop()
+		select {
+		case <-done:
+		case <-t.C:
+			a.w.cfg.Logger.Warn("worker: handler runs on after its context ended, its lock is left to lapse",
+				"job", a.job(), "task", a.task.Type(), "overrun", a.w.cfg.Overrun)
+			for _, lock := range a.locks {
+				lock.StopRenewing()
+			}
+		}
+	})
+	return func() {
+		stop()
+		close(done)
+	}
+}
+
+// bounce deals with a delivery beyond the true retries. It returns the error with
+// which to archive the task, whose last true attempt ended where no middleware
+// could settle it; or nil when it was archived before, and somebody has it run
+// again: that is one more last attempt.
+func (a *attempt) bounce() error {
+	last := a.w.lastErr(a.queue, a.id)
+	if strings.HasPrefix(last, spentPrefix) {
+		return nil
+	}
+	err := &finalError{err: errors.New(last), spent: true, told: last != asynq.ErrLeaseExpired.Error()}
+	if !err.told {
+		err.err = asynq.ErrLeaseExpired // the very value, for errors.Is
+	}
+	a.w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
+	return err
+}
+
+// lastErr returns the text of the error that the task failed with last.
+func (w *Worker) lastErr(queue, id string) string {
+	info, err := w.inspector.GetTaskInfo(queue, id)
+	if err != nil {
+		w.cfg.Logger.Warn("worker: cannot tell what a task failed with", "job", envelope.Job(queue, id), "err", err)
+		return "the reason is not known"
+	}
+	return info.LastErr
+}

@@ -1,0 +1,108 @@
+package worker
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Gone says what becomes of an attempt whose lock no longer exists or belongs to
+// somebody else.
+type Gone uint8
+
+const (
+	// Reacquire takes the lock anew and runs; while somebody else has it the
+	// task is put back without charge. The job runs after all, but others may
+	// have held the key in between.
+	Reacquire Gone = iota
+	// Skip does not run the handler and lets the task succeed.
+	Skip
+	// Fail does not run the handler and fails the attempt with the reason, by
+	// asynq's rules.
+	Fail
+)
+
+// String returns the name in lower case.
+func (g Gone) String() string {
+	switch g {
+	case Reacquire:
+		return "reacquire"
+	case Skip:
+		return "skip"
+	case Fail:
+		return "fail"
+	}
+	return fmt.Sprintf("Gone(%d)", uint8(g))
+}
+
+// Defaults of Config.
+const (
+	DefaultPutBack = 10 * time.Second
+	DefaultOverrun = time.Minute
+)
+
+// Config configures a Worker. The zero value of each field means its default;
+// negative values are refused.
+type Config struct {
+	// Gone is the policy for a lock that is gone at resume. Default Reacquire.
+	Gone Gone
+
+	// Hold is how long a lock stays reserved for its task beyond the known delay
+	// of a retry: it covers the time in the queue, and asynq's recovery of a
+	// crashed worker's tasks, which takes minutes. Default joblock.DefaultHold.
+	Hold time.Duration
+
+	// PutBack is the longest pause before a task that found its lock busy is
+	// tried again; it is shorter when the holder's lease ends sooner, and at
+	// least a second, which is asynq's grain. Default 10 s. How soon asynq acts
+	// on it depends on its DelayedTaskCheckInterval, 5 s by default.
+	PutBack time.Duration
+
+	// Overrun is how long a handler that goes on after its context has ended
+	// keeps its lease. Longer protects what it still does; shorter lets the
+	// next attempt in sooner. Default 1 min.
+	Overrun time.Duration
+
+	// Logger hears of locks that were busy, gone, lost or could not be given
+	// back. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// withDefaults returns a checked copy of c, which may be nil.
+func (c *Config) withDefaults() (Config, error) {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	if out.Gone > Fail {
+		return out, invalid("Config.Gone is %d, must be Reacquire, Skip or Fail", out.Gone)
+	}
+	out.Hold = cmp.Or(out.Hold, joblock.DefaultHold)
+	out.PutBack = cmp.Or(out.PutBack, DefaultPutBack)
+	out.Overrun = cmp.Or(out.Overrun, DefaultOverrun)
+	for _, d := range []struct {
+		name string
+		val  time.Duration
+		min  time.Duration
+	}{
+		{"Config.Hold", out.Hold, time.Second},
+		{"Config.PutBack", out.PutBack, time.Second},
+		{"Config.Overrun", out.Overrun, time.Millisecond},
+	} {
+		// Half of joblock's bound leaves room for a retry's delay on top of Hold.
+		if d.val < d.min || d.val > joblock.MaxHoldLimit/2 {
+			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, joblock.MaxHoldLimit/2)
+		}
+	}
+	if out.Logger == nil {
+		out.Logger = slog.Default()
+	}
+	return out, nil
+}
+
+func invalid(format string, args ...any) error {
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: "worker", Detail: fmt.Sprintf(format, args...)}
+}

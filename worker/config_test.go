@@ -1,0 +1,86 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+func TestNew(t *testing.T) {
+	locks, err := joblock.New(memstore.New(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locks.Close(t.Context()) }()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = rdb.Close() }()
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	const most = joblock.MaxHoldLimit / 2
+
+	tests := []struct {
+		name      string
+		locks     *joblock.Locker
+		inspector *asynq.Inspector
+		cfg       *worker.Config
+		ok        bool
+	}{
+		{"defaults", locks, inspector, nil, true},
+		{"zero Config", locks, inspector, &worker.Config{}, true},
+		{"nil Locker", nil, inspector, nil, false},
+		{"nil Inspector", locks, nil, nil, false},
+		{"least", locks, inspector, &worker.Config{Hold: time.Second, PutBack: time.Second, Overrun: time.Millisecond, Gone: worker.Fail}, true},
+		{"most", locks, inspector, &worker.Config{Hold: most, PutBack: most, Overrun: most}, true},
+		{"unknown policy", locks, inspector, &worker.Config{Gone: worker.Fail + 1}, false},
+		{"negative Hold", locks, inspector, &worker.Config{Hold: -1}, false},
+		{"short Hold", locks, inspector, &worker.Config{Hold: time.Second - 1}, false},
+		{"long Hold", locks, inspector, &worker.Config{Hold: most + 1}, false},
+		{"negative PutBack", locks, inspector, &worker.Config{PutBack: -time.Second}, false},
+		{"short PutBack", locks, inspector, &worker.Config{PutBack: time.Millisecond}, false},
+		{"long PutBack", locks, inspector, &worker.Config{PutBack: most + 1}, false},
+		{"negative Overrun", locks, inspector, &worker.Config{Overrun: -time.Second}, false},
+		{"short Overrun", locks, inspector, &worker.Config{Overrun: time.Microsecond}, false},
+		{"long Overrun", locks, inspector, &worker.Config{Overrun: most + 1}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := worker.New(tt.locks, tt.inspector, tt.cfg)
+			if tt.ok != (err == nil) || tt.ok != (w != nil) {
+				t.Errorf("New gave %v, %v", w, err)
+			}
+			if err != nil && !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("New gave %v, want ErrInvalid", err)
+			}
+		})
+	}
+}
+
+func TestGoneString(t *testing.T) {
+	for g, want := range map[worker.Gone]string{
+		worker.Reacquire: "reacquire", worker.Skip: "skip", worker.Fail: "fail", 9: "Gone(9)",
+	} {
+		if got := g.String(); got != want {
+			t.Errorf("Gone %d is %q, want %q", uint8(g), got, want)
+		}
+	}
+}
+
+// Delays beyond what a reservation can cover are cut, not refused.
+func TestHugeRetryDelay(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 1)
+		r.serve(service{
+			worker: worker.Config{Hold: joblock.MaxHoldLimit / 2},
+			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return joblock.MaxHoldLimit * 2 }},
+		}, p.handler(fail))
+		r.untilTask("a", "retry")
+		r.wantState("key-a", joblock.StateParked, "a")
+	})
+}

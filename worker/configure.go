@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+)
+
+// Configure returns cfg with IsFailure, RetryDelayFunc and ErrorHandler wrapped
+// around those in it, so that asynq handles tasks with locks as the package
+// comment says. The originals are called for everything else, with the handler's
+// own error and the true retry budget; the ErrorHandler does not hear of tasks
+// that were put back. Tasks without locks are not affected.
+//
+// RetryDelayFunc is called when the handler has ended, before asynq hears of it:
+// how long the lock is reserved depends on the delay. After a panic it is called
+// with a stand-in for the error that asynq makes of it, and again by asynq.
+//
+// Call it once per Worker: servers with different settings need Workers of
+// their own.
+func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
+	isFailure, delay, handler := cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	w.delay.Store(&delay)
+
+	counts := func(err error) bool {
+		if isFailure == nil {
+			return err != nil
+		}
+		return isFailure(original(err))
+	}
+	cfg.IsFailure = func(err error) bool {
+		var pb *putBackError
+		return !errors.As(err, &pb) && counts(err)
+	}
+	cfg.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
+		var pb *putBackError
+		if errors.As(err, &pb) {
+			return pb.delay
+		}
+		var re *retryError
+		if errors.As(err, &re) {
+			return re.delay
+		}
+		env, ok, eerr := envelope.Open(task.Headers())
+		if ok && eerr == nil && env.Retries >= 0 && n >= env.Retries && counts(err) {
+			return 0 // its last true attempt is over: it comes back only to be archived
+		}
+		return delay(n, err, task)
+	}
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
+		w.failed(ctx, task, err, handler)
+	})
+	return cfg
+}
+
+// failed tells the user's ErrorHandler of an error, if it is one for it to hear,
+// and frees the locks of a task that ends without a middleware.
+func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
+	tell := func(ctx context.Context, err error) {
+		if handler != nil {
+			handler.HandleError(ctx, task, err)
+		}
+	}
+	env, ok, eerr := envelope.Open(task.Headers())
+	id, inTask := asynq.GetTaskID(ctx)
+	if !ok || eerr != nil || !inTask {
+		tell(ctx, err)
+		return
+	}
+	queue, _ := asynq.GetQueueName(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	limit, _ := asynq.GetMaxRetry(ctx)
+	ctx = withBudget(ctx, budget(env, limit))
+	var pb *putBackError
+	var fe *finalError
+	switch {
+	case errors.As(err, &pb):
+		return
+	case errors.As(err, &fe):
+		if !fe.told {
+			tell(ctx, fe.err)
+		}
+		return // settled by the middleware
+	case retried > budget(env, limit):
+		// Past its deadline when it came back to be archived. Only a crash, or a
+		// run that somebody asked for, has not been told yet.
+		last := w.lastErr(queue, id)
+		if last == asynq.ErrLeaseExpired.Error() || strings.HasPrefix(last, spentPrefix) {
+			tell(ctx, err)
+		}
+	default:
+		tell(ctx, original(err))
+	}
+	if retried >= limit {
+		// asynq archives it now. If no attempt is running, none will settle its
+		// locks: its deadline had passed when it came out of the queue, or the
+		// attempt gave up waiting for asynq to say so, which may take as long as
+		// the handler above; hence after it.
+		w.releaseIdle(ctx, queue, id, env.Tokens, reasonFailed)
+	}
+}
+
+// original undoes the wrapping of errors by the middleware.
+func original(err error) error {
+	var re *retryError
+	if errors.As(err, &re) {
+		return re.err
+	}
+	var fe *finalError
+	if errors.As(err, &fe) {
+		return fe.err
+	}
+	return err
+}

@@ -1,0 +1,195 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// crash leaves behind what a worker does that is killed while it runs the task:
+// the task active under a lease of asynq's that ended a minute ago, the lock held
+// by nobody who renews it.
+func (r *rig) crash(id string, token joblock.Token) {
+	r.t.Helper()
+	ctx := context.Background()
+	lock, err := r.locks.Resume(ctx, token, joblock.ForJob(envelope.Job(queue, id)))
+	if err != nil {
+		r.t.Fatalf("resume: %v", err)
+	}
+	lock.StopRenewing()
+	prefix := "asynq:{" + queue + "}:"
+	_, err = r.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.RPopLPush(ctx, prefix+"pending", prefix+"active")
+		p.HSet(ctx, prefix+"t:"+id, "state", "active")
+		p.HDel(ctx, prefix+"t:"+id, "pending_since")
+		p.ZAdd(ctx, prefix+"lease", redis.Z{Score: float64(time.Now().Add(-time.Minute).Unix()), Member: id})
+		return nil
+	})
+	if err != nil {
+		r.t.Fatalf("crash: %v", err)
+	}
+}
+
+func TestCrashedAttemptIsTakenUpByTheNext(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		token := r.enqueue("a", 1)
+		r.crash("a", token)
+		time.Sleep(2 * ttl)
+		r.wantState("key-a", joblock.StateOrphaned, "a")
+		r.wantHeld("key-a") // nobody slips in
+		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		r.untilTask("a", "gone")
+		r.wantEnded("key-a", "job done")
+		runs := p.all()
+		if len(runs) != 1 || runs[0].retried != 1 || runs[0].budget != 1 || runs[0].fence <= token.Fence() {
+			t.Errorf("runs %+v, want one, retry 1 of 1, with a larger fence than %d", runs, token.Fence())
+		}
+		if got := p.heard(); len(got) != 0 {
+			t.Errorf("the ErrorHandler heard %v; asynq's recoverer tells it nothing", got)
+		}
+	})
+}
+
+// asynq's recoverer archives without telling anybody. The spare retry brings the
+// task back once, so that its lock is freed and somebody hears of it.
+func TestCrashOnTheLastAttempt(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		token := r.enqueue("a", 0)
+		r.crash("a", token)
+		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		r.untilTask("a", "archived")
+		r.wantState("key-a", joblock.StateHeld, "a") // the lease of the dead runs on
+		r.wantTask("a", "archived", 1)
+		time.Sleep(2 * ttl)
+		r.wantEnded("key-a", "job failed")
+		r.wantRuns(&p, 0)
+		told := p.heard()
+		if len(told) != 1 || !errors.Is(told[0].err, asynq.ErrLeaseExpired) || told[0].budget != 0 {
+			t.Errorf("the ErrorHandler heard %+v, want one asynq.ErrLeaseExpired with a budget of 0", told)
+		}
+	})
+}
+
+// Somebody has the archived task run again before the lease of the dead has run
+// out: the second look at it leaves the lock to the task.
+func TestRunTaskWhileTheLeaseOfTheDeadRunsOn(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.crash("a", r.enqueue("a", 0))
+		r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))
+		r.untilTask("a", "archived")
+		r.wantState("key-a", joblock.StateHeld, "a")
+		if err := r.inspector.RunTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		r.untilTask("a", "gone", "archived")
+		r.wantTask("a", "gone", 0)
+		r.wantEnded("key-a", "job done")
+		r.wantRuns(&p, 1)
+	})
+}
+
+// The process lives, but asynq took its task away: the second delivery meets the
+// lock of the first.
+func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		token := r.enqueue("a", 0)
+		// Somebody else's process runs the attempt, and renews.
+		other := r.newLocker()
+		lock, err := other.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, "a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		time.Sleep(5 * time.Minute)
+		r.untilRetry("a", 0)
+		r.wantRuns(&p, 0)
+
+		if err := lock.ReleaseWith(context.Background(), "job done"); err != nil {
+			t.Fatal(err)
+		}
+		r.untilTask("a", "gone")
+		r.wantEnded("key-a", "job done")
+		r.wantRuns(&p, 0) // it was done already
+		if told := p.heard(); len(told) != 0 {
+			t.Errorf("the ErrorHandler heard of put-backs: %+v", told)
+		}
+	})
+}
+
+func TestDuplicateDeliveryAfterTheJobIsDone(t *testing.T) {
+	for _, reason := range []string{"job done", "job revoked"} {
+		t.Run(reason, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				token := r.enqueue("a", 3)
+				r.settled("a", token, reason)
+				r.serve(service{}, p.handler(succeed))
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 0)
+			})
+		})
+	}
+}
+
+// settled releases a task's lock as an attempt of it would have.
+func (r *rig) settled(id string, token joblock.Token, reason string) {
+	r.t.Helper()
+	lock, err := r.locks.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, id)))
+	if err != nil {
+		r.t.Fatalf("resume: %v", err)
+	}
+	if err := lock.ReleaseWith(context.Background(), reason); err != nil {
+		r.t.Fatalf("release: %v", err)
+	}
+}
+
+// An archived task that somebody has run again gets one more last attempt,
+// however it came to be archived.
+func TestRunTaskOfAnArchivedTask(t *testing.T) {
+	for name, f := range map[string]func(context.Context, int) error{
+		"after an error": fail, "after a timeout": obey, "after a panic": blow,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				r.enqueue("a", 0, asynq.Timeout(time.Second))
+				r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(func(ctx context.Context, n int) error {
+					if n < 3 {
+						if n == 2 {
+							return errBoom
+						}
+						return f(ctx, n)
+					}
+					return nil
+				}))
+				for n := 1; n <= 2; n++ {
+					r.untilTask("a", "archived")
+					r.untilFree("key-a")
+					r.wantEnded("key-a", "job failed")
+					r.wantRuns(&p, n)
+					if told := p.heard(); len(told) != n {
+						t.Errorf("after %d runs the ErrorHandler heard %+v", n, told)
+					}
+					if err := r.inspector.RunTask(queue, "a"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.untilTask("a", "gone")
+				r.wantEnded("key-a", "job done")
+				r.wantRuns(&p, 3)
+			})
+		})
+	}
+}

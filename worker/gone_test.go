@@ -1,0 +1,214 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// vanish are the ways in which a waiting job's lock goes.
+var vanish = map[string]func(r *rig, token joblock.Token) *joblock.Lock{
+	"forced": func(r *rig, token joblock.Token) *joblock.Lock {
+		if err := r.locks.ForceRelease(context.Background(), token.Key(), "test"); err != nil {
+			r.t.Fatalf("force: %v", err)
+		}
+		return nil
+	},
+	"released": func(r *rig, token joblock.Token) *joblock.Lock {
+		if err := r.locks.Release(context.Background(), token.Key(), token.Owner()); err != nil {
+			r.t.Fatalf("release: %v", err)
+		}
+		return nil
+	},
+	"taken": func(r *rig, token joblock.Token) *joblock.Lock { return r.steal(token.Key()) },
+	"forgotten": func(r *rig, _ joblock.Token) *joblock.Lock {
+		time.Sleep(hold + joblock.DefaultRetain + time.Minute)
+		return nil
+	},
+}
+
+func TestGone(t *testing.T) {
+	for how, vanish := range vanish {
+		for _, tt := range []struct {
+			policy worker.Gone
+			task   string
+			runs   int
+			told   int
+		}{
+			{worker.Reacquire, "gone", 1, 0},
+			{worker.Skip, "gone", 0, 0},
+			{worker.Fail, "archived", 0, 2},
+		} {
+			t.Run(how+", "+tt.policy.String(), func(t *testing.T) {
+				virtual(t, func(r *rig) {
+					var p probe
+					ctx := context.Background()
+					tokens := r.park("a", "key-a", "key-b", "key-c")
+					task := r.seal(1, tokens...)
+					r.submit("a", task, 2, asynq.Retention(time.Hour))
+					thief := vanish(r, tokens[1])
+					r.serve(service{worker: worker.Config{Gone: tt.policy}, asynq: asynq.Config{ErrorHandler: p.ear()}},
+						p.handler(func(ctx context.Context, _ int) error {
+							lock, ok := worker.LocksFrom(ctx).ByKey("key-b")
+							if !ok || lock.Fence() <= tokens[1].Fence() || lock.Owner() != tokens[1].Owner() {
+								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, tokens[1].Fence())
+							}
+							r.wantState("key-b", joblock.StateHeld, "a")
+							return nil
+						}))
+					if thief != nil {
+						time.Sleep(time.Minute)
+						if err := thief.Err(); err != nil {
+							t.Errorf("the new holder lost its lock: %v", err)
+						}
+						if err := thief.Release(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					r.untilTask("a", "completed", "archived")
+					state := map[string]string{"gone": "completed"}[tt.task]
+					if state == "" {
+						state = tt.task
+					}
+					if got, info := r.task("a"); got != state || tt.policy != worker.Fail && info.Retried != 0 {
+						t.Errorf("the task is %s with %d retries charged, want %s", got, info.Retried, state)
+					}
+					r.wantRuns(&p, tt.runs)
+					for _, key := range []string{"key-a", "key-b", "key-c"} {
+						if st := r.status(key); st.Locked() {
+							t.Errorf("lock %q is still %s", key, st.State)
+						}
+					}
+					told := p.heard()
+					if len(told) != tt.told {
+						t.Errorf("the ErrorHandler heard %+v, want %d calls", told, tt.told)
+					}
+					for _, tell := range told {
+						if joblock.CodeOf(tell.err) == "" || errors.Is(tell.err, asynq.SkipRetry) {
+							t.Errorf("the ErrorHandler was given %v, want joblock's error", tell.err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// Policy Fail keeps what locks there are for the whole delay of the retry.
+func TestGoneFailKeepsTheOtherLocksForTheRetry(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		const delay = 9 * time.Minute
+		tokens := r.park("a", "key-a", "key-b")
+		r.submit("a", r.seal(1, tokens...), 2)
+		vanish["forced"](r, tokens[1])
+		r.serve(service{
+			worker: worker.Config{Gone: worker.Fail, Hold: time.Minute},
+			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return delay }},
+		}, p.handler(succeed))
+		r.untilTask("a", "retry")
+		time.Sleep(delay / 2)
+		r.wantState("key-a", joblock.StateParked, "a")
+	})
+}
+
+// What a handler does to its lock is respected.
+func TestHandlerReleasesItsLockEarly(t *testing.T) {
+	for name, result := range map[string]error{"success": nil, "error": errBoom} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				var next *joblock.Lock
+				r.enqueue("a", 1)
+				r.serve(service{}, p.handler(first(func(ctx context.Context, _ int) error {
+					lock, _ := worker.LockFrom(ctx)
+					if err := lock.ReleaseWith(ctx, "early"); err != nil {
+						return err
+					}
+					var err error
+					if next, err = r.locks.TryAcquire(ctx, "key-a"); err != nil {
+						return err
+					}
+					return result
+				})))
+				if result != nil {
+					r.untilTask("a", "retry")
+				} else {
+					r.untilTask("a", "gone")
+				}
+				if err := next.Renew(context.Background()); err != nil {
+					t.Errorf("the successor lost its lock: %v", err)
+				}
+				if err := next.Release(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				r.untilTask("a", "gone", "archived")
+				r.wantTask("a", "gone", 0)
+				if result != nil {
+					r.wantRuns(&p, 2)
+					r.wantEnded("key-a", "job done")
+				}
+			})
+		})
+	}
+}
+
+// A handler may hand its lock over to another task, however it ends itself: the
+// lock is the other task's from then on.
+func TestHandlerHandsItsLockToAnotherTask(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		retries int
+		end     func(context.Context, int) error
+		task    string // what becomes of the task that handed over
+		retried int
+		runs    int // of it
+	}{
+		{"and succeeds", 1, succeed, "gone", 0, 1},
+		{"and fails, retries left", 1, fail, "gone", 0, 2},
+		{"and fails for good", 0, fail, "archived", 0, 1},
+		{"and panics on the last attempt", 0, blow, "archived", 1, 1},
+		{"and times out on the last attempt", 0, obey, "archived", 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var a, b probe
+				r.enqueue("a", tt.retries, asynq.Timeout(time.Second))
+				handed := false
+				handleA := a.handler(func(ctx context.Context, n int) error {
+					if handed {
+						return nil // the next run of it, once the other task is done
+					}
+					handed = true
+					lock, _ := worker.LockFrom(ctx)
+					r.submit("b", r.seal(0, r.parkLock(lock, "b")), 1, asynq.ProcessIn(3*time.Minute))
+					return tt.end(ctx, n)
+				})
+				handleB := b.handler(succeed)
+				r.serve(service{}, func(ctx context.Context, task *asynq.Task) error {
+					if id, _ := asynq.GetTaskID(ctx); id == "b" {
+						return handleB(ctx, task)
+					}
+					return handleA(ctx, task)
+				})
+				time.Sleep(time.Minute)
+				r.wantState("key-a", joblock.StateParked, "b") // whatever became of a
+				r.wantHeld("key-a")
+				r.wantRuns(&a, 1)
+				r.untilTask("b", "gone", "archived")
+				r.wantTask("b", "gone", 0)
+				r.wantRuns(&b, 1)
+				r.untilTask("a", "gone", "archived")
+				r.wantTask("a", tt.task, tt.retried)
+				r.wantRuns(&a, tt.runs)
+				r.wantEnded("key-a", "job done")
+			})
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// releaseIdle frees the locks of a task that has come to its end without a
+// middleware. A lease that is still alive is left alone: either an attempt runs
+// on under it and settles it, or it is that of a dead process, or of a handler
+// that hangs, and then nobody does; so it is looked at again when it has ended.
+func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []joblock.Token, reason string) {
+	ctx = context.WithoutCancel(ctx)
+	job := envelope.Job(queue, id)
+	for _, token := range tokens {
+		err := w.releaseIfOf(ctx, job, token, reason)
+		var e *joblock.Error
+		if !errors.As(err, &e) {
+			continue
+		}
+		switch e.Code {
+		case joblock.CodeAlreadyReleased, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeClosed:
+		case joblock.CodeBusy:
+			w.lookAgain(e.Remaining+time.Millisecond, queue, id, token, reason)
+		case joblock.CodeUnavailable:
+			w.lookAgain(w.cfg.PutBack, queue, id, token, reason)
+		default:
+			w.cfg.Logger.Warn("worker: could not release the lock of a task", "job", job, "key", token.Key(), "err", err)
+		}
+	}
+}
+
+// lookAgain repeats releaseIdle for one token after a pause, unless somebody has
+// had the archived task run again by then. It ends with the Locker.
+func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.Token, reason string) {
+	time.AfterFunc(pause, func() {
+		ctx := context.Background()
+		st, err := w.locks.Status(ctx, token.Key())
+		switch {
+		case errors.Is(err, joblock.ErrUnavailable):
+			w.lookAgain(w.cfg.PutBack, queue, id, token, reason)
+			return
+		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
+			return
+		}
+		if over, _ := w.verdict(queue, id); over != "" {
+			w.releaseIdle(ctx, queue, id, []joblock.Token{token}, reason)
+		}
+	})
+}
+
+// releaseIfOf releases the lock of token while it is idle and bound to job: a
+// lock that a handler handed over to another job is that job's.
+func (w *Worker) releaseIfOf(ctx context.Context, job string, token joblock.Token, reason string) error {
+	st, err := w.locks.Status(ctx, token.Key())
+	if err != nil || !st.Locked() || st.Job != job {
+		return err
+	}
+	return w.locks.ReleaseIdle(ctx, token, reason)
+}

@@ -1,0 +1,330 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+const (
+	ttl       = 10 * time.Second // of the locks in virtual time
+	hold      = 10 * time.Minute // of every reservation, unless a test says otherwise
+	retryWait = 20 * time.Second // of the servers' RetryDelayFunc
+	queue     = "default"
+	taskType  = "export"
+)
+
+// rig is an asynq installation whose tasks carry locks.
+type rig struct {
+	t         testing.TB
+	rdb       *redis.Client
+	faults    *faultstore.Store // between the Locker and its store
+	locks     *joblock.Locker
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	log       *buffer
+	ttl       time.Duration // of the locks
+	patience  time.Duration // of until
+	step      time.Duration
+}
+
+// virtual runs f on a miniredis and a memstore in a bubble: hours take
+// milliseconds.
+func virtual(t *testing.T, f func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		redistest.Ran(t, redistest.MiniBackend())
+		rdb := redistest.MiniClient(t, redistest.Mini(t))
+		r := newRig(t, rdb, memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
+		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
+		f(r)
+	})
+}
+
+// onRedis returns a rig on a redis-server of its own, with locks of the given TTL.
+func onRedis(t testing.TB, ttl time.Duration) *rig {
+	t.Helper()
+	server := redistest.Start(t)
+	redistest.Ran(t, server.Backend())
+	return newRig(t, server.Client(t), redisstore.New(server.Client(t), nil), ttl)
+}
+
+func newRig(t testing.TB, rdb *redis.Client, store joblock.Store, ttl time.Duration) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, rdb: rdb, faults: faultstore.New(store), log: new(buffer),
+		client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
+		ttl: ttl, patience: time.Minute, step: 5 * time.Millisecond,
+	}
+	r.locks = r.newLocker()
+	return r
+}
+
+// newLocker returns another process's Locker on the same store.
+func (r *rig) newLocker() *joblock.Locker {
+	r.t.Helper()
+	locks, err := joblock.New(r.faults, &joblock.Config{TTL: r.ttl, Logger: r.log.logger()})
+	if err != nil {
+		r.t.Fatalf("joblock.New: %v", err)
+	}
+	r.t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			r.t.Errorf("close the Locker: %v", err)
+		}
+	})
+	return locks
+}
+
+func (r *rig) newWorker(locks *joblock.Locker, cfg worker.Config) *worker.Worker {
+	r.t.Helper()
+	cfg.Logger = r.log.logger()
+	if cfg.Hold == 0 {
+		cfg.Hold = hold
+	}
+	w, err := worker.New(locks, r.inspector, &cfg)
+	if err != nil {
+		r.t.Fatalf("worker.New: %v", err)
+	}
+	return w
+}
+
+// service says how to run a server; the zero value is the usual one.
+type service struct {
+	worker      worker.Config
+	asynq       asynq.Config
+	locks       *joblock.Locker // default the rig's
+	bare        bool            // without the middleware, as asynq alone
+	unconfigure bool            // without Configure
+}
+
+// serve starts a server with handler, until the end of the test.
+func (r *rig) serve(s service, handler asynq.HandlerFunc) *asynq.Server {
+	r.t.Helper()
+	if s.locks == nil {
+		s.locks = r.locks
+	}
+	w := r.newWorker(s.locks, s.worker)
+	s.asynq.LogLevel = asynq.FatalLevel
+	if s.asynq.Concurrency == 0 {
+		s.asynq.Concurrency = 10
+	}
+	if s.asynq.DelayedTaskCheckInterval == 0 {
+		s.asynq.DelayedTaskCheckInterval = time.Second
+	}
+	if s.asynq.RetryDelayFunc == nil {
+		s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return retryWait }
+	}
+	mux := asynq.NewServeMux()
+	mux.HandleFunc(taskType, handler)
+	if !s.bare {
+		mux.Use(w.Middleware)
+		if !s.unconfigure {
+			s.asynq = w.Configure(s.asynq)
+		}
+	}
+	srv := asynq.NewServerFromRedisClient(r.rdb, s.asynq)
+	if err := srv.Start(mux); err != nil {
+		r.t.Fatalf("start the server: %v", err)
+	}
+	r.t.Cleanup(srv.Shutdown)
+	return srv
+}
+
+// park takes the locks on keys and parks them for the task.
+func (r *rig) park(id string, keys ...string) []joblock.Token {
+	r.t.Helper()
+	var tokens []joblock.Token
+	for _, key := range keys {
+		lock, err := r.locks.TryAcquire(context.Background(), key)
+		if err != nil {
+			r.t.Fatalf("acquire %q for %s: %v", key, id, err)
+		}
+		tokens = append(tokens, r.parkLock(lock, id))
+	}
+	return tokens
+}
+
+func (r *rig) parkLock(lock *joblock.Lock, id string) joblock.Token {
+	r.t.Helper()
+	token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: hold, Job: envelope.Job(queue, id)})
+	if err != nil {
+		r.t.Fatalf("park %q for %s: %v", lock.Key(), id, err)
+	}
+	return token
+}
+
+// seal makes a task that carries tokens, for retries retries.
+func (r *rig) seal(retries int, tokens ...joblock.Token) *asynq.Task {
+	r.t.Helper()
+	headers, err := envelope.Envelope{Tokens: tokens, Retries: retries}.Seal()
+	if err != nil {
+		r.t.Fatalf("seal: %v", err)
+	}
+	return asynq.NewTaskWithHeaders(taskType, nil, headers)
+}
+
+// submit enqueues task under id with asynq's own count of retries.
+func (r *rig) submit(id string, task *asynq.Task, limit int, opts ...asynq.Option) {
+	r.t.Helper()
+	opts = append([]asynq.Option{asynq.TaskID(id), asynq.MaxRetry(limit)}, opts...)
+	if _, err := r.client.Enqueue(task, opts...); err != nil {
+		r.t.Fatalf("enqueue %s: %v", id, err)
+	}
+}
+
+// enqueue hands the lock on "key-"+id to a task the way handoff does: bound to
+// the task, with a spare retry.
+func (r *rig) enqueue(id string, retries int, opts ...asynq.Option) joblock.Token {
+	r.t.Helper()
+	token := r.park(id, "key-"+id)[0]
+	r.submit(id, r.seal(retries, token), retries+1, opts...)
+	return token
+}
+
+// task returns the state of a task, "gone" if there is none, and what asynq says
+// about it.
+func (r *rig) task(id string) (string, *asynq.TaskInfo) {
+	r.t.Helper()
+	info, err := r.inspector.GetTaskInfo(queue, id)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return "gone", &asynq.TaskInfo{}
+	}
+	if err != nil {
+		r.t.Fatalf("inspect %s: %v", id, err)
+	}
+	return info.State.String(), info
+}
+
+func (r *rig) status(key string) joblock.Status {
+	r.t.Helper()
+	st, err := r.locks.Status(context.Background(), key)
+	if err != nil {
+		r.t.Fatalf("status of %q: %v", key, err)
+	}
+	return st
+}
+
+// until waits for cond.
+func (r *rig) until(what string, cond func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(r.patience); !cond(); time.Sleep(r.step) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("never happened: %s\n%s", what, r.log)
+		}
+	}
+}
+
+// untilTask waits for a task to be in one of states.
+func (r *rig) untilTask(id string, states ...string) {
+	r.t.Helper()
+	r.until(id+" "+strings.Join(states, " or "), func() bool {
+		state, _ := r.task(id)
+		return slices.Contains(states, state)
+	})
+}
+
+// untilRetry waits for a task to be waiting for its next attempt, and checks the
+// retries charged to it.
+func (r *rig) untilRetry(id string, retried int) {
+	r.t.Helper()
+	got := -1
+	r.until(id+" retry", func() bool {
+		state, info := r.task(id)
+		got = info.Retried
+		return state == "retry"
+	})
+	if got != retried {
+		r.t.Errorf("task %s has %d retries charged, want %d", id, got, retried)
+	}
+}
+
+// untilFree waits for a key to be free.
+func (r *rig) untilFree(key string) {
+	r.t.Helper()
+	r.until(key+" free", func() bool { return !r.status(key).Locked() })
+}
+
+// wantTask checks the state of a task and the retries charged to it.
+func (r *rig) wantTask(id, state string, retried int) {
+	r.t.Helper()
+	got, info := r.task(id)
+	if got != state || info.Retried != retried {
+		r.t.Errorf("task %s is %s with %d retries charged, want %s with %d", id, got, info.Retried, state, retried)
+	}
+}
+
+// wantEnded checks that a key is free and why.
+func (r *rig) wantEnded(key, reason string) {
+	r.t.Helper()
+	st := r.status(key)
+	if st.Locked() || st.Ended != joblock.EndedReleased || st.Reason != reason {
+		r.t.Errorf("lock %q is %s, ended %q because %q; want it released because %q",
+			key, st.State, st.Ended, st.Reason, reason)
+	}
+}
+
+// wantState checks the state of a lock, and which job it is reserved for.
+func (r *rig) wantState(key string, state joblock.State, id string) {
+	r.t.Helper()
+	st := r.status(key)
+	if st.State != state || st.Job != envelope.Job(queue, id) {
+		r.t.Errorf("lock %q is %s for job %q, want %s for %s", key, st.State, st.Job, state, id)
+	}
+}
+
+// wantHeld checks that a stranger cannot have the key.
+func (r *rig) wantHeld(key string) {
+	r.t.Helper()
+	lock, err := r.locks.TryAcquire(context.Background(), key)
+	if !errors.Is(err, joblock.ErrHeld) {
+		r.t.Errorf("a stranger's acquire of %q gave %v, %v; want ErrHeld", key, lock, err)
+	}
+}
+
+// wantRuns checks how often the handler ran.
+func (r *rig) wantRuns(p *probe, n int) {
+	r.t.Helper()
+	if got := p.count(); got != n {
+		r.t.Errorf("the handler ran %d times, want %d", got, n)
+	}
+}
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *buffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

@@ -1,0 +1,228 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// deaf works for d, whatever its context says.
+func deaf(d time.Duration) func(context.Context, int) error {
+	return func(context.Context, int) error { time.Sleep(d); return nil }
+}
+
+// atOnce is a RetryDelayFunc.
+func atOnce(int, error, *asynq.Task) time.Duration { return 0 }
+
+// asynq does not wait for a handler after its timeout. Alone it starts the next
+// attempt beside it; with a lock the next attempt has to wait for it.
+func TestHandlerDeafToItsTimeoutNeverRunsTwiceAtOnce(t *testing.T) {
+	for name, bare := range map[string]bool{"asynq alone": true, "with the middleware": false} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				opts := []asynq.Option{asynq.Timeout(time.Second)}
+				if bare {
+					r.submit("a", asynq.NewTask(taskType, nil), 3, opts...)
+				} else {
+					r.enqueue("a", 3, opts...)
+				}
+				r.serve(service{bare: bare, asynq: asynq.Config{RetryDelayFunc: atOnce}}, p.handler(deaf(4*time.Second)))
+				r.untilTask("a", "archived")
+				time.Sleep(time.Minute)
+
+				r.wantRuns(&p, 4)
+				if bare {
+					r.wantTask("a", "archived", 3)
+					if p.most() < 2 {
+						t.Errorf("asynq alone ran at most %d at once, want 2: the contrast is gone", p.most())
+					}
+					return
+				}
+				r.wantTask("a", "archived", 4) // the spare one included
+				r.wantEnded("key-a", "job failed")
+				if p.most() != 1 {
+					t.Errorf("%d attempts ran at once, want 1", p.most())
+				}
+			})
+		})
+	}
+}
+
+// A handler that hangs keeps its lease for Config.Overrun; then the next attempt
+// gets the lock, and the old one can do nothing to it.
+func TestOverrunLetsTheNextAttemptIn(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 1, asynq.Timeout(time.Minute))
+		old := make(chan *joblock.Lock, 1)
+		release := make(chan struct{})
+		r.serve(service{worker: worker.Config{Overrun: 30 * time.Second}, asynq: asynq.Config{RetryDelayFunc: atOnce}},
+			p.handler(func(ctx context.Context, n int) error {
+				lock, _ := worker.LockFrom(ctx)
+				if n == 1 {
+					old <- lock
+					<-release // longer than anyone is willing to wait
+					return errBoom
+				}
+				<-release
+				time.Sleep(10 * time.Second) // the old attempt settles meanwhile
+				return nil
+			}))
+		lock := <-old
+		time.Sleep(80 * time.Second) // timeout 60 s, overrun 30 s
+		r.wantRuns(&p, 1)
+		r.wantState("key-a", joblock.StateHeld, "a")
+		if err := lock.Err(); err != nil {
+			t.Errorf("within the overrun the lock is over: %v", err)
+		}
+
+		r.until("the next attempt runs", func() bool { return p.count() == 2 })
+		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
+			t.Errorf("after the overrun the old attempt's lock has error %v, want ErrLost", err)
+		}
+		before := r.status("key-a")
+		for op, err := range map[string]error{
+			"renew": lock.Renew(context.Background()), "release": lock.Release(context.Background()),
+			"park": parkErr(lock),
+		} {
+			if !errors.Is(err, joblock.ErrLost) {
+				t.Errorf("the old attempt's %s gave %v, want ErrLost", op, err)
+			}
+		}
+		if after := r.status("key-a"); after.State != joblock.StateHeld || after.Fence != before.Fence {
+			t.Errorf("the old attempt moved the lock from %+v to %+v", before, after)
+		}
+		close(release)
+		r.untilTask("a", "gone")
+		r.wantEnded("key-a", "job done")
+		r.wantRuns(&p, 2)
+	})
+}
+
+func parkErr(lock *joblock.Lock) error {
+	_, err := lock.Park(context.Background(), joblock.ParkOptions{})
+	return err
+}
+
+// The lock of a task that is over is freed although its last handler never
+// returns: nobody else would come for it before the reservation's end.
+func TestHandlerThatHangsForEverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 0, asynq.Timeout(time.Second))
+		release := make(chan struct{})
+		defer close(release)
+		r.serve(service{worker: worker.Config{Overrun: 20 * time.Second}},
+			p.handler(func(context.Context, int) error { <-release; return nil }))
+		r.untilTask("a", "archived")
+		r.wantState("key-a", joblock.StateHeld, "a") // it is still at work
+		time.Sleep(time.Minute)                      // overrun and lease, but not the reservation
+		r.wantEnded("key-a", "job failed")
+	})
+}
+
+// A task past its deadline when it comes out of the queue never meets the
+// middleware.
+func TestDeadlinePastAtDequeue(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		retries int
+		spare   int
+		told    int
+	}{
+		{"one attempt", 0, 1, 1},
+		{"several attempts", 2, 1, 3},
+		{"no spare retry", 1, 0, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				token := r.park("a", "key-a")[0]
+				task := r.seal(tt.retries, token)
+				r.submit("a", task, tt.retries+tt.spare, asynq.Deadline(time.Now().Add(time.Second)))
+				time.Sleep(time.Minute)
+				r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+				if tt.retries > 0 {
+					r.untilTask("a", "retry")
+					r.wantState("key-a", joblock.StateParked, "a")
+					r.wantHeld("key-a")
+				}
+				r.untilTask("a", "archived")
+				r.wantTask("a", "archived", tt.retries+tt.spare)
+				r.untilFree("key-a")
+				r.wantEnded("key-a", "job failed")
+				r.wantRuns(&p, 0)
+				if got := p.heard(); len(got) != tt.told {
+					t.Errorf("the ErrorHandler heard %v, want %d calls", got, tt.told)
+				}
+			})
+		})
+	}
+}
+
+// Inspector.CancelProcessing ends the context; asynq counts it as a failure.
+func TestCancelProcessing(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		retries int
+		task    string
+		retried int
+		reason  string
+		runs    int
+	}{
+		{"retries left", 1, "gone", 0, "job done", 2},
+		{"last attempt", 0, "archived", 1, "job failed", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				r.enqueue("a", tt.retries)
+				r.serve(service{}, p.handler(first(obey)))
+				r.until("running", func() bool { return p.running() == 1 })
+				if err := r.inspector.CancelProcessing("a"); err != nil {
+					t.Fatal(err)
+				}
+				if tt.retries > 0 {
+					r.untilTask("a", "retry")
+					time.Sleep(retryWait / 2)
+					r.wantState("key-a", joblock.StateParked, "a")
+				}
+				r.untilTask("a", "gone", "archived")
+				r.wantTask("a", tt.task, tt.retried)
+				r.untilFree("key-a")
+				r.wantEnded("key-a", tt.reason)
+				r.wantRuns(&p, tt.runs)
+			})
+		})
+	}
+}
+
+// asynq archives only after the ErrorHandler, which may take its time. The
+// attempt must not reserve the lock again for a task that is about to end.
+func TestSlowErrorHandlerDoesNotLeakTheLock(t *testing.T) {
+	for name, spare := range map[string]int{"no spare retry": 0, "spare retry": 1} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				token := r.park("a", "key-a")[0]
+				r.submit("a", r.seal(0, token), spare, asynq.Timeout(time.Second))
+				r.serve(service{asynq: asynq.Config{
+					ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) {
+						time.Sleep(15 * time.Second)
+					}),
+				}}, p.handler(obey))
+				r.untilTask("a", "archived")
+				time.Sleep(10 * time.Second)
+				r.wantEnded("key-a", "job failed")
+				r.wantRuns(&p, 1)
+			})
+		})
+	}
+}

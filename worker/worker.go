@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Worker resumes, renews and settles the locks of the tasks of one asynq server.
+// Make one per server with New. It has no goroutine of its own and need not be
+// closed; close the Locker after the server's Shutdown.
+type Worker struct {
+	locks     *joblock.Locker
+	inspector *asynq.Inspector
+	cfg       Config
+
+	// How Configure's server delays retries. nil until Configure was called:
+	// then nothing tells a put-back apart from a failure.
+	delay  atomic.Pointer[asynq.RetryDelayFunc]
+	warned atomic.Bool // about a missing Configure
+}
+
+// New returns a Worker that resumes locks with locks and asks inspector what
+// became of tasks; cfg may be nil. It owns neither of the two. Errors match
+// joblock.ErrInvalid: a nil argument, or a Config out of bounds.
+func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
+	if locks == nil {
+		return nil, invalid("locks is nil")
+	}
+	if inspector == nil {
+		return nil, invalid("inspector is nil")
+	}
+	full, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{locks: locks, inspector: inspector, cfg: full}, nil
+}
+
+// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). See the package
+// comment for what it does at each end of an attempt.
+func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		env, ok, err := envelope.Open(task.Headers())
+		if !ok {
+			return next.ProcessTask(ctx, task)
+		}
+		if err != nil {
+			return err // charged: a newer build may read what this one cannot
+		}
+		a, err := w.newAttempt(ctx, task, env)
+		if err != nil {
+			return err
+		}
+		return a.run(next)
+	})
+}
+
+// retryDelay is what the server will wait before the next attempt.
+func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Duration {
+	f := asynq.DefaultRetryDelayFunc
+	if p := w.delay.Load(); p != nil {
+		f = *p
+	}
+	return max(0, f(retried, err, task))
+}
+
+// hold is how long to reserve a lock whose task is due after delay.
+func (w *Worker) hold(delay time.Duration) time.Duration {
+	return min(delay, joblock.MaxHoldLimit/2) + w.cfg.Hold
+}
