@@ -1,0 +1,6 @@
+// Package examples has runnable programs, each in a directory of its own, and in
+// its test the lines that the README quotes.
+//
+//   - quickstart: the whole story on one terminal, with nothing to install.
+//   - service: a web process and a worker process, to copy from.
+package examples

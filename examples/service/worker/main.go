@@ -1,0 +1,63 @@
+// Worker is the job side of a small service: it runs the jobs that the web side
+// started, each under the lock that came with it.
+//
+//	REDIS_ADDR=localhost:6379 go run ./examples/service/worker
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/examples/service/export"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+func main() {
+	if err := run(); err != nil {
+		slog.Error("worker", "err", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	addr := cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")
+	redisOpt := asynq.RedisClientOpt{Addr: addr}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		return err
+	}
+	inspector := asynq.NewInspector(redisOpt)
+	defer inspector.Close()
+	w, err := worker.New(locks, inspector, nil)
+	if err != nil {
+		return err
+	}
+
+	mux := asynq.NewServeMux()
+	mux.Use(w.Middleware)
+	mux.HandleFunc(export.Type, export.Handle)
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.WarnLevel}))
+	if err := server.Start(mux); err != nil {
+		return err
+	}
+	slog.Info("working")
+	<-ctx.Done()
+	server.Shutdown() // the handlers first, then their locks
+	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return locks.Close(bounded)
+}

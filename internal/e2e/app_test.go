@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// app is what an application has, on a redis-server of its own: the web side and
+// a worker.
+type app struct {
+	addr      string
+	locks     *joblock.Locker
+	jobs      *handoff.Client
+	inspector *asynq.Inspector
+}
+
+// newApp starts a worker that gives every task to handle. Pauses are short, so
+// that a test in real time takes seconds.
+func newApp(t *testing.T, handle asynq.HandlerFunc) *app {
+	t.Helper()
+	addr := redistest.Start(t).Addr()
+	opt := asynq.RedisClientOpt{Addr: addr}
+	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
+	t.Cleanup(func() { client.Close(); inspector.Close() })
+	quiet := slog.New(slog.NewTextHandler(t.Output(), nil))
+	a := &app{addr: addr, inspector: inspector, locks: newLocks(t, addr, &joblock.Config{TTL: 3 * time.Second, Logger: quiet})}
+	var err error
+	if a.jobs, err = handoff.NewClient(a.locks, client, inspector, &handoff.Config{Logger: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := worker.New(a.locks, inspector, &worker.Config{PutBack: time.Second, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(w.Middleware)
+	mux.HandleFunc("job", handle)
+	server := asynq.NewServer(opt, w.Configure(asynq.Config{
+		Concurrency:              8,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+		TaskCheckInterval:        100 * time.Millisecond,
+		DelayedTaskCheckInterval: 200 * time.Millisecond,
+		ShutdownTimeout:          10 * time.Second,
+		LogLevel:                 asynq.FatalLevel,
+	}))
+	if err := server.Start(mux); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	return a
+}
+
+// enqueue takes the lock on key and hands it to a new job.
+func (a *app) enqueue(t *testing.T, key string, opts ...asynq.Option) (*asynq.TaskInfo, *joblock.Lock) {
+	t.Helper()
+	lock, err := a.locks.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := a.jobs.Enqueue(t.Context(), lock, asynq.NewTask("job", []byte(key), opts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, lock
+}
+
+// await waits until ok, or fails: the bound is a guard against hanging.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("gave up waiting for %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// awaitFree waits until nobody owns key.
+func (a *app) awaitFree(t *testing.T, key string) joblock.Status {
+	t.Helper()
+	var st joblock.Status
+	await(t, key+" to be free", func() bool {
+		var err error
+		if st, err = a.locks.Status(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		return !st.Locked()
+	})
+	return st
+}

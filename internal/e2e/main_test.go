@@ -1,0 +1,20 @@
+// Package e2e proves what takes several packages, a real redis-server and more
+// than one process to show.
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain runs this binary either as the tests or, when a test has started it
+// again with a role, as the other process of that test.
+func TestMain(m *testing.M) {
+	if role := os.Getenv("JOBLOCK_E2E_ROLE"); role != "" {
+		os.Exit(playRole(role))
+	}
+	// go-redis probes a dead server for up to a second after its client was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
