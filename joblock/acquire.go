@@ -3,8 +3,6 @@ package joblock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,15 +33,22 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // or up to MaxWait. Errors are those of TryAcquire, but instead of ErrHeld:
 // ErrTimeout when MaxWait or ctx's deadline passed (the latter matches
 // context.DeadlineExceeded too), and the cause of ctx when it was cancelled. An
-// outage of the store is put up with for Config.CallTimeout, then reported as
-// ErrUnavailable. On error the caller holds nothing.
+// outage of the store is put up with until Config.CallTimeout after the first call
+// that failed, then reported as ErrUnavailable. On error the caller holds nothing.
 //
-// Waiters poll; who of them gets a freed lock is not determined.
+// Waiters of all processes get the lock in the order in which they came; who
+// frees it makes the first of them the owner in the same step and tells it so. A
+// message that gets lost costs at most Config.Poll, and a waiter that died at
+// most one TTL.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	a, err := l.newAcquisition("acquire", key, opts)
 	if err != nil {
 		return nil, err
 	}
+	if err := l.enter("acquire", key); err != nil {
+		return nil, err
+	}
+	defer l.waiters.Done()
 	defer a.abandon()
 	return a.wait(ctx)
 }
@@ -71,6 +76,11 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 			return // fn released it, or handed it over to a job
 		}
 		rerr := lock.Release(ctx)
+		if CodeOf(rerr) == CodeAlreadyReleased { // not by fn: somebody forced it away
+			e := *rerr.(*Error)
+			e.Code, e.Detail = CodeLost, "it was taken away while the function ran"
+			rerr = &e
+		}
 		if errors.Is(rerr, ErrClosed) {
 			rerr = errors.Join(lock.Err(), rerr) // Close has lost it
 		}
@@ -86,11 +96,12 @@ type acquisition struct {
 	l    *Locker
 	o    options
 	req  AcquireRequest
-	last Reply // the latest refusal
+	last Reply     // the latest refusal
+	sent time.Time // when what it answers was sent
 
-	// Set while an earlier attempt under the present nonce has an unknown
-	// outcome: when it was sent. A grant found later may date from then.
-	unknownSince time.Time
+	// What the store may still have under the present nonce when the call ends
+	// without the lock: a grant whose answer was lost, or a place in the queue.
+	unanswered, queued bool
 }
 
 func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, error) {
@@ -114,13 +125,7 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 
 // try asks once. (nil, nil) means held by another, told in a.last.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("joblock: acquire %q: %w", shorten(a.req.Key, 80), err)
-	}
 	sent := a.l.now()
-	if !a.unknownSince.IsZero() {
-		sent = a.unknownSince
-	}
 	var r Reply
 	err := a.l.call(ctx, "acquire", a.req.Key, func(ctx context.Context) (err error) {
 		r, err = a.l.store.Acquire(ctx, a.req)
@@ -128,105 +133,41 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	})
 	if err != nil {
 		if errors.Is(err, ErrUnavailable) {
-			a.unknownSince = sent
+			a.unanswered = true
 		}
 		return nil, err
 	}
-	if r.Outcome == OutcomeHeld {
-		a.last = r
-		a.abandon() // an earlier attempt may still be on its way: never trust a grant of its
+	switch r.Outcome {
+	case OutcomeHeld:
+		a.last, a.sent = r, sent
+		a.queued = a.queued || a.req.Inbox != ""
 		return nil, nil
+	case OutcomeOK:
+		// Of a grant made to an earlier attempt, or while this call waited, only
+		// what is left counts, less the millisecond that stores round up by. It is
+		// what was left when the store answered, and that was after sent.
+		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
-	if err := r.errorOf("acquire", a.req.Key); err != nil {
+	return nil, r.errorOf("acquire", a.req.Key)
+}
+
+// take makes a lock of a grant whose lease began no earlier than since. A grant
+// that is too old to be trusted is given back.
+func (a *acquisition) take(since time.Time, r Reply) (*Lock, error) {
+	lock := a.l.newLock(a.req.Key, a.o, since, r)
+	var err error
+	if a.l.cfg.late(since, a.o.ttl, a.l.now()) {
+		err = lateGrant("acquire", a.req.Key)
+	} else {
+		err = a.l.engine.add(lock)
+	}
+	if err != nil {
+		a.unanswered = true
 		a.abandon()
 		return nil, err
 	}
-	if a.l.cfg.late(sent, a.o.ttl, a.l.now()) {
-		a.unknownSince = sent
-		a.abandon()
-		return nil, lateGrant("acquire", a.req.Key)
-	}
-	a.unknownSince = time.Time{}
-	lock := a.l.newLock(a.req.Key, a.o, sent, r)
-	if err := a.l.engine.add(lock); err != nil {
-		a.unknownSince = sent // give it back
-		return nil, err
-	}
+	a.unanswered, a.queued = false, false
 	return lock, nil
-}
-
-// wait asks until the lock is granted or the time is up.
-func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
-	if a.o.hasWait && a.o.maxWait == 0 {
-		lock, err := a.try(ctx)
-		if lock == nil && err == nil {
-			err = a.held(CodeHeld)
-		}
-		return lock, err
-	}
-	var enough <-chan time.Time
-	if a.o.hasWait {
-		t := time.NewTimer(a.o.maxWait)
-		defer t.Stop()
-		enough = t.C
-	}
-	pause := newBackoff(a.l.cfg.Poll/20, a.l.cfg.Poll)
-	var failing time.Time // since when the store has not answered
-	for {
-		lock, err := a.try(ctx)
-		switch {
-		case lock != nil:
-			return lock, nil
-		case err == nil:
-			failing = time.Time{}
-		case ctx.Err() != nil:
-			if failing.IsZero() && a.last.Outcome == OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
-				err = nil // the store answers; the time was up in the middle of a call
-			}
-			return nil, a.ended(ctx, err)
-		case !errors.Is(err, ErrUnavailable):
-			return nil, err
-		case failing.IsZero():
-			failing = a.l.now()
-		}
-		if err != nil && a.l.now().Sub(failing) >= a.l.cfg.CallTimeout {
-			return nil, err
-		}
-		d := pause.next()
-		if err == nil {
-			// The holder's lease may end sooner; a millisecond is the store's grain.
-			d = min(d, a.last.Remaining+time.Millisecond)
-		}
-		t := time.NewTimer(d)
-		select {
-		case <-t.C:
-		case <-enough:
-			t.Stop()
-			if err != nil {
-				return nil, err
-			}
-			return nil, a.held(CodeTimeout)
-		case <-ctx.Done():
-			t.Stop()
-			return nil, a.ended(ctx, err)
-		case <-a.l.closing:
-			t.Stop()
-			return nil, &Error{Code: CodeClosed, Op: "acquire", Key: a.req.Key}
-		}
-	}
-}
-
-// ended is the error of a wait that ctx ended; err is the latest attempt's.
-func (a *acquisition) ended(ctx context.Context, err error) error {
-	if errors.Is(err, ErrUnavailable) {
-		return err
-	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == OutcomeHeld {
-		e := a.held(CodeTimeout)
-		e.Err = context.DeadlineExceeded
-		return e
-	}
-	return fmt.Errorf("joblock: acquire %q: %w", shorten(a.req.Key, 80), context.Cause(ctx))
 }
 
 // held describes who is in the way.
@@ -235,33 +176,22 @@ func (a *acquisition) held(code Code) *Error {
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
 
-// abandon has what an attempt of unknown outcome may have left removed in the
-// background: at the latest it runs out with its lease. Attempts after it are
-// new ones.
+// abandon has what the store may have under the present nonce removed in the
+// background: at the latest it runs out with its lease, or when its place is no
+// longer kept. Attempts after it are new ones.
 func (a *acquisition) abandon() {
-	if a.unknownSince.IsZero() {
+	if !a.unanswered && !a.queued {
 		return
 	}
-	a.l.janitor.add(ReleaseRequest{
-		Term:   Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
-		Nonce:  newNonce(),
-		Retain: a.req.Retain,
-		Reason: "acquire had no answer",
-	}, a.l.now().Add(a.o.ttl))
-	a.req.Nonce, a.unknownSince = newNonce(), time.Time{}
-}
-
-// backoff yields growing, jittered pauses.
-type backoff struct{ cur, max time.Duration }
-
-func newBackoff(first, most time.Duration) *backoff {
-	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
-}
-
-// next returns a pause between half of the present step and the whole, and
-// makes the step half as long again.
-func (b *backoff) next() time.Duration {
-	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
-	b.cur = min(b.cur+b.cur/2, b.max)
-	return d
+	a.l.janitor.add(cleanup{
+		req: ReleaseRequest{
+			Term:   Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
+			Nonce:  newNonce(),
+			Retain: a.req.Retain,
+			Reason: "no longer waited for",
+		},
+		until: a.l.now().Add(a.o.ttl + a.req.Patience),
+		stray: a.unanswered,
+	})
+	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }

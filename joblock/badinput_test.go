@@ -139,7 +139,7 @@ func TestBadInputOfALockLeavesItAsItWas(t *testing.T) {
 			"ParkOptions.Hold is -1ns, must be at least 1ms": negative,
 			"must be at most 8784h0m0s":                      long,
 			"ParkOptions.Job has a control character":        job,
-			"memo has 4097 bytes, at most 4096":              lock.SetMemo(t.Context(), make([]byte, 4097)),
+			"memo has 65537 bytes, at most 65536":            lock.SetMemo(t.Context(), make([]byte, 65537)),
 			"reason has 257 bytes, at most 256":              lock.ReleaseWith(t.Context(), strings.Repeat("r", 257)),
 			"not parked by this handle":                      lock.Reclaim(t.Context()),
 		} {

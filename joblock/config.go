@@ -14,7 +14,7 @@ const (
 	DefaultMaxTTL      = 24 * time.Hour
 	DefaultHold        = time.Hour
 	DefaultRetain      = 5 * time.Minute
-	DefaultPoll        = 500 * time.Millisecond
+	DefaultPoll        = 4 * time.Second
 	DefaultCallTimeout = 3 * time.Second
 
 	// MinTTL is the shortest lease; shorter than a second is allowed for tests
@@ -53,12 +53,16 @@ type Config struct {
 	// costs is the rate of distinct keys times this. Default 5 min.
 	Retain time.Duration
 
-	// Poll is the longest pause between two looks of a waiting Acquire; pauses
-	// begin at a twentieth of it and are jittered. Default 500 ms.
+	// Poll is how often, give or take a quarter, a waiting Acquire asks although
+	// nothing was pushed to it: what a lost push costs at most, and what a waiter
+	// costs the store. A waiter that died keeps its place in the queue for three
+	// polls. Default 4 s.
 	Poll time.Duration
 
-	// CallTimeout bounds every call to the store, and how long a waiting Acquire
-	// puts up with a store that does not answer. Default 3 s.
+	// CallTimeout bounds every call to the store, give or take an eighth, and how
+	// long after the first unanswered call a waiting Acquire gives up. A call whose
+	// context is cancelled while it waits for an answer returns after that at the
+	// latest; a deadline is kept to. Default 3 s.
 	CallTimeout time.Duration
 
 	// Holder labels this process's locks for people: Status, List and the errors

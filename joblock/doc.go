@@ -92,13 +92,27 @@
 // Calls are idempotent under re-sends: Redis clients repeat a command whose
 // reply was lost, so each call carries a nonce and finds its own earlier effect.
 //
+// # Waiting
+//
+// A waiting Acquire takes a place in the key's queue in the same call that found
+// it busy. Whoever frees the key makes the first in line the owner in the same
+// step and pushes the grant to that waiter's process: a hand-over is one release
+// and one push, in the order in which the waiters came, across processes, and
+// wakes nobody else. One subscription serves all waiters of a Locker.
+//
+// Pushes may be lost, so waiters also ask, once per [Config].Poll, which keeps
+// their place too; the first in line asks when the holder's lease ends. Whoever
+// asks serves the first in line: nobody overtakes, TryAcquire neither. The lease
+// of a pushed grant counts from when the store made it: a request sent at the
+// local time L, whose answer carried the store's time S, shows that S was not
+// before L; so a grant made at the store's time T was not made before L + (T − S).
+//
 // # What is not promised (P9)
 //
 // Exactly-once execution. Exclusion after the store lost acknowledged writes (a
 // fail-over to a replica that lagged, an eviction, a restart without
 // persistence) or after its clock jumped forward past a lease. Exclusion for
-// code that neither watches the context nor passes the fence on. The order in
-// which waiters get a freed lock.
+// code that neither watches the context nor passes the fence on.
 //
 // Stored times are the store's. Token contents are a capability: whoever has the
 // text can resume or release the lock. Logs, errors and String show a short

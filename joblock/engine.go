@@ -38,6 +38,7 @@ type engine struct {
 	mu      sync.Mutex
 	queue   lockQueue // by Lock.next
 	stopped bool
+	awake   time.Time // when the goroutine looks next
 
 	complained time.Time // guarded by mu: when a failed renewal was last logged
 
@@ -57,11 +58,11 @@ func (e *engine) add(k *Lock) error {
 	if e.stopped {
 		e.mu.Unlock()
 		err := &Error{Code: CodeClosed, Key: k.key}
-		k.lose(&Error{Code: CodeLost, Key: k.key, Err: err})
+		k.lose(k.closed())
 		return err
 	}
 	e.placeLocked(k)
-	e.wakeIfFirst(k)
+	e.wakeForLocked(k)
 	e.mu.Unlock()
 	return nil
 }
@@ -72,7 +73,7 @@ func (e *engine) reschedule(k *Lock) {
 	defer e.mu.Unlock()
 	if k.index >= 0 {
 		e.placeLocked(k)
-		e.wakeIfFirst(k)
+		e.wakeForLocked(k)
 	}
 }
 
@@ -98,19 +99,22 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeIfFirst wakes the goroutine when k is now the earliest. The goroutine's
-// own look must not: it would wake itself again and again until k is due.
-func (e *engine) wakeIfFirst(k *Lock) {
-	if k.index == 0 {
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+// wakeForLocked wakes the goroutine when it would sleep past k's time. Mostly it
+// would not: it looks at the clocks once in a while in any case, and waking it for
+// each lock would cost more than all else about a short one.
+func (e *engine) wakeForLocked(k *Lock) {
+	if k.index < 0 || !k.next.Before(e.awake) {
+		return
+	}
+	e.awake = k.next
+	select {
+	case e.wake <- struct{}{}:
+	default:
 	}
 }
 
 // stop ends the engine; what it still cares for is lost to this process.
-func (e *engine) stop() {
+func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
 	e.mu.Unlock()
@@ -120,9 +124,9 @@ func (e *engine) stop() {
 	left := append([]*Lock(nil), e.queue...)
 	e.mu.Unlock()
 	for _, k := range left {
-		k.lose(&Error{Code: CodeLost, Key: k.key, Err: &Error{Code: CodeClosed}})
+		k.lose(k.closed())
 	}
-	e.calls.Wait() // last: the losses are told whether or not a call returns
+	return await(ctx, e.calls.Wait) // last: the losses are told whether or not a call returns
 }
 
 func (e *engine) run() {
@@ -171,6 +175,7 @@ func (e *engine) look() time.Duration {
 	if len(e.queue) > 0 {
 		wait = min(max(0, e.queue[0].next.Sub(now)), clockCheck)
 	}
+	e.awake = now.Add(wait)
 	e.mu.Unlock()
 
 	for _, k := range expired {

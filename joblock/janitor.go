@@ -13,6 +13,7 @@ type janitor struct {
 	l      *Locker
 	ctx    context.Context
 	cancel context.CancelFunc
+	fresh  chan struct{} // holds one token when something new is to be done
 
 	mu      sync.Mutex
 	todo    []cleanup
@@ -21,25 +22,31 @@ type janitor struct {
 }
 
 type cleanup struct {
-	req     ReleaseRequest
-	until   time.Time // afterwards there is nothing left to clean up
+	req   ReleaseRequest
+	until time.Time // afterwards there is nothing left to clean up
+	tried bool
+
+	// What is to be undone had no answer and may itself be on its way yet: "not
+	// there" settles it only when it is still so CallTimeout later.
+	stray   bool
 	refused time.Time // when the store first answered "not there"
 }
 
 func newJanitor(l *Locker) *janitor {
-	j := &janitor{l: l}
+	j := &janitor{l: l, fresh: make(chan struct{}, 1)}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
 }
 
-// add has req repeated until it is answered, or until the given time.
-func (j *janitor) add(req ReleaseRequest, until time.Time) {
+// add has a release repeated until it is answered, or until its time is over.
+func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stopped {
 		return // the lease ends by itself
 	}
-	j.todo = append(j.todo, cleanup{req: req, until: until})
+	j.todo = append(j.todo, c)
+	j.wake()
 	if j.running == nil {
 		j.running = make(chan struct{})
 		go j.run()
@@ -60,43 +67,84 @@ func (j *janitor) stop(ctx context.Context) error {
 	case <-running:
 		return nil
 	case <-ctx.Done():
-		j.cancel()
-		<-running
-		return context.Cause(ctx)
+		return context.Cause(ctx) // the call under way is cut off
 	}
 }
 
 func (j *janitor) run() {
-	pause := newBackoff(20*time.Millisecond, time.Second)
+	pause := newJanitorPause()
+	again := true // it is time to repeat what had no answer
+	var due time.Time
 	for {
-		j.mu.Lock()
-		now := j.l.now()
-		keep := j.todo[:0]
-		for _, c := range j.todo {
-			if now.Before(c.until) {
-				keep = append(keep, c)
-			}
-		}
-		clear(j.todo[len(keep):])
-		j.todo = keep
-		if len(j.todo) == 0 || j.ctx.Err() != nil {
-			j.todo = nil
-			close(j.running)
-			j.running = nil
-			j.mu.Unlock()
+		batch, ok := j.next(again)
+		if !ok {
 			return
 		}
-		batch := append([]cleanup(nil), j.todo[:min(renewBatch, len(j.todo))]...)
-		j.mu.Unlock()
-
-		j.finish(batch, j.send(batch))
-
-		t := time.NewTimer(pause.next())
+		if len(batch) > 0 && j.finish(batch, j.send(batch)) {
+			pause, again = newJanitorPause(), true // the store answers: no reason to wait
+			continue
+		}
+		if again {
+			due = j.l.now().Add(pause.next())
+		}
+		t := time.NewTimer(due.Sub(j.l.now()))
 		select {
 		case <-t.C:
+			again = true
+		case <-j.fresh:
+			t.Stop()
+			again = false
 		case <-j.ctx.Done():
 			t.Stop()
 		}
+	}
+}
+
+func newJanitorPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
+
+// next drops what is over, and returns what to send now, which is then at the
+// front of the list: what is new, and with again also what had no answer. When
+// nothing is left, or after stop, it ends the goroutine: false.
+func (j *janitor) next(again bool) ([]cleanup, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.l.now()
+	var fresh, tried []cleanup
+	for _, c := range j.todo {
+		switch {
+		case !now.Before(c.until):
+		case c.tried:
+			tried = append(tried, c)
+		default:
+			fresh = append(fresh, c)
+		}
+	}
+	n := len(fresh)
+	j.todo = append(fresh, tried...)
+	if len(j.todo) == 0 || j.ctx.Err() != nil {
+		j.todo = nil
+		close(j.running)
+		j.running = nil
+		return nil, false
+	}
+	if n > renewBatch {
+		j.wake() // for those that do not fit
+	}
+	if again {
+		n = len(j.todo)
+	}
+	n = min(renewBatch, n)
+	for i := range n {
+		j.todo[i].tried = true
+	}
+	return append([]cleanup(nil), j.todo[:n]...), true
+}
+
+// wake tells the goroutine that there is something that was not tried yet.
+func (j *janitor) wake() {
+	select {
+	case j.fresh <- struct{}{}:
+	default:
 	}
 }
 
@@ -116,13 +164,13 @@ func (j *janitor) send(batch []cleanup) []Reply {
 	return replies
 }
 
-// finish takes what is settled off the list and puts the rest at its end. "Not
-// there" settles an item only when it is still so CallTimeout later: the call
-// that is being undone may itself be on its way yet.
-func (j *janitor) finish(batch []cleanup, replies []Reply) {
+// finish takes what is settled off the list and puts the rest at its end. It
+// reports whether all of the batch was settled.
+func (j *janitor) finish(batch []cleanup, replies []Reply) bool {
 	now := j.l.now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	all := true
 	rest := append([]cleanup(nil), j.todo[len(batch):]...)
 	for i, c := range batch {
 		var out Outcome
@@ -137,11 +185,13 @@ func (j *janitor) finish(batch []cleanup, replies []Reply) {
 			if c.refused.IsZero() {
 				c.refused = now
 			}
-			if now.Sub(c.refused) >= j.l.cfg.CallTimeout {
+			if !c.stray || now.Sub(c.refused) >= j.l.cfg.CallTimeout {
 				continue
 			}
 		}
 		rest = append(rest, c)
+		all = false
 	}
 	j.todo = rest
+	return all
 }

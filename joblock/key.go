@@ -11,11 +11,11 @@ import (
 
 // Bounds of what a caller may pass in.
 const (
-	MaxKeyBytes    = 512  // of a key, without the store's prefix
-	MaxOwnerBytes  = 128  // of a caller-supplied owner
-	MaxLabelBytes  = 256  // of a holder label, a job name or a reason
-	MaxMemoBytes   = 4096 // of a memo
-	MinSecretBytes = 16   // of a key builder's secret
+	MaxKeyBytes    = 512      // of a key, without the store's prefix
+	MaxOwnerBytes  = 128      // of a caller-supplied owner
+	MaxLabelBytes  = 256      // of a holder label, a job name or a reason
+	MaxMemoBytes   = 64 << 10 // of a memo, and so of a result that SingleFlight shares
+	MinSecretBytes = 16       // of a key builder's secret
 )
 
 // Key joins parts with ':' into a key, escaping '%', ':' and control characters
@@ -72,9 +72,14 @@ func NewKeyBuilder(cfg *KeyConfig) (*KeyBuilder, error) {
 }
 
 // Key builds a key from parts as the function Key does, in the builder's scope.
-// With a secret the parts become 64 hexadecimal digits.
+// With a secret the parts become 64 hexadecimal digits. A key that Key would make
+// of parts and that is empty, too long or not UTF-8 is left as it is, to be refused
+// where it is used. A nil KeyBuilder is the function Key.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
+	if b == nil || checkKey("", key) != nil {
+		return key
+	}
 	if len(b.secret) > 0 {
 		mac := hmac.New(sha256.New, b.secret)
 		mac.Write([]byte(b.prefix))

@@ -1,9 +1,9 @@
 package joblock
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,10 +18,9 @@ import (
 type Lock struct {
 	l         *Locker
 	key       string
-	owner     secret
+	owner     *string // a pointer, which fmt does not follow, when it prints what has a Lock in it
 	holder    string
 	ttl       time.Duration
-	retain    time.Duration
 	prior     Ended
 	recovered bool
 
@@ -30,12 +29,15 @@ type Lock struct {
 	fence int64
 	trust time.Time // trust deadline, with its monotonic reading
 	memo  []byte
-	err   *Error        // why the handle is over; nil while held
-	done  chan struct{} // made on demand, closed on loss
-	watch map[*lockCtx]struct{}
-	job   string // what Park bound it to
+	// How long the store is to remember the lock after its end.
+	retain time.Duration
+	err    *Error        // why the handle is over; nil while held
+	done   chan struct{} // made on demand, closed on loss
+	watch  map[*lockCtx]struct{}
+	job    string // what Park bound it to
 	// A reservation may stand beyond the lease: it was parked once.
 	reserved bool
+	reserve  time.Duration // how long renewals keep it reserved beyond the lease
 	// The nonces of a Park and of the Release; kept so that a repeated call is
 	// recognised by the store. parkNonce stays set while the answer is owed.
 	parkNonce, releaseNonce string
@@ -70,8 +72,9 @@ const (
 
 // newLock makes the handle of a grant that was asked for at sent.
 func (l *Locker) newLock(key string, o options, sent time.Time, r Reply) *Lock {
+	owner := o.owner
 	k := &Lock{
-		l: l, key: key, owner: newSecret(o.owner), holder: o.holder, ttl: o.ttl, retain: o.retain,
+		l: l, key: key, owner: &owner, holder: o.holder, ttl: o.ttl, retain: o.retain,
 		prior: r.Ended, recovered: r.Recovered, memo: r.Memo, job: o.job, index: -1,
 		renewing: !o.noRenew,
 	}
@@ -90,9 +93,12 @@ func (k *Lock) granted(sent time.Time, fence int64) {
 	k.renewAt = sent.Add(k.ttl / 3)
 }
 
+// none reports whether k was not made by a Locker.
+func (k *Lock) none() bool { return k == nil || k.l == nil }
+
 // Key returns the key.
 func (k *Lock) Key() string {
-	if k == nil {
+	if k.none() {
 		return ""
 	}
 	return k.key
@@ -101,10 +107,10 @@ func (k *Lock) Key() string {
 // Owner returns the owner token, with which Locker.Release can release the lock
 // from anywhere. It is a secret.
 func (k *Lock) Owner() string {
-	if k == nil {
+	if k.none() {
 		return ""
 	}
-	return k.owner.reveal()
+	return *k.owner
 }
 
 // Digest returns a short digest of the owner that can be shown and logged.
@@ -113,7 +119,7 @@ func (k *Lock) Digest() string { return digest(k.Owner()) }
 // Fence returns the fencing number of this holding: larger than that of every
 // earlier holding of the key. Send it to the resource the lock protects.
 func (k *Lock) Fence() int64 {
-	if k == nil {
+	if k.none() {
 		return 0
 	}
 	k.mu.Lock()
@@ -123,7 +129,7 @@ func (k *Lock) Fence() int64 {
 
 // TTL returns the length of the lock's leases.
 func (k *Lock) TTL() time.Duration {
-	if k == nil {
+	if k.none() {
 		return 0
 	}
 	return k.ttl
@@ -132,7 +138,7 @@ func (k *Lock) TTL() time.Duration {
 // ExpiresAt returns the trust deadline: the local time at which the lock counts
 // as lost, at the latest, unless it is renewed before. It moves with every renewal.
 func (k *Lock) ExpiresAt() time.Time {
-	if k == nil {
+	if k.none() {
 		return time.Time{}
 	}
 	k.mu.Lock()
@@ -143,7 +149,7 @@ func (k *Lock) ExpiresAt() time.Time {
 // Prior tells how the previous ownership of the key ended: EndedLapsed when its
 // holder died or was cut off, EndedNone when the store remembers none.
 func (k *Lock) Prior() Ended {
-	if k == nil {
+	if k.none() {
 		return EndedNone
 	}
 	return k.prior
@@ -151,12 +157,12 @@ func (k *Lock) Prior() Ended {
 
 // Recovered reports whether Resume found even the reservation run out, though
 // nobody had taken the key in between.
-func (k *Lock) Recovered() bool { return k != nil && k.recovered }
+func (k *Lock) Recovered() bool { return !k.none() && k.recovered }
 
 // Memo returns the memo of the key: what the last holder left, or what SetMemo
 // has written since. The caller must not change it.
 func (k *Lock) Memo() []byte {
-	if k == nil {
+	if k.none() {
 		return nil
 	}
 	k.mu.Lock()
@@ -168,7 +174,7 @@ func (k *Lock) Memo() []byte {
 // its trust deadline. A lock that is released or handed over is not lost: its
 // Done stays open.
 func (k *Lock) Done() <-chan struct{} {
-	if k == nil {
+	if k.none() {
 		return closedChan
 	}
 	k.mu.Lock()
@@ -190,7 +196,7 @@ func (k *Lock) doneLocked() chan struct{} {
 // not: ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It looks at the
 // clocks itself, so it is right even in a process that was just resumed.
 func (k *Lock) Err() error {
-	if k == nil {
+	if k.none() {
 		return nilLock("err")
 	}
 	k.check()
@@ -258,9 +264,21 @@ func (k *Lock) lose(err *Error) {
 	k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.key, "fence", fence, "owner", k.Digest(), "cause", err)
 }
 
-// lost makes the loss error for a refusal by the store.
+// lost makes the loss error for a refusal by the store. What the store said is
+// told in words: a loss must not be taken for the ErrAlreadyReleased or
+// ErrNotOwner of a handle that its user has ended.
 func (k *Lock) lost(op string, r Reply) *Error {
-	return &Error{Code: CodeLost, Op: op, Key: k.key, Err: r.errorOf("", "")}
+	e := *r.errorOf(op, k.key).(*Error)
+	if e.Code != CodeLost {
+		e.Detail = strings.TrimSuffix(codeText[e.Code]+": "+e.Detail, ": ")
+	}
+	e.Code = CodeLost
+	return &e
+}
+
+// closed is the loss of a lock whose Locker is closed.
+func (k *Lock) closed() *Error {
+	return &Error{Code: CodeLost, Key: k.key, Detail: "its Locker was closed"}
 }
 
 // overLocked returns why the handle can do nothing, nil while it is held.
@@ -284,15 +302,15 @@ func (k *Lock) handedOver(op, job string) *Error {
 // Token returns the lock's token. A held lock cannot be resumed from it, only
 // released with Locker.Release; hand it over with Park.
 func (k *Lock) Token() Token {
-	if k == nil {
+	if k.none() {
 		return Token{}
 	}
-	return Token{key: k.key, owner: k.owner, fence: k.Fence(), ttl: k.ttl}
+	return Token{key: k.key, owner: newSecret(*k.owner), fence: k.Fence(), ttl: k.ttl}
 }
 
 // String describes the lock without its owner.
 func (k *Lock) String() string {
-	if k == nil {
+	if k.none() {
 		return "lock(nil)"
 	}
 	return fmt.Sprintf("lock(%q fence %d owner %s)", k.key, k.Fence(), k.Digest())
@@ -323,70 +341,3 @@ var closedChan = func() chan struct{} {
 }()
 
 func nilLock(op string) error { return invalid(op, "", "the lock is nil") }
-
-// lockCtx is a context that ends when a lock is lost. Its Err looks at the
-// clocks first: in a process that was stopped past the deadline it tells the
-// truth before any timer has had its turn.
-type lockCtx struct {
-	context.Context
-	parent context.Context
-	lock   *Lock
-	cancel context.CancelCauseFunc
-}
-
-type lockCtxKey struct{}
-
-// Context returns a child of parent that carries the lock (see FromContext) and
-// is cancelled with cause ErrLost when the lock is lost. Releasing the lock or
-// handing it over does not cancel it. For a lock that is over already it comes
-// cancelled, with the reason as its cause. Call stop when the work is done.
-func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	inner, cancel := context.WithCancelCause(parent)
-	if k == nil {
-		cancel(nilLock("context"))
-		return inner, func() {}
-	}
-	c := &lockCtx{Context: inner, parent: parent, lock: k, cancel: cancel}
-	k.mu.Lock()
-	err := k.err
-	if err == nil {
-		if k.watch == nil {
-			k.watch = make(map[*lockCtx]struct{}, 1)
-		}
-		k.watch[c] = struct{}{}
-	}
-	k.mu.Unlock()
-	if err != nil {
-		cancel(err)
-	}
-	return c, func() {
-		k.mu.Lock()
-		delete(k.watch, c)
-		k.mu.Unlock()
-		cancel(nil)
-	}
-}
-
-func (c *lockCtx) Err() error {
-	c.lock.check()
-	// A parent may be the context of another lock: let it look too. Its
-	// cancellation reaches this context before it returns.
-	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
-		return err
-	}
-	return c.Context.Err()
-}
-
-func (c *lockCtx) Value(key any) any {
-	if key == (lockCtxKey{}) {
-		return c.lock
-	}
-	return c.Context.Value(key)
-}
-
-// FromContext returns the lock whose Context ctx is or descends from, the
-// innermost if there are several.
-func FromContext(ctx context.Context) (*Lock, bool) {
-	k, ok := ctx.Value(lockCtxKey{}).(*Lock)
-	return k, ok
-}

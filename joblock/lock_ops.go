@@ -24,7 +24,7 @@ func (k *Lock) SetMemo(ctx context.Context, memo []byte) error {
 }
 
 func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
-	if k == nil {
+	if k.none() {
 		return nilLock(op)
 	}
 	if err := k.l.open(op, k.key); err != nil {
@@ -73,9 +73,10 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 // was never answered too: if that was applied, renewing takes it back.
 func (k *Lock) renewRequestLocked() RenewRequest {
 	return RenewRequest{
-		Term:   Term{Key: k.key, Owner: k.owner.reveal(), Fence: k.fence, Grant: k.parkNonce},
+		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
 		TTL:    k.ttl,
 		Retain: k.retain,
+		Hold:   k.reserve,
 	}
 }
 
@@ -117,7 +118,7 @@ func (k *Lock) renewed(op string, term Term, sent time.Time, r Reply) error {
 // unless it is released or handed over before. For a job's lock the reservation
 // stands beyond that, so that the job's next attempt can resume it.
 func (k *Lock) StopRenewing() {
-	if k == nil {
+	if k.none() {
 		return
 	}
 	k.mu.Lock()
@@ -140,7 +141,7 @@ func (k *Lock) Release(ctx context.Context) error { return k.ReleaseWith(ctx, ""
 // and later errors about this lock show.
 func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 	const op = "release"
-	if k == nil {
+	if k.none() {
 		return nilLock(op)
 	}
 	if err := checkText(op, k.key, "reason", reason, 0, MaxLabelBytes); err != nil {
@@ -164,7 +165,7 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 		k.releaseNonce = newNonce()
 	}
 	req := ReleaseRequest{
-		Term:   Term{Key: k.key, Owner: k.owner.reveal(), Fence: k.fence, Grant: k.parkNonce},
+		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
 		Nonce:  k.releaseNonce,
 		Retain: k.retain,
 		Reason: reason,
@@ -178,7 +179,7 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 
 	r, err := k.l.release(context.WithoutCancel(ctx), op, req)
 	if errors.Is(err, ErrUnavailable) {
-		k.l.janitor.add(req, until)
+		k.l.janitor.add(cleanup{req: req, until: until, stray: k.parkNonce != ""})
 	}
 	switch {
 	case lost != nil:

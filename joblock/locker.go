@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -17,11 +18,14 @@ type Locker struct {
 	cfg     Config
 	engine  *engine
 	janitor *janitor
+	inbox   *inbox
+	bounds  bounds
 	now     func() time.Time // time.Now, but for tests of a clock that jumps
 
-	closeOnce sync.Once
-	closing   chan struct{}
-	closed    chan struct{}
+	mu      sync.Mutex     // orders closing and waiters
+	closing chan struct{}  // closed when Close has begun
+	waiters sync.WaitGroup // calls that wait for a lock
+	closed  chan struct{}  // closed when Close has ended
 }
 
 // New returns a Locker on store; cfg may be nil. It returns ErrInvalid, naming
@@ -32,7 +36,7 @@ type Locker struct {
 // The Locker owns the Store from here on and closes it in Close. To share a
 // Redis between Lockers, share the client, not the Store.
 func New(store Store, cfg *Config) (*Locker, error) {
-	if store == nil {
+	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
 	}
 	if v, ok := store.(interface{ Validate() error }); ok {
@@ -54,17 +58,24 @@ func newLocker(store Store, cfg *Config, now func() time.Time) *Locker {
 	l := &Locker{
 		store:   store,
 		cfg:     *cfg,
+		bounds:  bounds{timeout: cfg.CallTimeout},
 		now:     now,
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
 	}
 	l.engine = newEngine(l)
 	l.janitor = newJanitor(l)
+	l.inbox = newInbox(l)
 	return l
 }
 
+// Owns reports whether lock was made by this Locker: one that was not cannot be
+// found by those who share its Store.
+func (l *Locker) Owns(lock *Lock) bool { return l != nil && !lock.none() && lock.l == l }
+
 // Close stops renewing and waits, as long as ctx lets it, for the renewals under
-// way and for the clean-up of calls whose outcome was unknown. Locks still held
+// way, for waiters to leave their queues, and for the clean-up of calls whose
+// outcome was unknown. Locks still held
 // are given up by this process, not released: their contexts are cancelled at
 // once with cause ErrLost, and the store frees them when their leases end. To
 // release them instead, do so before Close.
@@ -76,11 +87,12 @@ func (l *Locker) Close(ctx context.Context) error {
 	if l == nil {
 		return invalid("close", "", "the Locker is nil")
 	}
-	first := false
-	l.closeOnce.Do(func() {
-		first = true
+	l.mu.Lock()
+	first := l.open("close", "") == nil
+	if first {
 		close(l.closing)
-	})
+	}
+	l.mu.Unlock()
 	if !first {
 		select {
 		case <-l.closed:
@@ -90,18 +102,51 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 	}
 	defer close(l.closed)
-	l.engine.stop()
-	err := l.janitor.stop(ctx)
+	err := errors.Join(
+		l.engine.stop(ctx),
+		await(ctx, l.waiters.Wait), // they are leaving their queues
+		l.janitor.stop(ctx),
+	)
+	l.inbox.close()
+	l.bounds.close()
 	if cerr := l.store.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("joblock: close store: %w", cerr))
 	}
 	return err
 }
 
+// enter counts a call that waits, until waiters.Done. ErrClosed once Close was
+// called.
+func (l *Locker) enter(op, key string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.open(op, key)
+	if err == nil {
+		l.waiters.Add(1)
+	}
+	return err
+}
+
+// await calls wait and returns when it does, or, with the cause, when ctx ends.
+// What it waits for ends by itself within Config.CallTimeout.
+func await(ctx context.Context, wait func()) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // open returns ErrClosed once Close was called.
 func (l *Locker) open(op, key string) error {
-	if l == nil {
-		return invalid(op, key, "the Locker is nil")
+	if l == nil || l.store == nil {
+		return invalid(op, key, "the Locker is nil or was not made by New")
 	}
 	select {
 	case <-l.closing:
@@ -112,11 +157,15 @@ func (l *Locker) open(op, key string) error {
 }
 
 // call runs f with ctx bounded by Config.CallTimeout and turns a transport error
-// into ErrUnavailable. An error that the Store classified itself is passed on.
+// into ErrUnavailable. An error that the Store classified itself is passed on. When
+// ctx has ended before, nothing is sent and its cause is returned.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
-	cctx, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
-	defer cancel()
-	err := f(cctx)
+	if cause := context.Cause(ctx); cause != nil {
+		return ended(op, key, cause)
+	}
+	bounded, done := l.bounds.bound(ctx)
+	defer done()
+	err := f(bounded)
 	if err == nil {
 		return nil
 	}
@@ -128,6 +177,12 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 		err = errors.Join(cause, err)
 	}
 	return &Error{Code: CodeUnavailable, Op: op, Key: key, Err: err}
+}
+
+// ended is the error of a call whose context has ended, and no Error: it says
+// nothing about the lock.
+func ended(op, key string, cause error) error {
+	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }
 
 // errorOf turns a refusal into an error; nil for OutcomeOK.

@@ -15,6 +15,7 @@ type options struct {
 	hasOwn  bool
 	holder  string
 	job     string
+	reserve time.Duration
 	noRenew bool
 	maxHold time.Duration
 	hasHold bool
@@ -47,6 +48,13 @@ func Holder(label string) Option { return func(o *options) { o.holder = label } 
 // ForJob names the job that resumes, as "queue/taskID". A lock parked for a job
 // can be resumed under that name only. Acquisitions other than Resume ignore it.
 func ForJob(job string) Option { return func(o *options) { o.job = job } }
+
+// Reserve keeps the key reserved for the token until d after the end of each
+// lease of a resumed lock: so that nobody else gets it between the crash of a
+// job's holder and the job's next attempt. Without it a reservation ends when the
+// Park before said, however long the holder ran. At most MaxHoldLimit. Calls other
+// than Resume ignore it.
+func Reserve(d time.Duration) Option { return func(o *options) { o.reserve = d } }
 
 // NoRenew makes the lock run out one TTL after it was taken, unless Renew is
 // called by hand.
@@ -84,6 +92,9 @@ func (c *Config) options(op, key string, ttl time.Duration, opts []Option) (opti
 		return o, invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
 	}
 	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, MaxHoldLimit); err != nil {
+		return o, err
+	}
+	if err := checkDuration(op, key, "Reserve", o.reserve, 0, MaxHoldLimit); err != nil {
 		return o, err
 	}
 	if o.hasOwn {

@@ -27,7 +27,7 @@ type ParkOptions struct {
 // Park that did arrive back; calling Park again is safe.
 func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	const op = "park"
-	if k == nil {
+	if k.none() {
 		return Token{}, nilLock(op)
 	}
 	if err := k.l.open(op, k.key); err != nil {
@@ -57,7 +57,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	k.parkHold = max(k.parkHold, opts.Hold)
 	k.state = lockParking
 	req := ParkRequest{
-		Term:   Term{Key: k.key, Owner: k.owner.reveal(), Fence: k.fence, Grant: grant},
+		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: grant},
 		Nonce:  k.parkNonce,
 		Hold:   opts.Hold,
 		Retain: k.retain,
@@ -77,7 +77,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		}
 		k.state, k.fence, k.job, k.parkNonce = lockParked, r.Fence, opts.Job, ""
 		k.err = k.handedOver("", opts.Job)
-		token := Token{key: k.key, owner: k.owner, fence: r.Fence, ttl: k.ttl}
+		token := Token{key: k.key, owner: newSecret(*k.owner), fence: r.Fence, ttl: k.ttl}
 		k.mu.Unlock()
 		k.l.engine.reschedule(k)
 		return token, nil
@@ -105,7 +105,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 // not parked.
 func (k *Lock) Reclaim(ctx context.Context) error {
 	const op = "reclaim"
-	if k == nil {
+	if k.none() {
 		return nilLock(op)
 	}
 	if err := k.l.open(op, k.key); err != nil {
@@ -123,8 +123,8 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	}
 	sent := k.reclaim.sent
 	req := ResumeRequest{
-		Key: k.key, Owner: k.owner.reveal(), Nonce: k.reclaim.nonce,
-		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job,
+		Key: k.key, Owner: *k.owner, Nonce: k.reclaim.nonce,
+		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job, Hold: k.reserve,
 	}
 	k.mu.Unlock()
 
@@ -183,7 +183,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	sent := l.now()
 	r, err := l.resume(ctx, op, ResumeRequest{
 		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
-		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job,
+		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
 	})
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 		return nil, lateGrant(op, token.key)
 	}
 	lock := l.newLock(token.key, o, sent, r)
-	lock.reserved = true
+	lock.reserved, lock.reserve = true, o.reserve
 	if err := l.engine.add(lock); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 // under the same nonce for Config.CallTimeout: a resumption left without an
 // answer would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, op string, req ResumeRequest) (r Reply, err error) {
-	pause := newBackoff(10*time.Millisecond, l.cfg.Poll)
+	pause := newBackoff(10*time.Millisecond, time.Second)
 	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
 		for {
 			var err error

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"time"
 )
@@ -14,11 +15,23 @@ type Status struct {
 	Holder    string        `json:"holder,omitempty"`
 	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
 	Fence     int64         `json:"fence,omitempty"`
-	Since     time.Time     `json:"since,omitzero"`      // acquired at, by the store's clock
-	Remaining time.Duration `json:"remaining,omitempty"` // of the lease; 0 unless held
-	Reserved  time.Duration `json:"reserved,omitempty"`  // until the key is anybody's; 0 when free
-	Ended     Ended         `json:"ended,omitempty"`     // of a free key: how its last ownership ended
-	Reason    string        `json:"reason,omitempty"`    // given with the release
+	Since     time.Time     `json:"since,omitzero"`    // acquired at, by the store's clock
+	Remaining time.Duration `json:"-"`                 // of the lease; 0 unless held
+	Reserved  time.Duration `json:"-"`                 // until the key is anybody's; 0 when free
+	Ended     Ended         `json:"ended,omitempty"`   // of a free key: how its last ownership ended
+	Reason    string        `json:"reason,omitempty"`  // given with the release
+	Waiters   int           `json:"waiters,omitempty"` // places in the queue; those of dead waiters count for a while
+}
+
+// MarshalJSON writes the durations as whole milliseconds, as remaining_ms and
+// reserved_ms.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type plain Status // without this method
+	return json.Marshal(struct {
+		plain
+		Remaining int64 `json:"remaining_ms,omitempty"`
+		Reserved  int64 `json:"reserved_ms,omitempty"`
+	}{plain(s), s.Remaining.Milliseconds(), s.Reserved.Milliseconds()})
 }
 
 // Locked reports whether the key is owned: held, parked or orphaned.
@@ -37,18 +50,27 @@ func (l *Locker) Status(ctx context.Context, key string) (Status, error) {
 	if err := checkKey(op, key); err != nil {
 		return Status{}, err
 	}
+	rec, err := l.inspect(ctx, op, key)
+	if err != nil {
+		return Status{}, err
+	}
+	return statusOf(rec), nil
+}
+
+// inspect reads the record of key.
+func (l *Locker) inspect(ctx context.Context, op, key string) (Record, error) {
 	var recs []Record
 	err := l.call(ctx, op, key, func(ctx context.Context) (err error) {
 		recs, err = l.store.Inspect(ctx, []string{key})
 		return err
 	})
 	if err != nil {
-		return Status{}, err
+		return Record{}, err
 	}
 	if len(recs) != 1 {
-		return Status{}, (&Reply{}).errorOf(op, key)
+		return Record{}, (&Reply{}).errorOf(op, key)
 	}
-	return statusOf(recs[0]), nil
+	return recs[0], nil
 }
 
 // ListOptions narrows List. The zero value lists every lock that is owned.
@@ -103,7 +125,7 @@ func statusOf(r Record) Status {
 	return Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
 		Fence: r.Fence, Since: r.Since, Remaining: r.Lease, Reserved: r.Reserved,
-		Ended: r.Ended, Reason: r.Reason,
+		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
 	}
 }
 

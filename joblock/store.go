@@ -23,8 +23,18 @@ import (
 // of the answer only what the record still shows (not Recovered, not that a
 // Release came late).
 type Store interface {
-	// Acquire takes a free key. OK with Fence, Memo and Ended (how the previous
-	// ownership ended); Held with State, Holder, Job and Remaining; Foreign.
+	// Acquire takes a free key. OK with Fence, Memo, Ended (how the previous
+	// ownership ended) and Lease; Held with State, Holder, Job and Remaining;
+	// Foreign.
+	//
+	// With req.Inbox it also takes a place in the key's queue, or keeps the one it
+	// has under the same Nonce, and Held comes with Ahead and Now. Whatever frees
+	// the key (Release, or any Acquire that finds the time run out) makes the first
+	// waiter whose place is still kept the owner in the same step, as if its
+	// Acquire had come at that moment, and pushes a Grant to its inbox. So a free
+	// key with waiters is the first one's, and an Acquire that finds it free is
+	// answered Held unless it is the first in line itself. A waiter that missed its
+	// push finds its grant by asking again under its Nonce. Parking frees nothing.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
 	// Resume continues a parked or orphaned lock of the same owner under a new
@@ -49,8 +59,15 @@ type Store interface {
 	// Release ends ownerships, one reply per request in the same order. OK; Lapsed
 	// when the reservation had run out untouched (the record is ended all the
 	// same); Busy with IdleOnly while a lease is alive; Released; NotOwner;
-	// NotFound; Foreign.
+	// NotFound; Foreign. The Term.Grant of a waiting Acquire gives its place in the
+	// queue up, whatever the answer.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]Reply, error)
+
+	// Listen has the Grants that are pushed to inbox delivered, in any order, until
+	// the returned function is called; that waits for a delivery under way. Pushes
+	// may be lost, at any time and unnoticed; nothing may rely on them but speed.
+	// deliver does not block. An error means that there is no subscription yet.
+	Listen(ctx context.Context, inbox string, deliver func(Grant)) (stop func(), err error)
 
 	// Inspect reads records, one per key in the same order. A key without a
 	// record yields a Record with State StateFree and Fence 0.
@@ -73,6 +90,20 @@ type AcquireRequest struct {
 	TTL    time.Duration // length of the lease, whole milliseconds
 	Retain time.Duration // how long the record outlives the ownership
 	Holder string        // human label
+
+	// Inbox, if set, asks for a place in the queue and names where to push the
+	// grant. Patience is how long the place is kept unless it is asked for again.
+	Inbox    string
+	Patience time.Duration
+}
+
+// Grant is pushed to a waiter that has become the owner.
+type Grant struct {
+	Nonce string // of the Acquire that waited
+	Fence int64
+	At    time.Time // when, by the store's clock: the lease counts from here
+	Memo  []byte
+	Ended Ended // how the previous ownership ended
 }
 
 // ResumeRequest asks for a key that the owner has parked, or lost to a crash.
@@ -84,6 +115,10 @@ type ResumeRequest struct {
 	Retain time.Duration
 	Holder string
 	Job    string // who asks; a record bound to a job answers only to it
+
+	// Hold keeps the reservation at least this long beyond the lease; 0 leaves it
+	// as it is, but never shorter than the lease.
+	Hold time.Duration
 }
 
 // Term names one holding of a key: by its fence or, where the reply that
@@ -101,7 +136,8 @@ type RenewRequest struct {
 	Term
 	TTL    time.Duration
 	Retain time.Duration
-	Memo   []byte // nil leaves the memo as it is
+	Hold   time.Duration // as with ResumeRequest
+	Memo   []byte        // nil leaves the memo as it is
 }
 
 // ParkRequest hands a live term over to the owner token.
@@ -113,9 +149,8 @@ type ParkRequest struct {
 	Job    string // binds the record to this job; "" binds it to none
 }
 
-// ReleaseRequest ends an ownership. The record stays behind for Retain, with its
-// owner, holder and job, so that fences keep growing, "already released" can be
-// told from "not found", and a job can be told that the lock was its own.
+// ReleaseRequest ends an ownership. The record stays behind for Retain, so that
+// fences keep growing and "already released" can be told from "not found".
 type ReleaseRequest struct {
 	Term
 	Nonce    string
@@ -169,6 +204,11 @@ type Reply struct {
 	Holder    string        // Held, Busy, NotOwner, WrongJob
 	Job       string        // Held, Busy, NotOwner, WrongJob
 	Remaining time.Duration // Held, Busy, NotOwner, WrongJob: of the lease, or of the reservation while nobody runs
+
+	// Of Acquire.
+	Lease time.Duration // OK: what is left of the lease, up to a millisecond more; the whole of it unless the grant is an older one, found again
+	Ahead int           // Held, when waiting: places in the queue before the caller's
+	Now   time.Time     // Held, when waiting: the store's clock
 }
 
 // State is what a key is at an instant of the store's clock.
@@ -231,4 +271,6 @@ type Record struct {
 	Ended    Ended
 	Reason   string
 	Memo     []byte
+	Waiters  int       // places in the queue
+	Now      time.Time // the store's clock at the read
 }

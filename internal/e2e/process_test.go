@@ -33,10 +33,14 @@ func newLocks(t *testing.T, addr string, cfg *joblock.Config) *joblock.Locker {
 	return locks
 }
 
-// playRole is the other process: it resumes the token that it was given as text,
+// playRole is the other process. As "resume" it resumes the token that it was given as text,
 // waits for a line on its input, and releases.
 func playRole(role string) int {
-	if role != "resume" {
+	switch role {
+	case "resume":
+	case "queue":
+		return playQueue()
+	default:
 		fmt.Println("unknown role", role)
 		return 2
 	}

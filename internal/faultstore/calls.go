@@ -36,6 +36,18 @@ func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, e
 	return do(ctx, s, Inspect, len(keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, keys) })
 }
 
+// Listen implements joblock.Store. A rule for Push, of whatever mode, loses what is
+// pushed to the listener.
+func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (func(), error) {
+	return do(ctx, s, Listen, 1, func(ctx context.Context) (func(), error) {
+		return s.inner.Listen(ctx, inbox, func(g joblock.Grant) {
+			if _, lost := s.enter(Push, 1); !lost {
+				deliver(g)
+			}
+		})
+	})
+}
+
 // List is the call of joblock.Store.
 func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
 	return do(ctx, s, List, 1, func(ctx context.Context) (joblock.ListPage, error) { return s.inner.List(ctx, req) })

@@ -21,6 +21,8 @@ const (
 	Release = "release"
 	Inspect = "inspect"
 	List    = "list"
+	Listen  = "listen"
+	Push    = "push" // of a grant to a listener
 )
 
 // Err is the error of calls that fail here.

@@ -23,21 +23,31 @@ type record struct {
 	owner   string // stays when the ownership ends, to tell "already released" from "not the owner"
 	fence   int64  // of the present term, strictly growing
 	nonce   string // of the call that wrote the present fence or the present end
+	last    string // nonce of the call that ended an ownership last; outlives the grants that follow
 	lease   int64  // ms; 0 while nobody is running
-	until   int64  // ms; afterwards the key is anybody's
+	until   int64  // ms; afterwards the key is anybody's; 0 if the ownership was ended before
 	since   int64  // ms
 	holder  string
 	job     string
 	ended   joblock.Ended // released or forced; lapsed is derived from until, never stored
 	reason  string
 	memo    []byte
-	expires int64 // ms; afterwards the record is forgotten
+	expires int64  // ms; afterwards the record is forgotten
+	queue   *queue // nil if nobody waits; shared by the copies of the record
 }
 
 func (r record) exists() bool            { return r.fence != 0 }
 func (r record) live(now instant) bool   { return r.ended == joblock.EndedNone && r.until > now.ms }
 func (r record) leased(now instant) bool { return r.live(now) && r.lease > now.ms }
 func (r record) parked(now instant) bool { return r.live(now) && r.lease == 0 }
+
+// leaseLeft is 0 unless somebody is running.
+func (r record) leaseLeft(now instant) time.Duration {
+	if !r.leased(now) {
+		return 0
+	}
+	return time.Duration(r.lease-now.ms) * time.Millisecond
+}
 
 func (r record) state(now instant) joblock.State {
 	switch {
@@ -68,16 +78,28 @@ func (r *record) term(now instant, nonce string) {
 	r.nonce = nonce
 }
 
-// end ends the ownership and makes the record a tombstone.
-func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest) {
-	r.ended, r.reason, r.nonce = how, req.Reason, req.Nonce
-	r.lease, r.until = 0, 0
+// end ends the ownership: the first waiter has the next one, and without waiters
+// the record becomes a tombstone.
+func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest, out *outbox) {
+	if r.live(now) {
+		r.until = 0 // what is left of it tells that the end came late
+	}
+	r.ended, r.reason, r.nonce, r.last = how, req.Reason, req.Nonce, req.Nonce
+	r.lease = 0
+	if next, waiting := r.first(now); waiting {
+		r.grantPushed(now, next, out)
+		return
+	}
 	r.keep(now, req.Retain)
 }
 
-// keep remembers the record for retain longer than its ownership.
+// keep remembers the record for retain longer than its ownership, and not for
+// less than somebody's place in the queue.
 func (r *record) keep(now instant, retain time.Duration) {
 	r.expires = max(r.until, now.ms) + retain.Milliseconds()
+	if r.queue != nil {
+		r.expires = max(r.expires, r.queue.kept)
+	}
 }
 
 // names reports whether t names the present term.
@@ -87,22 +109,29 @@ func (r record) names(t joblock.Term) bool {
 }
 
 // Each transition takes the record before and returns the record after, which
-// for a refusal is the one before, and the answer.
+// for a refusal is the one before, and the answer. The queue is changed in place.
 
-func (r record) acquire(now instant, req joblock.AcquireRequest) (record, joblock.Reply) {
+func (r record) acquire(now instant, req joblock.AcquireRequest, out *outbox) (record, joblock.Reply) {
 	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce {
-		return r, r.granted() // a re-send of the call that got it
+		reply := r.granted() // a re-send of the call that got it, or it got it while it waited
+		reply.Lease = r.leaseLeft(now)
+		return r, reply
 	}
-	if r.live(now) {
-		return r, r.inTheWay(now, joblock.OutcomeHeld)
+	if !r.live(now) {
+		waiter, waiting := r.first(now)
+		if !waiting || waiter.Nonce == req.Nonce {
+			how, why := r.endedBy(now), r.reason
+			r.grant(now, req)
+			reply := r.granted()
+			reply.Ended, reply.Reason, reply.Lease = how, why, r.leaseLeft(now)
+			return r, reply
+		}
+		r.grantPushed(now, waiter, out)
 	}
-	reply := joblock.Reply{Ended: r.endedBy(now), Reason: r.reason}
-	r = record{owner: req.Owner, fence: r.fence, holder: req.Holder, since: now.ms, memo: r.memo}
-	r.term(now, req.Nonce)
-	r.lease = now.after(req.TTL)
-	r.until = r.lease
-	r.keep(now, req.Retain)
-	reply.Outcome, reply.Fence, reply.Memo = joblock.OutcomeOK, r.fence, bytes.Clone(r.memo)
+	reply := r.inTheWay(now, joblock.OutcomeHeld)
+	if req.Inbox != "" {
+		reply.Ahead, reply.Now = r.join(now, req), time.UnixMicro(now.us)
+	}
 	return r, reply
 }
 
@@ -120,7 +149,7 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	recovered := !r.live(now)
 	r.term(now, req.Nonce)
 	r.lease = now.after(req.TTL)
-	r.until = max(r.until, r.lease)
+	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
 	r.holder = req.Holder
 	r.keep(now, req.Retain)
 	reply := r.granted()
@@ -159,7 +188,7 @@ func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Re
 		return r, joblock.Reply{Outcome: joblock.OutcomeLapsed}
 	}
 	r.lease = now.after(req.TTL)
-	r.until = max(r.until, r.lease)
+	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
 	if req.Memo != nil {
 		r.memo = append([]byte(nil), req.Memo...) // nil when it is empty
 	}
@@ -167,39 +196,37 @@ func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Re
 	return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
 }
 
-func (r record) release(now instant, req joblock.ReleaseRequest) (record, joblock.Reply) {
-	if req.Force {
-		return r.force(now, req)
+func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (record, joblock.Reply) {
+	if req.Grant != "" {
+		r.leave(req.Grant)
 	}
 	whatever := req.Fence == 0 && req.Grant == "" && r.owner == req.Owner && r.ended == joblock.EndedNone
+	how := joblock.EndedReleased
 	switch {
-	case !r.exists():
+	case r.exists() && req.Nonce != "" && r.last == req.Nonce:
+		// A re-send; the next ownership may have begun since.
+		return r, endedInTime(r.ended == joblock.EndedNone || r.until == 0)
+	case req.Force && !r.live(now):
 		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
-	case r.owner == req.Owner && r.ended == joblock.EndedReleased && r.nonce == req.Nonce:
-		// A re-send. One of what was answered Lapsed is answered OK: the record is
-		// ended, and does not show any more that its time had run out before.
-		return r, joblock.Reply{Outcome: joblock.OutcomeOK}
+	case req.Force:
+		how = joblock.EndedForced
 	case !whatever && !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
-	case req.IdleOnly && r.leased(now):
+	}
+	if req.IdleOnly && r.leased(now) {
 		return r, r.inTheWay(now, joblock.OutcomeBusy)
 	}
-	reply := joblock.Reply{Outcome: joblock.OutcomeOK}
-	if !r.live(now) {
-		reply.Outcome = joblock.OutcomeLapsed
-	}
-	r.end(now, joblock.EndedReleased, req)
+	reply := endedInTime(r.live(now))
+	r.end(now, how, req, out)
 	return r, reply
 }
 
-func (r record) force(now instant, req joblock.ReleaseRequest) (record, joblock.Reply) {
-	switch {
-	case r.live(now):
-		r.end(now, joblock.EndedForced, req)
-	case r.ended != joblock.EndedForced || r.nonce != req.Nonce:
-		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
+// endedInTime is the answer to whoever has ended an ownership.
+func endedInTime(yes bool) joblock.Reply {
+	if yes {
+		return joblock.Reply{Outcome: joblock.OutcomeOK}
 	}
-	return r, joblock.Reply{Outcome: joblock.OutcomeOK}
+	return joblock.Reply{Outcome: joblock.OutcomeLapsed}
 }
 
 // granted is the answer to whoever holds the present term.
@@ -231,7 +258,7 @@ func (r record) inTheWay(now instant, out joblock.Outcome) joblock.Reply {
 		}
 		return reply
 	case joblock.StateHeld:
-		reply.Remaining = time.Duration(r.lease-now.ms) * time.Millisecond
+		reply.Remaining = r.leaseLeft(now)
 	default:
 		reply.Remaining = time.Duration(r.until-now.ms) * time.Millisecond
 	}
@@ -248,9 +275,7 @@ func (r record) read(now instant, key string) joblock.Record {
 		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence,
 		Since: time.UnixMilli(r.since), Holder: r.holder, Job: r.job,
 		Ended: r.endedBy(now), Reason: r.reason, Memo: bytes.Clone(r.memo),
-	}
-	if r.leased(now) {
-		out.Lease = time.Duration(r.lease-now.ms) * time.Millisecond
+		Lease: r.leaseLeft(now), Waiters: r.waiters(), Now: time.UnixMicro(now.us),
 	}
 	if r.live(now) {
 		out.Reserved = time.Duration(r.until-now.ms) * time.Millisecond

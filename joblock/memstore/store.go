@@ -23,6 +23,7 @@ type Store struct {
 	mu      sync.Mutex // guards what follows
 	records map[string]record
 	sweepAt int // number of records at which the forgotten ones are swept out
+	inboxes map[string][]*listener
 }
 
 var _ joblock.Store = (*Store)(nil)
@@ -30,7 +31,10 @@ var _ joblock.Store = (*Store)(nil)
 // New returns an empty Store; nil means the defaults. A Config that is no good is
 // reported by Validate, and thereby by joblock.New.
 func New(cfg *Config) *Store {
-	return &Store{cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin}
+	return &Store{
+		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
+		inboxes: make(map[string][]*listener),
+	}
 }
 
 // Validate returns joblock.ErrInvalid with NoticeRefuse and with a Notice that
@@ -50,7 +54,9 @@ func (s *Store) Validate() error {
 
 // Acquire is the call of joblock.Store.
 func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.acquire(now, req) })
+	out := outbox{store: s}
+	defer out.send()
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.acquire(now, req, &out) })
 }
 
 // Resume is the call of joblock.Store.
@@ -86,10 +92,12 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 	if err != nil {
 		return replies, err
 	}
+	out := outbox{store: s}
+	defer out.send() // after the mutex has been let go
 	defer s.mu.Unlock()
 	for i, req := range reqs {
 		var next record
-		next, replies[i] = s.find(now, req.Key).release(now, req)
+		next, replies[i] = s.find(now, req.Key).release(now, req, &out)
 		s.put(now, req.Key, next)
 	}
 	return replies, nil

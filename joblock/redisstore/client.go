@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -24,15 +25,8 @@ const (
 
 // isNil also finds the nil pointer in an interface that is none.
 func isNil(rdb redis.UniversalClient) bool {
-	switch c := rdb.(type) {
-	case nil:
-		return true
-	case *redis.Client:
-		return c == nil
-	case *redis.ClusterClient:
-		return c == nil
-	}
-	return false
+	v := reflect.ValueOf(rdb)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // split makes the two clients of a Store from the one that it was given, and

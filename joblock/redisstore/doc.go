@@ -1,24 +1,30 @@
 // Package redisstore is the joblock.Store on Redis: one server, Sentinel or
-// Cluster, from Redis 6.2 on, and servers that speak like it.
+// Cluster, from Redis 6.2 on, and 64-bit servers that speak like it.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
 //
 // # Records
 //
-// All there is to a lock is one hash at prefix + key, readable in redis-cli:
+// All there is to a lock is one hash at prefix + key. Its field s is the state, a
+// line each, readable in redis-cli:
 //
-//	owner    token chain that owns the key, or was the last to; a secret
 //	fence    integer that grows with every Acquire, Park and Resume
-//	nonce    the last call that changed the owner, the fence or the end
 //	lease    ms since 1970 until which somebody runs; 0: nobody does
 //	until    ms since 1970 until which the key is reserved
-//	since    ms since 1970 at which the owner acquired it
+//	ended    "", "released" or "forced"; lapsed is not written but follows from until
+//	owner    token chain that owns the key, or was the last to; a secret
+//	nonce    the last call that changed the owner, the fence or the end
+//	last     the last call that ended an ownership
 //	holder   label of who holds it, or held it last
 //	job      "queue/taskID" that it is bound to
-//	ended    "", "released" or "forced"; lapsed is not written but follows from until
 //	reason   given with the release
-//	memo     left for the next owner
+//	since    ms since 1970 at which the owner acquired it
+//
+// Eleven fields would be plainer, and make every call half as slow again: all of
+// the state is read and most of it is written each time. The field memo is what
+// was left for the next owner. The fields q, q<n> and w<call> are the queue of
+// those who wait, and only there while somebody does.
 //
 // A fence is the greater of the previous one plus 1 and the server's clock in
 // microseconds. So fences go on growing after the record was forgotten, after a
@@ -50,7 +56,8 @@
 // # Connections
 //
 // New makes two clients with the options of the one that it is given, and opens
-// no connection before the first call.
+// no connection before the first call. The first waiter adds one connection, for
+// the pushes to all.
 //
 //   - One for everything but renewals. Differences: deadlines of a context end a
 //     call (ContextTimeoutEnabled), no connections are kept idle from the start,
@@ -74,12 +81,13 @@
 //
 // # Permissions
 //
-// An ACL user needs the keys under the prefix and
+// An ACL user needs the keys and channels under the prefix and
 //
-//	+eval +evalsha +time +exists +hmget +hget +hset +hdel +pexpire +scan
+//	+eval +evalsha +time +exists +hmget +hget +hset +hdel +pexpire +pttl
+//	+publish +subscribe +unsubscribe +ping +scan
 //
-// and in a cluster +cluster|slots (before Redis 7: +cluster) +asking +command. SCAN
-// is only for List.
+// and in a cluster +cluster|slots (before Redis 7: +cluster) +asking. SCAN is only
+// for List, the last line but SCAN for waiting.
 //
 // # What Redis has to be told
 //

@@ -46,9 +46,9 @@ func Example() {
 			fmt.Println(owner, "has it")
 		}
 	}
-	fmt.Println(server.HGet("shop:lock:export:7", "owner"))
+	fmt.Println("kept at", server.Keys())
 	// Output:
 	// alice has it
 	// bob has to wait for alice's host
-	// alice
+	// kept at [shop:lock:export:7]
 }

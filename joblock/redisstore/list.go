@@ -27,8 +27,8 @@ const (
 // the listing has to be begun again. A cursor that List did not make is
 // joblock.ErrInvalid. A page with an error has no records.
 func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
-	if s.invalid != nil {
-		return joblock.ListPage{}, s.invalid
+	if err := s.Validate(); err != nil {
+		return joblock.ListPage{}, err
 	}
 	at, err := parseCursor(req.Cursor)
 	if err != nil {

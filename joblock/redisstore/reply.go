@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -40,12 +41,28 @@ func (f *fields) num() int64 {
 	return n
 }
 
+func (f *fields) fence() int64 {
+	n := f.num()
+	f.bad = f.bad || n == 0
+	return n
+}
+
 func (f *fields) str() string {
 	s, ok := f.next().(string)
 	if !ok {
 		f.bad = true
 	}
 	return s
+}
+
+// clock reads microseconds since 1970, which do not fit Lua's way to integers of
+// every server.
+func (f *fields) clock() time.Time {
+	us, err := strconv.ParseInt(f.str(), 10, 64)
+	if err != nil || us <= 0 {
+		f.bad = true
+	}
+	return time.UnixMicro(us)
 }
 
 // blob reads a string that may be missing.
@@ -77,26 +94,41 @@ func (f *fields) state() joblock.State {
 	return joblock.State(n)
 }
 
-func (f *fields) ended() joblock.Ended {
-	switch f.str() {
-	case "":
-		return joblock.EndedNone
-	case "released":
-		return joblock.EndedReleased
-	case "forced":
-		return joblock.EndedForced
-	case "lapsed":
-		return joblock.EndedLapsed
+// endings are the names of joblock.Ended in records and replies.
+var endings = map[string]joblock.Ended{
+	"":         joblock.EndedNone,
+	"released": joblock.EndedReleased,
+	"forced":   joblock.EndedForced,
+	"lapsed":   joblock.EndedLapsed,
+}
+
+// how reads an end that comes as the number of a joblock.Ended.
+func (f *fields) how() joblock.Ended {
+	n := f.num()
+	if n > int64(joblock.EndedLapsed) {
+		f.bad = true
+		return 0
 	}
-	f.bad = true
-	return 0
+	return joblock.Ended(n)
+}
+
+func (f *fields) ended() joblock.Ended {
+	e, ok := endings[f.str()]
+	if !ok {
+		f.bad = true
+	}
+	return e
 }
 
 // outcome opens an answer and reads its first field.
 func outcome(val any) (joblock.Outcome, fields) {
-	list, ok := val.([]any)
-	f := fields{rest: list, bad: !ok}
-	n := f.num()
+	var f fields
+	n, alone := val.(int64) // where there is nothing to add
+	if !alone {
+		list, ok := val.([]any)
+		f = fields{rest: list, bad: !ok}
+		n = f.num()
+	}
 	if n < int64(joblock.OutcomeOK) || n > int64(joblock.OutcomeForeign) {
 		f.bad = true
 	}
@@ -112,38 +144,36 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// parseReply reads the answer of every script but inspect. readOK reads what the
-// script returns with OK.
-func parseReply(op string, val any, readOK func(*joblock.Reply, *fields)) (joblock.Reply, error) {
+// parseReply reads the answer of every script but inspect.
+func parseReply(sc *script, val any) (joblock.Reply, error) {
 	out, f := outcome(val)
 	r := joblock.Reply{Outcome: out}
 	switch out {
 	case joblock.OutcomeOK:
-		r.Fence = f.num()
-		f.bad = f.bad || r.Fence == 0
-		readOK(&r, &f)
+		switch sc {
+		case acquireScript:
+			r.Fence, r.Ended, r.Lease = f.fence(), f.how(), f.dur()
+			if len(f.rest) > 0 {
+				r.Memo = f.blob()
+			}
+		case resumeScript:
+			r.Fence, r.Memo, r.Recovered = f.fence(), f.blob(), f.num() == 1
+		case parkScript, renewScript:
+			r.Fence = f.fence()
+		}
 	case joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotOwner, joblock.OutcomeWrongJob:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
+		if len(f.rest) > 0 {
+			r.Ahead, r.Now = int(f.num()), f.clock()
+		}
 	case joblock.OutcomeReleased:
 		r.Ended, r.Reason = f.ended(), f.str()
 	}
-	if err := f.end(op); err != nil {
+	if err := f.end(sc.op); err != nil {
 		return joblock.Reply{}, err
 	}
 	return r, nil
 }
-
-// What the scripts return with OK after the fence.
-
-func acquired(r *joblock.Reply, f *fields) {
-	r.Memo, r.Ended, r.Reason = f.blob(), f.ended(), f.str()
-}
-
-func resumed(r *joblock.Reply, f *fields) {
-	r.Memo, r.Recovered = f.blob(), f.num() == 1
-}
-
-func plain(*joblock.Reply, *fields) {}
 
 // parseRecord reads the answer of inspect. It reports false where there is no
 // record.
@@ -159,6 +189,7 @@ func parseRecord(key string, val any) (joblock.Record, bool, error) {
 		}
 		rec.Holder, rec.Job = f.str(), f.str()
 		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
+		rec.Waiters, rec.Now = int(f.num()), f.clock()
 	case joblock.OutcomeNotFound:
 	case joblock.OutcomeForeign:
 		rec.State = joblock.StateForeign

@@ -27,26 +27,31 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"outcome negative":      list(int64(-1)),
 		"outcome overflowing":   list(int64(256 + 1)),
 		"ok without fence":      list(ok),
-		"ok with fence 0":       list(ok, int64(0), nil, "", ""),
-		"ok with text fence":    list(ok, "7", nil, "", ""),
-		"ok with negative":      list(ok, int64(-7), nil, "", ""),
-		"ok with list memo":     list(ok, int64(7), list(), "", ""),
-		"ok with number memo":   list(ok, int64(7), int64(1), "", ""),
-		"ok with unknown end":   list(ok, int64(7), nil, "vanished", ""),
-		"ok too short":          list(ok, int64(7), nil, ""),
-		"ok too long":           list(ok, int64(7), nil, "", "", ""),
+		"ok with fence 0":       list(ok, int64(0), int64(0), int64(1), nil),
+		"ok with text fence":    list(ok, "7", int64(0), int64(1), nil),
+		"ok with negative":      list(ok, int64(-7), int64(0), int64(1), nil),
+		"ok with list memo":     list(ok, int64(7), int64(0), int64(1), list()),
+		"ok with number memo":   list(ok, int64(7), int64(0), int64(1), int64(1)),
+		"ok with unknown end":   list(ok, int64(7), int64(4), int64(1), nil),
+		"ok too short":          list(ok, int64(7), int64(0)),
+		"ok too long":           list(ok, int64(7), int64(0), int64(1), nil, int64(1)),
+		"ok with text lease":    list(ok, int64(7), int64(0), "1", nil),
+		"ok with past lease":    list(ok, int64(7), int64(0), int64(-1), nil),
 		"held alone":            list(held),
 		"held in unknown state": list(held, int64(4), int64(1), "h", "j"),
 		"held for negative":     list(held, int64(1), int64(-1), "h", "j"),
-		"held too long":         list(held, int64(1), int64(1), "h", "j", "x"),
+		"held with text ahead":  list(held, int64(1), int64(1), "h", "j", "x", "1"),
+		"held without clock":    list(held, int64(1), int64(1), "h", "j", int64(0)),
+		"held at clock 0":       list(held, int64(1), int64(1), "h", "j", int64(0), "0"),
+		"held too long":         list(held, int64(1), int64(1), "h", "j", int64(0), "1", "x"),
 		"released alone":        list(released),
 		"released oddly":        list(released, int64(1), ""),
 		"lapsed with more":      list(lapsed, int64(1)),
 		"foreign with more":     list(foreign, "x"),
 		"float":                 list(1.0),
-		"error inside":          list(ok, errors.New("ERR"), nil, "", ""),
+		"error inside":          list(ok, errors.New("ERR"), int64(0), int64(1), nil),
 	} {
-		r, err := parseReply("acquire", val, acquired)
+		r, err := parseReply(acquireScript, val)
 		if !errors.Is(err, errReply) {
 			t.Errorf("%s: error is %v, want errReply", name, err)
 		}
@@ -58,7 +63,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 
 func TestHostileRecordsAreErrors(t *testing.T) {
 	good := func() []any {
-		return []any{int64(1), int64(1), "secret owner", int64(7), int64(10), int64(20), int64(30), "h", "j", "", "", nil}
+		return []any{int64(1), int64(1), "secret owner", int64(7), int64(10), int64(20), int64(30), "h", "j", "", "", nil, int64(2), "1700000000000000"}
 	}
 	if rec, exists, err := parseRecord("k", good()); err != nil || !exists || rec.Fence != 7 || rec.Owner != "secret owner" {
 		t.Fatalf("good record: %+v, %v, %v", rec, exists, err)
@@ -90,5 +95,23 @@ func TestDurationsSaturate(t *testing.T) {
 	f := fields{rest: []any{int64(math.MaxInt64)}}
 	if d := f.dur(); d != math.MaxInt64 {
 		t.Errorf("duration is %v, want the longest there is", d)
+	}
+}
+
+// Anybody may publish to a channel. What is no grant must not look like one.
+func TestHostilePushesAreDropped(t *testing.T) {
+	const good = "nonce\n7\n1700000000000000\nlapsed\nmemo\nof two lines"
+	g, ok := parseGrant(good)
+	if !ok || g.Nonce != "nonce" || g.Fence != 7 || g.At.UnixMicro() != 1700000000000000 ||
+		g.Ended != joblock.EndedLapsed || string(g.Memo) != "memo\nof two lines" {
+		t.Fatalf("good push: %+v, %v", g, ok)
+	}
+	for _, bad := range []string{
+		"", "nonce", "nonce\n7\n1\n", "nonce\nseven\n1\n\n", "nonce\n0\n1\n\n", "nonce\n-7\n1\n\n",
+		"nonce\n7\n0\n\n", "nonce\n7\nnow\n\n", "nonce\n7\n1\nvanished\n", "nonce\n99999999999999999999\n1\n\n",
+	} {
+		if g, ok := parseGrant(bad); ok {
+			t.Errorf("%q was taken for %+v", bad, g)
+		}
 	}
 }

@@ -2,41 +2,29 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
-	"time"
+	"embed"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed scripts/record.lua
-	recordLua string
-	//go:embed scripts/acquire.lua
-	acquireLua string
-	//go:embed scripts/resume.lua
-	resumeLua string
-	//go:embed scripts/park.lua
-	parkLua string
-	//go:embed scripts/renew.lua
-	renewLua string
-	//go:embed scripts/release.lua
-	releaseLua string
-	//go:embed scripts/inspect.lua
-	inspectLua string
-)
+//go:embed scripts
+var scripts embed.FS
 
+// The scripts, each put together from the files named, in that order.
 var (
-	acquireScript = newScript(acquireLua)
-	resumeScript  = newScript(resumeLua)
-	parkScript    = newScript(parkLua)
-	renewScript   = newScript(renewLua)
-	releaseScript = newScript(releaseLua)
-	inspectScript = newScript(inspectLua)
+	acquireScript = newScript("acquire", "record", "acquire_fast", "functions", "queue", "acquire")
+	resumeScript  = newScript("resume", "record", "resume_fast", "functions", "resume")
+	parkScript    = newScript("park", "record", "functions", "park")
+	renewScript   = newScript("renew", "record", "functions", "renew")
+	releaseScript = newScript("release", "record", "release_fast", "functions", "queue", "release")
+	inspectScript = newScript("inspect", "record", "functions", "queue", "inspect")
 )
 
 // script is a Lua script together with the words that every call of it begins
 // with. They are kept as interfaces, so that a call does not box them again.
 type script struct {
+	op      string
 	source  any
 	sha     any
 	evalsha any
@@ -44,28 +32,23 @@ type script struct {
 	numKeys any
 }
 
-func newScript(body string) *script {
-	src := recordLua + body
+func newScript(op string, files ...string) *script {
+	var src strings.Builder
+	for _, name := range files {
+		text, err := scripts.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // a file is missing from this package's source
+		}
+		src.Write(text)
+	}
 	return &script{
-		source:  src,
-		sha:     redis.NewScript(src).Hash(),
+		op:      op,
+		source:  src.String(),
+		sha:     redis.NewScript(src.String()).Hash(),
 		evalsha: "evalsha",
 		eval:    "eval",
 		numKeys: 1,
 	}
-}
-
-// headLen is the number of words before the first argument of a script:
-// command, script, number of keys, key.
-const headLen = 4
-
-// call makes the EVALSHA of a script. It is a plain Cmd rather than the result
-// of redis.Script.Run, which copies its arguments twice and has no form for
-// pipelines.
-func (sc *script) call(ctx context.Context, key string, args ...any) *redis.Cmd {
-	words := make([]any, headLen, headLen+len(args))
-	words[0], words[1], words[2], words[3] = sc.evalsha, sc.sha, sc.numKeys, key
-	return newCmd(ctx, append(words, args...))
 }
 
 // withSource makes the EVAL that does the same as an EVALSHA from call.
@@ -73,12 +56,6 @@ func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	words := append([]any(nil), cmd.Args()...)
 	words[0], words[1] = sc.eval, sc.source
 	return newCmd(ctx, words)
-}
-
-func newCmd(ctx context.Context, words []any) *redis.Cmd {
-	cmd := redis.NewCmd(ctx, words...)
-	cmd.SetFirstKeyPos(headLen - 1) // what a ClusterClient finds the node by
-	return cmd
 }
 
 // run does one call in one round trip, or two where the server does not know
@@ -164,18 +141,4 @@ func answerOf(cmd *redis.Cmd) answer {
 
 func isNoScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-}
-
-// millis converts to whole milliseconds, rounded up: a lease that is longer in
-// the store than its holder believes is safe, the reverse is not. It is never
-// below 1, as PEXPIRE with less would delete the record and its fence.
-func millis(d time.Duration) int64 {
-	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,37 +22,51 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 		joblock.OutcomeWrongJob, joblock.OutcomeForeign,
 	}
 	states := []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
-	checkConstants(t, `OK, HELD, BUSY, NOT_FOUND, NOT_OWNER|RELEASED, LAPSED, WRONG_JOB, FOREIGN`, outcomes)
-	checkConstants(t, `STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED`, states)
+	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN", outcomes)
+	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
+	checkConstants(t, "NO_END released forced lapsed",
+		[]joblock.Ended{joblock.EndedNone, joblock.EndedReleased, joblock.EndedForced, joblock.EndedLapsed})
 }
 
+// sources returns the texts of all scripts.
+func sources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, sc := range []*script{acquireScript, resumeScript, parkScript, renewScript, releaseScript, inspectScript} {
+		all.WriteString(sc.source.(string))
+	}
+	return all.String()
+}
+
+// checkConstants compares the numbers that the scripts give to names.
 func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 	t.Helper()
-	var got []T
-	for _, m := range regexp.MustCompile(`(?m)^local (?:`+names+`) = ([0-9, ]+)$`).FindAllStringSubmatch(recordLua, -1) {
-		for _, text := range strings.Split(m[1], ", ") {
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, T(n))
+	got := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = ([0-9]+(?:, [0-9]+)*)$`).FindAllStringSubmatch(sources(t), -1) {
+		values := strings.Split(m[2], ", ")
+		for i, name := range strings.Split(m[1], ", ") {
+			got[name] = values[i]
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("record.lua has %v for %s, joblock has %v", got, names, want)
+	for _, m := range regexp.MustCompile(`(released|forced|lapsed) = ([0-9]+)`).FindAllStringSubmatch(sources(t), -1) {
+		got[m[1]] = m[2]
+	}
+	for i, name := range strings.Fields(names) {
+		if got[name] != strconv.Itoa(int(want[i])) {
+			t.Errorf("the scripts have %q for %s, joblock has %d", got[name], name, want[i])
+		}
 	}
 }
 
 func TestOnlyTheGivenKeyIsTouched(t *testing.T) {
-	for _, src := range []string{recordLua, acquireLua, resumeLua, parkLua, renewLua, releaseLua, inspectLua} {
-		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, key)?[,)]`).FindAllStringSubmatch(src, -1) {
-			if m[1] != "TIME" && m[2] == "" {
-				t.Errorf("%s is called with something other than the key", m[1])
-			}
+	src := sources(t)
+	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, key)?[,)]`).FindAllStringSubmatch(src, -1) {
+		if m[1] != "TIME" && m[1] != "PUBLISH" && m[2] == "" {
+			t.Errorf("%s is called with something other than the key", m[1])
 		}
-		if n := strings.Count(src, "KEYS["); n > strings.Count(src, "KEYS[1]") {
-			t.Error("a script uses a key other than KEYS[1]")
-		}
+	}
+	if n := strings.Count(src, "KEYS["); n == 0 || n > strings.Count(src, "KEYS[1]") {
+		t.Error("a script uses a key other than KEYS[1]")
 	}
 }
 
@@ -301,14 +314,22 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		term := k.acquire("plain")
-		got := k.rdb.HGetAll(ctx, "lock:plain").Val()
-		if got["owner"] != term.Owner || got["fence"] != strconv.FormatInt(term.Fence, 10) || got["holder"] != "a host" {
-			t.Errorf("record is %v", got)
+		read := func() []string {
+			t.Helper()
+			lines := strings.Split(k.rdb.HGet(ctx, "lock:plain", "s").Val(), "\n")
+			if len(lines) != 11 {
+				t.Fatalf("record is %q, want 11 lines", lines)
+			}
+			return lines
+		}
+		got := read()
+		if got[0] != strconv.FormatInt(term.Fence, 10) || got[4] != term.Owner || got[7] != "a host" {
+			t.Errorf("record is %q", got)
 		}
 		digits := regexp.MustCompile(`^\d{13}$`)
-		for _, f := range []string{"lease", "until", "since"} {
-			if !digits.MatchString(got[f]) {
-				t.Errorf("%s is %q, want epoch milliseconds", f, got[f])
+		for what, i := range map[string]int{"lease": 1, "until": 2, "since": 10} {
+			if !digits.MatchString(got[i]) {
+				t.Errorf("%s is %q, want epoch milliseconds", what, got[i])
 			}
 		}
 		between := func(what string, lo, hi time.Duration) {
@@ -321,9 +342,9 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
 		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
 		between("release", 0, long)
-		got = k.rdb.HGetAll(ctx, "lock:plain").Val()
-		if got["ended"] != "released" || got["owner"] != term.Owner || got["reason"] != "done" {
-			t.Errorf("record after the release is %v", got)
+		got = read()
+		if got[3] != "released" || got[4] != term.Owner || got[9] != "done" {
+			t.Errorf("record after the release is %q", got)
 		}
 	})
 }
@@ -332,8 +353,8 @@ func TestMillisRoundsUpAndNeverToZero(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		-time.Hour: 1, 0: 1, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
 	} {
-		if got := millis(d); got != want {
-			t.Errorf("millis(%v) is %d, want %d", d, got, want)
+		if w := newWords(parkScript, "k").millis(d); w.nums[0] != want {
+			t.Errorf("millis(%v) is %d, want %d", d, w.nums[0], want)
 		}
 	}
 }

@@ -67,9 +67,14 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	return s
 }
 
-// Validate reports what is wrong with what New was given, as joblock.ErrInvalid.
-// joblock.New calls it.
-func (s *Store) Validate() error { return s.invalid }
+// Validate reports what is wrong with what New was given, or that s was not made
+// by New, as joblock.ErrInvalid. joblock.New calls it.
+func (s *Store) Validate() error {
+	if s == nil || s.ops == nil && s.invalid == nil {
+		return invalid("the Store was not made by New")
+	}
+	return s.invalid
+}
 
 // Close closes the connections that the Store opened, never the client that it
 // was given. Calls in flight fail, and so does every later one.
@@ -86,50 +91,53 @@ func (s *Store) Close() error {
 
 // Acquire implements joblock.Store. It takes one round trip.
 func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
-	return s.one(ctx, "acquire", acquireScript, acquired, req.Key,
-		req.Owner, req.Nonce, millis(req.TTL), millis(req.Retain), req.Holder)
+	w := newWords(acquireScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).
+		millis(req.TTL).millis(req.Retain).str(req.Holder)
+	if req.Inbox != "" {
+		w.str(s.channel(req.Inbox)).millis(req.Patience)
+	}
+	return s.one(ctx, acquireScript, w)
 }
 
 // Resume implements joblock.Store. It takes one round trip. The answer to a
 // re-send does not repeat Recovered.
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
-	return s.one(ctx, "resume", resumeScript, resumed, req.Key,
-		req.Owner, req.Nonce, millis(req.TTL), millis(req.Retain), req.Holder, req.Job)
+	return s.one(ctx, resumeScript, newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).
+		millis(req.TTL).millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold))
 }
 
 // Park implements joblock.Store. It takes one round trip.
 func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
-	return s.one(ctx, "park", parkScript, plain, req.Key,
-		req.Owner, fence(req.Term), req.Grant, req.Nonce, millis(req.Hold), millis(req.Retain), req.Job)
+	return s.one(ctx, parkScript, newWords(parkScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).
+		str(req.Grant).str(req.Nonce).millis(req.Hold).millis(req.Retain).str(req.Job))
 }
 
 // Renew implements joblock.Store. It takes one pipeline, on the connections that
 // are kept for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.renew, "renew", renewScript, reqs, func(req joblock.RenewRequest) *redis.Cmd {
-		args := make([]any, 0, 6)
-		args = append(args, req.Owner, fence(req.Term), req.Grant, millis(req.TTL), millis(req.Retain))
+	return batch(ctx, s, s.renew, renewScript, reqs, func(req *joblock.RenewRequest) *words {
+		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).str(req.Grant).
+			millis(req.TTL).millis(req.Retain).hold(req.Hold)
 		if req.Memo != nil {
-			args = append(args, req.Memo)
+			w.bytes(req.Memo)
 		}
-		return renewScript.call(ctx, s.prefix+req.Key, args...)
+		return w
 	})
 }
 
 // Release implements joblock.Store. It takes one pipeline.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.ops, "release", releaseScript, reqs, func(req joblock.ReleaseRequest) *redis.Cmd {
-		return releaseScript.call(ctx, s.prefix+req.Key,
-			req.Owner, fence(req.Term), req.Grant, req.Nonce, millis(req.Retain), req.Reason,
-			flag(req.Force), flag(req.IdleOnly))
+	return batch(ctx, s, s.ops, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
+		return newWords(releaseScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).str(req.Grant).
+			str(req.Nonce).millis(req.Retain).str(req.Reason).flag(req.Force).flag(req.IdleOnly)
 	})
 }
 
 // Inspect implements joblock.Store. It takes one pipeline, and always asks
 // masters. On error the records that could not be read have only their Key.
 func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
-	if s.invalid != nil {
-		return nil, s.invalid
+	if err := s.Validate(); err != nil {
+		return nil, err
 	}
 	recs := make([]joblock.Record, len(keys))
 	err := s.inspect(ctx, keys, func(i int, rec joblock.Record, _ bool) { recs[i] = rec })
@@ -143,7 +151,7 @@ func (s *Store) inspect(ctx context.Context, keys []string, found func(i int, re
 	}
 	cmds := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		cmds[i] = inspectScript.call(ctx, s.prefix+key)
+		cmds[i] = newWords(inspectScript, s.prefix+key).cmd(ctx)
 	}
 	var failed error
 	for i, a := range inspectScript.runAll(ctx, s.ops, cmds) {
@@ -160,37 +168,43 @@ func (s *Store) inspect(ctx context.Context, keys []string, found func(i int, re
 }
 
 // one does a call about a single key.
-func (s *Store) one(ctx context.Context, op string, sc *script, readOK func(*joblock.Reply, *fields), key string, args ...any) (joblock.Reply, error) {
-	if s.invalid != nil {
-		return joblock.Reply{}, s.invalid
+func (s *Store) one(ctx context.Context, sc *script, w *words) (joblock.Reply, error) {
+	if err := s.Validate(); err != nil {
+		return joblock.Reply{}, err
 	}
-	val, err := sc.run(ctx, s.ops, sc.call(ctx, s.prefix+key, args...))
+	val, err := sc.run(ctx, s.ops, w.cmd(ctx))
 	if err != nil {
 		return joblock.Reply{}, err
 	}
-	return parseReply(op, val, readOK)
+	return parseReply(sc, val)
 }
 
 // batch does one call per request. An item without an answer stays
 // OutcomeUnknown and the first such item's error is returned; a joined error of
 // a thousand equal ones would help nobody.
-func batch[R any](ctx context.Context, s *Store, rdb redis.UniversalClient, op string, sc *script, reqs []R, call func(R) *redis.Cmd) ([]joblock.Reply, error) {
-	if s.invalid != nil {
-		return make([]joblock.Reply, len(reqs)), s.invalid
-	}
-	if len(reqs) == 0 {
+func batch[R any](ctx context.Context, s *Store, rdb redis.UniversalClient, sc *script, reqs []R, call func(*R) *words) ([]joblock.Reply, error) {
+	replies := make([]joblock.Reply, len(reqs))
+	switch {
+	case s.Validate() != nil:
+		return replies, s.Validate()
+	case len(reqs) == 0:
 		return nil, nil
+	case len(reqs) == 1: // the usual release
+		val, err := sc.run(ctx, rdb, call(&reqs[0]).cmd(ctx))
+		if err == nil {
+			replies[0], err = parseReply(sc, val)
+		}
+		return replies, err
 	}
 	cmds := make([]*redis.Cmd, len(reqs))
-	for i, req := range reqs {
-		cmds[i] = call(req)
+	for i := range reqs {
+		cmds[i] = call(&reqs[i]).cmd(ctx)
 	}
-	replies := make([]joblock.Reply, len(reqs))
 	var failed error
 	for i, a := range sc.runAll(ctx, rdb, cmds) {
 		err := a.err
 		if err == nil {
-			replies[i], err = parseReply(op, a.val, plain)
+			replies[i], err = parseReply(sc, a.val)
 		}
 		if err != nil && failed == nil {
 			failed = err

@@ -87,7 +87,7 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 func TestListedPermissionsAreEnough(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
-	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*"}, aclRules()...)
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*", "&lock:*"}, aclRules()...)
 	if err := k.rdb.Do(ctx, rules...).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +104,26 @@ func TestListedPermissionsAreEnough(t *testing.T) {
 	if page, err := user.List(ctx, joblock.ListRequest{}); err != nil || len(page.Records) != 1 {
 		t.Errorf("list: %+v, %v", page, err)
 	}
+	pushes := make(chan joblock.Grant, 1)
+	stop, err := user.Listen(ctx, "mine", func(g joblock.Grant) { pushes <- g })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	r, err := user.Acquire(ctx, joblock.AcquireRequest{Key: "a", Owner: "next", Nonce: "waits", TTL: long, Retain: long,
+		Inbox: "mine", Patience: long})
+	wantOutcome(t, "acquire and wait", r, err, joblock.OutcomeHeld)
 	rs, err = user.Release(ctx, []joblock.ReleaseRequest{user.release(term)})
 	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	if g := <-pushes; g.Nonce != "waits" {
+		t.Errorf("pushed %+v", g)
+	}
 
 	// What is missing is named, and is neither an answer nor "foreign".
 	if err := k.rdb.Do(ctx, "acl", "setuser", "locks", "-hmget").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := user.Acquire(ctx, joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	r, err = user.Acquire(ctx, joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
 	if err == nil || r.Outcome != joblock.OutcomeUnknown {
 		t.Errorf("acquire without HMGET: %+v, %v", r, err)
 	}
@@ -119,7 +131,8 @@ func TestListedPermissionsAreEnough(t *testing.T) {
 
 func aclRules() []any {
 	var rules []any
-	for _, cmd := range []string{"eval", "evalsha", "time", "exists", "hmget", "hget", "hset", "hdel", "pexpire", "scan"} {
+	for _, cmd := range []string{"eval", "evalsha", "time", "exists", "hmget", "hget", "hset", "hdel", "pexpire", "pttl",
+		"publish", "subscribe", "unsubscribe", "ping", "scan"} {
 		rules = append(rules, "+"+cmd)
 	}
 	return rules

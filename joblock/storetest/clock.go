@@ -82,4 +82,37 @@ var exactCases = []testCase{
 				before.Lease, before.Reserved, after.Lease, after.Reserved, long/2)
 		}
 	}},
+	{"a place in the queue keeps the record of a holder that died", func(k *kit) {
+		m := k.listen()
+		brief := k.acquireReq("key", "me")
+		brief.TTL, brief.Retain = k.Unit, k.Unit
+		k.wantGrant("acquire", k.acquire(brief), 0)
+		req := k.waitReq("key", "you", m)
+		k.join(req)
+		k.Advance(10 * k.Unit)
+		if r := k.wantState("key", joblock.StateFree); r.Waiters != 1 || r.Ended != joblock.EndedLapsed {
+			k.Errorf("record %+v, want it lapsed, with 1 waiter", r)
+		}
+		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), joblock.OutcomeHeld)
+		m.wantGrant(req.Nonce)
+	}},
+	{"a place is kept for as long as was asked, and not for longer", func(k *kit) {
+		m := k.listen()
+		for name, over := range map[string]time.Duration{"in time": -time.Millisecond, "over": 0} {
+			k.hold(name, "me")
+			req := k.waitReq(name, "you", m)
+			req.Patience = k.Unit
+			k.join(req)
+			k.Advance(k.Unit / 2)
+			k.join(req)
+			k.Advance(k.Unit + over)
+			k.free(name)
+			if over < 0 {
+				m.wantGrant(req.Nonce)
+			} else {
+				k.wantState(name, joblock.StateFree)
+			}
+		}
+		m.wantNothing("a place that was not kept")
+	}},
 }

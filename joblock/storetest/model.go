@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,14 +22,23 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 		t.Fatal("storetest: RunModel needs a Harness that is Exact")
 	}
 	histories := 0
+	heard, unheard := k.listen(), k.listen()
+	unheard.stop()
 	rapid.Check(t, func(rt *rapid.T) {
-		histories++ // keys of its own for each
-		m := &model{T: rt, kit: k, locks: make(map[string]*reference), terms: make(map[string][]held)}
+		histories++ // keys and nonces of its own for each
+		heard.clear()
+		m := &model{
+			T: rt, kit: k, locks: make(map[string]*reference), terms: make(map[string][]held),
+			history: histories, heard: heard, unheard: unheard.inbox,
+		}
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"acquire": m.acquire,
+			"wait":    m.wait,
+			"ask":     m.askAgain,
+			"give up": m.giveUp,
 			"resume":  m.resume,
 			"park":    m.park,
 			"renew":   m.renew,
@@ -52,6 +60,12 @@ type model struct {
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
 	nonce int
+
+	history int
+	heard   *mailbox                 // an inbox that is listened to
+	unheard string                   // one whose pushes are lost
+	waits   []joblock.AcquireRequest // those with an inbox that were sent
+	epoch   time.Time                // the store's clock at the begin
 }
 
 var (
@@ -59,6 +73,7 @@ var (
 	drawJob    = rapid.SampledFrom([]string{"", "q/one", "q/two"})
 	drawMemo   = rapid.SampledFrom([][]byte{nil, nil, {}, []byte("memo"), {0, 1}})
 	drawTime   = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(1, 200).Draw(t, "ms")) })
+	drawHold   = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(0, rapid.IntRange(-100, 300).Draw(t, "ms"))) })
 	drawRetain = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(20, 400).Draw(t, "ms")) })
 )
 
@@ -68,7 +83,7 @@ func (m *model) key(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t
 
 func (m *model) newNonce() string {
 	m.nonce++
-	return fmt.Sprintf("nonce-%d", m.nonce)
+	return fmt.Sprintf("%d.%d", m.history, m.nonce)
 }
 
 // term names the present term as a rule, else one before, somebody else's or none.
@@ -98,11 +113,16 @@ func (m *model) term(t *rapid.T) joblock.Term {
 	return term
 }
 
-func (m *model) acquire(t *rapid.T) {
-	req := joblock.AcquireRequest{
+func (m *model) acquire(t *rapid.T) { m.sendAcquire(m.acquireReq(t)) }
+
+func (m *model) acquireReq(t *rapid.T) joblock.AcquireRequest {
+	return joblock.AcquireRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(),
 		TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(),
 	}
+}
+
+func (m *model) sendAcquire(req joblock.AcquireRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].acquire(m.now, req)
 		got, err := m.kit.Store.Acquire(m.kit.ctx, req)
@@ -110,10 +130,44 @@ func (m *model) acquire(t *rapid.T) {
 	})
 }
 
+func (m *model) wait(t *rapid.T) {
+	req := m.acquireReq(t)
+	req.Inbox = rapid.SampledFrom([]string{m.heard.inbox, m.unheard}).Draw(t, "inbox")
+	req.Patience = 2 * drawTime.Draw(t, "half the patience")
+	m.waits = append(m.waits, req)
+	m.sendAcquire(req)
+}
+
+// waited picks one of those who waited of late; it may have been served since.
+func (m *model) waited(t *rapid.T) (joblock.AcquireRequest, bool) {
+	if len(m.waits) == 0 {
+		return joblock.AcquireRequest{}, false
+	}
+	back := rapid.IntRange(1, min(8, len(m.waits))).Draw(t, "which")
+	return m.waits[len(m.waits)-back], true
+}
+
+func (m *model) askAgain(t *rapid.T) {
+	if req, any := m.waited(t); any {
+		req.Patience = 2 * drawTime.Draw(t, "half the patience")
+		m.sendAcquire(req)
+	}
+}
+
+func (m *model) giveUp(t *rapid.T) {
+	if wait, any := m.waited(t); any {
+		m.sendRelease(joblock.ReleaseRequest{
+			Term:  joblock.Term{Key: wait.Key, Owner: wait.Owner, Grant: wait.Nonce},
+			Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Reason: m.newNonce(),
+		})
+	}
+}
+
 func (m *model) resume(t *rapid.T) {
 	req := joblock.ResumeRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
+		Hold: drawHold.Draw(t, "hold"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].resume(m.now, req)
@@ -137,6 +191,7 @@ func (m *model) park(t *rapid.T) {
 func (m *model) renew(t *rapid.T) {
 	req := joblock.RenewRequest{
 		Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
+		Hold: drawHold.Draw(t, "hold"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].renew(m.now, req)
@@ -149,12 +204,18 @@ func (m *model) release(t *rapid.T) {
 	req := joblock.ReleaseRequest{
 		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Reason: m.newNonce(),
 	}
-	switch rapid.IntRange(0, 4).Draw(t, "how") {
+	switch rapid.IntRange(0, 6).Draw(t, "how") {
 	case 0:
 		req.Force = true
 	case 1:
 		req.IdleOnly = true
+	case 2:
+		req.Force, req.IdleOnly = true, true
 	}
+	m.sendRelease(req)
+}
+
+func (m *model) sendRelease(req joblock.ReleaseRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].release(m.now, req)
 		got, err := m.kit.Store.Release(m.kit.ctx, []joblock.ReleaseRequest{req})
@@ -178,9 +239,10 @@ func (m *model) send(call func()) {
 
 func (m *model) advance(t *rapid.T) {
 	d := millis(rapid.IntRange(0, 250).Draw(t, "ms"))
-	// Whether a record is still there in the very millisecond in which its
-	// retention ends is left to the store, so none is met then.
-	ends := func(r *reference) bool { return r.expires == m.now+d }
+	// Whether a record is still there when its retention ends is left to the store,
+	// in that very millisecond and for as long as somebody's place was kept, so
+	// none is met then.
+	ends := func(r *reference) bool { return r.expires <= m.now+d && m.now+d <= r.gone }
 	for slices.ContainsFunc(slices.Collect(maps.Values(m.locks)), ends) {
 		d += time.Millisecond
 	}
@@ -193,75 +255,4 @@ func (m *model) only(replies []joblock.Reply) joblock.Reply {
 		m.Fatalf("%d replies to one request", len(replies))
 	}
 	return replies[0]
-}
-
-// compare checks an answer and lets the reference follow.
-func (m *model) compare(call, key, nonce string, want prediction, got joblock.Reply, err error) {
-	if err != nil {
-		m.Fatalf("%s %s: %v", call, key, err)
-	}
-	fence := int64(0)
-	if r := m.locks[key]; r != nil {
-		fence = r.fence
-	}
-	switch {
-	case want.grows && got.Fence <= fence:
-		m.Fatalf("%s %s: fence %d is not larger than %d, the one before", call, key, got.Fence, fence)
-	case want.grows:
-		fence = got.Fence
-		m.terms[key] = append(m.terms[key], held{got.Fence, nonce})
-		want.reply.Fence = got.Fence
-	}
-	if diff := replyDiff(want, got); diff != "" {
-		m.Fatalf("%s %s: %s\n got %+v\nwant %+v", call, key, diff, got, want.reply)
-	}
-	if want.apply == nil {
-		return
-	}
-	if m.locks[key] == nil {
-		m.locks[key] = &reference{}
-	}
-	want.apply(m.locks[key])
-	m.locks[key].fence = fence
-}
-
-func replyDiff(want prediction, got joblock.Reply) string {
-	w := want.reply
-	switch {
-	case want.lateToo && got.Outcome == joblock.OutcomeLapsed:
-		return ""
-	case got.Outcome != w.Outcome:
-		return fmt.Sprintf("outcome %s, want %s", outcomeName(got.Outcome), outcomeName(w.Outcome))
-	case got.Outcome == joblock.OutcomeOK && w.Fence != 0 && got.Fence != w.Fence:
-		return "another fence"
-	case !bytes.Equal(got.Memo, w.Memo):
-		return "another memo"
-	case want.again:
-		return ""
-	case got.Ended != w.Ended || got.Recovered != w.Recovered:
-		return "another end of the previous ownership"
-	case got.Outcome == joblock.OutcomeReleased && got.Reason != w.Reason:
-		return "another reason"
-	case got.State != w.State || got.Holder != w.Holder || got.Job != w.Job || got.Remaining != w.Remaining:
-		return "something else in the way"
-	}
-	return ""
-}
-
-// compareRecords runs after every action.
-func (m *model) compareRecords(*rapid.T) {
-	records, err := m.kit.Store.Inspect(m.kit.ctx, m.keys)
-	if err != nil || len(records) != len(m.keys) {
-		m.Fatalf("Inspect: %d records, %v", len(records), err)
-	}
-	for i, got := range records {
-		want := m.locks[m.keys[i]].record(m.now, m.keys[i])
-		want.Since = got.Since // by the store's own calendar
-		if diff := recordDiff(want, got); diff != "" {
-			m.Fatalf("%s: %s (as the reference has it, as the store has it)", got.Key, diff)
-		}
-		if got.Lease != want.Lease || got.Reserved != want.Reserved {
-			m.Fatalf("%s: lease %s, reserved %s, want %s and %s", got.Key, got.Lease, got.Reserved, want.Lease, want.Reserved)
-		}
-	}
 }

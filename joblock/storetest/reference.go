@@ -12,15 +12,24 @@ import (
 // be wrong in the same place. Times count from the begin of the test. It does not
 // make fences but takes over the store's.
 type reference struct {
-	owner, nonce   string
-	fence          int64
-	lease, until   time.Duration // ends of the lease, 0 if parked, and of the reservation
-	holder, job    string
-	ended          joblock.Ended
-	late           bool // released when it had run out
-	reason         string
-	memo           string
-	since, expires time.Duration
+	owner, nonce string
+	last         string // nonce of the call that ended an ownership last
+	fence        int64
+	lease, until time.Duration // ends of the lease, 0 if parked, and of the reservation
+	holder, job  string
+	ended        joblock.Ended
+	late         bool // released when it had run out
+	reason       string
+	memo         string
+	since        time.Duration
+
+	// The record is remembered until expires and forgotten by gone. In between a
+	// store may remember it for the sake of those who waited, or not; the model
+	// keeps its hands off it meanwhile.
+	expires, gone time.Duration
+
+	line   []inLine // those who wait, and those who have stopped doing so unnoticed
+	joined int      // places ever given out
 }
 
 // phase is the state in which a call finds a record, with the free ones told apart.
@@ -37,7 +46,7 @@ const (
 
 func (r *reference) phase(now time.Duration) phase {
 	switch {
-	case r == nil || now >= r.expires:
+	case r == nil || now >= r.gone:
 		return absent
 	case r.ended != joblock.EndedNone:
 		return ended
@@ -72,6 +81,12 @@ type prediction struct {
 	// depends on whether the store remembers that it was late.
 	lateToo bool
 
+	grants *inLine       // the waiter that becomes the owner, if any; under a larger fence
+	pushed joblock.Grant // what it is pushed
+
+	queued              bool // the caller waits: of the places before it the store counts
+	minAhead, countable int  // at least those, and fewer than these
+
 	apply func(r *reference)
 }
 
@@ -97,27 +112,33 @@ func (r *reference) again() prediction {
 }
 
 func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) prediction {
-	p := prediction{grows: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK}}
-	switch r.phase(now) {
-	case running:
-		if r.owner == req.Owner && r.nonce == req.Nonce {
-			return r.again()
+	var p prediction
+	switch ph := r.phase(now); {
+	case ph == running && r.owner == req.Owner && r.nonce == req.Nonce:
+		p = r.again()
+		p.reply.Lease = r.lease - now
+		return p
+	case ph == running || ph == waiting || ph == orphan:
+		p = r.refuse(now, joblock.OutcomeHeld)
+	default:
+		how, memo := r.before(ph)
+		next := r.next(now, ph)
+		if next == nil || next.Nonce == req.Nonce {
+			return prediction{
+				grows: true,
+				reply: joblock.Reply{
+					Outcome: joblock.OutcomeOK, Ended: how, Memo: []byte(memo), Lease: deadline(0, req.TTL),
+				},
+				apply: func(r *reference) { r.begin(now, req, memo) },
+			}
 		}
-		return r.refuse(now, joblock.OutcomeHeld)
-	case waiting, orphan:
-		return r.refuse(now, joblock.OutcomeHeld)
-	case ranOut:
-		p.reply.Ended, p.reply.Memo = joblock.EndedLapsed, []byte(r.memo)
-	case ended:
-		p.reply.Ended, p.reply.Memo = r.ended, []byte(r.memo)
+		p = r.serve(now, next, how)
+		p.reply = joblock.Reply{
+			Outcome: joblock.OutcomeHeld, State: joblock.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
+		}
 	}
-	memo := string(p.reply.Memo)
-	p.apply = func(r *reference) {
-		end := deadline(now, req.TTL)
-		*r = reference{
-			owner: req.Owner, nonce: req.Nonce, holder: req.Holder, memo: memo,
-			lease: end, until: end, since: now, expires: end + req.Retain,
-		}
+	if req.Inbox != "" {
+		p = p.thenQueue(r, now, req)
 	}
 	return p
 }
@@ -143,7 +164,7 @@ func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) predict
 		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: []byte(r.memo), Recovered: ph == ranOut},
 		apply: func(r *reference) {
 			r.nonce, r.holder = req.Nonce, req.Holder
-			r.prolong(now, req.TTL, req.Retain)
+			r.prolong(now, req.TTL, req.Hold, req.Retain)
 		},
 	}
 }
@@ -173,7 +194,7 @@ func (r *reference) park(now time.Duration, req joblock.ParkRequest) prediction 
 		reply: joblock.Reply{Outcome: joblock.OutcomeOK},
 		apply: func(r *reference) {
 			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Hold)
-			r.expires = r.until + req.Retain
+			r.keep(r.until, req.Retain)
 		},
 	}
 }
@@ -200,50 +221,84 @@ func (r *reference) renew(now time.Duration, req joblock.RenewRequest) predictio
 			if req.Memo != nil {
 				r.memo = string(req.Memo)
 			}
-			r.prolong(now, req.TTL, req.Retain)
+			r.prolong(now, req.TTL, req.Hold, req.Retain)
 		},
 	}
 }
 
 func (r *reference) release(now time.Duration, req joblock.ReleaseRequest) prediction {
-	p := prediction{reply: joblock.Reply{Outcome: joblock.OutcomeOK}}
+	if r.phase(now) == absent {
+		return r.refuse(now, joblock.OutcomeNotFound)
+	}
+	after := *r
+	after.line = r.without(req.Grant)
+	p := after.releaseOnly(now, req)
+	apply := p.apply
+	p.apply = func(r *reference) {
+		r.line = r.without(req.Grant)
+		if apply != nil {
+			apply(r)
+		}
+	}
+	return p
+}
+
+// releaseOnly is what release does once the place in the queue has been left.
+func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) prediction {
 	how := joblock.EndedReleased
+	reply := joblock.Reply{Outcome: joblock.OutcomeOK}
 	ph := r.phase(now)
 	switch {
-	case ph == absent:
-		return r.refuse(now, joblock.OutcomeNotFound)
-	case req.Force && ph == ended && r.ended == joblock.EndedForced && r.nonce == req.Nonce:
-		return p
+	case r.last == req.Nonce:
+		return prediction{reply: reply, lateToo: ph == ended && r.late}
 	case req.Force && (ph == ended || ph == ranOut):
 		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeNotFound}}
 	case req.Force:
 		how = joblock.EndedForced
 	case r.owner != req.Owner:
 		return r.refuse(now, joblock.OutcomeNotOwner)
-	case ph == ended && r.ended == joblock.EndedReleased && r.nonce == req.Nonce:
-		p.lateToo = r.late
-		return p
 	case ph == ended:
 		return r.refuse(now, joblock.OutcomeReleased)
 	case (req.Fence != 0 || req.Grant != "") && !r.names(req.Term):
 		return r.refuse(now, joblock.OutcomeNotOwner)
+	}
+	switch {
 	case req.IdleOnly && ph == running:
 		return r.refuse(now, joblock.OutcomeBusy)
 	case ph == ranOut:
-		p.reply.Outcome = joblock.OutcomeLapsed
+		reply.Outcome = joblock.OutcomeLapsed
 	}
-	p.apply = func(r *reference) {
-		r.ended, r.late, r.reason, r.nonce = how, ph == ranOut, req.Reason, req.Nonce
-		r.lease, r.until, r.expires = 0, 0, now+req.Retain
+	var p prediction
+	if next := r.next(now, ph); next != nil {
+		p = r.serve(now, next, how)
+		begin := p.apply
+		p.apply = func(r *reference) {
+			begin(r)
+			r.last = req.Nonce
+		}
+	} else {
+		p.apply = func(r *reference) {
+			r.ended, r.late, r.reason = how, ph == ranOut, req.Reason
+			r.nonce, r.last = req.Nonce, req.Nonce
+			r.lease, r.until, r.line = 0, 0, nil
+			r.keep(now, req.Retain)
+		}
 	}
+	p.reply = reply
 	return p
 }
 
-// prolong gives a lease from now, and a reservation that covers it.
-func (r *reference) prolong(now, ttl, retain time.Duration) {
+// prolong gives a lease from now, and a reservation that covers it and hold.
+func (r *reference) prolong(now, ttl, hold, retain time.Duration) {
 	r.lease = deadline(now, ttl)
-	r.until = max(r.until, r.lease)
-	r.expires = r.until + retain
+	r.until = max(r.until, r.lease+hold)
+	r.keep(r.until, retain)
+}
+
+// keep remembers the record for retain after its ownership.
+func (r *reference) keep(end, retain time.Duration) {
+	r.expires = end + retain
+	r.gone = max(r.gone, r.expires)
 }
 
 // deadline is d from now, rounded up by the one millisecond that the contract allows.

@@ -21,6 +21,15 @@ var renewCases = []testCase{
 			k.Errorf("record was %+v, is %+v", before, after)
 		}
 	}},
+	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.renewReq(byFence("key", "me", h.fence))
+		req.Hold = 5 * long
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		if r := k.wantState("key", joblock.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) || !within(r.Lease, long) {
+			k.Errorf("lease %s, reserved %s, want %s and %s", r.Lease, r.Reserved, long, 6*long)
+		}
+	}},
 	{"it keeps a reservation that reaches further", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)

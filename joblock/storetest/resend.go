@@ -116,8 +116,23 @@ var resendCases = []testCase{
 		k.want("release", k.release(req), joblock.OutcomeOK)
 		k.hold("key", "you")
 		before := k.inspect("key")
-		k.want("re-sent release", k.release(req), joblock.OutcomeNotOwner)
+		k.want("re-sent release", k.release(req), joblock.OutcomeOK)
 		k.unchanged("a re-sent release", before)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeNotOwner)
+		k.unchanged("a separate release", before)
+	}},
+	{"a re-sent force does not free the successor", func(k *kit) {
+		k.hold("key", "me")
+		req := k.forceReq("key")
+		k.want("force", k.release(req), joblock.OutcomeOK)
+		h := k.hold("key", "you")
+		before := k.inspect("key")
+		k.want("re-sent force", k.release(req), joblock.OutcomeOK)
+		k.unchanged("a re-sent force", before)
+		k.want("the successor's release", k.release(k.releaseReq(byFence("key", "you", h.fence))), joblock.OutcomeOK)
+		before = k.inspect("key")
+		k.want("force sent once more", k.release(req), joblock.OutcomeNotFound) // another call has ended it since
+		k.unchanged("a force", before)
 	}},
 }
 

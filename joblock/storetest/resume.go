@@ -21,6 +21,15 @@ var resumeCases = []testCase{
 			k.Errorf("lease %s, reserved %s, want %s, and the %s of the park", r.Lease, r.Reserved, long, 10*long)
 		}
 	}},
+	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
+		k.parkFor("key", "me", "q/job", k.Unit)
+		req := k.resumeReq("key", "me", "q/job")
+		req.Hold = 5 * long
+		k.want("resume", k.resume(req), joblock.OutcomeOK)
+		if r := k.wantState("key", joblock.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) {
+			k.Errorf("reserved %s, want %s", r.Reserved, 6*long)
+		}
+	}},
 	{"a lease longer than the reservation prolongs it", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		req := k.resumeReq("key", "me", "q/job")

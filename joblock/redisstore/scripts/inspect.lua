@@ -1,8 +1,8 @@
 -- Reads a record, writes nothing.
 -- Returns  {OK, state, owner, fence, lease ms left, reservation ms left, since ms,
---          holder, job, ended, reason, memo or nil} | {NOT_FOUND} | {FOREIGN}
+--          holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN
 
-if not exists then return {NOT_FOUND} end
+if not exists then return NOT_FOUND end
 
 local lease_left, reserved_left = 0, 0
 if live then
@@ -10,5 +10,6 @@ if live then
 elseif ended == '' then
   ended = 'lapsed'
 end
-local since = int(redis.call('HGET', key, 'since')) or 0
-return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, since, holder, job, ended, reason, memo}
+local holder, job, reason, since = details()
+return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, tonumber(since), holder, job,
+  ended, reason, memo, queue and tail - head or 0, string.format('%d', now_us)}

@@ -1,28 +1,39 @@
--- Ends an ownership; the record stays behind. The memo is not touched.
+-- Ends an ownership; the record stays behind, or goes to the first waiter. The
+-- memo is not touched. A grant also names a place in the queue, which is given up.
 -- ARGV     owner, fence, grant, nonce, retain ms, reason, force 1|0, idle only 1|0
--- Returns  {OK, fence} | {LAPSED} | {BUSY or NOT_OWNER, state, ms left, holder, job}
---          {RELEASED, ended, reason} | {NOT_FOUND} | {FOREIGN}
+-- Returns  OK | LAPSED | {BUSY or NOT_OWNER, state, ms left, holder, job}
+--          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
-local by, call = ARGV[1], ARGV[4]
-local force, idle_only = ARGV[7] == '1', ARGV[8] == '1'
-local how = force and 'forced' or 'released'
+local by, grant_call, call = ARGV[1], ARGV[3], ARGV[4]
+local force = ARGV[7] == '1'
 
--- 'until' is cleared only where the reservation still stood: what is left of it
--- tells the re-send that the first answer was LAPSED.
-if exists and ended == how and resent(call) and (force or owner == by) then
-  if reserved > 0 then return {LAPSED} end
-  return {OK, fence}
+if queue and grant_call ~= '' then leave(grant_call) end
+
+-- This very call has ended an ownership before; the next may have begun since.
+if exists and call ~= '' and last == call then
+  -- 'until' is cleared only where the reservation still stood: what is left of it
+  -- tells the re-send that the first answer was LAPSED.
+  if ended ~= '' and reserved > 0 then return LAPSED end
+  return OK
 end
 
 if force then
-  if not live then return {NOT_FOUND} end
+  if not live then return NOT_FOUND end
 else
-  local no = refusal(by, ARGV[2], ARGV[3], true)
+  local no = refusal(by, ARGV[2], grant_call, true)
   if no then return no end
 end
-if idle_only and lease > now then return obstacle(BUSY) end
+if ARGV[8] == '1' and lease > now then return obstacle(BUSY) end
 
-save(now, tonumber(ARGV[5]),
-  'nonce', call, 'lease', '0', 'until', live and '0' or dec(reserved), 'ended', how, 'reason', ARGV[6])
-if live then return {OK, fence} end
-return {LAPSED}
+local in_time = live
+local holder, job, _, since = details()
+ended = force and 'forced' or 'released'
+nonce, last, lease = call, call, 0
+if in_time then reserved = 0 end
+set_details(holder, job, ARGV[6], since)
+live = false
+
+local waiter = queue and first()
+if waiter then grant(waiter, true) else save(now, tonumber(ARGV[5])) end
+if in_time then return OK end
+return LAPSED

@@ -1,23 +1,19 @@
 -- Extends a live lease, and takes back a lock that the caller's own unanswered
 -- Park had parked.
--- ARGV     owner, fence, grant, ttl ms, retain ms [, memo; '' deletes it]
--- Returns  {OK, fence} | {LAPSED} | {NOT_OWNER, state, ms left, holder, job}
---          {RELEASED, ended, reason} | {NOT_FOUND} | {FOREIGN}
+-- ARGV     owner, fence, grant, ttl ms, retain ms, hold ms [, memo; '' deletes it]
+-- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
+--          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
 local no = refusal(ARGV[1], ARGV[2], ARGV[3], false)
 if no then return no end
-if lease <= now and not (lease == 0 and live and resent(ARGV[3])) then return {LAPSED} end
+if lease <= now and not (lease == 0 and live and ARGV[3] ~= '' and nonce == ARGV[3]) then return LAPSED end
 
-local lease_ends = deadline(tonumber(ARGV[4]))
-local ends = math.max(reserved, lease_ends)
-local new_memo = ARGV[6]
-if new_memo == '' then
-  redis.call('HDEL', key, 'memo')
-  new_memo = nil
-end
-if new_memo then
-  save(ends, tonumber(ARGV[5]), 'lease', dec(lease_ends), 'until', dec(ends), 'memo', new_memo)
+lease = now + 1 + tonumber(ARGV[4])
+reserved = math.max(reserved, lease + ARGV[6])
+if ARGV[7] and ARGV[7] ~= '' then
+  save(reserved, tonumber(ARGV[5]), 'memo', ARGV[7])
 else
-  save(ends, tonumber(ARGV[5]), 'lease', dec(lease_ends), 'until', dec(ends))
+  save(reserved, tonumber(ARGV[5]))
+  if ARGV[7] then redis.call('HDEL', key, 'memo') end
 end
 return {OK, fence}

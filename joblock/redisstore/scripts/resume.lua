@@ -1,26 +1,26 @@
 -- Continues a parked or orphaned lock of the same owner.
--- ARGV     owner, nonce, ttl ms, retain ms, holder, job
+-- ARGV     owner, nonce, ttl ms, retain ms, holder, job, hold ms
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
---          {RELEASED, ended, reason} | {NOT_FOUND} | {FOREIGN}
+--          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 --
 -- A re-send is told that it was not recovered, whatever the first answer said:
 -- by then the record no longer shows it.
 
 local by, call, ttl, retain = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
-if not exists then return {NOT_FOUND} end
+if not exists then return NOT_FOUND end
 if owner ~= by then return not_owner() end
-if ended ~= '' then return {RELEASED, ended, reason} end
+if ended ~= '' then return released() end
+local _, job, reason, since = details()
 if job ~= '' and job ~= ARGV[6] then return obstacle(WRONG_JOB) end
 if lease > now then
-  if resent(call) then return {OK, fence, memo, 0} end
+  if nonce == call then return {OK, fence, memo, 0} end
   return obstacle(BUSY)
 end
 
-local granted, lease_ends = next_fence(), deadline(ttl)
-local ends = math.max(reserved, lease_ends)
-save(ends, retain,
-  'nonce', call, 'fence', dec(granted), 'lease', dec(lease_ends), 'until', dec(ends),
-  'holder', ARGV[5])
-return {OK, granted, memo, live and 0 or 1}
+fence, nonce, lease = next_fence(), call, now + 1 + ttl
+reserved = math.max(reserved, lease + ARGV[7])
+set_details(ARGV[5], job, reason, since)
+save(reserved, retain)
+return {OK, fence, memo, live and 0 or 1}

@@ -1,0 +1,108 @@
+package joblock
+
+import (
+	"context"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// inbox receives the grants that are pushed to this Locker's waiters: one
+// subscription however many wait, made by the first that has to.
+type inbox struct {
+	l     *Locker
+	name  string
+	start chan struct{} // holds one token: who has it may make the subscription
+
+	mu      sync.Mutex // guards what follows
+	stop    func()     // ends the subscription; nil while there is none
+	closed  bool
+	waiting map[string]chan Grant // by the nonce of the waiting call
+}
+
+func newInbox(l *Locker) *inbox {
+	b := &inbox{l: l, name: uuid.NewString(), start: make(chan struct{}, 1), waiting: make(map[string]chan Grant)}
+	b.start <- struct{}{}
+	return b
+}
+
+// ready reports whether pushes are being received.
+func (b *inbox) ready() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stop != nil
+}
+
+// open subscribes unless that was done before. Whoever takes a place in a queue
+// must have opened first, or the grant could be pushed before anybody listens.
+func (b *inbox) open(ctx context.Context, key string) error {
+	if b.ready() {
+		return nil
+	}
+	return b.l.call(ctx, "wait", key, func(ctx context.Context) error {
+		select {
+		case <-b.start:
+			defer func() { b.start <- struct{}{} }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if b.ready() {
+			return nil
+		}
+		stop, err := b.l.store.Listen(ctx, b.name, b.deliver)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		if !b.closed {
+			b.stop, stop = stop, nil
+		}
+		b.mu.Unlock()
+		if stop != nil {
+			stop()
+			return &Error{Code: CodeClosed, Op: "wait", Key: key}
+		}
+		return nil
+	})
+}
+
+// expect returns where the grant of a waiting call will arrive.
+func (b *inbox) expect(nonce string) <-chan Grant {
+	c := make(chan Grant, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting[nonce] = c
+	return c
+}
+
+// forget is for a call that waits no longer. A grant that comes for it later is
+// dropped here, and ended in the store by what the call sends to leave the queue.
+func (b *inbox) forget(nonce string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waiting, nonce)
+}
+
+// deliver hands a grant to the call that waits for it. It does not block: a
+// second grant of one nonce says nothing new.
+func (b *inbox) deliver(g Grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c, ok := b.waiting[g.Nonce]; ok {
+		select {
+		case c <- g:
+		default:
+		}
+	}
+}
+
+// close ends the subscription for good.
+func (b *inbox) close() {
+	b.mu.Lock()
+	stop := b.stop
+	b.closed, b.stop = true, nil
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}

@@ -1,0 +1,111 @@
+package memstore
+
+import (
+	"bytes"
+	"container/list"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// queue is those who wait for one key, in the order in which they came. Joining,
+// refreshing, leaving and taking the first each cost the same however many wait;
+// a place whose time is over is skipped once. A ring buffer would be smaller, but
+// could not let go of a place in its middle.
+type queue struct {
+	places list.List                // of *place
+	byCall map[string]*list.Element // nonce of the Acquire that waits
+	joined int                      // places ever given out
+	kept   int64                    // ms; the longest that any place is kept, retention included
+}
+
+// place is one waiter, as it asked the last time.
+type place struct {
+	number int
+	until  int64 // ms; afterwards the place is skipped
+	req    joblock.AcquireRequest
+}
+
+// waiters returns the number of places, those whose time is over among them.
+func (r record) waiters() int {
+	if r.queue == nil {
+		return 0
+	}
+	return r.queue.places.Len()
+}
+
+// join gives the call of req a place, or keeps the one that it has, and returns
+// how many are before it. Places in between that were left are counted.
+func (r *record) join(now instant, req joblock.AcquireRequest) (ahead int) {
+	if r.queue == nil {
+		r.queue = &queue{byCall: make(map[string]*list.Element)}
+	}
+	q := r.queue
+	e := q.byCall[req.Nonce]
+	if e == nil {
+		e = q.places.PushBack(&place{number: q.joined})
+		q.byCall[req.Nonce] = e
+		q.joined++
+	}
+	p := placeAt(e)
+	p.until, p.req = now.ms+req.Patience.Milliseconds(), req
+	q.kept = max(q.kept, p.until+req.Retain.Milliseconds())
+	r.expires = max(r.expires, q.kept)
+	return p.number - placeAt(q.places.Front()).number
+}
+
+// leave gives up the place of a call, if it has one.
+func (r *record) leave(call string) {
+	if r.queue == nil {
+		return
+	}
+	if e := r.queue.byCall[call]; e != nil {
+		r.remove(e)
+	}
+}
+
+// first takes the first waiter whose place is still kept out of the queue. It
+// drops those before it.
+func (r *record) first(now instant) (joblock.AcquireRequest, bool) {
+	for r.queue != nil {
+		p := r.remove(r.queue.places.Front())
+		if p.until > now.ms {
+			return p.req, true
+		}
+	}
+	return joblock.AcquireRequest{}, false
+}
+
+func (r *record) remove(e *list.Element) *place {
+	p := placeAt(e)
+	r.queue.places.Remove(e)
+	delete(r.queue.byCall, p.req.Nonce)
+	if r.queue.places.Len() == 0 {
+		r.queue = nil // a record that nobody waits for costs no queue
+	}
+	return p
+}
+
+func placeAt(e *list.Element) *place { return e.Value.(*place) }
+
+// grant makes the caller of req the owner. Of the ownership before it leaves the
+// memo, the fence to exceed, and the call that ended it.
+func (r *record) grant(now instant, req joblock.AcquireRequest) {
+	*r = record{
+		owner: req.Owner, fence: r.fence, last: r.last, memo: r.memo,
+		holder: req.Holder, since: now.ms, queue: r.queue,
+	}
+	r.term(now, req.Nonce)
+	r.lease = now.after(req.TTL)
+	r.until = r.lease
+	r.keep(now, req.Retain)
+}
+
+// grantPushed is grant for a waiter: it is told through its inbox.
+func (r *record) grantPushed(now instant, req joblock.AcquireRequest, out *outbox) {
+	how := r.endedBy(now)
+	r.grant(now, req)
+	out.add(req.Inbox, joblock.Grant{
+		Nonce: req.Nonce, Fence: r.fence, At: time.UnixMicro(now.us), Memo: bytes.Clone(r.memo), Ended: how,
+	})
+}

@@ -1,0 +1,82 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// headLen is the number of words before the first argument of a script:
+// command, script, number of keys, key.
+const headLen = 4
+
+// words are the words of one call of a script, in one allocation: go-redis takes
+// pointers to strings and integers, which fit into an interface as they are, while
+// each value would be boxed.
+type words struct {
+	list  [headLen + 8]any
+	texts [9]string
+	nums  [3]int64
+
+	n, text, num int // how much of each is used
+}
+
+// newWords begins a call of sc for the record at key.
+func newWords(sc *script, key string) *words {
+	w := &words{}
+	w.list[0], w.list[1], w.list[2] = sc.evalsha, sc.sha, sc.numKeys
+	w.n = 3
+	return w.str(key)
+}
+
+func (w *words) str(s string) *words {
+	w.texts[w.text] = s
+	w.list[w.n] = &w.texts[w.text]
+	w.text++
+	w.n++
+	return w
+}
+
+// millis adds a duration in whole milliseconds, rounded up: a lease that is longer
+// in the store than its holder believes is safe, the reverse is not. It is never
+// below 1, as PEXPIRE with less would delete the record and its fence.
+func (w *words) millis(d time.Duration) *words {
+	return w.int(max(1, int64((d+time.Millisecond-1)/time.Millisecond)))
+}
+
+// hold adds a duration that may be none.
+func (w *words) hold(d time.Duration) *words {
+	return w.int(max(0, int64((d+time.Millisecond-1)/time.Millisecond)))
+}
+
+func (w *words) int(n int64) *words {
+	w.nums[w.num] = n
+	w.list[w.n] = &w.nums[w.num]
+	w.num++
+	w.n++
+	return w
+}
+
+func (w *words) bytes(b []byte) *words {
+	w.list[w.n] = b
+	w.n++
+	return w
+}
+
+func (w *words) flag(b bool) *words {
+	if b {
+		return w.str("1")
+	}
+	return w.str("0")
+}
+
+// cmd makes the command. It is a plain Cmd rather than the result of
+// redis.Script.Run, which copies its arguments twice and has no form for pipelines.
+func (w *words) cmd(ctx context.Context) *redis.Cmd { return newCmd(ctx, w.list[:w.n]) }
+
+func newCmd(ctx context.Context, list []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, list...)
+	cmd.SetFirstKeyPos(headLen - 1) // what a ClusterClient finds the node by
+	return cmd
+}

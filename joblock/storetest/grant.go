@@ -1,0 +1,206 @@
+package storetest
+
+import "github.com/joblock/toolkit/joblock"
+
+// grantCases are about how a waiter becomes the owner and how it learns it.
+var grantCases = []testCase{
+	{"a grant tells all that an answer would have told", func(k *kit) {
+		for name, tc := range map[string]struct {
+			end  func(key string, h held)
+			want joblock.Ended
+		}{
+			"released": {func(key string, h held) {
+				req := k.releaseReq(byFence(key, "me", h.fence))
+				req.Reason = "done"
+				k.want("release", k.release(req), joblock.OutcomeOK)
+			}, joblock.EndedReleased},
+			"released late": {func(key string, h held) {
+				k.runOut(key)
+				k.want("release", k.release(k.releaseReq(byOwner(key, "me"))), joblock.OutcomeLapsed)
+			}, joblock.EndedReleased},
+			"forced": {func(key string, _ held) {
+				req := k.forceReq(key)
+				req.Reason = "by hand"
+				k.want("force", k.release(req), joblock.OutcomeOK)
+			}, joblock.EndedForced},
+			"lapsed": {func(key string, _ held) {
+				k.runOut(key)
+				k.want("acquire", k.acquire(k.acquireReq(key, "somebody")), joblock.OutcomeHeld)
+			}, joblock.EndedLapsed},
+		} {
+			m := k.listen()
+			h := k.runFor(name, "me", "q/job", long)
+			renew := k.renewReq(byFence(name, "me", h.fence))
+			renew.Memo = []byte("memo\nof\x00 " + name)
+			k.want("renew", k.renew(renew), joblock.OutcomeOK)
+			req := k.waitReq(name, "you", m)
+			req.TTL = 2 * long
+			joined := k.join(req)
+			tc.end(name, h)
+			g := m.wantGrant(req.Nonce)
+			r := k.wantOwner(name, req)
+			if g.Fence <= h.fence || g.Fence != r.Fence || string(g.Memo) != string(renew.Memo) || g.Ended != tc.want {
+				k.Errorf("%s: grant %+v, want the fence of %+v, its memo, and ended %q", name, g, r, tc.want)
+			}
+			if g.At.Before(joined.Now) || g.At.Sub(joined.Now) > long {
+				k.Errorf("%s: granted at %s, joined at %s", name, g.At, joined.Now)
+			}
+			if r.Holder != req.Holder || r.Job != "" || r.Reason != "" || r.Ended != joblock.EndedNone || string(r.Memo) != string(renew.Memo) {
+				k.Errorf("%s: record %+v has something of the owner before", name, r)
+			}
+			if r.Lease <= long || !within(r.Lease, req.TTL) || r.Reserved < r.Lease || !within(r.Reserved, req.TTL) {
+				k.Errorf("%s: lease %s and reservation %s, want both %s", name, r.Lease, r.Reserved, req.TTL)
+			}
+			if since := r.Since.UnixMilli(); since != g.At.UnixMilli() {
+				k.Errorf("%s: since %s, granted at %s", name, r.Since, g.At)
+			}
+			k.want("renew", k.renew(k.renewReq(byFence(name, "you", g.Fence))), joblock.OutcomeOK)
+			m.wantNothing(name)
+		}
+	}},
+	{"it comes to the inbox of the waiter and to no other", func(k *kit) {
+		one, two := k.listen(), k.listen()
+		k.hold("key", "me")
+		order := []*mailbox{one, two, two, one}
+		var reqs []joblock.AcquireRequest
+		for _, m := range order {
+			req := k.waitReq("key", m.inbox, m)
+			k.join(req)
+			reqs = append(reqs, req)
+		}
+		for i, req := range reqs {
+			k.free("key")
+			if g, r := order[i].wantGrant(req.Nonce), k.wantOwner("a release", req); g.Fence != r.Fence {
+				k.Errorf("grant of fence %d, the record has %d", g.Fence, r.Fence)
+			}
+			one.wantNothing("one release")
+			two.wantNothing("one release")
+		}
+	}},
+	{"a free key is that of the first in line, whoever asks", func(k *kit) {
+		for _, asks := range []string{"in passing", "to wait", "from further back"} {
+			m, askers := k.listen(), k.listen()
+			k.hold(asks, "me")
+			first, second := k.waitReq(asks, "first", m), k.waitReq(asks, "second", askers)
+			k.join(first)
+			ask := k.waitReq(asks, "asker", askers)
+			waiters := 2
+			switch asks {
+			case "in passing":
+				k.join(second)
+				ask.Inbox, waiters = "", 1
+			case "to wait":
+				k.join(second)
+			case "from further back":
+				k.join(second)
+				ask, waiters = second, 1
+			}
+			k.runOut(asks)
+			reply := k.acquire(ask)
+			k.want("acquire", reply, joblock.OutcomeHeld)
+			if reply.Holder != first.Holder || reply.State != joblock.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
+				k.Errorf("%s: the asker hears %+v, want that %q has it", asks, reply, first.Holder)
+			}
+			g := m.wantGrant(first.Nonce)
+			if r := k.wantOwner(asks, first); r.Fence != g.Fence || r.Waiters != waiters {
+				k.Errorf("%s: record %+v, want fence %d and %d waiters", asks, r, g.Fence, waiters)
+			}
+			askers.wantNothing(asks)
+		}
+	}},
+	{"the first in line that asks is answered, and nothing is pushed", func(k *kit) {
+		m := k.listen()
+		h := k.hold("key", "me")
+		renew := k.renewReq(byFence("key", "me", h.fence))
+		renew.Memo = []byte("memo")
+		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		first, second := k.waitReq("key", "first", m), k.waitReq("key", "second", m)
+		k.join(first)
+		k.join(second)
+		k.runOut("key")
+		reply := k.acquire(first)
+		k.wantGrant("acquire", reply, h.fence)
+		if reply.Ended != joblock.EndedLapsed || string(reply.Memo) != "memo" || reply.Lease < long || !within(reply.Lease, long) {
+			k.Errorf("answer %+v, want lapsed, the memo and a whole lease", reply)
+		}
+		m.wantNothing("the first in line")
+		if r := k.wantOwner("acquire", first); r.Waiters != 1 {
+			k.Errorf("%d waiters, want the second alone", r.Waiters)
+		}
+		k.free("key")
+		m.wantGrant(second.Nonce)
+	}},
+	{"a key that is free is granted to a waiter at once", func(k *kit) {
+		m := k.listen()
+		k.released("released", "me", "done")
+		for _, key := range []string{"absent", "released"} {
+			reply := k.acquire(k.waitReq(key, "you", m))
+			k.want("acquire", reply, joblock.OutcomeOK)
+			if reply.Lease < long || !within(reply.Lease, long) {
+				k.Errorf("%s: lease %s, want %s", key, reply.Lease, long)
+			}
+			if r := k.inspect(key); r.Waiters != 0 {
+				k.Errorf("%s: %d waiters of a key granted at once", key, r.Waiters)
+			}
+		}
+		m.wantNothing("grants that were answered")
+	}},
+	{"a grant whose push was lost is found by asking again", func(k *kit) {
+		unheard := k.listen()
+		unheard.stop()
+		k.hold("key", "me")
+		req := k.waitReq("key", "you", unheard)
+		k.join(req)
+		k.free("key")
+		before := k.wantOwner("release", req)
+		for range 2 {
+			k.Advance(k.Unit)
+			reply := k.acquire(req)
+			k.want("acquire", reply, joblock.OutcomeOK)
+			if now := k.inspect("key"); reply.Fence != before.Fence || reply.Lease > before.Lease || reply.Lease < now.Lease {
+				k.Errorf("found fence %d with %s left, want fence %d and less than %s", reply.Fence, reply.Lease, before.Fence, before.Lease)
+			}
+		}
+		k.unchanged("asking again", before)
+		k.free("key")
+		k.wantState("key", joblock.StateFree)
+		if n := unheard.left(); n != 0 {
+			k.Errorf("%d grants delivered to nobody", n)
+		}
+	}},
+	{"a waiter that was granted and is dead gives way to the next", func(k *kit) {
+		m := k.listen()
+		k.hold("key", "me")
+		dead, next := k.waitReq("key", "dead", m), k.waitReq("key", "next", m)
+		dead.TTL = k.Unit
+		k.join(dead)
+		k.join(next)
+		k.free("key")
+		g := m.wantGrant(dead.Nonce)
+		k.lapse()
+		reply := k.acquire(next)
+		k.wantGrant("acquire", reply, g.Fence)
+		if reply.Ended != joblock.EndedLapsed {
+			k.Errorf("ended %q, want lapsed", reply.Ended)
+		}
+		k.want("renew by the dead", k.renew(k.renewReq(byFence("key", "dead", g.Fence))), joblock.OutcomeNotOwner)
+		k.join(dead) // it has no grant any more, and waits again
+		k.free("key")
+		m.wantGrant(dead.Nonce)
+	}},
+	{"whoever leaves when it has just been granted passes the key on", func(k *kit) {
+		m := k.listen()
+		k.hold("key", "me")
+		first, second := k.waitReq("key", "first", m), k.waitReq("key", "second", m)
+		k.join(first)
+		k.join(second)
+		k.free("key")
+		g := m.wantGrant(first.Nonce)
+		k.want("leave", k.giveUp(first), joblock.OutcomeOK)
+		next := m.wantGrant(second.Nonce)
+		if next.Fence <= g.Fence || next.Ended != joblock.EndedReleased {
+			k.Errorf("grant %+v after fence %d, want a larger one, after a release", next, g.Fence)
+		}
+		k.wantOwner("leaving", second)
+	}},
+}

@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// compare checks an answer and lets the reference follow.
+func (m *model) compare(call, key, nonce string, want prediction, got joblock.Reply, err error) {
+	if err != nil {
+		m.Fatalf("%s %s: %v", call, key, err)
+	}
+	fence := int64(0)
+	if r := m.locks[key]; r != nil {
+		fence = r.fence
+	}
+	switch {
+	case want.grows && got.Fence <= fence:
+		m.Fatalf("%s %s: fence %d is not larger than %d, the one before", call, key, got.Fence, fence)
+	case want.grows:
+		fence = got.Fence
+		m.terms[key] = append(m.terms[key], held{got.Fence, nonce})
+		want.reply.Fence = got.Fence
+	case want.grants != nil:
+		fence = m.compareGrant(call, key, fence, want)
+		m.terms[key] = append(m.terms[key], held{fence, want.grants.Nonce})
+	}
+	if n := m.heard.left(); n != 0 {
+		m.Fatalf("%s %s: %d grants pushed that were not to be expected", call, key, n)
+	}
+	if diff := replyDiff(want, got); diff != "" {
+		m.Fatalf("%s %s: %s\n got %+v\nwant %+v", call, key, diff, got, want.reply)
+	}
+	if want.queued {
+		m.compareClock(got.Now)
+	}
+	if want.apply == nil {
+		return
+	}
+	if m.locks[key] == nil {
+		m.locks[key] = &reference{}
+	}
+	want.apply(m.locks[key])
+	m.locks[key].fence = fence
+}
+
+// compareGrant checks the push to a waiter and returns the fence that it was given.
+func (m *model) compareGrant(call, key string, before int64, want prediction) int64 {
+	records, err := m.kit.Store.Inspect(m.kit.ctx, []string{key})
+	if err != nil || len(records) != 1 {
+		m.Fatalf("Inspect: %d records, %v", len(records), err)
+	}
+	fence := records[0].Fence
+	if fence <= before {
+		m.Fatalf("%s %s: the waiter has fence %d after %d", call, key, fence, before)
+	}
+	if want.grants.Inbox == m.unheard {
+		return fence
+	}
+	g, err := m.heard.await(want.grants.Nonce)
+	switch w := want.pushed; {
+	case err != nil:
+		m.Fatalf("%s %s: %v", call, key, err)
+	case g.Fence != fence || g.Ended != w.Ended || !bytes.Equal(g.Memo, w.Memo):
+		m.Fatalf("%s %s: pushed %+v, want %+v with fence %d", call, key, g, w, fence)
+	}
+	m.compareClock(g.At)
+	return fence
+}
+
+// compareClock checks what the store says the time is.
+func (m *model) compareClock(now time.Time) {
+	if m.epoch.IsZero() {
+		m.epoch = now.Add(-m.now)
+	}
+	if want := m.epoch.Add(m.now); !now.Equal(want) {
+		m.Fatalf("the store's clock shows %s, want %s", now, want)
+	}
+}
+
+func replyDiff(want prediction, got joblock.Reply) string {
+	w := want.reply
+	switch {
+	case want.lateToo && got.Outcome == joblock.OutcomeLapsed:
+		return ""
+	case got.Outcome != w.Outcome:
+		return fmt.Sprintf("outcome %s, want %s", outcomeName(got.Outcome), outcomeName(w.Outcome))
+	case got.Outcome == joblock.OutcomeOK && w.Fence != 0 && got.Fence != w.Fence:
+		return "another fence"
+	case !bytes.Equal(got.Memo, w.Memo):
+		return "another memo"
+	case got.Lease != w.Lease:
+		return fmt.Sprintf("lease %s, want %s", got.Lease, w.Lease)
+	case want.queued && (got.Ahead < want.minAhead || got.Ahead >= want.countable):
+		return fmt.Sprintf("%d places ahead, want at least %d and fewer than %d", got.Ahead, want.minAhead, want.countable)
+	case want.again:
+		return ""
+	case got.Ended != w.Ended || got.Recovered != w.Recovered:
+		return "another end of the previous ownership"
+	case got.Outcome == joblock.OutcomeReleased && got.Reason != w.Reason:
+		return "another reason"
+	case got.State != w.State || got.Holder != w.Holder || got.Job != w.Job || got.Remaining != w.Remaining:
+		return "something else in the way"
+	}
+	return ""
+}
+
+// compareRecords runs after every action.
+func (m *model) compareRecords(*rapid.T) {
+	records, err := m.kit.Store.Inspect(m.kit.ctx, m.keys)
+	if err != nil || len(records) != len(m.keys) {
+		m.Fatalf("Inspect: %d records, %v", len(records), err)
+	}
+	for i, got := range records {
+		want := m.locks[m.keys[i]].record(m.now, m.keys[i])
+		want.Since = got.Since // by the store's own calendar
+		if diff := recordDiff(want, got); diff != "" {
+			m.Fatalf("%s: %s (as the reference has it, as the store has it)", got.Key, diff)
+		}
+		if got.Lease != want.Lease || got.Reserved != want.Reserved {
+			m.Fatalf("%s: lease %s, reserved %s, want %s and %s", got.Key, got.Lease, got.Reserved, want.Lease, want.Reserved)
+		}
+		if least, most := m.locks[got.Key].waiters(m.now); got.Waiters < least || got.Waiters > most {
+			m.Fatalf("%s: %d waiters, want %d to %d", got.Key, got.Waiters, least, most)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// queueConcurrentCases are the queue under many goroutines.
+var queueConcurrentCases = []testCase{
+	{"those who wait exclude each other, all are served, and in turn", func(k *kit) {
+		const workers, turns = 8, 25
+		w := &waiters{kit: k}
+		var wg sync.WaitGroup
+		for i := range workers {
+			own := &caller{waiters: w, mail: k.listen(), name: fmt.Sprintf("worker-%d", i)}
+			if i%2 == 1 { // its pushes are lost
+				own.mail.stop()
+				own.polls = true
+			}
+			wg.Go(func() {
+				for turn := range turns {
+					if err := own.turn(turn); err != nil {
+						k.Errorf("%s: %v", own.name, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if k.Failed() {
+			return
+		}
+		if n := len(w.served); n != workers*turns {
+			k.Fatalf("%d turns, want %d", n, workers*turns)
+		}
+		w.wantInTurn()
+		if r := k.wantState("key", joblock.StateFree); r.Waiters != 0 {
+			k.Errorf("%d waiters left", r.Waiters)
+		}
+	}},
+}
+
+// waiters is what those who take turns share.
+type waiters struct {
+	kit    *kit
+	inside atomic.Int32 // holders within the protected section
+	clock  atomic.Int64 // numbers moments
+
+	mu     sync.Mutex // guards served
+	served []service
+}
+
+// service is one turn: between which moments it joined, and what it was granted.
+type service struct {
+	who           string
+	asked, joined int64
+	fence         int64
+}
+
+// wantInTurn fails the test if anybody was served before one who had joined
+// already when it had not yet asked.
+func (w *waiters) wantInTurn() {
+	w.kit.Helper()
+	for _, a := range w.served {
+		for _, b := range w.served {
+			if a.joined < b.asked && a.fence > b.fence {
+				w.kit.Fatalf("%s joined before %s asked, but was served after it: fences %d and %d", a.who, b.who, a.fence, b.fence)
+			}
+		}
+	}
+}
+
+// caller is one of those who take turns.
+type caller struct {
+	*waiters
+	name  string
+	mail  *mailbox
+	polls bool // asks again rather than wait for a push
+}
+
+func (c *caller) turn(turn int) error {
+	id := fmt.Sprintf("%s turn %d", c.name, turn)
+	req := joblock.AcquireRequest{
+		Key: "key", Owner: c.name, Nonce: id + " acquire", TTL: long, Retain: long,
+		Inbox: c.mail.inbox, Patience: long,
+	}
+	s := service{who: id, asked: c.clock.Add(1)}
+	reply, err := c.kit.Store.Acquire(c.kit.ctx, req)
+	s.joined = c.clock.Add(1)
+	if err != nil {
+		return err
+	}
+	if s.fence, err = c.wait(req, reply); err != nil {
+		return err
+	}
+	if n := c.inside.Add(1); n != 1 {
+		return fmt.Errorf("one of %d holders", n)
+	}
+	c.mu.Lock()
+	c.served = append(c.served, s)
+	c.mu.Unlock()
+	c.inside.Add(-1)
+	ends, err := c.kit.Store.Release(c.kit.ctx, []joblock.ReleaseRequest{{
+		Term: byFence("key", c.name, s.fence), Nonce: id + " release", Retain: long,
+	}})
+	if err != nil || len(ends) != 1 || ends[0].Outcome != joblock.OutcomeOK {
+		return fmt.Errorf("release: %+v, %v, want OK", ends, err)
+	}
+	return nil
+}
+
+// wait returns the fence of the grant, pushed or found by asking again.
+func (c *caller) wait(req joblock.AcquireRequest, reply joblock.Reply) (int64, error) {
+	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
+	defer cancel()
+	poll := time.NewTicker(2 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		switch reply.Outcome {
+		case joblock.OutcomeOK:
+			return reply.Fence, nil
+		case joblock.OutcomeHeld:
+		default:
+			return 0, fmt.Errorf("acquire: %s, want OK or Held", outcomeName(reply.Outcome))
+		}
+		if !c.polls {
+			g, err := c.mail.await(req.Nonce)
+			return g.Fence, err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		var err error
+		if reply, err = c.kit.Store.Acquire(ctx, req); err != nil {
+			return 0, err
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// inLine is a place in the queue: the Acquire that waits, as it was sent last.
+type inLine struct {
+	joblock.AcquireRequest
+	number int           // counted from the first that ever came
+	until  time.Duration // when it is given up
+}
+
+// next is the first who still waits, nil if nobody does.
+func (r *reference) next(now time.Duration, ph phase) *inLine {
+	if ph == absent {
+		return nil
+	}
+	for _, w := range r.line {
+		if now < w.until {
+			return &w
+		}
+	}
+	return nil
+}
+
+// without is the line after a call has left it.
+func (r *reference) without(call string) []inLine {
+	return slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return w.Nonce == call })
+}
+
+// before tells how the last ownership ended, and which memo it left.
+func (r *reference) before(ph phase) (joblock.Ended, string) {
+	switch ph {
+	case ranOut:
+		return joblock.EndedLapsed, r.memo
+	case ended:
+		return r.ended, r.memo
+	}
+	return joblock.EndedNone, ""
+}
+
+// begin makes the caller of req the owner. Whoever was in line before it has been
+// passed over.
+func (r *reference) begin(now time.Duration, req joblock.AcquireRequest, memo string) {
+	next := reference{
+		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, memo: memo, since: now,
+		last: r.last, gone: r.gone, joined: r.joined,
+	}
+	if r.phase(now) == absent {
+		next.last, next.joined = "", 0
+	} else if i := slices.IndexFunc(r.line, func(w inLine) bool { return w.Nonce == req.Nonce && now < w.until }); i >= 0 {
+		next.line = slices.Clone(r.line[i+1:])
+	}
+	next.prolong(now, req.TTL, 0, req.Retain)
+	*r = next
+}
+
+// serve makes a waiter the owner, on the occasion of somebody else's call.
+func (r *reference) serve(now time.Duration, next *inLine, how joblock.Ended) prediction {
+	memo := r.memo
+	return prediction{
+		grants: next,
+		pushed: joblock.Grant{Nonce: next.Nonce, Memo: []byte(memo), Ended: how},
+		apply:  func(r *reference) { r.begin(now, next.AcquireRequest, memo) },
+	}
+}
+
+// thenQueue adds to what an Acquire does that its caller waits.
+func (p prediction) thenQueue(r *reference, now time.Duration, req joblock.AcquireRequest) prediction {
+	apply := p.apply
+	p.apply = func(r *reference) {
+		if apply != nil {
+			apply(r)
+		}
+		r.queue(now, req)
+	}
+	after := *r // a copy, to see where it will stand
+	after.line = slices.Clone(r.line)
+	p.apply(&after)
+	p.queued = true
+	for _, w := range after.line {
+		if w.Nonce == req.Nonce {
+			p.countable = w.number + 1
+			break
+		}
+		if now < w.until {
+			p.minAhead++
+		}
+	}
+	return p
+}
+
+// queue gives a call a place, or keeps the one it has.
+func (r *reference) queue(now time.Duration, req joblock.AcquireRequest) {
+	w := inLine{AcquireRequest: req, number: r.joined, until: now + req.Patience}
+	if i := slices.IndexFunc(r.line, func(w inLine) bool { return w.Nonce == req.Nonce }); i >= 0 {
+		w.number = r.line[i].number
+		r.line[i] = w
+	} else {
+		r.joined++
+		r.line = append(r.line, w)
+	}
+	r.gone = max(r.gone, w.until+req.Retain)
+}
+
+// waiters is how many are in line at least, and at most.
+func (r *reference) waiters(now time.Duration) (atLeast, atMost int) {
+	ph := r.phase(now)
+	if ph == absent {
+		return 0, 0
+	}
+	for _, w := range r.line {
+		if now < w.until {
+			atLeast++
+		}
+	}
+	return atLeast, r.joined
+}

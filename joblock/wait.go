@@ -1,0 +1,171 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// keptPolls is for how many polls a waiter's place outlives its last sign of
+// life: one may be lost, and one be late.
+const keptPolls = 3
+
+// errMaxWait is why a wait that MaxWait bounds is over.
+var errMaxWait = errors.New("MaxWait is over")
+
+// wait asks until the lock is granted or the time is up.
+//
+// The first time that the key is busy it takes a place in the queue. From then on
+// the grant is pushed, and asking is for what pushes cannot do: keeping the place,
+// finding a grant whose push was lost, and, for the first in line, noticing that
+// a holder died. So it asks once per Config.Poll, and the first in line also when
+// the holder's lease ends.
+func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
+	if a.o.hasWait && a.o.maxWait == 0 {
+		lock, err := a.try(ctx)
+		if lock == nil && err == nil {
+			err = a.held(CodeHeld)
+		}
+		return lock, err
+	}
+	if a.o.hasWait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, a.o.maxWait, errMaxWait)
+		defer cancel()
+	}
+	if a.l.inbox.ready() {
+		a.enqueue() // the first attempt takes its place at once
+	}
+	pushed := a.l.inbox.expect(a.req.Nonce)
+	defer func() { a.l.inbox.forget(a.req.Nonce) }()
+	var failing time.Time // since when the store has not answered
+	pause := newBackoff(20*time.Millisecond, time.Second)
+	for {
+		nonce := a.req.Nonce
+		lock, err := a.try(ctx)
+		if lock != nil {
+			return lock, nil
+		}
+		if err == nil && a.req.Inbox == "" {
+			if err = a.l.inbox.open(ctx, a.req.Key); err == nil {
+				a.enqueue()
+				continue
+			}
+		}
+		d := a.untilNextLook()
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case ctx.Err() != nil:
+			if failing.IsZero() && a.last.Outcome == OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
+				err = nil // the store answers; the time was up in the middle of a call
+			}
+			return nil, a.ended(ctx, err)
+		case !errors.Is(err, ErrUnavailable):
+			return nil, err
+		case failing.IsZero():
+			failing = a.l.now()
+			fallthrough
+		default:
+			if a.l.now().Sub(failing) >= a.l.cfg.CallTimeout {
+				return nil, err
+			}
+			d = pause.next()
+		}
+		if a.req.Nonce != nonce { // the grant came too late and was given back
+			a.l.inbox.forget(nonce)
+			pushed = a.l.inbox.expect(a.req.Nonce)
+		}
+		t := time.NewTimer(d)
+		select {
+		case g := <-pushed:
+			t.Stop()
+			if a.last.Now.IsZero() || g.At.Before(a.last.Now) {
+				// There is no answer yet to count from, or it is younger than the grant
+				// and says that this call still waits: then the grant has ended since.
+				continue // asking finds what is true
+			}
+			lock, lerr := a.pushed(g)
+			if lock != nil {
+				return lock, nil
+			}
+			if !errors.Is(lerr, ErrUnavailable) {
+				return nil, lerr
+			}
+			a.l.inbox.forget(g.Nonce)
+			pushed = a.l.inbox.expect(a.req.Nonce)
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, a.ended(ctx, err)
+		case <-a.l.closing:
+			t.Stop()
+			return nil, &Error{Code: CodeClosed, Op: "acquire", Key: a.req.Key}
+		}
+	}
+}
+
+// enqueue makes the attempts from here on ask for a place in the queue.
+func (a *acquisition) enqueue() {
+	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.l.cfg.Poll
+}
+
+// untilNextLook is how long to rely on pushes.
+func (a *acquisition) untilNextLook() time.Duration {
+	poll := a.l.cfg.Poll
+	d := poll*3/4 + rand.N(poll/2)
+	if a.last.Ahead == 0 {
+		// The holder's lease may end sooner; a millisecond is the store's grain.
+		d = min(d, a.last.Remaining+time.Millisecond)
+	}
+	return max(d, time.Millisecond)
+}
+
+// pushed makes a lock of a pushed grant. Nothing that this process sent asked
+// for it just now, and the push may have been under way for long, so its lease is
+// counted from the store's clock: the answer that carried the time Now came to
+// something sent at a.sent, hence Now was not before a.sent, and the grant, made
+// at At, not before a.sent + (At − Now). The moment of receipt bounds that too,
+// in case the store's clock was set in between.
+func (a *acquisition) pushed(g Grant) (*Lock, error) {
+	since := a.sent.Add(g.At.Sub(a.last.Now))
+	if now := a.l.now(); since.After(now) {
+		since = now
+	}
+	return a.take(since, Reply{Outcome: OutcomeOK, Fence: g.Fence, Memo: g.Memo, Ended: g.Ended})
+}
+
+// ended is the error of a wait that ctx ended; err is the latest attempt's.
+func (a *acquisition) ended(ctx context.Context, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		if cause := context.Cause(ctx); cause != errMaxWait && !errors.Is(err, cause) {
+			err = &Error{Code: CodeUnavailable, Op: "acquire", Key: a.req.Key, Err: errors.Join(cause, errors.Unwrap(err))}
+		}
+		return err
+	}
+	if context.Cause(ctx) == errMaxWait {
+		return a.held(CodeTimeout)
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == OutcomeHeld {
+		e := a.held(CodeTimeout)
+		e.Err = context.DeadlineExceeded
+		return e
+	}
+	return ended("acquire", a.req.Key, context.Cause(ctx))
+}
+
+// backoff yields growing, jittered pauses.
+type backoff struct{ cur, max time.Duration }
+
+func newBackoff(first, most time.Duration) *backoff {
+	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
+}
+
+// next returns a pause between half of the present step and the whole, and
+// makes the step half as long again.
+func (b *backoff) next() time.Duration {
+	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
+	b.cur = min(b.cur+b.cur/2, b.max)
+	return d
+}

@@ -1,0 +1,287 @@
+package joblock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// die takes a place in the queue as a process does that is never heard of again.
+func (k *kit) die(key string, ttl, patience time.Duration) {
+	k.Helper()
+	r, err := k.mem.Acquire(context.Background(), joblock.AcquireRequest{
+		Key: key, Owner: "dead", Nonce: "dead", TTL: ttl, Retain: time.Hour, Holder: "dead",
+		Inbox: "nobody's", Patience: patience,
+	})
+	if err != nil || r.Outcome != joblock.OutcomeHeld {
+		k.Fatalf("Acquire: %+v, %v", r, err)
+	}
+}
+
+func TestDeadWaiterIsSkippedWhenItsPatienceIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		holder := k.acquire("key")
+		k.die("key", joblock.DefaultTTL, 3*joblock.DefaultPoll)
+		w := k.wait(k.locks, "key")
+		time.Sleep(3*joblock.DefaultPoll + time.Millisecond)
+		wantNil(t, "Release", holder.Release(t.Context()))
+		w.granted(0)
+	})
+}
+
+func TestLockGrantedToADeadWaiterMovesOnWithItsLease(t *testing.T) {
+	for range 20 { // the polls are random
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t, nil)
+			holder := k.acquire("key")
+			k.die("key", joblock.DefaultTTL, 3*joblock.DefaultPoll)
+			first, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
+			wantNil(t, "Release", holder.Release(t.Context()))
+			if r := k.record("key"); r.Holder != "dead" {
+				t.Fatalf("the holder is %q", r.Holder)
+			}
+			start := time.Now()
+			lock := first.granted(joblock.DefaultTTL + onTime) // it has asked meanwhile, and knows when
+			if d := time.Since(start); d < joblock.DefaultTTL {
+				t.Errorf("granted after %s, before the lease's end", d)
+			}
+			if lock.Prior() != joblock.EndedLapsed {
+				t.Errorf("prior is %q, want lapsed", lock.Prior())
+			}
+			wantNil(t, "Release", lock.Release(t.Context()))
+			second.granted(0)
+		})
+	}
+}
+
+// When a holder dies the first in line asks just after its lease; the others do
+// not even notice.
+func TestDeadHoldersLockGoesToTheFirstWithoutAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.crash("key", joblock.DefaultTTL)
+		start := time.Now()
+		var ws []*waiting
+		for range 50 {
+			ws = append(ws, k.wait(k.locks, "key"))
+		}
+		// What the first learns with its last poll is up to date enough.
+		time.Sleep(joblock.DefaultTTL - 10*time.Millisecond)
+		before := k.store.Calls(faultstore.Acquire)
+		lock := ws[0].granted(10*time.Millisecond + onTime)
+		if d := time.Since(start); d < joblock.DefaultTTL || d > joblock.DefaultTTL+onTime {
+			t.Errorf("granted after %s, want 30s", d)
+		}
+		time.Sleep(10 * time.Millisecond)
+		// Polls that happen to fall here: 50 waiters make about 12 per second.
+		if n := k.store.Calls(faultstore.Acquire) - before; n < 1 || n > 10 {
+			t.Errorf("%d calls around the end of the lease", n)
+		}
+		k.wantTrusted(lock, onTime)
+		for _, w := range ws {
+			wantNil(t, "Release", w.granted(0).Release(t.Context()))
+		}
+	})
+}
+
+// A key whose time has run out is the first waiter's, though somebody else is the
+// first to notice.
+func TestTryAcquireOfALapsedKeyServesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.crash("key", joblock.DefaultTTL)
+		k.die("key", joblock.DefaultTTL, time.Minute)
+		time.Sleep(joblock.DefaultTTL + time.Second)
+		_, err := k.locks.TryAcquire(t.Context(), "key")
+		wantErr(t, err, joblock.ErrHeld)
+		if r := k.record("key"); r.Holder != "dead" || r.State != joblock.StateHeld {
+			t.Errorf("the key is %s by %q, want the first waiter", r.State, r.Holder)
+		}
+	})
+}
+
+// Of waiters in line the first one dies too: whoever asks next serves the queue.
+func TestDeadHolderAndDeadWaiter(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t, nil)
+			k.crash("key", joblock.DefaultTTL)
+			time.Sleep(joblock.DefaultTTL - 3*joblock.DefaultPoll - time.Second)
+			k.die("key", joblock.DefaultTTL, 3*joblock.DefaultPoll) // over before the lease
+			w := k.wait(k.locks, "key")
+			start := time.Now()
+			w.granted(3*joblock.DefaultPoll + time.Second + joblock.DefaultPoll*5/4)
+			if d := time.Since(start); d < 3*joblock.DefaultPoll+time.Second {
+				t.Errorf("granted after %s, before the lease's end", d)
+			}
+		})
+	}
+}
+
+func TestWaitingForAParkedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		w, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
+		token := k.park(lock, joblock.ParkOptions{Hold: time.Hour, Job: "mail/7"})
+		time.Sleep(30 * time.Minute)
+		if w.over() {
+			t.Fatalf("parking freed the key: %v, %v", w.lock, w.err)
+		}
+		k.wantWaiters("key", 2)
+		job, err := k.locks.Resume(t.Context(), token, joblock.ForJob("mail/7"))
+		wantNil(t, "Resume", err)
+		time.Sleep(5 * time.Minute)
+		if w.over() {
+			t.Fatal("resuming freed the key")
+		}
+		wantNil(t, "Release", job.Release(t.Context()))
+		got := w.granted(0)
+		k.wantTrusted(got, onTime)
+
+		// A reservation that runs out frees the key for the next, who asks then.
+		k.park(got, joblock.ParkOptions{Hold: time.Hour})
+		parked := time.Now()
+		second.granted(time.Hour + onTime)
+		if d := time.Since(parked); d < time.Hour {
+			t.Errorf("granted %s into the reservation", d)
+		}
+	})
+}
+
+func TestWaitingForAnOrphanedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		token := k.park(k.acquire("key"), joblock.ParkOptions{Hold: time.Hour})
+		_, err := k.locks.Resume(t.Context(), token, joblock.NoRenew())
+		wantNil(t, "Resume", err)
+		start := time.Now()
+		w, second := k.wait(k.peer(), "key"), k.wait(k.peer(), "key")
+		time.Sleep(joblock.DefaultTTL + time.Minute)
+		k.wantState("key", joblock.StateOrphaned)
+		if w.over() {
+			t.Fatal("granted while the reservation stands")
+		}
+		lock := w.granted(time.Hour)
+		if d := time.Since(start); d < time.Hour || d > time.Hour+onTime {
+			t.Errorf("granted after %s, want 1h", d)
+		}
+		if lock.Prior() != joblock.EndedLapsed {
+			t.Errorf("prior is %q, want lapsed", lock.Prior())
+		}
+		// By the token, from anywhere.
+		token = k.park(lock, joblock.ParkOptions{Hold: time.Hour})
+		wantNil(t, "Release", k.locks.ReleaseIdle(t.Context(), token, "the job is gone"))
+		second.granted(0)
+	})
+}
+
+func TestForceReleaseHandsTheLockToTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		holder := k.acquire("key")
+		wantNil(t, "SetMemo", holder.SetMemo(t.Context(), []byte("page 7")))
+		first, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		lock := first.granted(0)
+		if lock.Prior() != joblock.EndedForced || string(lock.Memo()) != "page 7" {
+			t.Errorf("prior %q, memo %q", lock.Prior(), lock.Memo())
+		}
+		if second.over() {
+			t.Error("the second has it too")
+		}
+		wantErr(t, holder.Renew(t.Context()), joblock.ErrLost)
+		time.Sleep(time.Minute)
+		wantNil(t, "Err", lock.Err())
+		wantNil(t, "Release", lock.Release(t.Context()))
+		second.granted(0)
+	})
+}
+
+func TestWaitRidesOutASubscriptionThatFailsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		holder := k.acquire("key")
+		k.store.Set(faultstore.Fault{}, faultstore.Listen)
+		w := k.wait(k.locks, "key")
+		time.Sleep(joblock.DefaultCallTimeout - time.Second)
+		k.store.Clear()
+		time.Sleep(time.Second)
+		k.wantWaiters("key", 1)
+		wantNil(t, "Release", holder.Release(t.Context()))
+		w.granted(0)
+	})
+}
+
+func TestWaitWithoutASubscription(t *testing.T) {
+	for name, mode := range map[string]faultstore.Mode{"refused": faultstore.Refuse, "hanging": faultstore.Hang} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				holder := k.acquire("key")
+				k.store.Set(faultstore.Fault{Mode: mode}, faultstore.Listen)
+				var ws []*waiting
+				for i := range 50 {
+					k.acquire(fmt.Sprint("other-", i))
+					ws = append(ws, k.wait(k.locks, "key"), k.wait(k.locks, fmt.Sprint("other-", i)))
+				}
+				for _, w := range ws {
+					wantErr(t, w.failed(3*joblock.DefaultCallTimeout), joblock.ErrUnavailable)
+					if w.took < joblock.DefaultCallTimeout {
+						t.Errorf("gave up after %s", w.took)
+					}
+				}
+				// A key that becomes free meanwhile is had without one.
+				w := k.wait(k.locks, "key")
+				wantNil(t, "Release", holder.Release(t.Context()))
+				wantNil(t, "Release", w.granted(joblock.DefaultCallTimeout+time.Second).Release(t.Context()))
+				k.wantState("key", joblock.StateFree)
+			})
+		})
+	}
+}
+
+// An outage in the middle of a wait costs the place only if it lasts.
+func TestOutageWhileWaiting(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mode faultstore.Mode
+		away time.Duration
+		err  error
+	}{
+		{"short", faultstore.Refuse, joblock.DefaultCallTimeout - time.Second, nil},
+		{"short, answers lost", faultstore.Drop, joblock.DefaultCallTimeout - time.Second, nil},
+		{"long", faultstore.Refuse, 5 * joblock.DefaultPoll, joblock.ErrUnavailable},
+		{"long, hanging", faultstore.Hang, 5 * joblock.DefaultPoll, joblock.ErrUnavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				peer := k.peer()
+				holder, err := peer.TryAcquire(t.Context(), "key")
+				wantNil(t, "TryAcquire", err)
+				w, next := k.wait(k.locks, "key"), k.wait(peer, "key")
+				k.store.Set(faultstore.Fault{Mode: c.mode}, faultstore.Acquire, faultstore.Release)
+				time.Sleep(c.away)
+				k.store.Clear()
+				if c.err != nil {
+					wantErr(t, w.failed(0), c.err)
+					time.Sleep(joblock.DefaultCallTimeout + 2*time.Second) // the clean-up, which may hang yet
+					k.wantWaiters("key", 1)
+					wantNil(t, "Release", holder.Release(t.Context()))
+					next.granted(0)
+					return
+				}
+				time.Sleep(2 * joblock.DefaultPoll)
+				wantNil(t, "Release", holder.Release(t.Context()))
+				w.granted(0)
+			})
+		})
+	}
+}

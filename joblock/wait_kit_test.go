@@ -1,0 +1,181 @@
+package joblock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// onTime is how much later than it could have come a lock may come in virtual
+// time: the store counts in milliseconds.
+const onTime = 5 * time.Millisecond
+
+// waiting is an Acquire that runs in a goroutine of its own.
+type waiting struct {
+	t      testing.TB
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when lock and err are there, at the time took
+	lock   *joblock.Lock
+	err    error
+	took   time.Duration
+}
+
+// wait starts an Acquire, and returns when it can do no more on its own: it has its
+// place in the queue, or its result.
+func (k *kit) wait(locks *joblock.Locker, key string, opts ...joblock.Option) *waiting {
+	k.Helper()
+	ctx, cancel := context.WithCancelCause(k.Context())
+	w := &waiting{t: k.T, cancel: cancel, done: make(chan struct{})}
+	start := time.Now()
+	go func() {
+		defer close(w.done)
+		w.lock, w.err = locks.Acquire(ctx, key, opts...)
+		w.took = time.Since(start)
+	}()
+	synctest.Wait()
+	return w
+}
+
+// over reports whether the Acquire has returned, after all that can happen now.
+func (w *waiting) over() bool {
+	synctest.Wait()
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// granted waits for the lock, at most d.
+func (w *waiting) granted(d time.Duration) *joblock.Lock {
+	w.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(d):
+		if !w.over() {
+			w.t.Fatalf("still waiting after %s", d)
+		}
+	}
+	if w.err != nil {
+		w.t.Fatalf("Acquire: %v", w.err)
+	}
+	return w.lock
+}
+
+// failed waits for the error, at most d.
+func (w *waiting) failed(d time.Duration) error {
+	w.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(d):
+		if !w.over() {
+			w.t.Fatalf("still waiting after %s", d)
+		}
+	}
+	if w.lock != nil {
+		w.t.Fatal("got the lock")
+	}
+	return w.err
+}
+
+// wantWaiters checks how many places the queue of key has.
+func (k *kit) wantWaiters(key string, n int) {
+	k.Helper()
+	synctest.Wait()
+	if got := k.record(key).Waiters; got != n {
+		k.Errorf("%d waiters at %q, want %d", got, key, n)
+	}
+}
+
+// wantTrusted checks that lock is trusted no longer than its lease, and not less
+// than the margin, and slack, before its end.
+func (k *kit) wantTrusted(lock *joblock.Lock, slack time.Duration) {
+	k.Helper()
+	lease, trust := k.record(lock.Key()).Lease, time.Until(lock.ExpiresAt())
+	if trust > lease {
+		k.Errorf("trusted for %s, the lease is %s", trust, lease)
+	}
+	if margin := min(lock.TTL()/20, time.Second); trust < lease-margin-slack {
+		k.Errorf("trusted for %s only, the lease is %s", trust, lease)
+	}
+}
+
+// crash takes key as a process does that is never heard of again.
+func (k *kit) crash(key string, ttl time.Duration) {
+	k.Helper()
+	r, err := k.mem.Acquire(context.Background(), joblock.AcquireRequest{
+		Key: key, Owner: "crashed", Nonce: "crashed", TTL: ttl, Retain: time.Hour, Holder: "crashed",
+	})
+	if err != nil || r.Outcome != joblock.OutcomeOK {
+		k.Fatalf("Acquire: %+v, %v", r, err)
+	}
+}
+
+// slowPost is a Store whose pushes are under way for a while.
+type slowPost struct {
+	joblock.Store
+	delay atomic.Int64
+}
+
+func (s *slowPost) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (func(), error) {
+	return s.Store.Listen(ctx, inbox, func(g joblock.Grant) {
+		if d := time.Duration(s.delay.Load()); d > 0 {
+			time.AfterFunc(d, func() { deliver(g) })
+			return
+		}
+		deliver(g)
+	})
+}
+
+// section is what a lock guards: it notices company and fences that do not grow.
+type section struct {
+	inside atomic.Int32
+
+	mu      sync.Mutex
+	fence   int64
+	entries int
+	wrong   []string
+}
+
+// visit is what to do while holding the lock with that fence.
+func (s *section) visit(fence int64, stay time.Duration) {
+	if n := s.inside.Add(1); n > 1 {
+		s.complain("%d inside at once", n)
+	}
+	s.mu.Lock()
+	before := s.fence
+	s.fence = fence
+	s.entries++
+	s.mu.Unlock()
+	if fence <= before {
+		s.complain("fence %d after %d", fence, before)
+	}
+	time.Sleep(stay)
+	s.inside.Add(-1)
+}
+
+func (s *section) complain(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+// check fails the test unless there were n visits, one at a time.
+func (s *section) check(t testing.TB, n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.wrong {
+		t.Error(w)
+	}
+	if s.entries != n {
+		t.Errorf("%d visits, want %d", s.entries, n)
+	}
+}

@@ -1,0 +1,242 @@
+package joblock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func TestLostPushCostsAtMostOnePoll(t *testing.T) {
+	for range 20 { // the polls are random
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t, nil)
+			k.store.Set(faultstore.Fault{}, faultstore.Push)
+			holder := k.acquire("key")
+			w := k.wait(k.locks, "key", joblock.NoRenew())
+			time.Sleep(10 * time.Second)
+			wantNil(t, "Release", holder.Release(t.Context()))
+			granted := time.Now()
+			synctest.Wait()
+			if w.over() {
+				t.Fatal("the push was not lost")
+			}
+			lock := w.granted(joblock.DefaultPoll * 5 / 4)
+			k.wantTrusted(lock, onTime)
+			// It was found, but the lease counts from when it was made.
+			if d := lock.ExpiresAt().Sub(granted); d > joblock.DefaultTTL-time.Second+time.Millisecond {
+				t.Errorf("trusted until %s after the grant", d)
+			}
+			if lock.Prior() != joblock.EndedReleased && lock.Prior() != joblock.EndedNone {
+				t.Errorf("prior is %q", lock.Prior())
+			}
+		})
+	}
+}
+
+// The lease of a pushed grant counts from the grant, however late it comes.
+func TestLatePushIsTrustedFromItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late = 20 * time.Second
+		k := newKit(t, nil)
+		post := &slowPost{Store: k.store}
+		locks := k.open(post, &joblock.Config{Poll: time.Minute})
+		post.delay.Store(int64(late))
+		holder := k.acquire("key")
+		w := k.wait(locks, "key", joblock.NoRenew())
+		time.Sleep(7 * time.Second)
+		wantNil(t, "Release", holder.Release(t.Context()))
+		granted := time.Now()
+		lock := w.granted(late)
+		if d := time.Since(granted); d != late {
+			t.Fatalf("came %s after the grant, want %s", d, late)
+		}
+		if d := lock.ExpiresAt().Sub(granted); d > joblock.DefaultTTL-time.Second || d < joblock.DefaultTTL-time.Second-onTime {
+			t.Errorf("trusted until %s after the grant, want 29s", d)
+		}
+		k.wantTrusted(lock, onTime)
+		<-lock.Done()
+		if !time.Now().Before(granted.Add(joblock.DefaultTTL)) {
+			t.Error("the loss was told after the lease")
+		}
+	})
+}
+
+// A grant that cannot be trusted any more is given back, to whoever is next, and
+// its waiter waits on.
+func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
+	for name, late := range map[string]time.Duration{
+		"just before the lease's end": joblock.DefaultTTL - 500*time.Millisecond,
+		"after the lease's end":       joblock.DefaultTTL + 5*time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				post := &slowPost{Store: k.store}
+				locks := k.open(post, &joblock.Config{Poll: 2 * time.Minute})
+				holder := k.acquire("key")
+				w := k.wait(locks, "key")
+				next := k.wait(k.open(k.mem, &joblock.Config{Poll: 2 * time.Minute}), "key")
+				post.delay.Store(int64(late))
+				wantNil(t, "Release", holder.Release(t.Context()))
+				post.delay.Store(0)
+				time.Sleep(late - time.Millisecond)
+				if w.over() {
+					t.Fatal("the push was not late")
+				}
+				lock := next.granted(time.Second)
+				k.wantTrusted(lock, onTime)
+				if w.over() {
+					t.Fatalf("the first waiter got lock %v, error %v", w.lock, w.err)
+				}
+				wantNil(t, "Release", lock.Release(t.Context()))
+				k.wantTrusted(w.granted(onTime), onTime)
+			})
+		})
+	}
+}
+
+// Between a grant and its late push the store has told the waiter that it waits:
+// that grant is over, though its lease would not be.
+func TestPushThatALaterAnswerContradictsIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		post := &slowPost{Store: k.store}
+		locks := k.open(post, nil)
+		holder := k.acquire("key")
+		w := k.wait(locks, "key")
+		next := k.wait(k.peer(), "key")
+		post.delay.Store(int64(20 * time.Second))
+		wantNil(t, "Release", holder.Release(t.Context())) // w's, as far as the store knows
+		time.Sleep(10 * time.Millisecond)
+		post.delay.Store(0)
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		lock := next.granted(onTime)
+		last := k.wait(k.peer(), "key")
+		time.Sleep(6 * time.Second)
+		k.wantWaiters("key", 2) // w has asked again
+		time.Sleep(20 * time.Second)
+		if w.over() {
+			t.Fatalf("two have the lock: %v, %v; error %v", lock, w.lock, w.err)
+		}
+		wantNil(t, "Err", lock.Err())
+		wantNil(t, "Release", lock.Release(t.Context()))
+		// It has kept its new place. last came while the first grant stood.
+		wantNil(t, "Release", last.granted(onTime).Release(t.Context()))
+		w.granted(onTime)
+	})
+}
+
+// The store's clock is set between the answer that a waiter counts from and the
+// grant. Forward, the moment of receipt bounds what is trusted; backward the
+// lease seems older than it is, or the grant older than the answer.
+func TestClockStepBeforeAPush(t *testing.T) {
+	for name, step := range map[string]time.Duration{
+		"forward": 10 * time.Second, "far forward": time.Hour, "backward": -10 * time.Second, "far backward": -time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				holder := k.acquire("key", joblock.TTL(2*time.Hour))
+				w := k.wait(k.locks, "key", joblock.NoRenew())
+				time.Sleep(time.Second)
+				synctest.Wait()
+				k.storeSkew = step
+				wantNil(t, "Release", holder.Release(t.Context()))
+				lock := w.granted(joblock.DefaultPoll * 5 / 4)
+				if lease, trust := k.record("key").Lease, time.Until(lock.ExpiresAt()); trust > lease {
+					t.Errorf("trusted for %s, the lease is %s", trust, lease)
+				}
+				wantNil(t, "Err", lock.Err())
+			})
+		})
+	}
+}
+
+// Grants that nobody waits for are dropped: the waiter has gone, or never was.
+func TestPushForNobodyIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		post := &slowPost{Store: k.store}
+		locks := k.open(post, nil)
+		holder := k.acquire("key")
+		w := k.wait(locks, "key")
+		post.delay.Store(int64(10 * time.Second))
+		wantNil(t, "Release", holder.Release(t.Context()))
+		lock := w.granted(joblock.DefaultPoll * 5 / 4) // by asking
+		wantNil(t, "Release", lock.Release(t.Context()))
+		again := k.wait(locks, "key")
+		mine := again.granted(0)
+		time.Sleep(time.Minute) // the push has come meanwhile
+		wantNil(t, "Err", mine.Err())
+		wantErr(t, lock.Err(), joblock.ErrAlreadyReleased)
+		if got := k.record("key").Fence; got != mine.Fence() {
+			t.Errorf("the record has fence %d, want %d", got, mine.Fence())
+		}
+	})
+}
+
+// A grant that was pushed before any answer was received is found by asking.
+func TestPushThatOvertakesTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		warm := k.acquire("warm")
+		other := k.wait(k.locks, "warm") // the subscription is there: the first call joins
+		wantNil(t, "Release", warm.Release(t.Context()))
+		other.granted(0)
+
+		holder, err := k.peer().TryAcquire(t.Context(), "key")
+		wantNil(t, "TryAcquire", err)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: time.Second}, faultstore.Acquire)
+		w := k.wait(k.locks, "key", joblock.NoRenew())
+		time.Sleep(100 * time.Millisecond)
+		wantNil(t, "Release", holder.Release(context.Background()))
+		granted := time.Now()
+		lock := w.granted(time.Second)
+		k.wantTrusted(lock, time.Second)
+		if d := lock.ExpiresAt().Sub(granted); d > joblock.DefaultTTL-time.Second {
+			t.Errorf("trusted until %s after the grant", d)
+		}
+
+		// The same with an answer that never comes.
+		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
+		wantNil(t, "Release", lock.Release(t.Context()))
+		holder, err = k.peer().TryAcquire(t.Context(), "key")
+		wantNil(t, "TryAcquire", err)
+		w = k.wait(k.locks, "key", joblock.NoRenew())
+		wantNil(t, "Release", holder.Release(context.Background()))
+		k.wantTrusted(w.granted(time.Second), time.Second)
+	})
+}
+
+// A push comes late, and there has been no answer at all to count from: the store
+// has been away since it gave the waiter its place.
+func TestLatePushWithoutAnAnswerToCountFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		post := &slowPost{Store: k.store}
+		locks := k.open(post, &joblock.Config{CallTimeout: 20 * time.Second, Poll: time.Minute})
+		warm := k.acquire("warm")
+		w := k.wait(locks, "warm") // the subscription is there
+		wantNil(t, "Release", warm.Release(t.Context()))
+		w.granted(0)
+
+		holder, err := k.peer().TryAcquire(t.Context(), "key")
+		wantNil(t, "TryAcquire", err)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
+		w = k.wait(locks, "key", joblock.NoRenew())
+		k.store.Set(faultstore.Fault{}, faultstore.Acquire)
+		post.delay.Store(int64(10 * time.Second))
+		wantNil(t, "Release", holder.Release(t.Context()))
+		granted := k.record("key").Fence
+		time.AfterFunc(12*time.Second, func() { k.store.Clear() })
+		lock := w.granted(14 * time.Second)
+		k.wantTrusted(lock, onTime)
+		if lock.Fence() != granted {
+			t.Errorf("fence %d, want %d: the grant was given back", lock.Fence(), granted)
+		}
+	})
+}
