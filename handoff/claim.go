@@ -9,6 +9,10 @@ import (
 // Claim says which locks a request needs. The zero Claim needs none: the request
 // is served as if the middleware were not there. A Claim that has anything set
 // but names no key is ErrInvalid and not a request without a lock.
+//
+// The keys are made of what the client sent, so a bad one is the client's fault
+// and answered 400. The other fields are the application's own: one out of bounds
+// is answered 500 and logged.
 type Claim struct {
 	// Key is the lock to take, and what LockFrom returns. Build it with
 	// joblock.Key behind a fixed first part: joined by hand, two different

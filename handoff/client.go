@@ -28,7 +28,8 @@ type Config struct {
 }
 
 // Client enqueues tasks that carry locks. Make one per process with NewClient,
-// share it freely, and Close it before its Locker.
+// share it freely, and Close it before its Locker. The methods of a nil or zero
+// Client return ErrInvalid.
 type Client struct {
 	locks     *joblock.Locker
 	client    *asynq.Client
@@ -93,19 +94,32 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 // lock would cost the job. The header names of an earlier envelope, on a task that
 // is enqueued again from its own handler, are overwritten.
 //
-// On error the lock is in one of two states, and lock.Err tells which:
+// On error lock.Err tells in which state each lock is:
 //
 //   - nil: the caller holds it, as before the call. The error is ErrInvalid for
-//     anything wrong with the arguments, the lock's own error (ErrLost and so on),
-//     Park's, or asynq's: asynq.ErrTaskIDConflict and asynq.ErrDuplicateTask
-//     match. asynq makes mere text of the errors of Redis; that of ctx is joined.
-//   - ErrNotOwner: it is parked for the job, and the caller does not hold it. The
-//     error matches joblock.ErrUnavailable where it could not be found out whether
-//     the task exists, or whether the lock was taken back; if the task exists it
-//     runs under the lock, and if not the lock is free when the Client has found
-//     that out, or when its reservation has ended. The error matches ErrBusy or ErrAlreadyReleased where
-//     the lock could not be taken back because a job has it, or has ended it: then
-//     the enqueue had succeeded although asynq reported an error.
+//     anything wrong with the arguments, Park's, another lock's, or asynq's:
+//     asynq.ErrTaskIDConflict and asynq.ErrDuplicateTask match. asynq makes mere
+//     text of the errors of Redis; that of ctx is joined.
+//   - ErrLost: it was lost, before the call or during it; neither the caller nor
+//     this job has it.
+//   - ErrAlreadyReleased: the caller had released it before the call.
+//   - ErrNotOwner: the caller does not hold it. Either it had been handed over
+//     before the call, and the error is ErrNotOwner too; or this call has parked
+//     it, for a job that may or may not exist.
+//
+// In that last case the error matches joblock.ErrUnavailable where it could not be
+// found out whether the task exists, or whether the lock was taken back. Until it
+// is found out neither side runs under the lock and nobody else gets it: if the
+// task exists it runs under it, and if not the lock is released. That is as soon as
+// Redis answers, within WatchFor; after that, or after Close, or with very many
+// such enqueues at once, it is when the reservation ends. The error matches ErrBusy
+// or ErrAlreadyReleased where the lock could not be taken back because a job has
+// it, or has ended it: then the enqueue had succeeded although asynq reported an
+// error.
+//
+// Enqueue returns SettleFor after the end of ctx at the latest, or SettleFor after
+// an error of the lock's store or of asynq if that comes first. Give it a ctx with a deadline: without one a
+// server that is silent is waited for as long as asynq's Redis client does.
 //
 // The package comment says how the outcome of a failed enqueue is found out.
 func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
@@ -113,9 +127,13 @@ func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Ta
 }
 
 // EnqueueAll is Enqueue for a job that carries several locks: all of them go to
-// the job, or all stay with the caller. It returns ErrInvalid for no locks, more
+// the job, or all that were the caller's stay with the caller. Only where Enqueue
+// would leave its one lock parked may they differ; each one's Err tells. It returns ErrInvalid for no locks, more
 // than 64, or two on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if err := c.check("enqueue"); err != nil {
+		return nil, err
+	}
 	h, err := c.newHandover(locks, task, opts)
 	if err != nil {
 		return nil, err
@@ -137,6 +155,9 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 // It returns TryAcquire's errors, ErrHeld above all, and those of Enqueue. On
 // error the caller holds nothing; after ErrUnavailable a job may.
 func (c *Client) EnqueueUnique(ctx context.Context, key string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if err := c.check("enqueue"); err != nil {
+		return nil, err
+	}
 	// What is wrong with the task should be told before a lock is taken for it.
 	if _, err := readTask(task, opts); err != nil {
 		return nil, err
@@ -152,6 +173,14 @@ func (c *Client) EnqueueUnique(ctx context.Context, key string, task *asynq.Task
 		}
 	}
 	return info, err
+}
+
+// check refuses a Client that NewClient has not made.
+func (c *Client) check(op string) error {
+	if c == nil || c.locks == nil {
+		return invalid(op, "", "the Client was not made by NewClient")
+	}
+	return nil
 }
 
 func invalid(op, key, format string, args ...any) error {

@@ -14,9 +14,21 @@
 // recovered from a crash, a second request for the same key is answered 429. The
 // other end is package worker, without which the task is an ordinary task.
 //
+// # Roll-out and shutdown
+//
+// Deploy the workers first, everywhere, and the enqueuing side when no worker
+// without package worker's middleware is left. Such a worker, an old build during
+// a rolling deploy, runs the task as an ordinary task: without the lock, while the
+// key stays reserved until the job's reservation ends (Config.Hold beyond its
+// delay), and every request for it is answered 429 until then. Taking the
+// middleware out again goes the other way round: first the enqueuing side, then,
+// when the queues are empty of tasks that carry locks, the workers.
+//
+// On shutdown close the HTTP server, then the Client, then the Locker.
+//
 // # Who owns the lock
 //
-// At every step exactly one side has it:
+// At no step do two sides have it:
 //
 //	step                        owner    a crash here
 //	claim, AcquireAll           request  free one TTL later
@@ -46,12 +58,16 @@
 //     no answer of Redis, and the command may still be on its way; the look is then
 //     repeated after a moment.
 //   - Nobody answers: the locks stay parked, and the error matches
-//     joblock.ErrUnavailable. The Client goes on looking in the background, for as
-//     long as WatchFor says, and releases them once it finds that there is no task.
-//     Do not Reclaim such a lock: its job may be about to start.
+//     joblock.ErrUnavailable. They belong to a job that may not exist: neither the
+//     caller nor anybody else has them. The Client goes on looking in the
+//     background and leaves them to the job if it exists, or releases them: as soon
+//     as Redis answers, if that is within WatchFor; otherwise they end with their
+//     reservation. Do not Reclaim such a lock: its job may be about to start.
 //
 // All of it happens whether or not the request's context has been cancelled, and
-// takes seconds at the worst.
+// takes SettleFor at the longest, counted from asynq's error or from the end of the
+// context, whichever is first. asynq may still be waiting for Redis then: the task
+// counts as unknown, and it is not looked for before asynq has returned.
 //
 // What is left: a command that is delayed by more than that moment, and is applied
 // after all. The task that then appears finds its token taken back. While the

@@ -19,6 +19,26 @@ type handover struct {
 	parked joblock.Locks // of locks, from the first on
 	tokens []joblock.Token
 	seal   string // the tokens header: by it the task is recognised as ours
+
+	sending *sending // nil until the task is sent off
+}
+
+// sending is an enqueue under way. It can outlast its context, and the Client: it
+// ends when asynq's Redis client gives up.
+type sending struct {
+	done chan struct{} // closed when what follows is set
+	info *asynq.TaskInfo
+	err  error
+}
+
+// failure returns the error of an enqueue that has returned one by now.
+func (s *sending) failure() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
 }
 
 // newHandover checks everything that can be checked before anything is parked.
@@ -36,18 +56,26 @@ func (c *Client) newHandover(locks joblock.Locks, task *asynq.Task, opts []asynq
 	}
 	seen := make(map[string]bool, len(locks))
 	for _, lock := range locks {
-		if lock == nil {
-			return nil, badTask("a lock is nil")
+		if err := c.checkLock(lock); err != nil {
+			return nil, fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
 		}
 		if seen[lock.Key()] {
 			return nil, invalid("enqueue", lock.Key(), "two locks on this key")
 		}
 		seen[lock.Key()] = true
-		if err := lock.Err(); err != nil {
-			return nil, fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
-		}
 	}
 	return &handover{taskSpec: spec, c: c, locks: locks}, nil
+}
+
+// checkLock refuses a lock that cannot be handed over.
+func (c *Client) checkLock(lock *joblock.Lock) error {
+	if lock == nil {
+		return badTask("a lock is nil")
+	}
+	if !c.locks.Owns(lock) {
+		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find it")
+	}
+	return lock.Err()
 }
 
 // park moves all locks from their handles to their tokens, or none.
@@ -56,7 +84,7 @@ func (h *handover) park(ctx context.Context) error {
 	for _, lock := range h.locks {
 		token, err := lock.Park(ctx, opts)
 		if err != nil {
-			return h.fail(ctx, err)
+			return h.undo(ctx, err)
 		}
 		h.parked = append(h.parked, lock)
 		h.tokens = append(h.tokens, token)
@@ -68,21 +96,35 @@ func (h *handover) park(ctx context.Context) error {
 func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
 	headers, err := envelope.Envelope{Tokens: h.tokens, Retries: h.retries}.Seal()
 	if err != nil {
-		return nil, h.fail(ctx, err)
+		return nil, h.undo(ctx, err)
 	}
 	h.seal = headers[envelope.TokensHeader]
 	task, opts := h.sealed(headers)
-	info, err := h.c.client.EnqueueContext(ctx, task, opts...)
-	if err == nil {
-		return info, nil
+	s := &sending{done: make(chan struct{})}
+	h.sending = s
+	go func() {
+		defer close(s.done)
+		s.info, s.err = h.c.client.EnqueueContext(ctx, task, opts...)
+	}()
+	select {
+	case <-s.done:
+		if s.err == nil {
+			return s.info, nil
+		}
+	case <-ctx.Done():
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = errors.Join(err, cause) // asynq has flattened it to text
-	}
-	return h.settle(ctx, err)
+	return h.settle(ctx)
 }
 
-// fail takes the locks back because of err, and returns err as the call's error.
+// undo is fail where nothing was sent.
+func (h *handover) undo(ctx context.Context, err error) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	return h.fail(ctx, err)
+}
+
+// fail takes the locks back because of err, as far as it can before ctx ends, and
+// returns err as the call's error.
 func (h *handover) fail(ctx context.Context, err error) error {
 	err = fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
 	if rerr := h.reclaim(ctx); rerr != nil {
@@ -96,11 +138,8 @@ func (h *handover) fail(ctx context.Context, err error) error {
 	return err
 }
 
-// reclaim takes back what was parked, last first. It does not care whether ctx
-// has been cancelled: a request that is over must not leave locks behind. The
-// Locker bounds each call.
+// reclaim takes back what was parked, last first.
 func (h *handover) reclaim(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for i := len(h.parked) - 1; i >= 0; i-- {
 		errs = append(errs, h.parked[i].Reclaim(ctx))

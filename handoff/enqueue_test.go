@@ -184,13 +184,20 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 func TestBadLocksAreRefused(t *testing.T) {
 	w := newMiniWeb(t)
 	good := acquire(t, w.locks, "good")
-	released, parked := acquire(t, w.locks, "released"), acquire(t, w.locks, "parked")
+	released, parked, lost := acquire(t, w.locks, "released"), acquire(t, w.locks, "parked"), acquire(t, w.locks, "lost")
+	if err := w.locks.ForceRelease(t.Context(), "lost", "by hand"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lost.Renew(t.Context()); !errors.Is(err, joblock.ErrLost) {
+		t.Fatal(err)
+	}
 	if err := released.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := parked.Park(t.Context(), joblock.ParkOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	elsewhere := acquire(t, newLocker(t, newStore(nil)), "elsewhere")
 	many := make(joblock.Locks, envelope.MaxTokens+1)
 	for i := range many {
 		many[i] = acquire(t, w.locks, fmt.Sprint("many", i))
@@ -203,8 +210,10 @@ func TestBadLocksAreRefused(t *testing.T) {
 		"nil":      {joblock.Locks{good, nil}, joblock.ErrInvalid},
 		"twice":    {joblock.Locks{good, good}, joblock.ErrInvalid},
 		"too many": {many, joblock.ErrInvalid},
+		"foreign":  {joblock.Locks{good, elsewhere}, joblock.ErrInvalid},
 		"released": {joblock.Locks{good, released}, joblock.ErrAlreadyReleased},
 		"parked":   {joblock.Locks{good, parked}, joblock.ErrNotOwner},
+		"lost":     {joblock.Locks{good, lost}, joblock.ErrLost},
 	} {
 		if _, err := w.jobs.EnqueueAll(t.Context(), tc.locks, asynq.NewTask("export", nil)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: error is %v, want %v", name, err, tc.want)
@@ -215,6 +224,9 @@ func TestBadLocksAreRefused(t *testing.T) {
 	}
 	wantState(t, w.locks, "parked", joblock.StateParked)
 	w.wantWithCaller(t, good)
+	if err := elsewhere.Err(); err != nil {
+		t.Errorf("the lock of another Locker: %v", err)
+	}
 }
 
 func TestReservationCoversTheDelayAndHold(t *testing.T) {
@@ -262,6 +274,30 @@ func TestEnqueueUnique(t *testing.T) {
 		t.Errorf("a second task of the ID: %v, want ErrTaskIDConflict", err)
 	}
 	wantState(t, w.locks, "other", joblock.StateFree)
+}
+
+func TestClientNotMadeByNewClient(t *testing.T) {
+	locks := newMemLocker(t)
+	lock := acquire(t, locks, "k")
+	task := asynq.NewTask("export", nil)
+	for name, c := range map[string]*handoff.Client{"nil": nil, "zero": {}} {
+		for call, do := range map[string]func() error{
+			"Enqueue": func() error { _, err := c.Enqueue(t.Context(), lock, task); return err },
+			"EnqueueAll": func() error {
+				_, err := c.EnqueueAll(t.Context(), joblock.Locks{lock}, task)
+				return err
+			},
+			"EnqueueUnique": func() error { _, err := c.EnqueueUnique(t.Context(), "other", task); return err },
+			"Close":         func() error { return c.Close(t.Context()) },
+		} {
+			if err := do(); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s of a %s Client: %v, want ErrInvalid", call, name, err)
+			}
+		}
+	}
+	if err := lock.Err(); err != nil {
+		t.Errorf("the caller has lost its lock: %v", err)
+	}
 }
 
 func TestNewClientWithoutItsParts(t *testing.T) {

@@ -132,6 +132,15 @@ func (b *logBuffer) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
+// wantOneEntry checks that the log has one entry, of the level, that says says.
+func wantOneEntry(t testing.TB, log *logBuffer, level, says string) {
+	t.Helper()
+	text := log.String()
+	if strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"`+level+`"`) || !strings.Contains(text, says) {
+		t.Errorf("log is %q, want one entry of level %s that says %q", text, level, says)
+	}
+}
+
 // silent are the options of a middleware whose log does not matter.
 func silent() handoff.MiddlewareOption { return handoff.Logger(slog.New(slog.DiscardHandler)) }
 

@@ -2,8 +2,10 @@ package handoff
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -13,7 +15,7 @@ import (
 // MaxRetryAfter says otherwise.
 const DefaultMaxRetryAfter = time.Minute
 
-// MiddlewareOption changes a Middleware.
+// MiddlewareOption changes a Middleware. A nil one changes nothing.
 type MiddlewareOption func(*middleware)
 
 // OnRefusal replaces the answer to a request that gets no lock, whatever the
@@ -34,8 +36,10 @@ func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
 
-// Logger sets who hears of releases that failed and of the errors behind 5xx
-// answers. Default slog.Default(). It never hears an owner token.
+// Logger sets who hears of releases that failed and, once each, of the errors
+// behind 5xx answers: 500 as an error, 503 as a warning, or for information where
+// the client had left before. Default slog.Default(). It never hears an owner
+// token.
 func Logger(logger *slog.Logger) MiddlewareOption {
 	return func(m *middleware) {
 		if logger != nil {
@@ -67,14 +71,10 @@ type middleware struct {
 // or not wait: unlike the keys of one Claim, two middlewares' keys are not
 // ordered for you.
 //
-// Middleware panics if locks or claim is nil.
+// If locks, claim or the next handler is nil, every request is answered 500 and
+// the log says why: one route that is wired wrongly must neither be served without
+// its lock nor take the rest of the server down with it.
 func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
-	if locks == nil {
-		panic("handoff: Middleware without a Locker")
-	}
-	if claim == nil {
-		panic("handoff: Middleware without a claim function")
-	}
 	m := &middleware{
 		locks:         locks,
 		claim:         claim,
@@ -83,24 +83,37 @@ func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error),
 		logger:        slog.Default(),
 	}
 	for _, opt := range opts {
-		opt(m)
+		if opt != nil {
+			opt(m)
+		}
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
 }
 
+// errMiswired is the error of every request to a Middleware that lacks a part.
+var errMiswired = errors.New("handoff: Middleware was made with a nil Locker, claim function or next handler")
+
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.locks == nil || m.claim == nil || next == nil {
+		m.refuse(w, r, errMiswired)
+		return
+	}
 	claim, err := m.claim(r)
-	if err == nil && claim.isZero() {
+	if err != nil {
+		m.refuse(w, r, err)
+		return
+	}
+	if claim.isZero() {
 		next.ServeHTTP(w, r)
 		return
 	}
-	var locks joblock.Locks
-	if err == nil {
-		locks, err = m.locks.AcquireAll(r.Context(), claim.keys(), claim.options()...)
-	}
+	locks, err := m.locks.AcquireAll(r.Context(), claim.keys(), claim.options()...)
 	if err != nil {
+		if errors.Is(err, joblock.ErrInvalid) && !m.badKey(claim) {
+			err = &claimError{err}
+		}
 		m.refuse(w, r, err)
 		return
 	}
@@ -114,11 +127,39 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
+// badKey reports whether it is a key of claim that makes it ErrInvalid. The Locker
+// is asked, for its rules for keys are its own; with a context that is over it
+// judges the key and sends nothing.
+func (m *middleware) badKey(claim Claim) bool {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return slices.ContainsFunc(claim.keys(), func(key string) bool {
+		_, err := m.locks.TryAcquire(over, key)
+		return errors.Is(err, joblock.ErrInvalid)
+	})
+}
+
+// claimError is an ErrInvalid that the client cannot help: of a Claim's settings,
+// or about what the store keeps at the key.
+type claimError struct{ err error }
+
+func (e *claimError) Error() string { return e.err.Error() }
+func (e *claimError) Unwrap() error { return e.err }
+
 // refuse answers a request that gets no lock.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	f := newRefusal(r.Context(), err, m.maxRetryAfter)
-	if f.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
-		m.logger.WarnContext(r.Context(), "handoff: request refused",
+	ctx := r.Context()
+	f := newRefusal(ctx, err, m.maxRetryAfter)
+	if f.Status >= http.StatusInternalServerError {
+		level := slog.LevelError
+		switch {
+		case f.Status != http.StatusServiceUnavailable:
+		case ctx.Err() != nil:
+			level = slog.LevelInfo // nobody is waiting for the answer
+		default:
+			level = slog.LevelWarn
+		}
+		m.logger.Log(ctx, level, "handoff: request refused",
 			"status", f.Status, "code", string(f.Code), "key", f.Key, "err", err)
 	}
 	m.answer(w, r, f)

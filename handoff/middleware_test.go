@@ -328,19 +328,30 @@ func TestResponseWriterIsPassedThrough(t *testing.T) {
 	}
 }
 
-func TestMiddlewareWithoutItsPartsPanics(t *testing.T) {
-	for name, make := range map[string]func(){
-		"locks": func() { handoff.Middleware(nil, fixed(handoff.Claim{})) },
-		"claim": func() { handoff.Middleware(newMemLocker(t), nil) },
+func TestMiddlewareWithoutItsPartsServesNothing(t *testing.T) {
+	locks := newMemLocker(t)
+	claim := fixed(handoff.Claim{Key: "k"})
+	for name, make := range map[string]func(log handoff.MiddlewareOption) http.Handler{
+		"locks": func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(nil, claim, log)(accept) },
+		"claim": func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(locks, nil, log)(accept) },
+		"next":  func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(locks, claim, log)(nil) },
+		"locks, for a request without one": func(log handoff.MiddlewareOption) http.Handler {
+			return handoff.Middleware(nil, fixed(handoff.Claim{}), log)(accept)
+		},
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Middleware without %s did not panic", name)
-				}
-			}()
-			make()
-		}()
+		t.Run(name, func(t *testing.T) {
+			var log logBuffer
+			wantRefusal(t, serve(make(handoff.Logger(log.logger()))), http.StatusInternalServerError, handoff.CodeClaimFailed, "", "")
+			wantOneEntry(t, &log, "ERROR", "nil Locker, claim function or next handler")
+			wantState(t, locks, "k", joblock.StateFree)
+		})
+	}
+}
+
+func TestNilMiddlewareOptionChangesNothing(t *testing.T) {
+	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "k"}), nil, silent(), nil)(accept)
+	if w := serve(h); w.Code != http.StatusAccepted {
+		t.Errorf("status is %d, want 202", w.Code)
 	}
 }
 

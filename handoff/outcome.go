@@ -12,17 +12,20 @@ import (
 )
 
 const (
-	// lookTimeout bounds one look for the task. The Inspector takes no context, and
-	// a go-redis client with default settings gives up on a silent server only
-	// after some twenty seconds.
-	lookTimeout = 3 * time.Second
+	// SettleFor bounds how long Enqueue goes on after its context has ended, or
+	// after asynq has reported an error, to find out what has become of the task
+	// and to take the locks back. What is not known by then stays parked and is
+	// found out in the background; see WatchFor. Neither asynq's Client nor its
+	// Inspector can be counted on to be shorter: with default settings go-redis
+	// gives up on a silent server only after some twenty seconds, whatever ctx says.
+	SettleFor = 3 * time.Second
 
 	// lookPause lies between the two looks after an enqueue without a definite
 	// answer: the command may still be on its way when the first look is made.
 	lookPause = 200 * time.Millisecond
 )
 
-// world is what an enqueue that reported an error has really done.
+// world is what an enqueue that did not just succeed has really done.
 type world uint8
 
 const (
@@ -31,18 +34,39 @@ const (
 	worldAbsent        // it does not, or a task of somebody else has its ID
 )
 
-// settle decides what an enqueue that failed with cause has done, and lets
-// exactly one side have the locks: the job if it exists, otherwise the caller.
-// Where it cannot be known the locks stay parked, which harms neither.
-func (h *handover) settle(ctx context.Context, cause error) (*asynq.TaskInfo, error) {
-	info, found, lookErr := h.find(refused(cause))
+var (
+	errSending = errors.New("asynq has not returned from the enqueue yet")
+	errSilent  = errors.New("asynq's inspector has not answered in time")
+)
+
+// settling returns the context under which the fate of a task is decided: that of
+// the request, but neither cut short by its end nor longer than SettleFor.
+func settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), SettleFor)
+}
+
+// settle decides what an enqueue has done that failed, or had not returned when
+// ctx ended, and lets exactly one side have the locks: the job if it exists,
+// otherwise the caller. Where it cannot be known the locks stay parked, which
+// harms neither.
+func (h *handover) settle(ctx context.Context) (*asynq.TaskInfo, error) {
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	info, found, lookErr := h.find(dctx)
+	cause := h.sending.failure()
+	if found == worldOurs && cause == nil {
+		return info, nil
+	}
+	if ended := context.Cause(ctx); ended != nil && !errors.Is(cause, ended) {
+		cause = errors.Join(cause, ended) // asynq has flattened it to text
+	}
 	switch found {
 	case worldOurs:
 		h.c.logger.InfoContext(ctx, "handoff: the task was enqueued although asynq reported an error",
 			"job", h.job, "err", cause)
 		return info, nil
 	case worldAbsent:
-		return nil, h.fail(ctx, cause)
+		return nil, h.fail(dctx, cause)
 	}
 	h.c.logger.WarnContext(ctx, "handoff: it is unknown whether a task was enqueued; its locks stay parked for it",
 		"job", h.job, "err", cause, "lookup", lookErr)
@@ -61,20 +85,39 @@ func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
 
-// find looks for the task: once, and a second time when there was no answer, or
-// when the enqueue had none and may yet be applied.
-func (h *handover) find(definite bool) (*asynq.TaskInfo, world, error) {
-	info, found, err := h.look()
-	if found == worldOurs || found == worldAbsent && definite {
+// find tells what the enqueue has done, as far as it can be told before ctx ends;
+// with worldUnknown comes the reason. While asynq is still at it no look is worth
+// anything, for it may write the task after the look. Then find looks: once, and
+// a second time when there was no answer, or when the enqueue had none and may yet
+// be applied. A server that was frozen answers a look, and applies the command
+// that it had received before, in no particular order.
+func (h *handover) find(ctx context.Context) (*asynq.TaskInfo, world, error) {
+	if h.sending == nil { // not all locks could be parked, and nothing was sent
+		return nil, worldAbsent, nil
+	}
+	select {
+	case <-h.sending.done:
+	case <-ctx.Done():
+		return nil, worldUnknown, errSending
+	}
+	if h.sending.err == nil {
+		return h.sending.info, worldOurs, nil
+	}
+	info, found, err := h.look(ctx)
+	if found == worldOurs || found == worldAbsent && refused(h.sending.err) {
 		return info, found, err
 	}
-	time.Sleep(lookPause) // not cut short by the request's end: the locks' fate is decided here
-	return h.look()
+	select {
+	case <-time.After(lookPause):
+		return h.look(ctx)
+	case <-ctx.Done():
+		return nil, worldUnknown, errSilent
+	}
 }
 
-// look asks the Inspector once. Its goroutine ends when the Inspector's client
-// gives up, which may be after look has.
-func (h *handover) look() (*asynq.TaskInfo, world, error) {
+// look asks the Inspector once. The Inspector takes no context: its goroutine
+// ends when its Redis client gives up, which may be after look has.
+func (h *handover) look(ctx context.Context) (*asynq.TaskInfo, world, error) {
 	type answer struct {
 		info *asynq.TaskInfo
 		err  error
@@ -84,13 +127,11 @@ func (h *handover) look() (*asynq.TaskInfo, world, error) {
 		info, err := h.c.inspector.GetTaskInfo(h.queue, h.id)
 		answers <- answer{info, err}
 	}()
-	timeout := time.NewTimer(lookTimeout)
-	defer timeout.Stop()
 	var a answer
 	select {
 	case a = <-answers:
-	case <-timeout.C:
-		return nil, worldUnknown, context.DeadlineExceeded
+	case <-ctx.Done():
+		return nil, worldUnknown, errSilent
 	}
 	switch {
 	case errors.Is(a.err, asynq.ErrTaskNotFound), errors.Is(a.err, asynq.ErrQueueNotFound):

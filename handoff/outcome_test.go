@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -219,6 +220,70 @@ func TestCancelledContext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// As long as asynq is at it, Redis saying that there is no task means nothing: the
+// task may be written the moment after.
+func TestEnqueueThatHangsIsCutShortAndDecidedLater(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		applied bool
+	}{{"applied at last", true}, {"failed at last", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				w.warm(t)
+				const after = 4 * time.Minute
+				w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+					time.Sleep(after) // and does not look at its context, as go-redis does not
+					if !tc.applied {
+						return errDown
+					}
+					return apply()
+				})
+				lock := acquire(t, w.locks, "k")
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				start := time.Now()
+				info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+				if took := time.Since(start); took != 2*time.Second+handoff.SettleFor {
+					t.Errorf("took %s, want the context's 2s and SettleFor", took)
+				}
+				if !errors.Is(err, joblock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || info != nil {
+					t.Errorf("Enqueue = %v, %v; want ErrUnavailable and the context's error", info, err)
+				}
+				w.wantParked(t, lock)
+				time.Sleep(after - 30*time.Second)
+				w.wantParked(t, lock)
+				time.Sleep(time.Minute)
+				if tc.applied {
+					w.wantWithJob(t, lock, w.task(t, "default", "t-1"))
+				} else {
+					wantState(t, w.locks, "k", joblock.StateFree)
+				}
+			})
+		})
+	}
+}
+
+// The context ends, but asynq succeeds before the time to find out is over.
+func TestEnqueueThatSucceedsAfterItsContextIsASuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+			time.Sleep(3 * time.Second)
+			return apply()
+		})
+		lock := acquire(t, w.locks, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.wantWithJob(t, lock, info)
+	})
 }
 
 func TestLockThatCannotBeParkedGivesTheOthersBack(t *testing.T) {

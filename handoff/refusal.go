@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// CodeClaimFailed is the code of a Refusal whose claim function failed with an
-// error that says nothing about locks.
+// CodeClaimFailed is the code of a Refusal for which neither the client nor the
+// state of a lock is to blame, but this server: see the answers with status 500.
 const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
 
 // Refusal is why a request gets no lock, and the answer to it:
@@ -21,13 +22,16 @@ const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
 //	429     ErrHeld, ErrTimeout, ErrBusy      what is left of the lock
 //	503     ErrUnavailable, ErrClosed         1 s
 //	503     the request's context has ended   1 s
-//	400     ErrInvalid                        none
-//	500     any other of the claim function   none
+//	400     ErrInvalid about a key            none
+//	400     ErrInvalid of the claim function  none
+//	500     any other                         none
 //
 // The errors of the claim function are judged like those of the Locker, so it can
-// refuse with a joblock.Error of its own making.
+// refuse with a joblock.Error of its own making. Among the others are a Claim with
+// a TTL, MaxWait or Holder out of bounds, a value in the store that is not a lock,
+// and a Middleware made without a Locker, a claim function or a next handler.
 type Refusal struct {
-	Status int          // of the answer
+	Status int          // of the answer; taken as 500 unless from 200 to 999
 	Code   joblock.Code // of the error; CodeClaimFailed where it has none of these
 	// Message is for the client. It is made from the code, and from the Detail of
 	// an ErrInvalid; no other text of an error, and no owner token, gets into it.
@@ -39,8 +43,14 @@ type Refusal struct {
 }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object
-// {"message","code","key"}.
+// {"message","code","key"}. A Refusal made by hand need not have anything set: the
+// zero one is a 500.
 func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if f.Status < http.StatusOK || f.Status > 999 { // net/http panics, or goes on waiting for an answer
+		f.Status = http.StatusInternalServerError
+	}
+	f.Code = cmp.Or(f.Code, CodeClaimFailed)
+	f.Message = cmp.Or(f.Message, failedMessage)
 	body, err := json.Marshal(struct {
 		Message string       `json:"message"`
 		Code    joblock.Code `json:"code"`
@@ -58,12 +68,18 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
 }
 
+// failedMessage tells a client that it is not its fault, and nothing else.
+const failedMessage = "the request could not be prepared"
+
 // newRefusal judges err, with which the claim function or the Locker refused a
 // request with context ctx.
 func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Refusal {
 	f := Refusal{Err: err}
 	var e *joblock.Error
-	if errors.As(err, &e) {
+	var ours *claimError
+	if errors.As(err, &ours) {
+		f.Code = CodeClaimFailed
+	} else if errors.As(err, &e) {
 		f.Key, f.Code = e.Key, e.Code
 	} else if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
 		// The client is gone, or the server is shutting down, while we waited. 503
@@ -90,7 +106,7 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 		}
 	default:
 		f.Status, f.Code = http.StatusInternalServerError, CodeClaimFailed
-		f.Message, f.Key = "the request could not be prepared", ""
+		f.Message, f.Key = failedMessage, ""
 	}
 	return f
 }

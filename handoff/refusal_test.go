@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,8 +103,7 @@ func TestAnswersByError(t *testing.T) {
 		{"no key but a TTL", fixed(handoff.Claim{TTL: time.Second}), 400, joblock.CodeInvalid, "", "", "empty"},
 		{"no key but a wait", fixed(handoff.Claim{MaxWait: time.Second}), 400, joblock.CodeInvalid, "", "", "empty"},
 		{"no key but a holder", fixed(handoff.Claim{Holder: "h"}), 400, joblock.CodeInvalid, "", "", "empty"},
-		{"negative TTL", fixed(handoff.Claim{Key: "k", TTL: -1}), 400, joblock.CodeInvalid, "", "", "TTL"},
-		{"negative wait", fixed(handoff.Claim{Key: "k", MaxWait: -1}), 400, joblock.CodeInvalid, "", "", "MaxWait"},
+		{"a bad key and a bad TTL", fixed(handoff.Claim{Key: "a\nb", TTL: -1}), 400, joblock.CodeInvalid, "a\nb", "", "control character"},
 		{"the claim says invalid", refuse(fmt.Errorf("secret: %w", &joblock.Error{Code: joblock.CodeInvalid, Detail: "account is missing"})),
 			400, joblock.CodeInvalid, "", "", "account is missing"},
 		{"the claim says busy", refuse(busy), 429, joblock.CodeBusy, "k", "2", "held"},
@@ -114,7 +114,8 @@ func TestAnswersByError(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			served := false
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })
-			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, silent())(next))
+			var log logBuffer
+			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, handoff.Logger(log.logger()))(next))
 			b := wantRefusal(t, w, tc.status, tc.code, tc.key, tc.retryAfter)
 			if !strings.Contains(b.Message, tc.says) || strings.Contains(b.Message, "secret") {
 				t.Errorf("message is %q, want it to say %q and no secret", b.Message, tc.says)
@@ -122,8 +123,83 @@ func TestAnswersByError(t *testing.T) {
 			if served {
 				t.Error("a refused request was served")
 			}
+			switch tc.status {
+			case 500:
+				wantOneEntry(t, &log, "ERROR", "")
+			case 503:
+				wantOneEntry(t, &log, "WARN", "")
+			default:
+				if log.String() != "" {
+					t.Errorf("what is no fault of the server is logged: %s", log.String())
+				}
+			}
 		})
 	}
+}
+
+// foreignStore finds something that is not a lock at every key.
+type foreignStore struct {
+	joblock.Store
+	asked atomic.Int32
+}
+
+func (s *foreignStore) Acquire(context.Context, joblock.AcquireRequest) (joblock.Reply, error) {
+	s.asked.Add(1)
+	return joblock.Reply{Outcome: joblock.OutcomeForeign}, nil
+}
+
+// What the application and its store have made wrong is not the client's fault.
+func TestFaultsOfTheServerAre500(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim handoff.Claim
+		says  string
+		asked int32
+	}{
+		"negative TTL":       {handoff.Claim{Key: "k", TTL: -1}, "TTL", 0},
+		"TTL too long":       {handoff.Claim{Key: "k", TTL: 48 * time.Hour}, "TTL", 0},
+		"negative wait":      {handoff.Claim{Key: "k", MaxWait: -1}, "MaxWait", 0},
+		"holder too long":    {handoff.Claim{Key: "k", Holder: strings.Repeat("h", joblock.MaxLabelBytes+1)}, "holder", 0},
+		"holder not UTF-8":   {handoff.Claim{Key: "k", Holder: "\xff"}, "holder", 0},
+		"foreign value":      {handoff.Claim{Key: "k"}, "not a lock", 1},
+		"foreign, of Keys":   {handoff.Claim{Keys: []string{"k"}}, "not a lock", 1},
+		"foreign, and waits": {handoff.Claim{Key: "k", MaxWait: time.Minute}, "not a lock", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &foreignStore{Store: newStore(nil)}
+			var log logBuffer
+			ctx, cancel := context.WithCancel(t.Context())
+			var got handoff.Refusal
+			answer := func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
+				got = f
+				cancel()
+				f.ServeHTTP(w, r)
+			}
+			h := handoff.Middleware(newLocker(t, s), fixed(tc.claim), handoff.Logger(log.logger()), handoff.OnRefusal(answer))(accept)
+			w := serveRequest(h, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+			b := wantRefusal(t, w, http.StatusInternalServerError, handoff.CodeClaimFailed, "", "")
+			if strings.Contains(b.Message, tc.says) {
+				t.Errorf("message %q tells the client about our mistake", b.Message)
+			}
+			if !errors.Is(got.Err, joblock.ErrInvalid) {
+				t.Errorf("Refusal.Err is %v, want ErrInvalid", got.Err)
+			}
+			wantOneEntry(t, &log, "ERROR", tc.says)
+			if n := s.asked.Load(); n != tc.asked {
+				t.Errorf("the store was asked %d times, want %d", n, tc.asked)
+			}
+		})
+	}
+}
+
+func TestRefusalMadeByHandIsServed(t *testing.T) {
+	for _, status := range []int{-1, 0, 99, http.StatusContinue, http.StatusSwitchingProtocols, 1000} {
+		w := httptest.NewRecorder()
+		handoff.Refusal{Status: status}.ServeHTTP(w, nil)
+		wantRefusal(t, w, http.StatusInternalServerError, handoff.CodeClaimFailed, "", "")
+	}
+	w := httptest.NewRecorder()
+	handoff.Refusal{Status: 418, Code: "TEAPOT", Message: "short and stout", Key: "k", RetryAfter: 1}.ServeHTTP(w, nil)
+	wantRefusal(t, w, 418, "TEAPOT", "k", "1")
 }
 
 func TestStoreThatIsDownIs503(t *testing.T) {
@@ -189,9 +265,7 @@ func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
 			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.logger()))(accept),
 			httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
 		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeTimeout, "", "1")
-		if log.String() != "" {
-			t.Errorf("a client that left is logged: %s", log.String())
-		}
+		wantOneEntry(t, &log, "INFO", "context canceled")
 		if err := lock.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// WatchFor is how long a Client goes on looking for a task of which it could
-	// not find out whether it was enqueued. Afterwards its locks are left to their
-	// reservation. An outage that lasts longer is one of people, not of fail-overs.
+	// WatchFor is how long a Client goes on looking, in the background, for a task
+	// of which it could not find out within SettleFor whether it was enqueued.
+	// Afterwards its locks are left to their reservation. An outage that lasts longer is one of people, not of fail-overs.
 	WatchFor = 5 * time.Minute
 
 	// maxWatches bounds the look-outs of one Client: in an outage every request
@@ -59,7 +59,9 @@ func (h *handover) lookOut(ctx context.Context) {
 			h.c.logger.Warn("handoff: the fate of a task is still unknown: its locks are left to their reservation", "job", h.job)
 			return
 		}
-		_, found, err := h.look()
+		actx, cancel := context.WithTimeout(ctx, SettleFor)
+		_, found, err := h.find(actx)
+		cancel()
 		if found == worldAbsent {
 			err = h.abandon(ctx)
 		}
@@ -95,8 +97,13 @@ func (h *handover) abandon(ctx context.Context) error {
 // Close ends the look-outs for tasks of unknown outcome and waits for them, as
 // long as ctx lets it; its error is ctx's. Their locks are left to their
 // reservations. A Client can be used on after Close, without such look-outs.
-// Without Close they end by themselves, after WatchFor at the latest.
+// Without Close they end by themselves, after WatchFor at the latest. Close the
+// Client before its Locker: a look-out releases locks through it. It returns
+// ErrInvalid for a Client that NewClient has not made.
 func (c *Client) Close(ctx context.Context) error {
+	if err := c.check("close client"); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	c.stop()
 	c.mu.Unlock()

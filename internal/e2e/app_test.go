@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -55,7 +56,14 @@ func newApp(t *testing.T, handle asynq.HandlerFunc) *app {
 	if err := server.Start(mux); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() {
+		server.Shutdown()
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := errors.Join(w.Close(bounded), a.jobs.Close(bounded)); err != nil {
+			t.Errorf("stop the worker and the client: %v", err)
+		}
+	})
 	return a
 }
 
