@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
@@ -47,7 +48,6 @@ func Example() {
 	// [locks
 	locks, err := joblock.New(redisstore.New(rdb, nil), nil) // rdb: your go-redis client
 	check(err)
-	defer locks.Close(context.Background())
 	// locks]
 
 	// [web
@@ -60,7 +60,7 @@ func Example() {
 		lock, _ := handoff.LockFrom(r.Context())
 		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
 			http.Error(w, "could not start the export", http.StatusInternalServerError)
-			return // the lock is released
+			return // the lock is released with the response; if Redis was away, once it is known that there is no job
 		}
 		w.WriteHeader(http.StatusAccepted) // the lock is the job's now
 	})))
@@ -83,8 +83,17 @@ func Example() {
 		fmt.Println(res.StatusCode)
 	}
 	check(server.Start(tasks))
-	defer server.Shutdown()
 	fmt.Println("the job has the lock:", <-done)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	// [stop
+	server.Shutdown()
+	check(w.Close(ctx)) // handlers that Shutdown cut short settle their locks
+	check(jobs.Close(ctx))
+	check(locks.Close(ctx))
+	// stop]
+
 	// Output:
 	// 202
 	// 429

@@ -50,15 +50,19 @@ type Config struct {
 	// Gone is the policy for a lock that is gone at resume. Default Reacquire.
 	Gone Gone
 
-	// Hold is how long a lock stays reserved for its task beyond the known delay
-	// of a retry: it covers the time in the queue, and asynq's recovery of a
+	// Hold is how long a lock stays reserved for its task: while it waits, beyond
+	// the known delay of a retry, which covers the time in the queue; while it
+	// runs, beyond the lease as last renewed, which covers asynq's recovery of a
 	// crashed worker's tasks, which takes minutes. Default joblock.DefaultHold.
 	Hold time.Duration
 
-	// PutBack is the longest pause before a task that found its lock busy is
-	// tried again; it is shorter when the holder's lease ends sooner, and at
-	// least a second, which is asynq's grain. Default 10 s. How soon asynq acts
-	// on it depends on its DelayedTaskCheckInterval, 5 s by default.
+	// PutBack is the longest pause before a task that found its lock held, or
+	// the store unavailable, is tried again. It is shorter when the holder's lease
+	// ends sooner, and at most two seconds when the holder is an earlier attempt
+	// of the same task, which is most likely about to end; but at least a second,
+	// which is asynq's grain, and up to a quarter longer, for jitter. Default 10 s.
+	// How soon asynq acts on it depends on its DelayedTaskCheckInterval, 5 s by
+	// default.
 	PutBack time.Duration
 
 	// Overrun is how long a handler that goes on after its context has ended

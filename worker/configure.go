@@ -22,8 +22,11 @@ import (
 // with a stand-in for the error that asynq makes of it, and again by asynq.
 //
 // Call it once per Worker: servers with different settings need Workers of
-// their own.
+// their own. A nil Worker returns cfg as it is.
 func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
+	if w == nil {
+		return cfg
+	}
 	isFailure, delay, handler := cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc

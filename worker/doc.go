@@ -8,6 +8,12 @@
 //	mux.Use(w.Middleware)
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
 //
+// and when the process stops, in this order:
+//
+//	srv.Shutdown()
+//	w.Close(ctx) // the locks of handlers that Shutdown cut short
+//	locks.Close(ctx)
+//
 // Tasks without locks pass through untouched. Register the middleware first, so
 // that it is the outermost: what runs outside it runs without the lock.
 //
@@ -17,8 +23,9 @@
 //
 //	all resumed               the handler runs; LockFrom(ctx) has the lock, and ctx
 //	                          ends with cause joblock.ErrLost if it is lost
-//	busy                      another attempt still runs, or somebody else holds
-//	                          the key: the task is put back without charge
+//	busy                      another attempt still runs: put back without charge,
+//	                          for two seconds at most
+//	held by somebody else     put back without charge, for Config.PutBack at most
 //	gone                      lapsed, forced, released by a final failure and run
 //	                          again: Config.Gone decides
 //	released as done          by this job (or as revoked): a duplicate delivery; the
@@ -46,8 +53,11 @@
 // freed when the lease has run out.
 //
 // A process that dies leaves the lock orphaned: reserved for the task until asynq
-// recovers it, at most for what is left of the reservation. A handler that has run
-// for longer than its reservation has nothing left of it but its lease.
+// recovers it. Renewals carry the reservation along: it stands for Config.Hold
+// beyond the lease as last renewed, however long the handler had run.
+//
+// A process that is stopped leaves it parked, and the next attempt can have it at
+// once: see Close for why the server's Shutdown is not enough for that.
 //
 // A handler may release its lock early, or hand it over to another task with Park;
 // what becomes of its own task then leaves the lock alone. A retry of a task that

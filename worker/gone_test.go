@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,6 +209,38 @@ func TestHandlerHandsItsLockToAnotherTask(t *testing.T) {
 				r.wantTask("a", tt.task, tt.retried)
 				r.wantRuns(&a, tt.runs)
 				r.wantEnded("key-a", "job done")
+			})
+		})
+	}
+}
+
+// A job that waits for its turn to reacquire is not a warning every few seconds.
+func TestGoneIsWarnedAboutOnce(t *testing.T) {
+	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
+		t.Run(policy.String(), func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				token := r.enqueue("a", 0)
+				thief := r.steal(token.Key())
+				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(succeed))
+				time.Sleep(5 * time.Minute)
+				if err := thief.Release(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				r.untilTask("a", "gone", "archived")
+				warnings, hints := 0, 0
+				for line := range strings.Lines(r.log.String()) {
+					switch {
+					case !strings.Contains(line, "the lock is gone"):
+					case strings.Contains(line, "level=WARN"):
+						warnings++
+					case strings.Contains(line, "level=DEBUG"):
+						hints++
+					}
+				}
+				if warnings != 1 || (hints > 0) != (policy == worker.Reacquire) {
+					t.Errorf("%d warnings and %d debug lines\n%s", warnings, hints, r.log)
+				}
 			})
 		})
 	}

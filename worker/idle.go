@@ -35,10 +35,23 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 }
 
 // lookAgain repeats releaseIdle for one token after a pause, unless somebody has
-// had the archived task run again by then. It ends with the Locker.
+// had the archived task run again by then. It ends with Close.
 func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.Token, reason string) {
-	time.AfterFunc(pause, func() {
-		ctx := context.Background()
+	leave := func() {
+		w.cfg.Logger.Warn("worker: closed before the lock of a task that is over could be freed, it stays reserved",
+			"job", envelope.Job(queue, id), "key", token.Key())
+	}
+	if !w.open.begin() {
+		leave()
+		return
+	}
+	go func() {
+		defer w.open.end()
+		ctx := w.open.closing
+		if !sleep(ctx, pause) {
+			leave()
+			return
+		}
 		st, err := w.locks.Status(ctx, token.Key())
 		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
@@ -47,10 +60,10 @@ func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.
 		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
 			return
 		}
-		if over, _ := w.verdict(queue, id); over != "" {
+		if over, _ := w.verdict(ctx, queue, id); over != "" {
 			w.releaseIdle(ctx, queue, id, []joblock.Token{token}, reason)
 		}
-	})
+	}()
 }
 
 // releaseIfOf releases the lock of token while it is idle and bound to job: a

@@ -78,10 +78,15 @@ func newRig(t testing.TB, rdb *redis.Client, store joblock.Store, ttl time.Durat
 	return r
 }
 
-// newLocker returns another process's Locker on the same store.
+// newLocker returns another Locker on the same store.
 func (r *rig) newLocker() *joblock.Locker {
 	r.t.Helper()
-	locks, err := joblock.New(r.faults, &joblock.Config{TTL: r.ttl, Logger: r.log.logger()})
+	return r.newLockerOn(r.faults)
+}
+
+func (r *rig) newLockerOn(store joblock.Store) *joblock.Locker {
+	r.t.Helper()
+	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.logger()})
 	if err != nil {
 		r.t.Fatalf("joblock.New: %v", err)
 	}
@@ -103,6 +108,7 @@ func (r *rig) newWorker(locks *joblock.Locker, cfg worker.Config) *worker.Worker
 	if err != nil {
 		r.t.Fatalf("worker.New: %v", err)
 	}
+	r.t.Cleanup(func() { r.closeWorker(w) }) // after the server's Shutdown
 	return w
 }
 
@@ -115,8 +121,14 @@ type service struct {
 	unconfigure bool            // without Configure
 }
 
+// server is an asynq server and its Worker.
+type server struct {
+	*asynq.Server
+	worker *worker.Worker
+}
+
 // serve starts a server with handler, until the end of the test.
-func (r *rig) serve(s service, handler asynq.HandlerFunc) *asynq.Server {
+func (r *rig) serve(s service, handler asynq.HandlerFunc) server {
 	r.t.Helper()
 	if s.locks == nil {
 		s.locks = r.locks
@@ -145,7 +157,7 @@ func (r *rig) serve(s service, handler asynq.HandlerFunc) *asynq.Server {
 		r.t.Fatalf("start the server: %v", err)
 	}
 	r.t.Cleanup(srv.Shutdown)
-	return srv
+	return server{srv, w}
 }
 
 // park takes the locks on keys and parks them for the task.

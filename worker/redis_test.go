@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -88,16 +89,21 @@ func TestAbortOnRedis(t *testing.T) {
 		ShutdownTimeout: 100 * time.Millisecond, RetryDelayFunc: atOnce,
 		TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 	}
-	srv := r.serve(service{asynq: quick}, p.handler(func(ctx context.Context, n int) error {
+	locks := r.newLockerOn(redisstore.New(r.rdb, nil)) // a Locker closes its store
+	srv := r.serve(service{locks: locks, asynq: quick}, p.handler(func(ctx context.Context, n int) error {
 		if n == 1 {
 			return errBoom
 		}
-		return obey(ctx, n)
+		return tidy(300*time.Millisecond)(ctx, n)
 	}))
 	r.until("the second attempt runs", func() bool { return p.count() == 2 && p.running() == 1 })
-	r.serve(service{locks: r.newLocker(), asynq: quick}, p.handler(succeed))
-	srv.Shutdown()
+	r.serve(service{asynq: quick}, p.handler(succeed))
+	start := time.Now()
+	r.stop(srv, locks)
 	r.untilTask("a", "gone", "archived")
+	if took := time.Since(start); took > r.ttl/2 {
+		t.Errorf("the job was done %s after its first server was told to stop: it has waited for the lease", took)
+	}
 	r.wantTask("a", "gone", 0)
 	r.wantEnded("key-a", "job done")
 	r.wantRuns(&p, 3)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -13,6 +14,14 @@ import (
 // waitPoll is the pause between two looks at a busy lock that is waited for in
 // place.
 const waitPoll = 500 * time.Millisecond
+
+// busyPause is the longest pause before a task is tried again that found an
+// attempt of its own in the way. That one is most likely about to be settled: its
+// server was shut down, or its time was up. One that works on is met again and
+// again at this pace, but there is at most one task per such attempt, unlike for a
+// key that many want. asynq counts no put-backs, so there is nothing to let the
+// pause grow by.
+const busyPause = 2 * time.Second
 
 // resumeAll takes the locks of the task, all or none. It leaves a.locks nil
 // without an error when the handler is not to be called and the task succeeds.
@@ -29,11 +38,7 @@ func (a *attempt) resumeAll() error {
 			return err
 		}
 		// asynq would charge or archive the task. Wait here instead.
-		t := time.NewTimer(waitPoll)
-		select {
-		case <-t.C:
-		case <-a.ctx.Done():
-			t.Stop()
+		if !sleep(a.ctx, waitPoll) {
 			return errors.Join(context.Cause(a.ctx), pb.err)
 		}
 	}
@@ -56,7 +61,7 @@ func (a *attempt) tryResumeAll() error {
 	ctx := context.WithoutCancel(a.ctx)
 	locks := make(joblock.Locks, 0, len(a.tokens))
 	for i, token := range a.tokens {
-		lock, err := a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()))
+		lock, err := a.resume(ctx, token)
 		if err != nil {
 			lock, err = a.gone(ctx, token, err)
 		}
@@ -78,6 +83,11 @@ func (a *attempt) tryResumeAll() error {
 	}
 	a.locks = locks
 	return nil
+}
+
+// resume takes the lock of token for this attempt.
+func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Hold))
 }
 
 // gone decides what to do about a token that Resume refused with err. A nil lock
@@ -104,14 +114,20 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 			return nil, nil
 		}
 	}
-	log.Warn("worker: the lock is gone", "policy", a.w.cfg.Gone)
+	var lock *joblock.Lock
 	switch a.w.cfg.Gone {
 	case Skip:
-		return nil, nil
+		err = nil
 	case Fail:
-		return nil, err
+	case Reacquire:
+		lock, err = a.reacquire(ctx, token)
 	}
-	return a.reacquire(ctx, token)
+	level := slog.LevelWarn
+	if a.putBack(err) != nil {
+		level = slog.LevelDebug // it comes by here until it gets the lock
+	}
+	log.Log(ctx, level, "worker: the lock is gone", "policy", a.w.cfg.Gone)
+	return lock, err
 }
 
 // reacquire takes the lock anew under the token's owner, so that later attempts
@@ -126,7 +142,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()))
+	return a.resume(ctx, token)
 }
 
 // putBack returns the error that puts the task back without charge, if err is
@@ -138,7 +154,9 @@ func (a *attempt) putBack(err error) error {
 	}
 	delay := a.w.cfg.PutBack
 	switch e.Code {
-	case joblock.CodeBusy, joblock.CodeHeld:
+	case joblock.CodeBusy:
+		delay = min(delay, e.Remaining, busyPause)
+	case joblock.CodeHeld:
 		delay = min(delay, e.Remaining)
 	case joblock.CodeUnavailable, joblock.CodeClosed:
 	default:

@@ -46,7 +46,7 @@ func (a *attempt) settle(err error) error {
 // Inspector is asked. While this runs nothing is returned to asynq, so its
 // verdict is on the end of the context and not on the handler's result.
 func (a *attempt) settleAbandoned() {
-	if over, delay := a.w.verdict(a.queue, a.id); over != "" {
+	if over, delay := a.w.verdict(context.WithoutCancel(a.ctx), a.queue, a.id); over != "" {
 		a.finish(over)
 	} else {
 		a.park(a.locks, a.w.hold(delay))
@@ -55,8 +55,8 @@ func (a *attempt) settleAbandoned() {
 
 // verdict returns the reason to release the locks of a task that will not run
 // again, or "" and how long it is until it does. A task that cannot be asked
-// about will run again: its reservation ends by itself.
-func (w *Worker) verdict(queue, id string) (over string, delay time.Duration) {
+// about, or not before ctx ends, will run again: its reservation ends by itself.
+func (w *Worker) verdict(ctx context.Context, queue, id string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(verdictWait)
 	for {
 		info, err := w.inspector.GetTaskInfo(queue, id)
@@ -76,7 +76,9 @@ func (w *Worker) verdict(queue, id string) (over string, delay time.Duration) {
 		case time.Now().After(deadline):
 			return "", 0 // active again, in another attempt
 		}
-		time.Sleep(verdictPoll)
+		if !sleep(ctx, verdictPoll) {
+			return "", 0
+		}
 	}
 }
 

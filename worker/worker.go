@@ -12,8 +12,9 @@ import (
 )
 
 // Worker resumes, renews and settles the locks of the tasks of one asynq server.
-// Make one per server with New. It has no goroutine of its own and need not be
-// closed; close the Locker after the server's Shutdown.
+// Make one per server with New, and when the process stops Close it, after the
+// server's Shutdown and before the Locker's Close. The methods of a nil *Worker do
+// not panic: Middleware fails tasks that carry locks, Configure changes nothing.
 type Worker struct {
 	locks     *joblock.Locker
 	inspector *asynq.Inspector
@@ -23,6 +24,8 @@ type Worker struct {
 	// then nothing tells a put-back apart from a failure.
 	delay  atomic.Pointer[asynq.RetryDelayFunc]
 	warned atomic.Bool // about a missing Configure
+
+	open *tally // attempts not settled yet, and looks at locks to be repeated
 }
 
 // New returns a Worker that resumes locks with locks and asks inspector what
@@ -39,12 +42,19 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{locks: locks, inspector: inspector, cfg: full}, nil
+	return &Worker{locks: locks, inspector: inspector, cfg: full, open: newTally()}, nil
 }
 
 // Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). See the package
-// comment for what it does at each end of an attempt.
+// comment for what it does at each end of an attempt. With a nil next every task
+// fails with joblock.ErrInvalid, and with a nil Worker every task that carries
+// locks: their handlers count on the lock.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
+	if next == nil {
+		return asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			return invalid("Middleware was given a nil handler")
+		})
+	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		env, ok, err := envelope.Open(task.Headers())
 		if !ok {
@@ -53,10 +63,17 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err // charged: a newer build may read what this one cannot
 		}
+		if w == nil {
+			return invalid("the Worker is nil, and the task carries locks")
+		}
 		a, err := w.newAttempt(ctx, task, env)
 		if err != nil {
 			return err
 		}
+		if !w.open.begin() {
+			return a.refuse()
+		}
+		defer w.open.end()
 		return a.run(next)
 	})
 }
@@ -73,4 +90,16 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 // hold is how long to reserve a lock whose task is due after delay.
 func (w *Worker) hold(delay time.Duration) time.Duration {
 	return min(delay, joblock.MaxHoldLimit/2) + w.cfg.Hold
+}
+
+// sleep waits for d, or for ctx's end, which it reports as false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

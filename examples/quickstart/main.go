@@ -5,11 +5,12 @@
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -redis localhost:6379
 //
-// It ends by itself, with exit code 1 if anything it shows did not happen.
+// It ends by itself, with exit code 1 if anything it shows did not happen. This
+// file is the wiring that an application has; web.go has the request, story.go
+// the job.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,12 +18,9 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -44,15 +42,11 @@ func main() {
 func run(out io.Writer, addr string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 45*time.Second, errors.New("the story took too long"))
 	defer cancel()
-	if addr == "" {
-		embedded := miniredis.NewMiniRedis()
-		embedded.ClockTTL(true)
-		if err := embedded.Start(); err != nil {
-			return err
-		}
-		defer embedded.Close()
-		addr = embedded.Addr()
+	addr, stopRedis, err := findRedis(ctx, addr)
+	if err != nil {
+		return err
 	}
+	defer stopRedis()
 
 	// The locks. A short lease, so that nobody has to wait long for the story.
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -61,7 +55,7 @@ func run(out io.Writer, addr string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, locks.Close(ctx)) }()
+	defer func() { err = errors.Join(err, locks.Close(ctx)) }()
 
 	// A queue and an account of its own, so that runs do not meet on a real server.
 	s := newStory(out, locks, fmt.Sprintf("acct-%04d", rand.IntN(10000)))
@@ -77,6 +71,7 @@ func run(out io.Writer, addr string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, w.Close(ctx)) }()
 	mux := asynq.NewServeMux()
 	mux.Use(w.Middleware)
 	mux.HandleFunc("export", s.export)
@@ -91,41 +86,21 @@ func run(out io.Writer, addr string) (err error) {
 	if err := server.Start(mux); err != nil {
 		return err
 	}
-	defer server.Shutdown()
+	defer server.Shutdown() // then w.Close, then locks.Close
 
-	// The web server: a lock for each request, handed over to the job.
+	// The web server.
 	jobs, err := handoff.NewClient(locks, client, inspector, nil)
 	if err != nil {
 		return err
 	}
-	takeLock := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
-		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
-	})
-	routes := http.NewServeMux()
-	routes.Handle("POST /exports/{account}", takeLock(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
-		defer lock.Release(r.Context()) // harmless once the job has the lock
-		taken := lock.Fence()
-		info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil,
-			asynq.Queue(queue), asynq.MaxRetry(2), asynq.Timeout(time.Second)))
-		if err != nil {
-			http.Error(rw, "could not enqueue", http.StatusInternalServerError)
-			return
-		}
-		s.say("request", taken, "took the lock")
-		s.say("request", lock.Fence(), "handed it to job %s, answers 202", info.ID[:8])
-		rw.Header().Set("Location", "/exports/"+info.ID)
-		rw.WriteHeader(http.StatusAccepted)
-	})))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	defer func() { err = errors.Join(err, jobs.Close(ctx)) }()
+	url, stopWeb, err := serve(routes(s, locks, jobs, queue))
 	if err != nil {
 		return err
 	}
-	web := &http.Server{Handler: routes, ReadHeaderTimeout: time.Second}
-	defer web.Close()
-	go web.Serve(listener)
+	defer stopWeb()
 
-	return s.tell(ctx, "http://"+listener.Addr().String()+"/exports/"+s.account)
+	return s.tell(ctx, url+"/exports/"+s.account)
 }
 
 // quiet keeps the library's log lines out of the story.

@@ -22,7 +22,7 @@ func TestService(t *testing.T) {
 	redisAddr := redistest.Start(t).Addr()
 	webAddr := freeAddr(t)
 	env := append(os.Environ(), "REDIS_ADDR="+redisAddr, "ADDR="+webAddr)
-	start(t, "web", env)
+	web := start(t, "web", env)
 	worker := start(t, "worker", env)
 	url := "http://" + webAddr + "/exports/acct-7"
 
@@ -47,11 +47,13 @@ func TestService(t *testing.T) {
 		t.Errorf("POST after the job: %d, want 202", code)
 	}
 
-	if err := worker.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := worker.Wait(); err != nil {
-		t.Errorf("worker after SIGTERM: %v, want exit code 0", err)
+	for _, cmd := range []*exec.Cmd{web, worker} {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s after SIGTERM: %v, want exit code 0", filepath.Base(cmd.Path), err)
+		}
 	}
 }
 

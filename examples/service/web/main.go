@@ -69,7 +69,8 @@ func run() error {
 	}
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(web.Shutdown(bounded), locks.Close(bounded)) // requests first, then their locks
+	// In this order: the requests, what they left to be found out, their locks.
+	return errors.Join(web.Shutdown(bounded), jobs.Close(bounded), locks.Close(bounded))
 }
 
 // start hands the request's lock to a new job.

@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -56,8 +57,10 @@ func run() error {
 	}
 	slog.Info("working")
 	<-ctx.Done()
-	server.Shutdown() // the handlers first, then their locks
+	// In this order: the handlers, their locks, what keeps the locks. Shutdown
+	// leaves behind handlers that it cut short; Close waits for them.
+	server.Shutdown()
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return locks.Close(bounded)
+	return errors.Join(w.Close(bounded), locks.Close(bounded))
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// routes is the web side: a lock for each request, handed over to the job.
+func routes(s *story, locks *joblock.Locker, jobs *handoff.Client, queue string) http.Handler {
+	takeLock := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
+		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /exports/{account}", takeLock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock, _ := handoff.LockFrom(r.Context())
+		defer lock.Release(r.Context()) // harmless once the job has the lock
+		taken := lock.Fence()
+		info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil,
+			asynq.Queue(queue), asynq.MaxRetry(2), asynq.Timeout(time.Second)))
+		if err != nil {
+			http.Error(w, "could not enqueue", http.StatusInternalServerError)
+			return
+		}
+		s.say("request", taken, "took the lock")
+		s.say("request", lock.Fence(), "handed it to job %s, answers 202", info.ID[:8])
+		w.Header().Set("Location", "/exports/"+info.ID)
+		w.WriteHeader(http.StatusAccepted)
+	})))
+	return mux
+}
+
+// serve serves h on a free port of this machine.
+func serve(h http.Handler) (url string, stop func() error, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	web := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
+	go web.Serve(listener)
+	return "http://" + listener.Addr().String(), web.Close, nil
+}

@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"context"
+	"sync"
+)
+
+// tally counts what is under way, so that it can be waited for. A WaitGroup does
+// not do: attempts may begin while Close waits, and its Add must not race Wait.
+type tally struct {
+	closing context.Context // ends with close
+	close   context.CancelFunc
+
+	mu   sync.Mutex // guards the rest, and that nothing begins after close
+	n    int
+	zero chan struct{} // closed when n is back at 0; nil while nobody waits
+}
+
+func newTally() *tally {
+	t := new(tally)
+	t.closing, t.close = context.WithCancel(context.Background())
+	return t
+}
+
+// begin counts one more, or reports false after close.
+func (t *tally) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing.Err() != nil {
+		return false
+	}
+	t.n++
+	return true
+}
+
+func (t *tally) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n--
+	if t.n == 0 && t.zero != nil {
+		close(t.zero)
+		t.zero = nil
+	}
+}
+
+// wait waits, after close, until everything that began has ended, or for ctx's
+// end.
+func (t *tally) wait(ctx context.Context) error {
+	t.mu.Lock()
+	if t.n == 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.zero == nil {
+		t.zero = make(chan struct{})
+	}
+	zero := t.zero
+	t.mu.Unlock()
+	select {
+	case <-zero:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
