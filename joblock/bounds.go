@@ -22,8 +22,11 @@ type bounds struct {
 // bound returns a child of ctx that ends after the timeout, or up to an eighth of
 // it later. Call done when the call has returned.
 func (b *bounds) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
-	if ctx.Done() != nil {
+	switch {
+	case ctx.Done() != nil:
 		return context.WithTimeout(ctx, b.timeout)
+	case ctx == context.Background(): // no values either
+		return b.current(), func() {}
 	}
 	return boundCtx{b.current(), ctx}, func() {}
 }

@@ -177,7 +177,10 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 	k.mu.Unlock()
 	k.l.engine.reschedule(k)
 
-	r, err := k.l.release(context.WithoutCancel(ctx), op, req)
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	r, err := k.l.release(ctx, op, req)
 	if errors.Is(err, ErrUnavailable) {
 		k.l.janitor.add(cleanup{req: req, until: until, stray: k.parkNonce != ""})
 	}

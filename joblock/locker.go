@@ -187,10 +187,11 @@ func ended(op, key string, cause error) error {
 
 // errorOf turns a refusal into an error; nil for OutcomeOK.
 func (r *Reply) errorOf(op, key string) error {
+	if r.Outcome == OutcomeOK {
+		return nil
+	}
 	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining}
 	switch r.Outcome {
-	case OutcomeOK:
-		return nil
 	case OutcomeHeld:
 		e.Code = CodeHeld
 	case OutcomeBusy:

@@ -131,7 +131,7 @@ func TestPlacesThatWereLeftAreGone(t *testing.T) {
 		var wg sync.WaitGroup
 		for range n {
 			wg.Go(func() {
-				_, err := locks.Acquire(t.Context(), "k", joblock.MaxWait(200*time.Millisecond))
+				_, err := locks.Acquire(t.Context(), "k", joblock.MaxWait(time.Second))
 				if !errors.Is(err, joblock.ErrTimeout) {
 					t.Errorf("%v, want ErrTimeout", err)
 				}
@@ -141,9 +141,13 @@ func TestPlacesThatWereLeftAreGone(t *testing.T) {
 	}
 	give(50)
 	awaitWaiters(t, locks, "k", 0)
+	before := make(chan struct{})
+	go func() { defer close(before); give(50) }()
+	awaitWaiters(t, locks, "k", 50)
 	q := lineUp(t, rdb, locks, "k", 1)
-	awaitWaiters(t, locks, "k", 1)
+	awaitWaiters(t, locks, "k", 51)
 	give(50)
+	<-before
 	awaitWaiters(t, locks, "k", 1)
 	if err := holder.Release(t.Context()); err != nil {
 		t.Error(err)

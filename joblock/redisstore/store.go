@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"unicode"
 	"unicode/utf8"
 
@@ -108,7 +107,7 @@ func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.
 
 // Park implements joblock.Store. It takes one round trip.
 func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
-	return s.one(ctx, parkScript, newWords(parkScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).
+	return s.one(ctx, parkScript, newWords(parkScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).
 		str(req.Grant).str(req.Nonce).millis(req.Hold).millis(req.Retain).str(req.Job))
 }
 
@@ -116,7 +115,7 @@ func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Repl
 // are kept for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
 	return batch(ctx, s, s.renew, renewScript, reqs, func(req *joblock.RenewRequest) *words {
-		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).str(req.Grant).
+		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			millis(req.TTL).millis(req.Retain).hold(req.Hold)
 		if req.Memo != nil {
 			w.bytes(req.Memo)
@@ -128,7 +127,7 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 // Release implements joblock.Store. It takes one pipeline.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
 	return batch(ctx, s, s.ops, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
-		return newWords(releaseScript, s.prefix+req.Key).str(req.Owner).str(fence(req.Term)).str(req.Grant).
+		return newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			str(req.Nonce).millis(req.Retain).str(req.Reason).flag(req.Force).flag(req.IdleOnly)
 	})
 }
@@ -212,9 +211,6 @@ func batch[R any](ctx context.Context, s *Store, rdb redis.UniversalClient, sc *
 	}
 	return replies, failed
 }
-
-// fence formats as the scripts store it: they compare text.
-func fence(t joblock.Term) string { return strconv.FormatInt(t.Fence, 10) }
 
 func printable(s string) bool {
 	if !utf8.ValidString(s) {

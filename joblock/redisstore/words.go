@@ -17,7 +17,7 @@ const headLen = 4
 type words struct {
 	list  [headLen + 8]any
 	texts [9]string
-	nums  [3]int64
+	nums  [4]int64
 
 	n, text, num int // how much of each is used
 }
