@@ -72,7 +72,7 @@ func (j *janitor) stop(ctx context.Context) error {
 }
 
 func (j *janitor) run() {
-	pause := newJanitorPause()
+	pause := newRetryPause()
 	again := true // it is time to repeat what had no answer
 	var due time.Time
 	for {
@@ -81,7 +81,7 @@ func (j *janitor) run() {
 			return
 		}
 		if len(batch) > 0 && j.finish(batch, j.send(batch)) {
-			pause, again = newJanitorPause(), true // the store answers: no reason to wait
+			pause, again = newRetryPause(), true // the store answers: no reason to wait
 			continue
 		}
 		if again {
@@ -99,8 +99,6 @@ func (j *janitor) run() {
 		}
 	}
 }
-
-func newJanitorPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
 
 // next drops what is over, and returns what to send now, which is then at the
 // front of the list: what is new, and with again also what had no answer. When

@@ -40,7 +40,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	pushed := a.l.inbox.expect(a.req.Nonce)
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // since when the store has not answered
-	pause := newBackoff(20*time.Millisecond, time.Second)
+	pause := newRetryPause()
 	for {
 		nonce := a.req.Nonce
 		lock, err := a.try(ctx)
@@ -56,7 +56,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		d := a.untilNextLook()
 		switch {
 		case err == nil:
-			failing = time.Time{}
+			failing, pause = time.Time{}, newRetryPause()
 		case ctx.Err() != nil:
 			if failing.IsZero() && a.last.Outcome == OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // the store answers; the time was up in the middle of a call
@@ -154,6 +154,9 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 	}
 	return ended("acquire", a.req.Key, context.Cause(ctx))
 }
+
+// newRetryPause paces attempts while the store does not answer.
+func newRetryPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
 
 // backoff yields growing, jittered pauses.
 type backoff struct{ cur, max time.Duration }
