@@ -26,6 +26,9 @@ test: setup lint ## install what is missing, lint, run all tests on every back e
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
 	@.ci/backends.sh $(BACKENDS)
+	@# A module of its own, hence not in ./... above. Its tests start many processes,
+	@# each of which the race detector would have sleep for a second before it ends.
+	cd bench && GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: lint
 lint: ## formatting, go vet, staticcheck, tidy go.mod
@@ -33,6 +36,7 @@ lint: ## formatting, go vet, staticcheck, tidy go.mod
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
+	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 
 .PHONY: cover
 cover: setup ## tests with coverage, of each package by all tests; total and report file
@@ -47,7 +51,11 @@ fuzz: ## run each fuzz target for FUZZTIME (default 1m)
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
 
 .PHONY: bench
-bench: setup ## run the benchmarks
+bench: setup ## compare with other lock libraries: tables, and files in bench/results; ten minutes
+	cd bench && go run . -out results
+
+.PHONY: microbench
+microbench: setup ## run the packages' own Go benchmarks
 	@packages=$$(.ci/having.sh Benchmark); test -n "$$packages" || { echo "no benchmarks found" >&2; exit 1; }; \
 		go test -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
 

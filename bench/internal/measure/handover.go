@@ -1,0 +1,202 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/bench/internal/peer"
+	"github.com/joblock/toolkit/bench/internal/report"
+	"github.com/joblock/toolkit/bench/internal/rig"
+)
+
+// leastGrants are waited for even when the time for handing over is up.
+const leastGrants = 3
+
+// The columns of the section on hand-overs that the plot needs.
+const (
+	columnP50 = 0
+	columnP99 = 1
+)
+
+// ErrNotExclusive is returned when a library was seen to grant a lock before its
+// holder had begun to release it. (It is also what a step of the machine's clock
+// during the measurement looks like.)
+var ErrNotExclusive = errors.New("two held the lock at the same time")
+
+func (b *Bench) handover(ctx context.Context) (*report.Section, error) {
+	s := &report.Section{
+		Name:  "handover",
+		Title: "Hand-over among waiters",
+		Note: "From the moment before Release is called until the next holder returns from Acquire, across processes. " +
+			"Each holder keeps the lock for " + holdTime.String() + " and waits again once somebody else has been granted it. " +
+			"Overtaken: of 100 grants, how many went to a waiter while another, who had asked at least " + fifoSlack.String() +
+			" earlier, still waited. Idle: while the lock is held and all wait. Memory: of a waiter, in its process.",
+		Base: string(peer.Joblock),
+		Columns: []report.Column{
+			columnP50: {Title: "p50 ms", Digits: 2, Ratio: true},
+			columnP99: {Title: "p99 ms", Digits: 2, Ratio: true},
+			{Title: "max ms", Fold: report.Max, Digits: 1},
+			{Title: "hand-overs", Fold: report.Sum},
+			{Title: "overtaken %", Digits: 1},
+			{Title: "commands/hand-over", Digits: 1},
+			{Title: "idle commands/waiter/s", Digits: 2},
+			{Title: "KiB/waiter", Digits: 1},
+		},
+	}
+	for _, c := range b.Scale.Crowds {
+		b.say("%s, %s", s.Name, c)
+		err := eachRound(ctx, b, peer.Libraries(), func(_ int, name peer.Name) error {
+			r, err := b.handRound(ctx, name, c)
+			if err == nil {
+				s.Add(c.String(), string(name), r.values()...)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// String names the crowd as a case of the report.
+func (c Crowd) String() string {
+	if c.Processes == 1 {
+		return fmt.Sprintf("%d waiters in 1 process", c.Waiters)
+	}
+	return fmt.Sprintf("%d waiters in %d processes", c.Waiters, c.Processes)
+}
+
+// handResult is what came out of one sample.
+type handResult struct {
+	sequence
+	perHandover float64 // commands
+	perIdle     float64 // commands per waiter and second
+	kib         float64 // per waiter
+}
+
+func (r handResult) values() []float64 {
+	n := float64(len(r.latencies))
+	return []float64{
+		report.Quantile(r.latencies, 0.5), report.Quantile(r.latencies, 0.99), slices.Max(r.latencies),
+		n, 100 * float64(r.overtakes) / n, r.perHandover, r.perIdle, r.kib,
+	}
+}
+
+// handRound has a crowd wait for a lock that is held here, lets go of it, and
+// watches it go round.
+func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd) (r handResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	path, err := newTurnFile()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	turn, err := openTurn(path)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, turn.close()) }()
+	const key = "hand-over"
+	all, connected, err := gather(ctx, assignment{Peer: name, Addr: b.Server.Addr(), Key: key, Turn: path}, c)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, all.disperse()) }()
+
+	err = b.withPeer(name, leaseTTL, func(p peer.Peer, _ *rig.Wire) error {
+		held, err := p.Acquire(ctx, key)
+		if err != nil {
+			return err
+		}
+		if _, err := all.order(orderWait); err != nil {
+			return err
+		}
+		pause(ctx, b.Scale.Settle)
+		settled, err := all.order(orderMark)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		pause(ctx, b.Scale.Idle)
+		idle, err := all.order(orderMark)
+		if err != nil {
+			return err
+		}
+		waited := time.Since(start).Seconds() * float64(c.Waiters)
+
+		released := now()
+		if err := held.Release(ctx); err != nil {
+			return err
+		}
+		pause(ctx, b.Scale.Handover)
+		turn.reach(ctx, leastGrants)
+		stopped := now()
+		last, err := all.order(orderStop)
+		if err != nil {
+			return err
+		}
+		grants := before(stopped, last)
+		r.sequence = follow(released, grants)
+		if len(grants) == 0 {
+			return fmt.Errorf("no hand-over within %s", patience)
+		}
+		if r.violations > 0 {
+			return fmt.Errorf("%w: %d times in %d", ErrNotExclusive, r.violations, len(grants))
+		}
+		r.perHandover = float64(sent(idle, last).Commands) / float64(len(grants))
+		r.perIdle = float64(sent(settled, idle).Commands) / waited
+		r.kib = float64(grown(connected, settled)) / 1024 / float64(c.Waiters)
+		return nil
+	})
+	return r, err
+}
+
+// pause sleeps, but not beyond the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// HandoverPlot draws the section on hand-overs that crowds gave: a panel for one
+// process and one for several, latency by number of waiters.
+func HandoverPlot(s *report.Section, crowds []Crowd) *report.Plot {
+	p := &report.Plot{Title: "Hand-over latency: median, and up to the 99th percentile", X: "waiters", Y: "ms"}
+	for _, c := range crowds {
+		if tick := fmt.Sprint(c.Waiters); !slices.Contains(p.Ticks, tick) {
+			p.Ticks = append(p.Ticks, tick)
+		}
+	}
+	for _, panel := range []struct {
+		title string
+		in    func(Crowd) bool
+	}{
+		{"in one process", func(c Crowd) bool { return c.Processes == 1 }},
+		{"in several processes", func(c Crowd) bool { return c.Processes > 1 }},
+	} {
+		var series []report.Series
+		for _, name := range peer.Libraries() {
+			line := report.Series{Name: string(name)}
+			for _, c := range crowds {
+				if row := s.Row(c.String(), string(name)); row != nil && panel.in(c) {
+					line.Points = append(line.Points, report.Point{
+						X:   slices.Index(p.Ticks, fmt.Sprint(c.Waiters)),
+						Mid: row.Cells[columnP50].Value, Top: row.Cells[columnP99].Value,
+					})
+				}
+			}
+			series = append(series, line)
+		}
+		p.Panels = append(p.Panels, report.Panel{Title: panel.title, Series: series})
+	}
+	return p
+}

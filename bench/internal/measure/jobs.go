@@ -1,0 +1,196 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/bench/internal/report"
+	"github.com/joblock/toolkit/bench/internal/rig"
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+const (
+	// jobType is the type of all tasks.
+	jobType = "bench"
+
+	// jobConcurrency is that of the asynq server.
+	jobConcurrency = 10
+
+	// closeTimeout bounds the end of a measurement: hanging there is an error.
+	closeTimeout = 10 * time.Second
+)
+
+// A jobMode is how jobs are enqueued and processed.
+type jobMode string
+
+const (
+	bare     jobMode = "asynq alone"
+	unlocked jobMode = "middleware, no lock"
+	locked   jobMode = "middleware, one lock"
+)
+
+func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
+	s := &report.Section{
+		Name:  "jobs",
+		Title: fmt.Sprintf("Jobs: %d through asynq", b.Scale.Jobs),
+		Note: fmt.Sprintf("Jobs that do nothing. Enqueued one after the other, with a lock of their own by "+
+			"handoff's EnqueueUnique: acquire, park, enqueue. Then processed with concurrency %d, with a lock: resume, "+
+			"run, release. Commands are those of one job; while processing, asynq's own house-keeping is among them.", jobConcurrency),
+		Base: string(bare),
+		Columns: []report.Column{
+			{Title: "enqueued/s", Ratio: true},
+			{Title: "commands", Digits: 1},
+			{Title: "processed/s", Ratio: true},
+			{Title: "commands", Digits: 1},
+		},
+	}
+	c := fmt.Sprintf("%d jobs", b.Scale.Jobs)
+	b.say("%s, %s", s.Name, c)
+	err := eachRound(ctx, b, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
+		r, err := b.runJobs(ctx, mode, b.Scale.Jobs)
+		if err == nil {
+			s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands)
+		}
+		return err
+	})
+	return s, err
+}
+
+// jobRates are per second; commands are per job.
+type jobRates struct{ enqueued, enqueueCommands, processed, processCommands float64 }
+
+// runJobs enqueues n jobs, then starts a server and waits until all have run.
+func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k, err := b.newJobKit()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+
+	enqueue := k.enqueuer(mode)
+	if err := enqueue(ctx, "warm-up"); err != nil { // it will be processed as well
+		return r, err
+	}
+	count, start := k.wire.Count(), time.Now()
+	for i := range n {
+		if err := enqueue(ctx, fmt.Sprintf("job:%d", i)); err != nil {
+			return r, err
+		}
+	}
+	r.enqueued = rate(n, start)
+	r.enqueueCommands = float64(k.wire.Count().Sub(count).Commands) / float64(n)
+
+	var left atomic.Int64
+	left.Store(int64(n) + 1)
+	done := make(chan struct{})
+	server, mux := k.server(mode)
+	mux.HandleFunc(jobType, func(context.Context, *asynq.Task) error {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return nil
+	})
+	count, start = k.wire.Count(), time.Now()
+	if err := server.Start(mux); err != nil {
+		return r, err
+	}
+	defer server.Shutdown()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return r, fmt.Errorf("%d of %d jobs were not run: %w", left.Load(), n+1, context.Cause(ctx))
+	}
+	r.processed = rate(n+1, start)
+	r.processCommands = float64(k.wire.Count().Sub(count).Commands) / float64(n+1)
+	return r, nil
+}
+
+func rate(n int, start time.Time) float64 { return float64(n) / time.Since(start).Seconds() }
+
+// jobKit is an application: asynq and this library on one client.
+type jobKit struct {
+	wire      rig.Wire
+	rdb       *redis.Client
+	locks     *joblock.Locker
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	jobs      *handoff.Client
+	worker    *worker.Worker
+}
+
+func (b *Bench) newJobKit() (*jobKit, error) {
+	k := new(jobKit)
+	quiet := slog.New(slog.DiscardHandler)
+	k.rdb = redis.NewClient(&redis.Options{Addr: b.Server.Addr(), Dialer: k.wire.Dial})
+	k.client = asynq.NewClientFromRedisClient(k.rdb)
+	k.inspector = asynq.NewInspectorFromRedisClient(k.rdb)
+	var err error
+	if k.locks, err = joblock.New(redisstore.New(k.rdb, nil), &joblock.Config{TTL: leaseTTL, Logger: quiet}); err != nil {
+		return nil, errors.Join(err, k.rdb.Close())
+	}
+	k.jobs, err = handoff.NewClient(k.locks, k.client, k.inspector, &handoff.Config{Logger: quiet})
+	if err == nil {
+		k.worker, err = worker.New(k.locks, k.inspector, &worker.Config{Logger: quiet})
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return k, nil
+}
+
+func (k *jobKit) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var err error
+	if k.jobs != nil {
+		err = k.jobs.Close(ctx)
+	}
+	return errors.Join(err, k.locks.Close(ctx), k.rdb.Close())
+}
+
+// enqueuer returns how a job is enqueued, under the name of its lock if it has one.
+func (k *jobKit) enqueuer(mode jobMode) func(ctx context.Context, key string) error {
+	task := asynq.NewTask(jobType, nil)
+	if mode == locked {
+		return func(ctx context.Context, key string) error {
+			_, err := k.jobs.EnqueueUnique(ctx, key, task)
+			return err
+		}
+	}
+	return func(ctx context.Context, _ string) error {
+		_, err := k.client.EnqueueContext(ctx, task)
+		return err
+	}
+}
+
+// server returns an asynq server that is not started yet, and the mux it needs.
+func (k *jobKit) server(mode jobMode) (*asynq.Server, *asynq.ServeMux) {
+	mux := asynq.NewServeMux()
+	cfg := asynq.Config{Concurrency: jobConcurrency, Logger: silence{}}
+	if mode != bare {
+		mux.Use(k.worker.Middleware)
+		cfg = k.worker.Configure(cfg)
+	}
+	return asynq.NewServerFromRedisClient(k.rdb, cfg), mux
+}
+
+// silence is an asynq.Logger: by level alone asynq cannot be kept from saying good bye.
+type silence struct{}
+
+func (silence) Debug(...any)      {}
+func (silence) Info(...any)       {}
+func (silence) Warn(...any)       {}
+func (silence) Error(...any)      {}
+func (silence) Fatal(args ...any) { panic(fmt.Sprint(args...)) }

@@ -1,0 +1,85 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/bench/internal/rig"
+)
+
+// Peer is a lock library connected to a server.
+type Peer interface {
+	// Acquire takes the lock on key, waiting as the library waits until ctx ends.
+	// ctx has a deadline: some libraries give up early without one.
+	Acquire(ctx context.Context, key string) (Held, error)
+
+	// Close gives up what is held and closes all connections.
+	Close() error
+}
+
+// Held is one held lock.
+type Held interface {
+	Release(ctx context.Context) error
+}
+
+// Refresher is a Held that does not renew itself: its user has to.
+type Refresher interface {
+	Refresh(ctx context.Context, ttl time.Duration) error
+}
+
+// Loser is a Held that renews itself, and knows if that has failed.
+type Loser interface {
+	Lost() bool
+}
+
+// Options are what all libraries are given.
+type Options struct {
+	Addr string
+	Wire *rig.Wire
+	TTL  time.Duration
+}
+
+// Name is the name of a library in the results.
+type Name string
+
+// The libraries. Floor is none: it is what two commands through go-redis cost.
+const (
+	Floor       Name = "floor"
+	Joblock     Name = "joblock"
+	Redislock   Name = "redislock"
+	Redsync     Name = "redsync"
+	Rueidislock Name = "rueidislock"
+)
+
+// All returns every library, the floor included.
+func All() []Name { return append([]Name{Floor}, Libraries()...) }
+
+// Libraries returns those that wait and that can be renewed.
+func Libraries() []Name { return []Name{Joblock, Redislock, Redsync, Rueidislock} }
+
+// Open connects a library to the server.
+func Open(name Name, o Options) (Peer, error) {
+	switch name {
+	case Floor:
+		return openFloor(o), nil
+	case Joblock:
+		return openJoblock(o)
+	case Redislock:
+		return openRedislock(o), nil
+	case Redsync:
+		return openRedsync(o), nil
+	case Rueidislock:
+		return openRueidislock(o)
+	}
+	return nil, fmt.Errorf("no such library: %q", name)
+}
+
+// poolSize is above the parallelism of every measurement without waiters.
+const poolSize = 64
+
+func goRedis(o Options) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: o.Addr, Dialer: o.Wire.Dial, PoolSize: poolSize})
+}
