@@ -12,6 +12,6 @@ for package in $packages; do
 	listing=$(go test -list '^Fuzz' "$package")
 	for target in $(grep '^Fuzz' <<<"$listing"); do
 		echo "== $package $target"
-		go test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" "$package"
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" -fuzzminimizetime 10x "$package"
 	done
 done

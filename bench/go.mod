@@ -4,10 +4,10 @@ go 1.26.0
 
 require (
 	github.com/bsm/redislock v0.10.0
-	github.com/go-redsync/redsync/v4 v4.18.1
+	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/joblock/toolkit v0.0.0
-	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	go.uber.org/goleak v1.3.0
 )
@@ -26,6 +26,3 @@ require (
 )
 
 replace github.com/joblock/toolkit => ../
-
-// All on the client version that the library is built with; redsync would raise it.
-replace github.com/redis/go-redis/v9 => github.com/redis/go-redis/v9 v9.22.0

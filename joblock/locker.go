@@ -84,11 +84,12 @@ func (l *Locker) Owns(lock *Lock) bool { return l != nil && !lock.none() && lock
 // first, as long as its own ctx lets it, and returns nil. If ctx ends first its
 // error is returned and the rest of the work is left to the leases' ends.
 func (l *Locker) Close(ctx context.Context) error {
-	if l == nil {
-		return invalid("close", "", "the Locker is nil")
+	const op = "close"
+	if l == nil || l.store == nil {
+		return l.open(op, "")
 	}
 	l.mu.Lock()
-	first := l.open("close", "") == nil
+	first := l.open(op, "") == nil
 	if first {
 		close(l.closing)
 	}

@@ -40,6 +40,9 @@ func New(cfg *Config) *Store {
 // Validate returns joblock.ErrInvalid with NoticeRefuse and with a Notice that
 // does not exist, else nil. joblock.New calls it.
 func (s *Store) Validate() error {
+	if s == nil || s.records == nil {
+		return &joblock.Error{Code: joblock.CodeInvalid, Op: "new", Detail: "memstore: the Store was not made by New"}
+	}
 	var detail string
 	switch s.cfg.Notice {
 	case NoticeWarn, NoticeSilent:

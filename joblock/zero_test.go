@@ -1,0 +1,86 @@
+package joblock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// What was not made by its constructor is refused, and does not panic.
+func TestZeroValuesAreRefused(t *testing.T) {
+	ctx := t.Context()
+	for name, store := range map[string]joblock.Store{
+		"nil":                       nil,
+		"nil *redisstore.Store":     (*redisstore.Store)(nil),
+		"nil *memstore.Store":       (*memstore.Store)(nil),
+		"zero redisstore.Store":     &redisstore.Store{},
+		"zero memstore.Store":       &memstore.Store{},
+		"redisstore on nil":         redisstore.New(nil, nil),
+		"redisstore on nil *Client": redisstore.New((*redis.Client)(nil), nil),
+		"redisstore on nil *Ring":   redisstore.New((*redis.Ring)(nil), nil),
+	} {
+		locks, err := joblock.New(store, nil)
+		wantErr(t, err, joblock.ErrInvalid)
+		if locks != nil {
+			t.Errorf("%s: got a Locker", name)
+		}
+	}
+
+	for _, l := range []*joblock.Locker{nil, {}} {
+		_, tryErr := l.TryAcquire(ctx, "key")
+		_, waitErr := l.Acquire(ctx, "key")
+		_, allErr := l.AcquireAll(ctx, []string{"key"})
+		_, resumeErr := l.Resume(ctx, joblock.Token{})
+		_, statusErr := l.Status(ctx, "key")
+		_, flightErr := joblock.SingleFlight(ctx, l, "key", joblock.DefaultTTL, func(context.Context) (int, error) { return 0, nil })
+		var listErr error
+		for _, listErr = range l.List(ctx, joblock.ListOptions{}) {
+		}
+		for what, err := range map[string]error{
+			"TryAcquire": tryErr, "Acquire": waitErr, "AcquireAll": allErr, "Resume": resumeErr, "Status": statusErr,
+			"SingleFlight": flightErr, "List": listErr, "Close": l.Close(ctx),
+			"Do":           l.Do(ctx, "key", func(context.Context) error { return nil }),
+			"Release":      l.Release(ctx, "key", "owner"),
+			"ForceRelease": l.ForceRelease(ctx, "key", ""),
+		} {
+			if joblock.CodeOf(err) != joblock.CodeInvalid {
+				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)
+			}
+		}
+		if l.Owns(&joblock.Lock{}) || l.Owns(nil) {
+			t.Error("a Locker that is none owns a lock")
+		}
+	}
+
+	for _, k := range []*joblock.Lock{nil, {}} {
+		_, parkErr := k.Park(ctx, joblock.ParkOptions{})
+		_, textErr := k.MarshalText()
+		_, binErr := k.MarshalBinary()
+		for what, err := range map[string]error{
+			"Err": k.Err(), "Renew": k.Renew(ctx), "SetMemo": k.SetMemo(ctx, nil), "Release": k.Release(ctx),
+			"Park": parkErr, "Reclaim": k.Reclaim(ctx), "MarshalText": textErr, "MarshalBinary": binErr,
+		} {
+			if joblock.CodeOf(err) != joblock.CodeInvalid {
+				t.Errorf("%s: %v, want ErrInvalid", what, err)
+			}
+		}
+		lctx, stop := k.Context(ctx)
+		wantErr(t, context.Cause(lctx), joblock.ErrInvalid)
+		stop()
+		<-k.Done()
+		k.StopRenewing()
+		if k.Key() != "" || k.Owner() != "" || k.Fence() != 0 || k.TTL() != 0 || k.Memo() != nil || !k.Token().IsZero() ||
+			k.Recovered() || k.Prior() != joblock.EndedNone || !k.ExpiresAt().IsZero() || k.String() == "" {
+			t.Error("a lock that is none has something to say")
+		}
+	}
+	var keys *joblock.KeyBuilder
+	if got := keys.Key("a", "b"); got != "a:b" {
+		t.Errorf("nil KeyBuilder: %q", got)
+	}
+}
