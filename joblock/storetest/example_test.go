@@ -1,0 +1,48 @@
+package storetest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/joblock/storetest"
+)
+
+// newHarness is all that a store's own test has to write: an empty store, and how
+// to let time pass on its clock.
+func newHarness() *storetest.Harness {
+	now := time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
+	move := func(d time.Duration) { now = now.Add(d) }
+	store := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
+	return &storetest.Harness{Store: store, Advance: move, Step: move}
+}
+
+// A store's test is one line around its harness; what the suite does with it, over
+// and over, is this.
+func ExampleRun() {
+	_ = func(t *testing.T) { // func TestConformance(t *testing.T)
+		storetest.Run(t, func(*testing.T) *storetest.Harness { return newHarness() })
+	}
+
+	ctx, h := context.Background(), newHarness()
+	acquire := func(owner string) joblock.Reply {
+		r, err := h.Store.Acquire(ctx, joblock.AcquireRequest{
+			Key: "key", Owner: owner, Nonce: owner, TTL: time.Minute, Retain: time.Hour, Holder: owner,
+		})
+		if err != nil {
+			panic(err)
+		}
+		return r
+	}
+	first := acquire("me")
+	fmt.Println("held by", acquire("you").Holder)
+	h.Advance(time.Minute + time.Second)
+	next := acquire("you")
+	fmt.Println("then free:", next.Outcome == joblock.OutcomeOK, next.Ended, next.Fence > first.Fence)
+	// Output:
+	// held by me
+	// then free: true lapsed true
+}
