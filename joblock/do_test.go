@@ -91,6 +91,28 @@ func TestDoTellsOfALoss(t *testing.T) {
 	}
 }
 
+// fn has returned before any renewal could tell that the lock was taken away.
+func TestDoTellsOfALossThatOnlyTheReleaseFinds(t *testing.T) {
+	for name, away := range map[string]func(k *kit) error{
+		"forced":   func(k *kit) error { return k.peer().ForceRelease(k.Context(), "key", "stuck") },
+		"released": func(k *kit) error { return k.peer().Release(k.Context(), "key", "me") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				err := k.locks.Do(t.Context(), "key", func(context.Context) error {
+					wantNil(t, "taking it away", away(k))
+					return nil
+				}, joblock.Owner("me"))
+				wantErr(t, err, joblock.ErrLost)
+				if errors.Is(err, joblock.ErrAlreadyReleased) {
+					t.Errorf("%v could be taken for a second release", err)
+				}
+			})
+		})
+	}
+}
+
 // Close in the middle: the lock is lost, whatever the failing Release says.
 func TestDoTellsOfALossByClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

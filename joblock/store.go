@@ -198,7 +198,7 @@ type Reply struct {
 	Fence     int64         // OK: the term's fence
 	Memo      []byte        // OK of Acquire and Resume: what the last holder left
 	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
-	Reason    string        // with Ended
+	Reason    string        // Released: what the release gave as its reason
 	Recovered bool          // OK of Resume
 	State     State         // Held, Busy, NotOwner, WrongJob
 	Holder    string        // Held, Busy, NotOwner, WrongJob
