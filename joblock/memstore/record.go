@@ -120,10 +120,10 @@ func (r record) acquire(now instant, req joblock.AcquireRequest, out *outbox) (r
 	if !r.live(now) {
 		waiter, waiting := r.first(now)
 		if !waiting || waiter.Nonce == req.Nonce {
-			how, why := r.endedBy(now), r.reason
+			how := r.endedBy(now)
 			r.grant(now, req)
 			reply := r.granted()
-			reply.Ended, reply.Reason, reply.Lease = how, why, r.leaseLeft(now)
+			reply.Ended, reply.Lease = how, r.leaseLeft(now)
 			return r, reply
 		}
 		r.grantPushed(now, waiter, out)
