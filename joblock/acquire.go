@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // TryAcquire takes the lock on key if it is free, and does not wait. Errors:
@@ -20,6 +18,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 	a, err := l.newAcquisition("acquire", key, opts)
 	if err != nil {
 		return nil, err
+	}
+	if a.o.limit > 0 {
+		return a.permits(opts).try(ctx)
 	}
 	defer a.abandon()
 	lock, err := a.try(ctx)
@@ -36,6 +37,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // outage of the store is put up with until Config.CallTimeout after the first call
 // that failed, then reported as ErrUnavailable. On error the caller holds nothing.
 //
+// With Limit the lock is a permit, one of several for the key.
+//
 // Waiters of all processes get the lock in the order in which they came; who
 // frees it makes the first of them the owner in the same step and tells it so. A
 // message that gets lost costs at most Config.Poll, and a waiter that died at
@@ -45,12 +48,19 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock
 	if err != nil {
 		return nil, err
 	}
+	if a.o.limit > 0 {
+		return a.permits(opts).wait(ctx)
+	}
 	if err := l.enter("acquire", key); err != nil {
 		return nil, err
 	}
 	defer l.waiters.Done()
 	defer a.abandon()
-	return a.wait(ctx)
+	lock, err := a.wait(ctx)
+	if err != nil {
+		a.tellGaveUp(err)
+	}
+	return lock, err
 }
 
 // Do runs fn while holding the lock on key, waiting for it as Acquire does. fn's
@@ -99,9 +109,13 @@ type acquisition struct {
 	last Reply     // the latest refusal
 	sent time.Time // when what it answers was sent
 
+	busySince time.Time // when what the first refusal answers was sent
+
 	// What the store may still have under the present nonce when the call ends
 	// without the lock: a grant whose answer was lost, or a place in the queue.
 	unanswered, queued bool
+
+	grant <-chan Grant // where the grant of the present nonce arrives; nil before enqueue
 }
 
 func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, error) {
@@ -111,16 +125,17 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 	if err := checkKey(op, key); err != nil {
 		return nil, err
 	}
-	o, err := l.cfg.options(op, key, l.cfg.TTL, opts)
-	if err != nil {
+	a := &acquisition{l: l}
+	if err := l.cfg.optionsTo(&a.o, op, key, l.cfg.TTL, opts); err != nil {
 		return nil, err
 	}
-	if !o.hasOwn {
-		o.owner = uuid.NewString()
+	if !a.o.hasOwn {
+		a.o.owner = newOwner()
 	}
-	return &acquisition{l: l, o: o, req: AcquireRequest{
-		Key: key, Owner: o.owner, Nonce: newNonce(), TTL: o.ttl, Retain: o.retain, Holder: o.holder,
-	}}, nil
+	a.req = AcquireRequest{
+		Key: key, Owner: a.o.owner, Nonce: newNonce(), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
+	}
+	return a, nil
 }
 
 // try asks once. (nil, nil) means held by another, told in a.last.
@@ -141,6 +156,7 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	case OutcomeHeld:
 		a.last, a.sent = r, sent
 		a.queued = a.queued || a.req.Inbox != ""
+		a.tellContended()
 		return nil, nil
 	case OutcomeOK:
 		// Of a grant made to an earlier attempt, or while this call waited, only
@@ -159,6 +175,7 @@ func (a *acquisition) take(since time.Time, r Reply) (*Lock, error) {
 	if a.l.cfg.late(since, a.o.ttl, a.l.now()) {
 		err = lateGrant("acquire", a.req.Key)
 	} else {
+		a.tellAcquired(lock)
 		err = a.l.engine.add(lock)
 	}
 	if err != nil {

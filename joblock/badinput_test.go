@@ -28,7 +28,32 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		call call
 		says []string
 	}
+	due := func(limit int, later time.Duration) call {
+		return func(k *kit) error { _, err := k.locks.DueJobs(k.Context(), limit, later); return err }
+	}
+	reserve := func(job string, hold time.Duration) call {
+		return func(k *kit) error {
+			return k.locks.ReserveForJob(k.Context(), []joblock.JobReservation{{Key: "key", Job: job, Hold: hold}})[0]
+		}
+	}
 	cases := []bad{
+		{"no jobs due", due(0, time.Second), []string{"limit is 0, must be from 1 to 1000"}},
+		{"too many jobs due", due(1001, time.Second), []string{"limit is 1001, must be from 1 to 1000"}},
+		{"jobs due again at once", due(1, 0), []string{"later is 0s, must be at least 1ms"}},
+		{"jobs due again in years", due(1, 9000*time.Hour), []string{"later is 9000h0m0s, must be at most 8784h"}},
+		{"reservation for no job", reserve("", 0), []string{"job is empty"}},
+		{"reservation for a long job", reserve(strings.Repeat("j", 257), 0), []string{`"key"`, "job has 257 bytes", "at most 256"}},
+		{"negative reservation", reserve("q/1", -1), []string{"JobReservation.Hold is -1ns, must be at least 1ms"}},
+		{"long reservation", reserve("q/1", 9000*time.Hour), []string{"JobReservation.Hold", "at most 8784h"}},
+		{"release for no job", func(k *kit) error {
+			return k.locks.ReleaseForJob(k.Context(), "key", "", 0, "")
+		}, []string{"job is empty"}},
+		{"long reason for a job", func(k *kit) error {
+			return k.locks.ReleaseForJob(k.Context(), "key", "q/1", 0, strings.Repeat("r", 257))
+		}, []string{"reason has 257 bytes", "at most 256"}},
+		{"forgetting no job", func(k *kit) error {
+			return k.locks.ForgetJobs(k.Context(), []joblock.JobLock{{Key: "key", Job: "q/1"}, {Key: "key"}})
+		}, []string{"job is empty"}},
 		{"zero TTL", acquire("key", joblock.TTL(0)), []string{`"key"`, "TTL is 0s", "at least 1ms"}},
 		{"negative TTL", acquire("key", joblock.TTL(-time.Second)), []string{"TTL is -1s", "at least 1ms"}},
 		{"sub-millisecond TTL", acquire("key", joblock.TTL(999*time.Microsecond)), []string{"TTL is 999µs", "at least 1ms"}},
@@ -86,6 +111,17 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			"Status":       func(k *kit) error { _, err := k.locks.Status(k.Context(), key.key); return err },
 			"Release":      func(k *kit) error { return k.locks.Release(k.Context(), key.key, "owner") },
 			"ForceRelease": func(k *kit) error { return k.locks.ForceRelease(k.Context(), key.key, "") },
+			"StatusOf": func(k *kit) error {
+				_, err := k.locks.StatusOf(k.Context(), []string{"key", key.key})
+				return err
+			},
+			"ReserveForJob": func(k *kit) error {
+				return k.locks.ReserveForJob(k.Context(), []joblock.JobReservation{{Key: key.key, Job: "q/1"}})[0]
+			},
+			"ReleaseForJob": func(k *kit) error { return k.locks.ReleaseForJob(k.Context(), key.key, "q/1", 0, "") },
+			"ForgetJobs": func(k *kit) error {
+				return k.locks.ForgetJobs(k.Context(), []joblock.JobLock{{Key: key.key, Job: "q/1"}})
+			},
 		} {
 			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})
 		}
@@ -203,6 +239,8 @@ func TestNilLockerAndNilStore(t *testing.T) {
 	_, all := locks.AcquireAll(ctx, []string{"key"})
 	_, resume := locks.Resume(ctx, token)
 	_, status := locks.Status(ctx, "key")
+	_, due := locks.DueJobs(ctx, 1, time.Second)
+	_, statuses := locks.StatusOf(ctx, nil)
 	var list error
 	for _, list = range locks.List(ctx, joblock.ListOptions{}) {
 	}
@@ -210,7 +248,10 @@ func TestNilLockerAndNilStore(t *testing.T) {
 		"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Resume": resume, "Status": status, "List": list,
 		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
 		"Release": locks.Release(ctx, "key", "owner"), "ReleaseIdle": locks.ReleaseIdle(ctx, token, ""),
-		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "Close": locks.Close(ctx),
+		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "DueJobs": due, "StatusOf": statuses,
+		"ForgetJobs":    locks.ForgetJobs(ctx, nil),
+		"ReserveForJob": locks.ReserveForJob(ctx, []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0],
+		"ReleaseForJob": locks.ReleaseForJob(ctx, "key", "q/1", 0, ""), "Close": locks.Close(ctx),
 	} {
 		t.Run(what, func(t *testing.T) {
 			wantErr(t, err, joblock.ErrInvalid)

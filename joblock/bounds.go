@@ -22,13 +22,18 @@ type bounds struct {
 // bound returns a child of ctx that ends after the timeout, or up to an eighth of
 // it later. Call done when the call has returned.
 func (b *bounds) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
-	switch {
-	case ctx.Done() != nil:
+	if ctx.Done() != nil {
 		return context.WithTimeout(ctx, b.timeout)
-	case ctx == context.Background(): // no values either
-		return b.current(), func() {}
 	}
-	return boundCtx{b.current(), ctx}, func() {}
+	return b.detached(ctx), func() {}
+}
+
+// detached is bound for a call that goes on when ctx ends: only the timeout ends it.
+func (b *bounds) detached(ctx context.Context) context.Context {
+	if ctx == context.Background() { // no values either
+		return b.current()
+	}
+	return boundCtx{b.current(), ctx}
 }
 
 func (b *bounds) current() context.Context {

@@ -41,10 +41,17 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.Resume(t.Context(), lock.Token())
 		wantErr(t, err, joblock.ErrClosed)
+		_, due := k.locks.DueJobs(t.Context(), 1, time.Second)
+		_, all := k.locks.StatusOf(t.Context(), nil)
 		for what, err := range map[string]error{
 			"Do":          k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
 			"Release":     k.locks.Release(t.Context(), "key", "owner"),
 			"Force":       k.locks.ForceRelease(t.Context(), "key", ""),
+			"DueJobs":     due,
+			"StatusOf":    all,
+			"ForgetJobs":  k.locks.ForgetJobs(t.Context(), nil),
+			"ReserveJob":  k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0],
+			"ReleaseJob":  k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, ""),
 			"Idle":        k.locks.ReleaseIdle(t.Context(), lock.Token(), ""),
 			"Renew":       lock.Renew(t.Context()),
 			"Reclaim":     lock.Reclaim(t.Context()),

@@ -14,6 +14,7 @@ const (
 	DefaultMaxTTL      = 24 * time.Hour
 	DefaultHold        = time.Hour
 	DefaultRetain      = 5 * time.Minute
+	DefaultJobGrace    = 30 * time.Second
 	DefaultPoll        = 4 * time.Second
 	DefaultCallTimeout = 3 * time.Second
 
@@ -53,11 +54,21 @@ type Config struct {
 	// costs is the rate of distinct keys times this. Default 5 min.
 	Retain time.Duration
 
+	// JobGrace passes between a Park for a job and the first time that DueJobs shows
+	// the lock: the task is enqueued after the Park, and is not to be missed before
+	// it can be there. Default 30 s.
+	JobGrace time.Duration
+
 	// Poll is how often, give or take a quarter, a waiting Acquire asks although
 	// nothing was pushed to it: what a lost push costs at most, and what a waiter
 	// costs the store. A waiter that died keeps its place in the queue for three
 	// polls. Default 4 s.
 	Poll time.Duration
+
+	// WatchForced keeps a subscription open, from the first lock on, by which
+	// ForceRelease tells the holder at once instead of at its next renewal. It is
+	// for Lockers whose locks people take away, and costs a connection.
+	WatchForced bool
 
 	// CallTimeout bounds every call to the store, give or take an eighth, and how
 	// long after the first unanswered call a waiting Acquire gives up. A call whose
@@ -72,6 +83,10 @@ type Config struct {
 	// Logger hears of lost locks and of clean-up that failed. It never hears an
 	// owner token. Default slog.Default().
 	Logger *slog.Logger
+
+	// Observer is told of every Event. Default: nobody is, and nothing spent on it.
+	// The tag is for those who keep a Config as JSON, which has no functions.
+	Observer Observer `json:"-"`
 }
 
 // WithDefaults returns a copy of c, which may be nil, with every zero field
@@ -85,6 +100,7 @@ func (c *Config) WithDefaults() *Config {
 	out.MaxTTL = cmp.Or(out.MaxTTL, max(DefaultMaxTTL, out.TTL))
 	out.Hold = cmp.Or(out.Hold, DefaultHold)
 	out.Retain = cmp.Or(out.Retain, DefaultRetain)
+	out.JobGrace = cmp.Or(out.JobGrace, DefaultJobGrace)
 	out.Poll = cmp.Or(out.Poll, DefaultPoll)
 	out.CallTimeout = cmp.Or(out.CallTimeout, DefaultCallTimeout)
 	if out.Holder == "" {
@@ -114,6 +130,7 @@ func (c *Config) validate() error {
 		{"Config.MaxHold", c.MaxHold, 0, MaxHoldLimit},
 		{"Config.Hold", c.Hold, MinTTL, MaxHoldLimit},
 		{"Config.Retain", c.Retain, MinTTL, MaxHoldLimit},
+		{"Config.JobGrace", c.JobGrace, MinTTL, MaxHoldLimit},
 		{"Config.Poll", c.Poll, MinTTL, time.Hour},
 		{"Config.CallTimeout", c.CallTimeout, MinTTL, time.Hour},
 	} {

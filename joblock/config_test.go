@@ -15,7 +15,7 @@ func TestConfigDefaults(t *testing.T) {
 	var none *joblock.Config
 	c := none.WithDefaults()
 	if c.TTL != 30*time.Second || c.MaxTTL != 24*time.Hour || c.Hold != time.Hour || c.Retain != 5*time.Minute ||
-		c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxHold != 0 ||
+		c.JobGrace != 30*time.Second || c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxHold != 0 ||
 		c.Holder == "" || c.Logger == nil {
 		t.Errorf("the defaults are %+v", c)
 	}
@@ -45,6 +45,8 @@ func TestConfigOutOfBoundsIsRefused(t *testing.T) {
 		{"negative MaxHold", joblock.Config{MaxHold: -1}, []string{"Config.MaxHold"}},
 		{"negative Hold", joblock.Config{Hold: -1}, []string{"Config.Hold"}},
 		{"negative Retain", joblock.Config{Retain: -1}, []string{"Config.Retain"}},
+		{"negative JobGrace", joblock.Config{JobGrace: -1}, []string{"Config.JobGrace is -1ns", "at least 1ms"}},
+		{"long JobGrace", joblock.Config{JobGrace: 9000 * time.Hour}, []string{"Config.JobGrace", "at most 8784h"}},
 		{"negative Poll", joblock.Config{Poll: -1}, []string{"Config.Poll"}},
 		{"long Poll", joblock.Config{Poll: 2 * time.Hour}, []string{"Config.Poll is 2h0m0s", "at most 1h0m0s"}},
 		{"negative CallTimeout", joblock.Config{CallTimeout: -1}, []string{"Config.CallTimeout"}},

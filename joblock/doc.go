@@ -70,6 +70,8 @@
 // early. A local timer decides, not the return of a call, so a server that hangs
 // changes nothing. A process that was paused past the deadline
 // learns it with its first look: Err of such a context compares the clocks itself.
+// A holder whose lock [Locker.ForceRelease] takes away finds out at its next
+// renewal, or at once with [Config].WatchForced.
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger
 // fence, across expiry, restarts of the store and fail-over: the larger of the
@@ -106,6 +108,35 @@
 // of a pushed grant counts from when the store made it: a request sent at the
 // local time L, whose answer carried the store's time S, shows that S was not
 // before L; so a grant made at the store's time T was not made before L + (T − S).
+//
+// # Several holders
+//
+// With [Limit] up to n have a key at a time. Each has a permit, which is a lock on a
+// key of its own; the line in which they wait is one for all of them, and as fair. A
+// waiter takes the gate, one more lock, and waits for all permits at once while it
+// has that; a newcomer tries a permit at once only if nobody is at the gate.
+// [Locker.LimitStatus] shows who has the permits.
+//
+// # The locks of jobs
+//
+// A lock that is parked for a job is to live as long as the job does. Whoever
+// knows which jobs there are, as package worker's keeper does, sees to that without
+// any owner token: [Locker.DueJobs] finds the locks to be looked at, in
+// O(locks due), [Locker.ReserveForJob] keeps those of living jobs reserved,
+// [Locker.ReleaseForJob] frees the others while nobody runs under them, and
+// [Locker.ForgetJobs] takes what was freed off the list. A lock is on that list
+// before it is bound to its job, so none is missed, whoever dies when; what is on
+// it need not be a job's lock any more, so each is looked at first, with
+// [Locker.StatusOf]. Where nobody looks the list forgets after a day ([JobKeep]).
+//
+// # Watching
+//
+// [Locker.Status] and [Locker.List] show who has what, by the store's clock and for
+// all processes. [Config.Observer] is told, as it happens, of what this process does
+// and suffers: one [Event] when a lock is acquired, contended, parked, resumed,
+// released, lost, freed or forced, and when renewals are late or have no answer, but
+// none for renewals that go well. Packages slogobserver and otelobserver turn them
+// into log lines and metrics.
 //
 // # What is not promised (P9)
 //

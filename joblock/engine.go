@@ -63,6 +63,7 @@ func (e *engine) add(k *Lock) error {
 	}
 	e.placeLocked(k)
 	e.wakeForLocked(k)
+	e.l.forced.begin()
 	e.mu.Unlock()
 	return nil
 }
@@ -255,6 +256,7 @@ func (e *engine) renew(batch []*Lock, reqs []RenewRequest) {
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
+		e.l.tell(Event{Kind: EventRenewalUnanswered, Locks: failed, Err: err})
 	}
 }
 

@@ -129,6 +129,29 @@ func ExampleLocker_AcquireAll() {
 	// <nil>
 }
 
+// At most two at a time call the service, whichever process they are in.
+func ExampleLimit() {
+	ctx := context.Background()
+	locks, err := joblock.New(newStore(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close(ctx)
+
+	call := func(ctx context.Context) error {
+		st, err := locks.LimitStatus(ctx, "geocoder", 2)
+		fmt.Println(st.Taken, "of", st.Limit)
+		return err
+	}
+	fmt.Println(locks.Do(ctx, "geocoder", func(ctx context.Context) error {
+		return locks.Do(ctx, "geocoder", call, joblock.Limit(2))
+	}, joblock.Limit(2)))
+	// Output:
+	// 2 of 2
+	// <nil>
+}
+
 func ExampleKey() {
 	fmt.Println(joblock.Key("export", "acct-7"))
 	fmt.Println(joblock.Key("a:b", "c"), joblock.Key("a", "b:c"))
@@ -149,4 +172,64 @@ func ExampleNewKeyBuilder() {
 	key := keys.Key("user", "eve@example.org")
 	fmt.Println(key[:5], len(key))
 	// Output: mail: 69
+}
+
+// What a keeper does: the locks of jobs that still exist stay reserved, the others
+// are freed.
+func ExampleLocker_DueJobs() {
+	ctx := context.Background()
+	now := time.Date(2030, time.January, 1, 3, 0, 0, 0, time.UTC)
+	store := memstore.New(&memstore.Config{
+		Now:    func() time.Time { return now }, // the store's clock, moved by hand
+		Notice: memstore.NoticeSilent,
+	})
+	locks, err := joblock.New(store, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close(ctx)
+	for _, job := range []string{"exports/1", "exports/2"} {
+		lock, err := locks.TryAcquire(ctx, "lock of "+job)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if _, err := lock.Park(ctx, joblock.ParkOptions{Job: job, Hold: time.Minute}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+
+	now = now.Add(joblock.DefaultJobGrace + time.Second)
+	exists := map[string]bool{"exports/1": true} // the other task was deleted
+	due, err := locks.DueJobs(ctx, 100, time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, job := range due {
+		if exists[job.Job] {
+			err = errors.Join(locks.ReserveForJob(ctx, []joblock.JobReservation{{Key: job.Key, Job: job.Job, Hold: time.Hour}})...)
+		} else {
+			err = locks.ReleaseForJob(ctx, job.Key, job.Job, 0, "the task was deleted")
+			err = errors.Join(err, locks.ForgetJobs(ctx, []joblock.JobLock{job}))
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+
+	sts, err := locks.StatusOf(ctx, []string{"lock of exports/1", "lock of exports/2"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, st := range sts {
+		fmt.Printf("%s is %s, reserved for %s\n", st.Key, st.State, st.Reserved.Round(time.Minute))
+	}
+	// Output:
+	// lock of exports/1 is parked, reserved for 1h0m0s
+	// lock of exports/2 is free, reserved for 0s
 }

@@ -136,6 +136,9 @@ func (f *flight[T]) check(retain *time.Duration, opts []Option) error {
 		return err
 	}
 	o, err := f.locks.cfg.options(opFlight, f.key, f.locks.cfg.TTL, opts)
+	if err == nil && o.hasLimit {
+		err = invalid(opFlight, f.key, "Limit is given: a result is computed by one at a time")
+	}
 	*retain = max(*retain, o.retain)
 	return err
 }

@@ -41,10 +41,12 @@ func newJanitor(l *Locker) *janitor {
 // add has a release repeated until it is answered, or until its time is over.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	if j.stopped {
-		return // the lease ends by itself
+		j.mu.Unlock()
+		j.giveUp([]cleanup{c})
+		return
 	}
+	defer j.mu.Unlock()
 	j.todo = append(j.todo, c)
 	j.wake()
 	if j.running == nil {
@@ -76,6 +78,7 @@ func (j *janitor) run() {
 	again := true // it is time to repeat what had no answer
 	var due time.Time
 	for {
+		j.giveUp(j.over())
 		batch, ok := j.next(again)
 		if !ok {
 			return
@@ -100,27 +103,51 @@ func (j *janitor) run() {
 	}
 }
 
-// next drops what is over, and returns what to send now, which is then at the
-// front of the list: what is new, and with again also what had no answer. When
-// nothing is left, or after stop, it ends the goroutine: false.
-func (j *janitor) next(again bool) ([]cleanup, bool) {
+// over takes what there is no more time for off the list, after stop that is all,
+// and returns what of it never had an answer.
+func (j *janitor) over() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.l.now()
-	var fresh, tried []cleanup
+	var rest []cleanup
 	for _, c := range j.todo {
 		switch {
-		case !now.Before(c.until):
-		case c.tried:
+		case now.Before(c.until) && j.ctx.Err() == nil:
+			rest = append(rest, c)
+		case c.refused.IsZero():
+			failed = append(failed, c)
+		}
+	}
+	j.todo = rest
+	return failed
+}
+
+// giveUp tells of clean-ups that had no answer in time.
+func (j *janitor) giveUp(failed []cleanup) {
+	if len(failed) == 0 {
+		return
+	}
+	j.l.cfg.Logger.Warn("joblock: clean-up had no answer in time, what is left of the locks runs out by itself", "locks", len(failed))
+	j.l.tellCleanupFailed(failed)
+}
+
+// next returns what to send now, which is then at the front of the list: what is
+// new, and with again also what had no answer. When nothing is left it ends the
+// goroutine: false.
+func (j *janitor) next(again bool) ([]cleanup, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var fresh, tried []cleanup
+	for _, c := range j.todo {
+		if c.tried {
 			tried = append(tried, c)
-		default:
+		} else {
 			fresh = append(fresh, c)
 		}
 	}
 	n := len(fresh)
 	j.todo = append(fresh, tried...)
-	if len(j.todo) == 0 || j.ctx.Err() != nil {
-		j.todo = nil
+	if len(j.todo) == 0 {
 		close(j.running)
 		j.running = nil
 		return nil, false

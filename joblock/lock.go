@@ -22,6 +22,7 @@ type Lock struct {
 	holder    string
 	ttl       time.Duration
 	prior     Ended
+	silent    bool // see options
 	recovered bool
 
 	mu    sync.Mutex // guards what follows
@@ -45,6 +46,7 @@ type Lock struct {
 	reclaim                 resumption
 	// Renewal.
 	renewing  bool
+	since     time.Time // when this holding began
 	renewAt   time.Time // when the next one is due
 	holdUntil time.Time // no renewal later; zero: no bound
 	inFlight  bool      // a renewal is under way
@@ -72,11 +74,15 @@ const (
 
 // newLock makes the handle of a grant that was asked for at sent.
 func (l *Locker) newLock(key string, o options, sent time.Time, r Reply) *Lock {
-	owner := o.owner
-	k := &Lock{
-		l: l, key: key, owner: &owner, holder: o.holder, ttl: o.ttl, retain: o.retain,
+	both := &struct {
+		Lock
+		owner string
+	}{owner: o.owner} // one allocation
+	k := &both.Lock
+	*k = Lock{
+		l: l, key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, retain: o.retain,
 		prior: r.Ended, recovered: r.Recovered, memo: r.Memo, job: o.job, index: -1,
-		renewing: !o.noRenew,
+		renewing: !o.noRenew, since: sent, silent: o.silent,
 	}
 	k.granted(sent, r.Fence)
 	if o.maxHold > 0 {
@@ -255,6 +261,7 @@ func (k *Lock) lose(err *Error) {
 	}
 	watch, fence := k.watch, k.fence
 	k.watch = nil
+	e := k.eventLocked(EventLost)
 	k.mu.Unlock()
 
 	for c := range watch {
@@ -262,6 +269,8 @@ func (k *Lock) lose(err *Error) {
 	}
 	k.l.engine.reschedule(k)
 	k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.key, "fence", fence, "owner", k.Digest(), "cause", err)
+	e.Err = err
+	k.l.tell(e)
 }
 
 // lost makes the loss error for a refusal by the store. What the store said is

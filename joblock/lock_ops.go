@@ -89,15 +89,18 @@ func (k *Lock) renewed(op string, term Term, sent time.Time, r Reply) error {
 		return nil
 	case OutcomeOK:
 		k.mu.Lock()
+		var late Event
 		if k.liveLocked() {
 			if r.Fence > k.fence {
 				k.fence, k.parkNonce = r.Fence, "" // the unanswered Park is taken back
 			}
 			if sent.Add(k.ttl - k.l.cfg.margin(k.ttl)).After(k.trust) { // not overtaken by a later one
+				late = k.lateLocked()
 				k.granted(sent, k.fence)
 			}
 		}
 		k.mu.Unlock()
+		k.l.tell(late)
 		return nil
 	}
 	k.mu.Lock()
@@ -150,6 +153,11 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 	if err := k.l.open(op, k.key); err != nil {
 		return err
 	}
+	return k.end(ctx, op, reason)
+}
+
+// end is ReleaseWith on a Locker that may be closing: for waiters that leave.
+func (k *Lock) end(ctx context.Context, op, reason string) error {
 	k.check()
 	k.mu.Lock()
 	if k.state == lockReleased || k.state == lockParked || k.state == lockParking {
@@ -157,7 +165,9 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 		return k.overLocked(op)
 	}
 	lost := k.overLocked(op) // lost already: do not hold on to what may be left
+	var e Event
 	if lost == nil {
+		e = k.eventLocked(EventReleased)
 		k.state = lockReleased
 		k.err = &Error{Code: CodeAlreadyReleased, Key: k.key, Ended: EndedReleased, Reason: reason}
 	}
@@ -177,13 +187,14 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 	k.mu.Unlock()
 	k.l.engine.reschedule(k)
 
-	if ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx)
+	r, err := k.l.release(k.l.bounds.detached(ctx), req)
+	if err != nil {
+		err = unanswered(op, k.key, nil, err)
 	}
-	r, err := k.l.release(ctx, op, req)
 	if errors.Is(err, ErrUnavailable) {
 		k.l.janitor.add(cleanup{req: req, until: until, stray: k.parkNonce != ""})
 	}
+	k.tellReleased(e, reason, r, err)
 	switch {
 	case lost != nil:
 		return lost
@@ -196,13 +207,10 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 }
 
 // release sends one release.
-func (l *Locker) release(ctx context.Context, op string, req ReleaseRequest) (r Reply, err error) {
-	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
-		rs, err := l.store.Release(ctx, []ReleaseRequest{req})
-		if len(rs) == 1 {
-			r = rs[0]
-		}
-		return err
-	})
+func (l *Locker) release(bounded context.Context, req ReleaseRequest) (r Reply, err error) {
+	rs, err := l.store.Release(bounded, []ReleaseRequest{req})
+	if len(rs) == 1 {
+		r = rs[0]
+	}
 	return r, err
 }

@@ -2,13 +2,17 @@ package joblock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Locker takes locks in a Store and keeps them alive. Make one per process and
@@ -19,8 +23,11 @@ type Locker struct {
 	engine  *engine
 	janitor *janitor
 	inbox   *inbox
+	forced  *forcedWatch
 	bounds  bounds
 	now     func() time.Time // time.Now, but for tests of a clock that jumps
+
+	panicked atomic.Bool // the Observer has, and it was logged
 
 	mu      sync.Mutex     // orders closing and waiters
 	closing chan struct{}  // closed when Close has begun
@@ -66,7 +73,16 @@ func newLocker(store Store, cfg *Config, now func() time.Time) *Locker {
 	l.engine = newEngine(l)
 	l.janitor = newJanitor(l)
 	l.inbox = newInbox(l)
+	l.forced = newForcedWatch(l)
 	return l
+}
+
+// Holder returns the label that this Locker's locks have by default, Config.Holder.
+func (l *Locker) Holder() string {
+	if l == nil {
+		return ""
+	}
+	return l.cfg.Holder
 }
 
 // Owns reports whether lock was made by this Locker: one that was not cannot be
@@ -109,6 +125,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		l.janitor.stop(ctx),
 	)
 	l.inbox.close()
+	l.forced.close()
 	l.bounds.close()
 	if cerr := l.store.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("joblock: close store: %w", cerr))
@@ -157,24 +174,29 @@ func (l *Locker) open(op, key string) error {
 	}
 }
 
-// call runs f with ctx bounded by Config.CallTimeout and turns a transport error
-// into ErrUnavailable. An error that the Store classified itself is passed on. When
-// ctx has ended before, nothing is sent and its cause is returned.
+// call runs f with ctx bounded by Config.CallTimeout; its errors are those of
+// unanswered. When ctx has ended before, nothing is sent and its cause is returned.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
 	}
 	bounded, done := l.bounds.bound(ctx)
 	defer done()
-	err := f(bounded)
-	if err == nil {
-		return nil
+	if err := f(bounded); err != nil {
+		return unanswered(op, key, context.Cause(ctx), err)
 	}
+	return nil
+}
+
+// unanswered turns a transport error into ErrUnavailable, joined with why the
+// call's context has ended, if it has. An error that the Store classified itself
+// is passed on.
+func unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
 		return err
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+	if cause != nil && !errors.Is(err, cause) {
 		err = errors.Join(cause, err)
 	}
 	return &Error{Code: CodeUnavailable, Op: op, Key: key, Err: err}
@@ -207,6 +229,9 @@ func (r *Reply) errorOf(op, key string) error {
 		e.Code, e.Detail = CodeLost, "its time ran out before it was renewed"
 	case OutcomeWrongJob:
 		e.Code, e.Detail = CodeNotOwner, "the lock is bound to another job"
+		if r.Job == "" {
+			e.Detail = "the lock is bound to no job"
+		}
 	case OutcomeForeign:
 		e.Code, e.Detail = CodeInvalid, "the value at this key is not a lock; it was left alone"
 	default:
@@ -215,6 +240,14 @@ func (r *Reply) errorOf(op, key string) error {
 	return e
 }
 
+// newOwner makes a random UUIDv4, as uuid.New does with one allocation more.
+func newOwner() string {
+	var id uuid.UUID
+	_, _ = rand.Read(id[:]) // never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id.String()
+}
+
 // newNonce identifies one call across re-sends. It need not be secret, only
 // different from the other calls on the same key.
-func newNonce() string { return strconv.FormatUint(rand.Uint64(), 36) }
+func newNonce() string { return strconv.FormatUint(mathrand.Uint64(), 36) }

@@ -7,18 +7,22 @@ import "time"
 type Option func(*options)
 
 type options struct {
-	ttl     time.Duration
-	retain  time.Duration
-	maxWait time.Duration
-	hasWait bool
-	owner   string
-	hasOwn  bool
-	holder  string
-	job     string
-	reserve time.Duration
-	noRenew bool
-	maxHold time.Duration
-	hasHold bool
+	ttl      time.Duration
+	retain   time.Duration
+	maxWait  time.Duration
+	hasWait  bool
+	owner    string
+	hasOwn   bool
+	holder   string
+	job      string
+	reserve  time.Duration
+	noRenew  bool
+	limit    int // 0 for a lock, else how many permits there are
+	hasLimit bool
+	maxHold  time.Duration
+	hasHold  bool
+	part     *permits // the acquisition under a Limit that this one is a part of
+	silent   bool     // no event tells of the lock: its user does not see it
 }
 
 // TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
@@ -46,7 +50,8 @@ func Owner(owner string) Option {
 func Holder(label string) Option { return func(o *options) { o.holder = label } }
 
 // ForJob names the job that resumes, as "queue/taskID". A lock parked for a job
-// can be resumed under that name only. Acquisitions other than Resume ignore it.
+// can be resumed under that name only. ReleaseIdle takes it too; acquisitions other
+// than Resume ignore it.
 func ForJob(job string) Option { return func(o *options) { o.job = job } }
 
 // Reserve keeps the key reserved for the token until d after the end of each
@@ -72,38 +77,49 @@ func Retain(d time.Duration) Option { return func(o *options) { o.retain = d } }
 
 // options applies opts over the defaults of c and checks the result.
 func (c *Config) options(op, key string, ttl time.Duration, opts []Option) (options, error) {
-	o := options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
+	var o options
+	err := c.optionsTo(&o, op, key, ttl, opts)
+	return o, err
+}
+
+// optionsTo is options for a caller that has a place for them: what options
+// functions are given a pointer to is allocated.
+func (c *Config) optionsTo(o *options, op, key string, ttl time.Duration, opts []Option) error {
+	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
 	for _, opt := range opts {
 		if opt == nil {
-			return o, invalid(op, key, "an option is nil")
+			return invalid(op, key, "an option is nil")
 		}
-		opt(&o)
+		opt(o)
 	}
 	if err := checkDuration(op, key, "TTL", o.ttl, MinTTL, c.MaxTTL); err != nil {
-		return o, err
+		return err
 	}
 	o.ttl = o.ttl.Truncate(time.Millisecond)
 	if o.hasHold {
 		if err := checkDuration(op, key, "MaxHold", o.maxHold, MinTTL, MaxHoldLimit); err != nil {
-			return o, err
+			return err
 		}
 	}
 	if o.maxWait < 0 {
-		return o, invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
+		return invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
 	}
 	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, MaxHoldLimit); err != nil {
-		return o, err
+		return err
 	}
 	if err := checkDuration(op, key, "Reserve", o.reserve, 0, MaxHoldLimit); err != nil {
-		return o, err
+		return err
 	}
 	if o.hasOwn {
 		if err := checkText(op, key, "owner", o.owner, 1, MaxOwnerBytes); err != nil {
-			return o, err
+			return err
 		}
 	}
 	if err := checkText(op, key, "job", o.job, 0, MaxLabelBytes); err != nil {
-		return o, err
+		return err
 	}
-	return o, checkText(op, key, "holder", o.holder, 0, MaxLabelBytes)
+	if err := o.checkLimit(op, key); err != nil {
+		return err
+	}
+	return checkText(op, key, "holder", o.holder, 0, MaxLabelBytes)
 }

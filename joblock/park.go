@@ -44,7 +44,11 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	}
 	k.check()
 	k.mu.Lock()
-	if err := k.overLocked(op); err != nil {
+	err := k.awaitTakeBackLocked(ctx, op)
+	if err == nil {
+		err = k.overLocked(op)
+	}
+	if err != nil {
 		k.mu.Unlock()
 		return Token{}, err
 	}
@@ -62,11 +66,12 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		Hold:   opts.Hold,
 		Retain: k.retain,
 		Job:    opts.Job,
+		Grace:  k.l.cfg.JobGrace,
 	}
 	k.mu.Unlock()
 
 	var r Reply
-	err := k.l.call(ctx, op, k.key, func(ctx context.Context) (err error) {
+	err = k.l.call(ctx, op, k.key, func(ctx context.Context) (err error) {
 		r, err = k.l.store.Park(ctx, req)
 		return err
 	})
@@ -78,8 +83,10 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		k.state, k.fence, k.job, k.parkNonce = lockParked, r.Fence, opts.Job, ""
 		k.err = k.handedOver("", opts.Job)
 		token := Token{key: k.key, owner: newSecret(*k.owner), fence: r.Fence, ttl: k.ttl}
+		e := k.eventLocked(EventParked)
 		k.mu.Unlock()
 		k.l.engine.reschedule(k)
+		k.l.tell(e)
 		return token, nil
 	}
 	k.mu.Lock()
@@ -94,6 +101,28 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	lost := k.lost(op, r)
 	k.lose(lost)
 	return Token{}, lost
+}
+
+// awaitTakeBackLocked returns when no renewal of the engine's is under way that
+// would take an unanswered Park back: it knows a repeated Park by the same nonce,
+// and would undo that one too, after its caller was told that it is done. It gives
+// k.mu free while it waits.
+func (k *Lock) awaitTakeBackLocked(ctx context.Context, op string) error {
+	underWay := func() bool { return k.parkNonce != "" && k.inFlight }
+	if !underWay() {
+		return nil
+	}
+	return k.l.call(ctx, op, k.key, func(ctx context.Context) error {
+		for pause := newBackoff(time.Millisecond, 10*time.Millisecond); underWay(); {
+			k.mu.Unlock()
+			in := pause.wait(ctx)
+			k.mu.Lock()
+			if !in {
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
 }
 
 // Reclaim undoes Park: what to do when the enqueue that was to carry the token
@@ -125,6 +154,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	req := ResumeRequest{
 		Key: k.key, Owner: *k.owner, Nonce: k.reclaim.nonce,
 		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job, Hold: k.reserve,
+		Grace: k.l.cfg.JobGrace,
 	}
 	k.mu.Unlock()
 
@@ -145,9 +175,11 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		k.mu.Unlock()
 		return lateGrant(op, k.key)
 	}
-	k.state, k.err, k.reserved = lockHeld, nil, true
+	k.state, k.err, k.reserved, k.since = lockHeld, nil, true, sent
 	k.granted(sent, r.Fence)
+	e := k.eventLocked(EventReclaimed)
 	k.mu.Unlock()
+	k.l.tell(e)
 	return k.l.engine.add(k)
 }
 
@@ -184,7 +216,11 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	r, err := l.resume(ctx, op, ResumeRequest{
 		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
+		Grace: l.cfg.JobGrace,
 	})
+	if r.Outcome == OutcomeBusy {
+		l.tellContended(token.key, token.Owner(), r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +229,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	}
 	lock := l.newLock(token.key, o, sent, r)
 	lock.reserved, lock.reserve = true, o.reserve
+	lock.tellResumed()
 	if err := l.engine.add(lock); err != nil {
 		return nil, err
 	}
@@ -214,11 +251,7 @@ func (l *Locker) resume(ctx context.Context, op string, req ResumeRequest) (r Re
 			if errors.As(err, &own) {
 				return err
 			}
-			t := time.NewTimer(pause.next())
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
+			if !pause.wait(ctx) {
 				return err
 			}
 		}

@@ -15,12 +15,13 @@ import (
 
 // The owner is a capability. It must not come out of anything that people print:
 // not out of a token or a lock under any verb, nor out of one inside a struct of
-// theirs, exported or not, nor out of errors, status and logs.
+// theirs, exported or not, nor out of errors, status, events and logs.
 func TestOwnersDoNotLeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owner = "S3CRET-owner"
 		var out []string
-		k := newKit(t, nil)
+		rec := new(recorder)
+		k := newKit(t, &joblock.Config{Observer: rec.observe})
 		log := slog.New(slog.NewJSONHandler(k.logs, nil))
 		note := func(values ...any) {
 			for _, v := range values {
@@ -88,6 +89,12 @@ func TestOwnersDoNotLeak(t *testing.T) {
 		wantNil(t, "Close", k.locks.Close(context.Background()))
 		note(lock.Renew(t.Context()))
 
+		for _, e := range rec.take() {
+			note(e)
+			if e.Err != nil {
+				note(e.Err)
+			}
+		}
 		out = append(out, k.logs.String())
 		if !strings.Contains(k.logs.String(), "lock lost") || !strings.Contains(k.logs.String(), token.Digest()) {
 			t.Errorf("the loss was not logged, or not under its digest: %s", k.logs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"slices"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type Status struct {
 	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
 	Fence     int64         `json:"fence,omitempty"`
 	Since     time.Time     `json:"since,omitzero"`    // acquired at, by the store's clock
+	Age       time.Duration `json:"-"`                 // since Since, by the same clock; 0 when free
 	Remaining time.Duration `json:"-"`                 // of the lease; 0 unless held
 	Reserved  time.Duration `json:"-"`                 // until the key is anybody's; 0 when free
 	Ended     Ended         `json:"ended,omitempty"`   // of a free key: how its last ownership ended
@@ -23,15 +25,16 @@ type Status struct {
 	Waiters   int           `json:"waiters,omitempty"` // places in the queue; those of dead waiters count for a while
 }
 
-// MarshalJSON writes the durations as whole milliseconds, as remaining_ms and
-// reserved_ms.
+// MarshalJSON writes the durations as whole milliseconds: age_ms, remaining_ms
+// and reserved_ms.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type plain Status // without this method
 	return json.Marshal(struct {
 		plain
+		Age       int64 `json:"age_ms,omitempty"`
 		Remaining int64 `json:"remaining_ms,omitempty"`
 		Reserved  int64 `json:"reserved_ms,omitempty"`
-	}{plain(s), s.Remaining.Milliseconds(), s.Reserved.Milliseconds()})
+	}{plain(s), s.Age.Milliseconds(), s.Remaining.Milliseconds(), s.Reserved.Milliseconds()})
 }
 
 // Locked reports whether the key is owned: held, parked or orphaned.
@@ -57,20 +60,55 @@ func (l *Locker) Status(ctx context.Context, key string) (Status, error) {
 	return statusOf(rec), nil
 }
 
+// StatusOf is Status of many keys, in the same order and for a fraction of the
+// cost. It is all or nothing: with an error there is no status of any key, as one
+// that could not be read would look free.
+func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) {
+	const op = "status"
+	if err := l.open(op, ""); err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if err := checkKey(op, key); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Status, 0, len(keys))
+	for part := range slices.Chunk(keys, MaxBatch) {
+		recs, err := l.inspectAll(ctx, op, "", part)
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs {
+			out = append(out, statusOf(rec))
+		}
+	}
+	return out, nil
+}
+
 // inspect reads the record of key.
 func (l *Locker) inspect(ctx context.Context, op, key string) (Record, error) {
-	var recs []Record
-	err := l.call(ctx, op, key, func(ctx context.Context) (err error) {
-		recs, err = l.store.Inspect(ctx, []string{key})
-		return err
-	})
+	recs, err := l.inspectAll(ctx, op, key, []string{key})
 	if err != nil {
 		return Record{}, err
 	}
-	if len(recs) != 1 {
-		return Record{}, (&Reply{}).errorOf(op, key)
-	}
 	return recs[0], nil
+}
+
+// inspectAll reads the records of keys. An error names the key named.
+func (l *Locker) inspectAll(ctx context.Context, op, named string, keys []string) ([]Record, error) {
+	var recs []Record
+	err := l.call(ctx, op, named, func(ctx context.Context) (err error) {
+		recs, err = l.store.Inspect(ctx, keys)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(recs) != len(keys) {
+		return nil, (&Reply{}).errorOf(op, named)
+	}
+	return recs, nil
 }
 
 // ListOptions narrows List. The zero value lists every lock that is owned.
@@ -122,11 +160,15 @@ func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, e
 }
 
 func statusOf(r Record) Status {
-	return Status{
+	st := Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
 		Fence: r.Fence, Since: r.Since, Remaining: r.Lease, Reserved: r.Reserved,
 		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
 	}
+	if st.Locked() {
+		st.Age = max(0, r.Now.Sub(r.Since))
+	}
+	return st
 }
 
 // Release releases the lock on key from anywhere, by its owner token, whoever of
@@ -144,21 +186,31 @@ func (l *Locker) Release(ctx context.Context, key, owner string) error {
 // ReleaseIdle is Release of a token's lock with a reason, but only while nobody
 // is running under it: it returns ErrBusy, and changes nothing, while a lease is
 // alive. It is how the lock of a job that will not run again is freed without
-// pulling it away from an attempt that is still at work.
-func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string) error {
+// pulling it away from an attempt that is still at work. With ForJob the lock must
+// be bound to that job, else it returns ErrNotOwner: it may have been handed on.
+// Other options are ignored.
+func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, opts ...Option) error {
 	const op = "release idle"
+	if err := l.open(op, token.key); err != nil {
+		return err
+	}
 	if err := token.check(); err != nil {
 		return err
 	}
+	o, err := l.cfg.options(op, token.key, l.cfg.TTL, opts)
+	if err != nil {
+		return err
+	}
 	return l.end(ctx, op, ReleaseRequest{
-		Term: Term{Key: token.key, Owner: token.Owner()}, Reason: reason, IdleOnly: true,
+		Term: Term{Key: token.key, Owner: token.Owner()}, Job: o.job, Reason: reason, IdleOnly: true,
 	})
 }
 
 // ForceRelease frees key whoever owns it: for people, after a look at Status.
-// The live holder, if there is one, finds out at its next renewal at the latest,
-// and until then two may hold the lock: fences tell them apart. reason, at most
-// MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
+// The live holder, if there is one, is told at once if its Locker has
+// Config.WatchForced, otherwise it finds out at its next renewal: its contexts end
+// with ErrLost. Until then two may hold the lock; fences tell them apart. reason,
+// at most MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	return l.end(ctx, "force release", ReleaseRequest{Term: Term{Key: key}, Reason: reason, Force: true})
@@ -175,12 +227,18 @@ func (l *Locker) end(ctx context.Context, op string, req ReleaseRequest) error {
 		return err
 	}
 	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	r, err := l.release(ctx, op, req)
-	if err != nil {
+	var r Reply
+	if err := l.call(ctx, op, req.Key, func(ctx context.Context) (err error) {
+		r, err = l.release(ctx, req)
+		return err
+	}); err != nil {
 		return err
 	}
 	if r.Outcome == OutcomeLapsed {
 		r.Outcome = OutcomeNotFound
+	}
+	if r.Outcome == OutcomeOK {
+		l.tellEnded(req)
 	}
 	return r.errorOf(op, req.Key)
 }

@@ -25,14 +25,17 @@ func TestStatusFollowsTheLock(t *testing.T) {
 			t.Errorf("an unknown key is %+v", st)
 		}
 		lock := k.acquire("key", joblock.Holder("web-1"))
+		acquired := time.Now()
 		st := status()
 		if st.State != joblock.StateHeld || !st.Locked() || st.Holder != "web-1" || st.Fence != lock.Fence() ||
-			st.Owner != lock.Digest() || st.Remaining < 29*time.Second || !st.Since.Equal(time.Now()) {
+			st.Owner != lock.Digest() || st.Remaining < 29*time.Second || !st.Since.Equal(acquired) || st.Age != 0 {
 			t.Errorf("a held key is %+v", st)
 		}
+		time.Sleep(5 * time.Second)
 		token := k.park(lock, joblock.ParkOptions{Job: "mail/7", Hold: time.Minute})
+		k.storeSkew += time.Second // the store's clock decides, not ours
 		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Remaining != 0 ||
-			st.Reserved < time.Minute || st.Owner != token.Digest() {
+			st.Reserved < time.Minute-time.Second || st.Owner != token.Digest() || !st.Since.Equal(acquired) || st.Age != 6*time.Second {
 			t.Errorf("a parked key is %+v", st)
 		}
 		_, err := k.locks.Resume(t.Context(), token, joblock.ForJob("mail/7"), joblock.NoRenew())
@@ -47,7 +50,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrNotFound)
 		wantErr(t, k.locks.Release(t.Context(), "nothing", "me"), joblock.ErrNotFound)
 		st = status()
-		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased || st.Age != 0 {
 			t.Errorf("a released key is %+v", st)
 		}
 		text, err := json.Marshal(st)
@@ -109,5 +112,32 @@ func TestReadsTellOfAnOutage(t *testing.T) {
 		}
 		wantErr(t, k.locks.Release(t.Context(), "key", "me"), joblock.ErrUnavailable)
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrUnavailable)
+	})
+}
+
+func TestStatusOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.acquire("held")
+		k.park(k.acquire("parked"), joblock.ParkOptions{Job: "q/1"})
+		keys := []string{"parked", "absent", "held", "parked"}
+		got, err := k.locks.StatusOf(t.Context(), keys)
+		wantNil(t, "StatusOf", err)
+		if len(got) != len(keys) {
+			t.Fatalf("%d statuses of %d keys", len(got), len(keys))
+		}
+		for i, key := range keys {
+			want, err := k.locks.Status(t.Context(), key)
+			wantNil(t, "Status", err)
+			if got[i] != want || want.Key != key {
+				t.Errorf("%q: got %+v, want %+v", key, got[i], want)
+			}
+		}
+		k.store.Set(faultstore.Fault{}, faultstore.Inspect)
+		got, err = k.locks.StatusOf(t.Context(), keys)
+		wantErr(t, err, joblock.ErrUnavailable)
+		if got != nil {
+			t.Errorf("%d statuses with an error: one that was not read would look free", len(got))
+		}
 	})
 }

@@ -41,13 +41,18 @@ type Store interface {
 	// fence. OK with Fence, Memo, and Recovered when even the reservation had run
 	// out but nobody took the key in between; Busy while another attempt holds
 	// it; Released; NotOwner; WrongJob when the record is bound to a job other
-	// than req.Job; NotFound; Foreign.
+	// than req.Job; NotFound; Foreign. What it recovers of a job is in the index
+	// again before, as with Park.
 	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
 
 	// Park ends the term and leaves the key reserved for its owner. OK with the
 	// new Fence; Lapsed when the lease had ended; Released; NotOwner; NotFound;
 	// Foreign. The same Nonce with another Job, while the first Park stands, moves
 	// the reservation to that job under a new fence: its caller had no answer.
+	//
+	// With req.Job the pair of key and job is in the index (see Due) before the
+	// record is bound to the job, due req.Grace from then. An entry that cannot
+	// be written is an error, and the record is not bound.
 	Park(ctx context.Context, req ParkRequest) (Reply, error)
 
 	// Renew extends leases, one reply per request in the same order. A lease
@@ -58,16 +63,47 @@ type Store interface {
 
 	// Release ends ownerships, one reply per request in the same order. OK; Lapsed
 	// when the reservation had run out untouched (the record is ended all the
-	// same); Busy with IdleOnly while a lease is alive; Released; NotOwner;
-	// NotFound; Foreign. The Term.Grant of a waiting Acquire gives its place in the
-	// queue up, whatever the answer.
+	// same). The refusals, in the order in which they are looked for: Foreign;
+	// NotFound, and with Force also when the key is free; NotOwner, with Force only for
+	// another Fence than that of the record; without Force Released; WrongJob when req.Job is set and not the job of the record; Busy with
+	// IdleOnly while a lease is alive. The Term.Grant of a waiting Acquire gives its
+	// place in the queue up, whatever the answer. The index keeps its entry.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]Reply, error)
+
+	// Reserve keeps keys reserved for the jobs that their records are bound to,
+	// whoever the owner is and whether or not somebody runs, one reply per request
+	// in the same order. A reservation only ever becomes longer; owner, fence and
+	// lease stay. OK with State, Holder, Job and Remaining, and with Recovered when
+	// the reservation had run out but nobody took the key in between: it stands
+	// again, parked or orphaned. The refusals, in the order in which they are looked
+	// for: Foreign; NotFound; WrongJob, also of a record bound to no job; Released.
+	Reserve(ctx context.Context, reqs []ReserveRequest) ([]Reply, error)
+
+	// Due returns entries of the index whose time has come, earliest first, and puts
+	// each off by req.Later in the same step, so that neither the next call nor
+	// somebody else's gets it until then. Fewer than req.Limit are all there are. A
+	// second run of a call whose answer was lost does not find the first one's.
+	//
+	// The index has an entry for every pair of a key and the job that its record is
+	// bound to, and others: those of records that have ended, that have been bound
+	// to another job, or that were never parked because Park was refused. It may
+	// lose an entry only to Forget, or JobKeep after its time has come.
+	Due(ctx context.Context, req DueRequest) ([]JobLock, error)
+
+	// Forget takes entries out of the index, but for those that were written or
+	// looked at after the look that JobLock.Mark is of: whoever parks a key for the
+	// same job meanwhile keeps its entry.
+	Forget(ctx context.Context, entries []JobLock) error
 
 	// Listen has the Grants that are pushed to inbox delivered, in any order, until
 	// the returned function is called; that waits for a delivery under way. Pushes
 	// may be lost, at any time and unnoticed; nothing may rely on them but speed.
 	// deliver does not block. An error means that there is no subscription yet.
 	Listen(ctx context.Context, inbox string, deliver func(Grant)) (stop func(), err error)
+
+	// Watch has the Forced pushes of all keys delivered, otherwise like Listen. A
+	// Release with Force that cuts a live lease short makes one.
+	Watch(ctx context.Context, deliver func(Forced)) (stop func(), err error)
 
 	// Inspect reads records, one per key in the same order. A key without a
 	// record yields a Record with State StateFree and Fence 0.
@@ -104,6 +140,17 @@ type Grant struct {
 	At    time.Time // when, by the store's clock: the lease counts from here
 	Memo  []byte
 	Ended Ended // how the previous ownership ended
+
+	// Ask says that the Store does not vouch for the grant yet: the waiter has to
+	// ask for it under its Nonce.
+	Ask bool
+}
+
+// Forced is pushed when a live holder is deprived of its lock.
+type Forced struct {
+	Key    string
+	Fence  int64 // of the holder's term
+	Reason string
 }
 
 // ResumeRequest asks for a key that the owner has parked, or lost to a crash.
@@ -119,6 +166,8 @@ type ResumeRequest struct {
 	// Hold keeps the reservation at least this long beyond the lease; 0 leaves it
 	// as it is, but never shorter than the lease.
 	Hold time.Duration
+
+	Grace time.Duration // as with ParkRequest, of what is recovered for a job
 }
 
 // Term names one holding of a key: by its fence or, where the reply that
@@ -146,7 +195,8 @@ type ParkRequest struct {
 	Nonce  string
 	Hold   time.Duration // how long the key stays reserved
 	Retain time.Duration
-	Job    string // binds the record to this job; "" binds it to none
+	Job    string        // binds the record to this job; "" binds it to none
+	Grace  time.Duration // with Job: until its entry in the index is due
 }
 
 // ReleaseRequest ends an ownership. The record stays behind for Retain, so that
@@ -156,8 +206,9 @@ type ReleaseRequest struct {
 	Nonce    string
 	Retain   time.Duration
 	Reason   string // kept in the record for people and for Resume
-	Force    bool   // whoever the owner is; Term.Owner is not looked at
+	Force    bool   // whoever the owner is; of Term only Key and Fence, if set, are looked at
 	IdleOnly bool   // leave it alone while a lease is alive
+	Job      string // if set, leave it alone unless it is bound to this job
 }
 
 // ListRequest asks for a page of records.
@@ -199,11 +250,11 @@ type Reply struct {
 	Memo      []byte        // OK of Acquire and Resume: what the last holder left
 	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
 	Reason    string        // Released: what the release gave as its reason
-	Recovered bool          // OK of Resume
-	State     State         // Held, Busy, NotOwner, WrongJob
-	Holder    string        // Held, Busy, NotOwner, WrongJob
-	Job       string        // Held, Busy, NotOwner, WrongJob
-	Remaining time.Duration // Held, Busy, NotOwner, WrongJob: of the lease, or of the reservation while nobody runs
+	Recovered bool          // OK of Resume and Reserve
+	State     State         // Held, Busy, NotOwner, WrongJob; OK of Reserve
+	Holder    string        // as State
+	Job       string        // as State
+	Remaining time.Duration // as State: of the lease, or of the reservation while nobody runs
 
 	// Of Acquire.
 	Lease time.Duration // OK: what is left of the lease, up to a millisecond more; the whole of it unless the grant is an older one, found again

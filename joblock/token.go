@@ -54,6 +54,22 @@ func (s secret) reveal() string {
 	return s.h.Value()
 }
 
+// NewToken names a lock that nobody has taken yet: what a job carries that is to
+// take it, when it runs, as this owner. Resume answers ErrNotFound, or ErrNotOwner
+// while another has it, until somebody has taken it with the token's Owner. owner
+// is 1 to MaxOwnerBytes long, ttl from MinTTL to MaxHoldLimit; errors are ErrInvalid.
+func NewToken(key, owner string, ttl time.Duration) (Token, error) {
+	const op = "new token"
+	if err := checkDuration(op, key, "TTL", ttl, MinTTL, MaxHoldLimit); err != nil {
+		return Token{}, err
+	}
+	t := Token{key: key, owner: newSecret(owner), fence: 1, ttl: ttl.Truncate(time.Millisecond)}
+	if err := t.check(); err != nil {
+		return Token{}, err
+	}
+	return t, nil
+}
+
 // ParseToken reads the text form.
 func ParseToken(text string) (Token, error) {
 	var t Token

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"runtime/metrics"
 	"strings"
 	"testing"
@@ -91,6 +92,52 @@ func TestTokenRoundTrips(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A token of a lock that nobody has taken: it travels like any other, and whoever has
+// it takes the lock as its owner.
+func TestNewToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		token, err := joblock.NewToken("run", "owner-1", 90*time.Second+time.Microsecond)
+		wantNil(t, "NewToken", err)
+		if token.Key() != "run" || token.Owner() != "owner-1" || token.TTL() != 90*time.Second {
+			t.Errorf("token is %v", token)
+		}
+		text, err := token.MarshalText()
+		wantNil(t, "MarshalText", err)
+		if got, err := joblock.ParseToken(string(text)); err != nil || got != token {
+			t.Errorf("ParseToken = %v, %v", got, err)
+		}
+		_, err = k.locks.Resume(t.Context(), token)
+		wantErr(t, err, joblock.ErrNotFound)
+		lock := k.acquire("run", joblock.Owner(token.Owner()))
+		_, err = lock.Park(t.Context(), joblock.ParkOptions{})
+		wantNil(t, "Park", err)
+		_, err = k.locks.Resume(t.Context(), token)
+		wantNil(t, "Resume", err)
+	})
+}
+
+func TestNewTokenOfBadParts(t *testing.T) {
+	long := strings.Repeat("x", joblock.MaxKeyBytes+1)
+	for name, tc := range map[string]struct {
+		key, owner string
+		ttl        time.Duration
+	}{
+		"no key":        {"", "o", time.Second},
+		"key too long":  {long, "o", time.Second},
+		"no owner":      {"k", "", time.Second},
+		"owner control": {"k", "a\nb", time.Second},
+		"no TTL":        {"k", "o", 0},
+		"negative TTL":  {"k", "o", -time.Second},
+		"endless TTL":   {"k", "o", joblock.MaxHoldLimit + 1},
+	} {
+		token, err := joblock.NewToken(tc.key, tc.owner, tc.ttl)
+		if !errors.Is(err, joblock.ErrInvalid) || !token.IsZero() {
+			t.Errorf("%s: %v, %v; want ErrInvalid and the zero token", name, token, err)
+		}
+	}
 }
 
 func TestZeroTokenDoesNotMarshal(t *testing.T) {

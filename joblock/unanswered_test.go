@@ -1,6 +1,8 @@
 package joblock_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +140,33 @@ func TestParkAgainWhileARenewalTakesItBack(t *testing.T) {
 		time.Sleep(10 * time.Second) // the engine's renewal is on its way
 		synctest.Wait()
 		token := k.park(lock, joblock.ParkOptions{})
+		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
+			t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
+		}
+	})
+}
+
+// A renewal that has been sent with the right to take an unanswered Park back, and
+// is late, must not take back the next one too: its caller has a token by then.
+func TestParkAgainWaitsForARenewalThatWouldUndoIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Park)
+		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		wantErr(t, err, joblock.ErrUnavailable)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
+		time.Sleep(11 * time.Second) // the engine's renewal is on its way
+		synctest.Wait()
+
+		short, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("no longer"))
+		defer cancel()
+		_, err = lock.Park(short, joblock.ParkOptions{})
+		wantErr(t, err, joblock.ErrUnavailable)
+		wantNil(t, "Err", lock.Err())
+
+		token := k.park(lock, joblock.ParkOptions{})
+		time.Sleep(3 * time.Second)
 		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
 			t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
 		}

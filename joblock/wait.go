@@ -37,7 +37,6 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.l.inbox.ready() {
 		a.enqueue() // the first attempt takes its place at once
 	}
-	pushed := a.l.inbox.expect(a.req.Nonce)
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // since when the store has not answered
 	pause := newRetryPause()
@@ -74,16 +73,16 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			d = pause.next()
 		}
 		if a.req.Nonce != nonce { // the grant came too late and was given back
-			a.l.inbox.forget(nonce)
-			pushed = a.l.inbox.expect(a.req.Nonce)
+			a.expectInsteadOf(nonce)
 		}
 		t := time.NewTimer(d)
 		select {
-		case g := <-pushed:
+		case g := <-a.grant:
 			t.Stop()
-			if a.last.Now.IsZero() || g.At.Before(a.last.Now) {
-				// There is no answer yet to count from, or it is younger than the grant
-				// and says that this call still waits: then the grant has ended since.
+			if g.Ask || a.last.Now.IsZero() || g.At.Before(a.last.Now) {
+				// The store wants to be asked; or there is no answer yet to count from; or it
+				// is younger than the grant and says that this call still waits: then the
+				// grant has ended since.
 				continue // asking finds what is true
 			}
 			lock, lerr := a.pushed(g)
@@ -93,8 +92,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			if !errors.Is(lerr, ErrUnavailable) {
 				return nil, lerr
 			}
-			a.l.inbox.forget(g.Nonce)
-			pushed = a.l.inbox.expect(a.req.Nonce)
+			a.expectInsteadOf(g.Nonce)
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
@@ -109,6 +107,13 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 // enqueue makes the attempts from here on ask for a place in the queue.
 func (a *acquisition) enqueue() {
 	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.l.cfg.Poll
+	a.grant = a.l.inbox.expect(a.req.Nonce)
+}
+
+// expectInsteadOf follows the change of the nonce from an earlier one.
+func (a *acquisition) expectInsteadOf(earlier string) {
+	a.l.inbox.forget(earlier)
+	a.grant = a.l.inbox.expect(a.req.Nonce)
 }
 
 // untilNextLook is how long to rely on pushes.
@@ -171,4 +176,16 @@ func (b *backoff) next() time.Duration {
 	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
 	b.cur = min(b.cur+b.cur/2, b.max)
 	return d
+}
+
+// wait sleeps for the next pause, or until ctx ends, which it reports as false.
+func (b *backoff) wait(ctx context.Context) bool {
+	t := time.NewTimer(b.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -52,6 +52,9 @@ func TestZeroValuesAreRefused(t *testing.T) {
 				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)
 			}
 		}
+		if l.Holder() != "" {
+			t.Error("a Locker that is none has a label")
+		}
 		if l.Owns(&joblock.Lock{}) || l.Owns(nil) {
 			t.Error("a Locker that is none owns a lock")
 		}

@@ -31,6 +31,24 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 	return do(ctx, s, Release, len(reqs), func(ctx context.Context) ([]joblock.Reply, error) { return s.inner.Release(ctx, reqs) })
 }
 
+// Reserve is the call of joblock.Store.
+func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
+	return do(ctx, s, Reserve, len(reqs), func(ctx context.Context) ([]joblock.Reply, error) { return s.inner.Reserve(ctx, reqs) })
+}
+
+// Due is the call of joblock.Store.
+func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobLock, error) {
+	return do(ctx, s, Due, 1, func(ctx context.Context) ([]joblock.JobLock, error) { return s.inner.Due(ctx, req) })
+}
+
+// Forget is the call of joblock.Store.
+func (s *Store) Forget(ctx context.Context, entries []joblock.JobLock) error {
+	_, err := do(ctx, s, Forget, len(entries), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.inner.Forget(ctx, entries)
+	})
+	return err
+}
+
 // Inspect is the call of joblock.Store.
 func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
 	return do(ctx, s, Inspect, len(keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, keys) })
@@ -46,6 +64,11 @@ func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.G
 			}
 		})
 	})
+}
+
+// Watch is the call of joblock.Store.
+func (s *Store) Watch(ctx context.Context, deliver func(joblock.Forced)) (func(), error) {
+	return do(ctx, s, Watch, 1, func(ctx context.Context) (func(), error) { return s.inner.Watch(ctx, deliver) })
 }
 
 // List is the call of joblock.Store.

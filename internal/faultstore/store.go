@@ -19,10 +19,14 @@ const (
 	Park    = "park"
 	Renew   = "renew"
 	Release = "release"
+	Reserve = "reserve"
+	Due     = "due"
+	Forget  = "forget"
 	Inspect = "inspect"
 	List    = "list"
 	Listen  = "listen"
 	Push    = "push" // of a grant to a listener
+	Watch   = "watch"
 )
 
 // Err is the error of calls that fail here.

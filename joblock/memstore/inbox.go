@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// listener is one call of Listen.
-type listener struct {
-	deliver func(joblock.Grant)
+// listener is one call of Listen or Watch.
+type listener[T any] struct {
+	deliver func(T)
 
 	// busy counts deliveries under way. It is added to under Store.mu and while
 	// the listener is registered only, so once it is not, Wait is final.
@@ -28,53 +28,78 @@ func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.G
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	l := &listener{deliver: deliver}
+	l := &listener[joblock.Grant]{deliver: deliver}
 	s.inboxes[inbox] = append(s.inboxes[inbox], l)
-	return func() { s.unlisten(inbox, l) }, nil
+	return func() {
+		s.mu.Lock()
+		if s.inboxes[inbox] = without(s.inboxes[inbox], l); s.inboxes[inbox] == nil {
+			delete(s.inboxes, inbox)
+		}
+		s.mu.Unlock()
+		l.busy.Wait()
+	}, nil
 }
 
-func (s *Store) unlisten(inbox string, l *listener) {
-	s.mu.Lock()
-	rest := slices.DeleteFunc(s.inboxes[inbox], func(other *listener) bool { return other == l })
-	if len(rest) > 0 {
-		s.inboxes[inbox] = rest
-	} else {
-		delete(s.inboxes, inbox)
+// Watch is the call of joblock.Store, with what is said of Listen.
+func (s *Store) Watch(ctx context.Context, deliver func(joblock.Forced)) (stop func(), err error) {
+	if _, err := s.enter(ctx); err != nil {
+		return nil, err
 	}
-	s.mu.Unlock()
-	l.busy.Wait()
+	defer s.mu.Unlock()
+	l := &listener[joblock.Forced]{deliver: deliver}
+	s.watchers = append(s.watchers, l)
+	return func() {
+		s.mu.Lock()
+		s.watchers = without(s.watchers, l)
+		s.mu.Unlock()
+		l.busy.Wait()
+	}, nil
 }
 
-// outbox collects the grants of one call of the Store while its mutex is held,
-// to be sent when it is not.
+// without returns all but l, nil if that are none.
+func without[T any](all []*listener[T], l *listener[T]) []*listener[T] {
+	rest := slices.DeleteFunc(all, func(other *listener[T]) bool { return other == l })
+	if len(rest) == 0 {
+		return nil
+	}
+	return rest
+}
+
+// outbox collects the pushes of one call of the Store while its mutex is held, to
+// be sent when it is not.
 type outbox struct {
 	store *Store
-	mail  []letter
+	mail  []func()
 }
 
-type letter struct {
-	to    *listener
-	grant joblock.Grant
-}
-
-// add needs the Store's mutex. A grant that nobody listens for is dropped.
-func (o *outbox) add(inbox string, g joblock.Grant) {
+// grant needs the Store's mutex. A grant that nobody listens for is dropped.
+func (o *outbox) grant(inbox string, g joblock.Grant) {
 	for _, l := range o.store.inboxes[inbox] {
-		l.busy.Add(1)
 		own := g
 		own.Memo = bytes.Clone(g.Memo)
-		o.mail = append(o.mail, letter{l, own})
+		o.mail = append(o.mail, l.letter(own))
+	}
+}
+
+// forced needs the Store's mutex.
+func (o *outbox) forced(f joblock.Forced) {
+	for _, l := range o.store.watchers {
+		o.mail = append(o.mail, l.letter(f))
+	}
+}
+
+// letter returns what delivers push.
+func (l *listener[T]) letter(push T) func() {
+	l.busy.Add(1)
+	return func() {
+		defer l.busy.Done()
+		l.deliver(push)
 	}
 }
 
 // send must be called without the Store's mutex.
 func (o *outbox) send() {
-	for _, m := range o.mail {
-		m.send()
+	for _, deliver := range o.mail {
+		deliver()
 	}
-}
-
-func (m letter) send() {
-	defer m.to.busy.Done()
-	m.to.deliver(m.grant)
 }

@@ -105,7 +105,7 @@ func (r *record) grant(now instant, req joblock.AcquireRequest) {
 func (r *record) grantPushed(now instant, req joblock.AcquireRequest, out *outbox) {
 	how := r.endedBy(now)
 	r.grant(now, req)
-	out.add(req.Inbox, joblock.Grant{
+	out.grant(req.Inbox, joblock.Grant{
 		Nonce: req.Nonce, Fence: r.fence, At: time.UnixMicro(now.us), Memo: bytes.Clone(r.memo), Ended: how,
 	})
 }

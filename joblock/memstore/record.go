@@ -178,6 +178,25 @@ func (r record) park(now instant, req joblock.ParkRequest) (record, joblock.Repl
 	return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
 }
 
+// reserve leaves the term as it is, so it needs no nonce: a second run finds that
+// the reservation lasts long enough.
+func (r record) reserve(now instant, req joblock.ReserveRequest) (record, joblock.Reply) {
+	switch {
+	case !r.exists():
+		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
+	case r.job != req.Job:
+		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
+	case r.ended != joblock.EndedNone:
+		return r, r.refuse(now, r.owner)
+	}
+	recovered := !r.live(now)
+	r.until = max(r.until, now.after(req.Hold))
+	r.keep(now, req.Retain)
+	reply := r.inTheWay(now, joblock.OutcomeOK)
+	reply.Recovered = recovered
+	return r, reply
+}
+
 func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Reply) {
 	// The caller's own Park, of which it never got the answer: it goes on holding.
 	unparks := r.parked(now) && req.Grant != "" && req.Grant == r.nonce
@@ -208,13 +227,21 @@ func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (r
 		return r, endedInTime(r.ended == joblock.EndedNone || r.until == 0)
 	case req.Force && !r.live(now):
 		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
+	case req.Force && req.Fence != 0 && req.Fence != r.fence:
+		return r, r.inTheWay(now, joblock.OutcomeNotOwner)
 	case req.Force:
 		how = joblock.EndedForced
 	case !whatever && !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
 	}
-	if req.IdleOnly && r.leased(now) {
+	switch {
+	case req.Job != "" && r.job != req.Job:
+		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
+	case req.IdleOnly && r.leased(now):
 		return r, r.inTheWay(now, joblock.OutcomeBusy)
+	}
+	if req.Force && r.leased(now) {
+		out.forced(joblock.Forced{Key: req.Key, Fence: r.fence, Reason: req.Reason})
 	}
 	reply := endedInTime(r.live(now))
 	r.end(now, how, req, out)
@@ -246,7 +273,7 @@ func (r record) refuse(now instant, owner string) joblock.Reply {
 	}
 }
 
-// inTheWay is a refusal that tells who has the key and for how long. Of a record
+// inTheWay is an answer that tells who has the key and for how long. Of a record
 // that is no longer live it tells nothing but the job of OutcomeWrongJob: the
 // rest would describe somebody who has gone.
 func (r record) inTheWay(now instant, out joblock.Outcome) joblock.Reply {

@@ -23,7 +23,10 @@ type Store struct {
 	mu      sync.Mutex // guards what follows
 	records map[string]record
 	sweepAt int // number of records at which the forgotten ones are swept out
-	inboxes map[string][]*listener
+	jobs    index
+
+	inboxes  map[string][]*listener[joblock.Grant]
+	watchers []*listener[joblock.Forced]
 }
 
 var _ joblock.Store = (*Store)(nil)
@@ -33,7 +36,7 @@ var _ joblock.Store = (*Store)(nil)
 func New(cfg *Config) *Store {
 	return &Store{
 		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
-		inboxes: make(map[string][]*listener),
+		inboxes: make(map[string][]*listener[joblock.Grant]), jobs: newIndex(),
 	}
 }
 
@@ -64,46 +67,50 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 
 // Resume is the call of joblock.Store.
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.resume(now, req) })
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) {
+		next, reply := r.resume(now, req)
+		if reply.Recovered && next.job != "" {
+			s.jobs.bound(now, req.Key, next.job, req.Grace)
+		}
+		return next, reply
+	})
 }
 
 // Park is the call of joblock.Store.
 func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.park(now, req) })
+	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) {
+		next, reply := r.park(now, req)
+		if reply.Outcome == joblock.OutcomeOK && req.Job != "" {
+			s.jobs.bound(now, req.Key, req.Job, req.Grace)
+		}
+		return next, reply
+	})
 }
 
 // Renew is the call of joblock.Store. The batch is one step.
 func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	replies := make([]joblock.Reply, len(reqs))
-	now, err := s.enter(ctx)
-	if err != nil {
-		return replies, err
-	}
-	defer s.mu.Unlock()
-	for i, req := range reqs {
-		var next record
-		next, replies[i] = s.find(now, req.Key).renew(now, req)
-		s.put(now, req.Key, next)
-	}
-	return replies, nil
+	return batch(ctx, s, reqs, func(req joblock.RenewRequest, now instant) (string, record, joblock.Reply) {
+		next, reply := s.find(now, req.Key).renew(now, req)
+		return req.Key, next, reply
+	})
 }
 
 // Release is the call of joblock.Store. The batch is one step.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	replies := make([]joblock.Reply, len(reqs))
-	now, err := s.enter(ctx)
-	if err != nil {
-		return replies, err
-	}
 	out := outbox{store: s}
-	defer out.send() // after the mutex has been let go
-	defer s.mu.Unlock()
-	for i, req := range reqs {
-		var next record
-		next, replies[i] = s.find(now, req.Key).release(now, req, &out)
-		s.put(now, req.Key, next)
-	}
-	return replies, nil
+	defer out.send()
+	return batch(ctx, s, reqs, func(req joblock.ReleaseRequest, now instant) (string, record, joblock.Reply) {
+		next, reply := s.find(now, req.Key).release(now, req, &out)
+		return req.Key, next, reply
+	})
+}
+
+// Reserve is the call of joblock.Store. The batch is one step.
+func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
+	return batch(ctx, s, reqs, func(req joblock.ReserveRequest, now instant) (string, record, joblock.Reply) {
+		next, reply := s.find(now, req.Key).reserve(now, req)
+		return req.Key, next, reply
+	})
 }
 
 // Inspect is the call of joblock.Store. The batch is one step.
@@ -164,6 +171,22 @@ func one(ctx context.Context, s *Store, key string, step func(record, instant) (
 	next, reply := step(s.find(now, key), now)
 	s.put(now, key, next)
 	return reply, nil
+}
+
+// batch applies a transition to each of several records.
+func batch[R any](ctx context.Context, s *Store, reqs []R, step func(R, instant) (string, record, joblock.Reply)) ([]joblock.Reply, error) {
+	replies := make([]joblock.Reply, len(reqs))
+	now, err := s.enter(ctx)
+	if err != nil {
+		return replies, err
+	}
+	defer s.mu.Unlock()
+	for i, req := range reqs {
+		key, next, reply := step(req, now)
+		s.put(now, key, next)
+		replies[i] = reply
+	}
+	return replies, nil
 }
 
 // enter begins a call. Without an error it returns with s.mu locked, and the

@@ -26,6 +26,18 @@ func TestConformanceOnRedis(t *testing.T) {
 	})
 }
 
+func TestConformanceOnCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	rdb := cluster.Client(t)
+	var n atomic.Int64
+	storetest.Run(t, func(t *testing.T) *storetest.Harness {
+		h := harness(t, rdb, fmt.Sprintf("test %d:", n.Add(1)))
+		h.Advance = time.Sleep
+		return h
+	})
+}
+
 func TestConformanceOnMiniredis(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	storetest.Run(t, miniHarness)
@@ -70,7 +82,11 @@ func miniHarness(t *testing.T) *storetest.Harness {
 }
 
 func harness(t testing.TB, rdb redis.UniversalClient, prefix string) *storetest.Harness {
-	s := New(rdb, &Config{Prefix: prefix})
+	return harnessWith(t, rdb, &Config{Prefix: prefix})
+}
+
+func harnessWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *storetest.Harness {
+	s, prefix := New(rdb, cfg), cfg.Prefix
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)

@@ -36,15 +36,30 @@
 // expires it. A value of another kind at the key, or a hash without a proper
 // fence, is reported as foreign and never written to.
 //
+// # The index of the locks of jobs
+//
+// A sorted set at the bare prefix ("lock:"), which is no lock's name, as keys are
+// not empty. A member is a job and a key, a line each, its score the µs since 1970
+// at which the lock is to be looked at next. An entry is written before the record
+// is bound to the job: by the same script on one server; by a call before it in a
+// cluster, where all of the index is in one slot, and through clients that are not
+// go-redis' own. It is taken out by Forget, so it also has locks that have ended;
+// what nobody looks at for a day after it was due goes as others come. An entry
+// takes some 170 bytes. What Due costs goes by what is due: 0.2 ms for 100 entries,
+// among 1,000 as among 100,000.
+//
 // # Calls
 //
 // Every transition is one Lua script on that one key, and all time is the
 // server's. One key per script means that no hash tags are needed, and that
 // locks can be taken, renewed and released while their slot migrates, when a
 // second key would fail with TRYAGAIN. Acquire, Park and Resume take one round
-// trip, a batch of renewals, releases or looks takes one pipeline. A server that
-// does not know a script, after a restart, SCRIPT FLUSH or a fail-over, is sent
-// it along with the call.
+// trip (Park for a job in a cluster two), a batch of renewals, releases, reservations
+// or looks takes one pipeline. Against one server (not a cluster), the calls of
+// goroutines that come while four are under way go together in one pipeline, too,
+// which is most of their system calls saved; such a call does not see the values of
+// its context in hooks. A server that does not know a script, after a restart, SCRIPT
+// FLUSH or a fail-over, is sent it along with the call.
 //
 // Scripts recognise a call that arrives again by its nonce, as go-redis sends
 // commands again when a reply is lost: the answer is that of the first run.
@@ -57,7 +72,7 @@
 //
 // New makes two clients with the options of the one that it is given, and opens
 // no connection before the first call. The first waiter adds one connection, for
-// the pushes to all.
+// the pushes to all, and joblock.Config.WatchForced another.
 //
 //   - One for everything but renewals. Differences: deadlines of a context end a
 //     call (ContextTimeoutEnabled), no connections are kept idle from the start,
@@ -84,12 +99,16 @@
 // An ACL user needs the keys and channels under the prefix and
 //
 //	+eval +evalsha +time +exists +hmget +hget +hset +hdel +pexpire +pttl
+//	+zadd +zrem +zscore +zrangebyscore
 //	+publish +subscribe +unsubscribe +ping +scan
 //
-// and in a cluster +cluster|slots (before Redis 7: +cluster) +asking. SCAN is only
-// for List, the last line but SCAN for waiting.
+// and in a cluster +cluster|slots (before Redis 7: +cluster) +asking. The second line
+// is for the locks of jobs, the last for waiting and joblock.Config.WatchForced, but
+// for SCAN, which is for List. Config.Replicas needs +wait.
 //
 // # What Redis has to be told
+//
+// [Store.Check] looks at the servers and says what of this is missing:
 //
 //   - maxmemory-policy noeviction: an evicted record is a lost lock. A full
 //     server then refuses new records; those it has can still be renewed, parked,
@@ -100,5 +119,28 @@
 //     backward makes them last longer.
 //   - Replication is asynchronous: a fail-over can lose a lock that was granted,
 //     and a master cut off from its cluster goes on granting for a while. Fences
-//     still differ; that is what they are for.
+//     still differ; that is what they are for. See below for what can be done.
+//
+// # Replicas
+//
+// With [Config].Replicas = n a grant, a Park or a renewal counts only once n
+// replicas have acknowledged it (WAIT); otherwise the call is an error whose outcome
+// is unknown, and is cleaned up or tried again like any other. A pushed grant is
+// asked for before it is believed. So when n replicas cannot be reached no lock is to
+// be had, and those that are held are lost: told in time, and free for nobody.
+//
+// What it is worth: over 50 fail-overs induced by killing the master under load, of
+// 10,160 locks granted with Replicas 1 the promoted replica lacked none; without, it
+// lacked 1,075 of 10,171, in 19 of the fail-overs (one replica, one machine, Redis
+// 7.0; JOBLOCK_FAILOVERS=50 go test -run FailoverLosesNo ./joblock/redisstore).
+//
+// What it is not worth: WAIT proves that n replicas have a write, not that one of
+// them is the one to be promoted. Set n to all replicas, or choose those that may be
+// promoted (replica-priority), and set min-replicas-to-write, for a master that is
+// cut off can still count a replica that has not been told of the new one.
+//
+// What it costs: the round trip to the replicas, refusals included, with one WAIT for
+// each call and for each batch of renewals. The hand-over to a waiter takes another
+// round trip. While a slot of a cluster migrates, calls for the keys that have moved
+// already fail.
 package redisstore

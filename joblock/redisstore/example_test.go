@@ -52,3 +52,27 @@ func Example() {
 	// bob has to wait for alice's host
 	// kept at [shop:lock:export:7]
 }
+
+func ExampleStore_Check() {
+	server, err := miniredis.Run() // stands for a Redis
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	store := redisstore.New(rdb, nil)
+	defer store.Close()
+	report, err := store.Check(context.Background())
+	if err != nil {
+		fmt.Println("cannot look:", err)
+		return
+	}
+	for _, f := range report {
+		fmt.Println(f.Severity, f.Subject) // f itself also says what it means and what to change
+	}
+	fmt.Println("fit for locks:", report.Err() == nil)
+	// Output: fit for locks: true
+}

@@ -76,7 +76,7 @@ func (k *kit) release(t joblock.Term) joblock.ReleaseRequest {
 }
 
 func (k *kit) park(t joblock.Term) joblock.ParkRequest {
-	return joblock.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1"}
+	return joblock.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1", Grace: long}
 }
 
 func wantOutcome(t testing.TB, what string, r joblock.Reply, err error, want joblock.Outcome) {

@@ -28,15 +28,38 @@ const (
 // prefix, so that one ACL pattern covers keys and channels.
 func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
-// Listen implements joblock.Store with one subscription on a connection of its
-// own, which is made anew whenever it breaks. In a cluster a PUBLISH reaches every
-// node, so it does not matter which one it is made to.
+// forced is where releases with Force are published.
+func (s *Store) forced() string { return s.prefix + "forced" }
+
+// Listen implements joblock.Store.
 func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (stop func(), err error) {
+	return s.subscribe(ctx, s.channel(inbox), func(text string) {
+		// What nobody here has published is nobody's grant.
+		if g, ok := parseGrant(text); ok {
+			g.Ask = s.replicas > 0 // it was published before any replica had it
+			deliver(g)
+		}
+	})
+}
+
+// Watch implements joblock.Store.
+func (s *Store) Watch(ctx context.Context, deliver func(joblock.Forced)) (stop func(), err error) {
+	return s.subscribe(ctx, s.forced(), func(text string) {
+		if f, ok := s.parseForced(text); ok {
+			deliver(f)
+		}
+	})
+}
+
+// subscribe delivers what is published to a channel. The subscription has a
+// connection of its own, which is made anew whenever it breaks. In a cluster a
+// PUBLISH reaches every node, so it does not matter which one it is made to.
+func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text string)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	sub := s.ops.Subscribe(ctx, s.channel(inbox))
-	// Subscribed only once the server says so: before that a grant could be missed
+	sub := s.ops.Subscribe(ctx, channel)
+	// Subscribed only once the server says so: before that a push could be missed
 	// without a reconnection as its reason.
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(err, sub.Close())
@@ -50,10 +73,7 @@ func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.G
 	go func() {
 		defer close(done)
 		for m := range messages {
-			// What nobody here has published is nobody's grant.
-			if g, ok := parseGrant(m.Payload); ok {
-				deliver(g)
-			}
+			deliver(m.Payload)
 		}
 	}()
 	return func() {
@@ -80,4 +100,19 @@ func parseGrant(text string) (joblock.Grant, bool) {
 		g.Memo = []byte(parts[4])
 	}
 	return g, true
+}
+
+// parseForced reads what release.lua publishes: fence, key in Redis, reason, a
+// line each.
+func (s *Store) parseForced(text string) (joblock.Forced, bool) {
+	parts := strings.SplitN(text, "\n", 3)
+	if len(parts) != 3 {
+		return joblock.Forced{}, false
+	}
+	fence, err := strconv.ParseInt(parts[0], 10, 64)
+	key, ours := strings.CutPrefix(parts[1], s.prefix)
+	if err != nil || fence < 1 || !ours {
+		return joblock.Forced{}, false
+	}
+	return joblock.Forced{Key: key, Fence: fence, Reason: parts[2]}, true
 }

@@ -14,6 +14,9 @@ import (
 // proxy, a mock, or a server that is not what it seems. The outcome is unknown.
 var errReply = errors.New("redisstore: unexpected reply of a script")
 
+// unlisted is beside the joblock.Outcomes: only between resume.lua and Resume.
+const unlisted = int64(10)
+
 // fields reads the answer of a script from front to back. The first field that
 // is not what is asked for spoils it, which end reports.
 type fields struct {
@@ -146,6 +149,9 @@ func (f *fields) end(op string) error {
 
 // parseReply reads the answer of every script but inspect.
 func parseReply(sc *script, val any) (joblock.Reply, error) {
+	if sc == resumeScript && val == unlisted {
+		return joblock.Reply{}, errUnlisted
+	}
 	out, f := outcome(val)
 	r := joblock.Reply{Outcome: out}
 	switch out {
@@ -160,6 +166,9 @@ func parseReply(sc *script, val any) (joblock.Reply, error) {
 			r.Fence, r.Memo, r.Recovered = f.fence(), f.blob(), f.num() == 1
 		case parkScript, renewScript:
 			r.Fence = f.fence()
+		case reserveScript:
+			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
+			r.Recovered = f.num() == 1
 		}
 	case joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotOwner, joblock.OutcomeWrongJob:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()

@@ -24,6 +24,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"text outcome":          list("1"),
 		"outcome 0":             list(int64(0)),
 		"outcome above":         list(int64(10)),
+		"outcome above, alone":  int64(10),
 		"outcome negative":      list(int64(-1)),
 		"outcome overflowing":   list(int64(256 + 1)),
 		"ok without fence":      list(ok),
@@ -112,6 +113,21 @@ func TestHostilePushesAreDropped(t *testing.T) {
 	} {
 		if g, ok := parseGrant(bad); ok {
 			t.Errorf("%q was taken for %+v", bad, g)
+		}
+	}
+}
+
+func TestHostileForcedPushesAreDropped(t *testing.T) {
+	s := &Store{prefix: "lock:"}
+	const good = "7\nlock:a key\nwhy\nnot"
+	if f, ok := s.parseForced(good); !ok || f != (joblock.Forced{Key: "a key", Fence: 7, Reason: "why\nnot"}) {
+		t.Fatalf("good push: %+v, %v", f, ok)
+	}
+	for _, bad := range []string{
+		"", "7", "7\nlock:k", "seven\nlock:k\n", "0\nlock:k\n", "-7\nlock:k\n", "7\nk\n", "99999999999999999999\nlock:k\n",
+	} {
+		if f, ok := s.parseForced(bad); ok {
+			t.Errorf("%q was taken for %+v", bad, f)
 		}
 	}
 }

@@ -15,10 +15,14 @@ var scripts embed.FS
 var (
 	acquireScript = newScript("acquire", "record", "acquire_fast", "functions", "queue", "acquire")
 	resumeScript  = newScript("resume", "record", "resume_fast", "functions", "resume")
-	parkScript    = newScript("park", "record", "functions", "park")
+	parkScript    = newScript("park", "record", "functions", "index", "park")
 	renewScript   = newScript("renew", "record", "functions", "renew")
 	releaseScript = newScript("release", "record", "release_fast", "functions", "queue", "release")
+	reserveScript = newScript("reserve", "record", "functions", "reserve")
 	inspectScript = newScript("inspect", "record", "functions", "queue", "inspect")
+	bindScript    = newScript("bind", "index", "bind")
+	dueScript     = newScript("due", "due")
+	forgetScript  = newScript("forget", "forget")
 )
 
 // script is a Lua script together with the words that every call of it begins
@@ -29,7 +33,6 @@ type script struct {
 	sha     any
 	evalsha any
 	eval    any
-	numKeys any
 }
 
 func newScript(op string, files ...string) *script {
@@ -47,7 +50,6 @@ func newScript(op string, files ...string) *script {
 		sha:     redis.NewScript(src.String()).Hash(),
 		evalsha: "evalsha",
 		eval:    "eval",
-		numKeys: 1,
 	}
 }
 
@@ -60,13 +62,12 @@ func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 
 // run does one call in one round trip, or two where the server does not know
 // the script: after a restart, a SCRIPT FLUSH or a fail-over.
-func (sc *script) run(ctx context.Context, rdb redis.UniversalClient, cmd *redis.Cmd) (any, error) {
-	err := rdb.Process(ctx, cmd)
-	if isNoScript(err) {
-		cmd = sc.withSource(ctx, cmd)
-		err = rdb.Process(ctx, cmd)
+func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
+	a := m.do(ctx, cmd)
+	if isNoScript(a.err) {
+		a = m.do(ctx, sc.withSource(ctx, cmd))
 	}
-	return cmd.Val(), err
+	return a
 }
 
 // answer is what came back for one item of a batch.
@@ -81,14 +82,13 @@ type answer struct {
 // the same node, and where several nodes did not know it, in a third that brings
 // it with every item. Always the latter would be simpler, and after a fail-over
 // send megabytes to a server that has just come up.
-func (sc *script) runAll(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) []answer {
-	out := make([]answer, len(cmds))
+func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	if len(cmds) == 1 {
-		out[0].val, out[0].err = sc.run(ctx, rdb, cmds[0])
-		return out
+		return []answer{sc.run(ctx, m, cmds[0])}
 	}
+	out := make([]answer, len(cmds))
 	for pass := 1; ; pass++ {
-		exec(ctx, rdb, cmds)
+		exec(ctx, m.rdb, cmds)
 		unknown := 0
 		for i, cmd := range cmds {
 			if cmd == nil {

@@ -32,7 +32,8 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, sc := range []*script{acquireScript, resumeScript, parkScript, renewScript, releaseScript, inspectScript} {
+	for _, sc := range []*script{acquireScript, resumeScript, parkScript, renewScript, releaseScript,
+		reserveScript, inspectScript, bindScript, dueScript, forgetScript} {
 		all.WriteString(sc.source.(string))
 	}
 	return all.String()
@@ -58,15 +59,21 @@ func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 	}
 }
 
-func TestOnlyTheGivenKeyIsTouched(t *testing.T) {
+func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 	src := sources(t)
-	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, key)?[,)]`).FindAllStringSubmatch(src, -1) {
+	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|index|KEYS\[1\]))?[,)]`).FindAllStringSubmatch(src, -1) {
 		if m[1] != "TIME" && m[1] != "PUBLISH" && m[2] == "" {
-			t.Errorf("%s is called with something other than the key", m[1])
+			t.Errorf("%s is called with something other than the key or the index", m[1])
 		}
 	}
-	if n := strings.Count(src, "KEYS["); n == 0 || n > strings.Count(src, "KEYS[1]") {
-		t.Error("a script uses a key other than KEYS[1]")
+	// The one script with a second key gets it where that is in the same place.
+	park := parkScript.source.(string)
+	others := strings.Replace(src, park, "", 1)
+	if n := strings.Count(others, "KEYS["); n == 0 || n > strings.Count(others, "KEYS[1]") {
+		t.Error("a script other than park uses a key other than KEYS[1]")
+	}
+	if n := strings.Count(park, "KEYS[1]") + strings.Count(park, "KEYS[2]"); n != strings.Count(park, "KEYS[") {
+		t.Error("park uses a key other than KEYS[1] and KEYS[2]")
 	}
 }
 
@@ -291,7 +298,7 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
-	a, b := k.acquire("a"), k.acquire("b")
+	a, b, c := k.acquire("a"), k.acquire("b"), k.acquire("c")
 	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +315,8 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	a.Fence = r.Fence
 	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(a), k.release(b)})
 	wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeOK)
+	k.rdb.Del(ctx, k.index())
+	walkThroughTheIndex(t, k, c)
 }
 
 func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {

@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,6 +27,16 @@ type Config struct {
 	// locks, unless one prefix begins with the other: then List of the shorter
 	// one shows both. Default "lock:".
 	Prefix string
+
+	// Replicas is how many replicas must have acknowledged a grant, a Park or a
+	// renewal before it counts, at most MaxReplicas; see the package comment for
+	// what that is worth and what it costs. Default 0: none. Only for a
+	// *redis.Client and a *redis.ClusterClient.
+	Replicas int
+
+	// ReplicaTimeout is how long they are waited for, in whole milliseconds, at most
+	// MaxReplicaTimeout. Default 200 ms.
+	ReplicaTimeout time.Duration
 }
 
 // Store keeps lock records in Redis. It is safe for concurrent use; make it with
@@ -36,6 +48,12 @@ type Store struct {
 	ops   redis.UniversalClient // acquires, releases, looks; re-sends on its own
 	renew redis.UniversalClient // renewals only; never re-sends
 	owned bool                  // ops and renew were made by New
+	joint bool                  // one script may write a record and the index: not in a cluster
+
+	replicas       int
+	replicaTimeout time.Duration
+
+	calls, renewals *merger // of scripts, to ops and to renew
 }
 
 var _ joblock.Store = (*Store)(nil)
@@ -49,9 +67,13 @@ var _ joblock.Store = (*Store)(nil)
 // the package comment explains, and Close closes those. Any other
 // implementation is used as it is.
 func New(rdb redis.UniversalClient, cfg *Config) *Store {
-	s := &Store{prefix: DefaultPrefix}
-	if cfg != nil && cfg.Prefix != "" {
-		s.prefix = cfg.Prefix
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	s := &Store{
+		prefix:         cmp.Or(cfg.Prefix, DefaultPrefix),
+		replicas:       cfg.Replicas,
+		replicaTimeout: cmp.Or(cfg.ReplicaTimeout, DefaultReplicaTimeout),
 	}
 	switch {
 	case isNil(rdb):
@@ -60,8 +82,17 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), MaxPrefixBytes)
 	case !printable(s.prefix):
 		s.invalid = invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
+	case s.replicas < 0 || s.replicas > MaxReplicas:
+		s.invalid = invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, MaxReplicas)
+	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > MaxReplicaTimeout:
+		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, MaxReplicaTimeout)
 	default:
 		s.ops, s.renew, s.owned = split(rdb)
+		_, s.joint = rdb.(*redis.Client)
+		if s.replicas > 0 && !s.owned {
+			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
+		}
+		s.calls, s.renewals = newMerger(s.ops), unmerged(s.renew)
 	}
 	return s
 }
@@ -98,23 +129,45 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 	return s.one(ctx, acquireScript, w)
 }
 
-// Resume implements joblock.Store. It takes one round trip. The answer to a
-// re-send does not repeat Recovered.
+// Resume implements joblock.Store. It takes one round trip, and three where it
+// recovers a job's lock. The answer to a re-send does not repeat Recovered.
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
-	return s.one(ctx, resumeScript, newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).
-		millis(req.TTL).millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold))
+	call := func(listed bool) *words {
+		return newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).millis(req.TTL).
+			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed)
+	}
+	reply, err := s.one(ctx, resumeScript, call(false))
+	if !errors.Is(err, errUnlisted) {
+		return reply, err
+	}
+	if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
+		return joblock.Reply{}, err
+	}
+	return s.one(ctx, resumeScript, call(true))
 }
 
-// Park implements joblock.Store. It takes one round trip.
+// Park implements joblock.Store. It takes one round trip, and two for a job in a
+// cluster, where the index is in another slot.
 func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
-	return s.one(ctx, parkScript, newWords(parkScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).
-		str(req.Grant).str(req.Nonce).millis(req.Hold).millis(req.Retain).str(req.Job))
+	keys := append(make([]string, 0, 2), s.prefix+req.Key)
+	switch {
+	case req.Job == "":
+	case s.joint:
+		keys = append(keys, s.index())
+	default:
+		if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
+			return joblock.Reply{}, err
+		}
+	}
+	reply, err := s.one(ctx, parkScript, newWords(parkScript, keys...).str(req.Owner).int(req.Fence).
+		str(req.Grant).str(req.Nonce).millis(req.Hold).millis(req.Retain).str(req.Job).micros(req.Grace))
+	return reply, s.indexError(err)
 }
 
 // Renew implements joblock.Store. It takes one pipeline, on the connections that
 // are kept for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.renew, renewScript, reqs, func(req *joblock.RenewRequest) *words {
+	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *joblock.RenewRequest) *words {
 		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			millis(req.TTL).millis(req.Retain).hold(req.Hold)
 		if req.Memo != nil {
@@ -126,9 +179,24 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 
 // Release implements joblock.Store. It takes one pipeline.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.ops, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
-		return newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			str(req.Nonce).millis(req.Retain).str(req.Reason).flag(req.Force).flag(req.IdleOnly)
+	return batch(ctx, s, s.calls, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
+		force := "0"
+		if req.Force {
+			force = s.forced()
+		}
+		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
+			str(req.Nonce).millis(req.Retain).str(req.Reason).str(force).flag(req.IdleOnly)
+		if req.Job != "" {
+			w.str(req.Job)
+		}
+		return w
+	})
+}
+
+// Reserve implements joblock.Store. It takes one pipeline.
+func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
+	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *joblock.ReserveRequest) *words {
+		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Hold).millis(req.Retain)
 	})
 }
 
@@ -153,7 +221,7 @@ func (s *Store) inspect(ctx context.Context, keys []string, found func(i int, re
 		cmds[i] = newWords(inspectScript, s.prefix+key).cmd(ctx)
 	}
 	var failed error
-	for i, a := range inspectScript.runAll(ctx, s.ops, cmds) {
+	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {
 		rec, exists, err := joblock.Record{Key: keys[i]}, false, a.err
 		if err == nil {
 			rec, exists, err = parseRecord(keys[i], a.val)
@@ -171,36 +239,44 @@ func (s *Store) one(ctx context.Context, sc *script, w *words) (joblock.Reply, e
 	if err := s.Validate(); err != nil {
 		return joblock.Reply{}, err
 	}
-	val, err := sc.run(ctx, s.ops, w.cmd(ctx))
-	if err != nil {
-		return joblock.Reply{}, err
+	if s.replicas > 0 {
+		return s.oneAcknowledged(ctx, sc, w)
 	}
-	return parseReply(sc, val)
+	a := sc.run(ctx, s.calls, w.cmd(ctx))
+	if a.err != nil {
+		return joblock.Reply{}, a.err
+	}
+	return parseReply(sc, a.val)
 }
 
 // batch does one call per request. An item without an answer stays
 // OutcomeUnknown and the first such item's error is returned; a joined error of
 // a thousand equal ones would help nobody.
-func batch[R any](ctx context.Context, s *Store, rdb redis.UniversalClient, sc *script, reqs []R, call func(*R) *words) ([]joblock.Reply, error) {
+func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *words) ([]joblock.Reply, error) {
 	replies := make([]joblock.Reply, len(reqs))
+	acknowledge := sc == renewScript && s.Validate() == nil && s.replicas > 0
 	switch {
 	case s.Validate() != nil:
 		return replies, s.Validate()
 	case len(reqs) == 0:
 		return nil, nil
-	case len(reqs) == 1: // the usual release
-		val, err := sc.run(ctx, rdb, call(&reqs[0]).cmd(ctx))
-		if err == nil {
-			replies[0], err = parseReply(sc, val)
+	case len(reqs) == 1 && !acknowledge: // the usual release
+		a := sc.run(ctx, m, call(&reqs[0]).cmd(ctx))
+		if a.err == nil {
+			replies[0], a.err = parseReply(sc, a.val)
 		}
-		return replies, err
+		return replies, a.err
 	}
 	cmds := make([]*redis.Cmd, len(reqs))
 	for i := range reqs {
 		cmds[i] = call(&reqs[i]).cmd(ctx)
 	}
+	send := sc.runAll
+	if acknowledge {
+		send = s.renewAcknowledged
+	}
 	var failed error
-	for i, a := range sc.runAll(ctx, rdb, cmds) {
+	for i, a := range send(ctx, m, cmds) {
 		err := a.err
 		if err == nil {
 			replies[i], err = parseReply(sc, a.val)

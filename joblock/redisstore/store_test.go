@@ -30,8 +30,12 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 			_, errs["Acquire"] = s.Acquire(ctx, joblock.AcquireRequest{})
 			_, errs["Resume"] = s.Resume(ctx, joblock.ResumeRequest{})
 			_, errs["Park"] = s.Park(ctx, joblock.ParkRequest{})
+			_, errs["Park for a job"] = s.Park(ctx, joblock.ParkRequest{Job: "q/1"})
 			_, errs["Renew"] = s.Renew(ctx, nil)
 			_, errs["Release"] = s.Release(ctx, make([]joblock.ReleaseRequest, 1))
+			_, errs["Reserve"] = s.Reserve(ctx, make([]joblock.ReserveRequest, 1))
+			_, errs["Due"] = s.Due(ctx, joblock.DueRequest{})
+			errs["Forget"] = s.Forget(ctx, nil)
 			_, errs["Inspect"] = s.Inspect(ctx, nil)
 			_, errs["List"] = s.List(ctx, joblock.ListRequest{})
 			for call, err := range errs {
@@ -78,6 +82,11 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 	wantOutcomes(t, "renew", rs, err, 0, joblock.OutcomeOK)
 	rs, err = k.Release(ctx, nil)
 	wantOutcomes(t, "release", rs, err, 0, joblock.OutcomeOK)
+	rs, err = k.Reserve(ctx, nil)
+	wantOutcomes(t, "reserve", rs, err, 0, joblock.OutcomeOK)
+	if err := k.Forget(ctx, nil); err != nil {
+		t.Errorf("forget: %v", err)
+	}
 	if recs, err := k.Inspect(ctx, nil); err != nil || len(recs) != 0 {
 		t.Errorf("inspect: %v, %v", recs, err)
 	}
@@ -104,6 +113,7 @@ func TestListedPermissionsAreEnough(t *testing.T) {
 	if page, err := user.List(ctx, joblock.ListRequest{}); err != nil || len(page.Records) != 1 {
 		t.Errorf("list: %+v, %v", page, err)
 	}
+	walkThroughTheIndex(t, user, user.acquire("parked"))
 	pushes := make(chan joblock.Grant, 1)
 	stop, err := user.Listen(ctx, "mine", func(g joblock.Grant) { pushes <- g })
 	if err != nil {
@@ -132,7 +142,7 @@ func TestListedPermissionsAreEnough(t *testing.T) {
 func aclRules() []any {
 	var rules []any
 	for _, cmd := range []string{"eval", "evalsha", "time", "exists", "hmget", "hget", "hset", "hdel", "pexpire", "pttl",
-		"publish", "subscribe", "unsubscribe", "ping", "scan"} {
+		"zadd", "zrem", "zscore", "zrangebyscore", "publish", "subscribe", "unsubscribe", "ping", "scan"} {
 		rules = append(rules, "+"+cmd)
 	}
 	return rules

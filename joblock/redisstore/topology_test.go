@@ -59,6 +59,12 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("the index is written before records in other slots", func(t *testing.T) {
+		for i := range 10 {
+			walkThroughTheIndex(t, k, k.acquire(fmt.Sprintf("parked-%d", i)))
+		}
+	})
+
 	t.Run("list reads all masters", func(t *testing.T) {
 		for _, count := range []int{1, 10, 1000} {
 			if seen := listAll(t, k, joblock.ListRequest{Prefix: "key-", Count: count}); len(seen) != n {

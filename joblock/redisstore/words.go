@@ -7,27 +7,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// headLen is the number of words before the first argument of a script:
-// command, script, number of keys, key.
+// headLen is the number of words before the first argument of a script with one
+// key: command, script, number of keys, key.
 const headLen = 4
 
-// words are the words of one call of a script, in one allocation: go-redis takes
-// pointers to strings and integers, which fit into an interface as they are, while
-// each value would be boxed.
+// words are one call of a script, in one allocation: go-redis takes pointers to
+// strings and integers, which fit into an interface as they are, while each value
+// would be boxed.
 type words struct {
-	list  [headLen + 8]any
+	call  redis.Cmd
+	list  [headLen + 9]any
 	texts [9]string
-	nums  [4]int64
+	nums  [5]int64
 
 	n, text, num int // how much of each is used
 }
 
-// newWords begins a call of sc for the record at key.
-func newWords(sc *script, key string) *words {
+// newWords begins a call of sc for the keys; the first says where in a cluster.
+func newWords(sc *script, keys ...string) *words {
 	w := &words{}
-	w.list[0], w.list[1], w.list[2] = sc.evalsha, sc.sha, sc.numKeys
+	w.list[0], w.list[1], w.list[2] = sc.evalsha, sc.sha, len(keys)
 	w.n = 3
-	return w.str(key)
+	for _, key := range keys {
+		w.str(key)
+	}
+	return w
 }
 
 func (w *words) str(s string) *words {
@@ -49,6 +53,8 @@ func (w *words) millis(d time.Duration) *words {
 func (w *words) hold(d time.Duration) *words {
 	return w.int(max(0, int64((d+time.Millisecond-1)/time.Millisecond)))
 }
+
+func (w *words) micros(d time.Duration) *words { return w.int(max(0, d.Microseconds())) }
 
 func (w *words) int(n int64) *words {
 	w.nums[w.num] = n
@@ -73,7 +79,10 @@ func (w *words) flag(b bool) *words {
 
 // cmd makes the command. It is a plain Cmd rather than the result of
 // redis.Script.Run, which copies its arguments twice and has no form for pipelines.
-func (w *words) cmd(ctx context.Context) *redis.Cmd { return newCmd(ctx, w.list[:w.n]) }
+func (w *words) cmd(ctx context.Context) *redis.Cmd {
+	w.call = *newCmd(ctx, w.list[:w.n])
+	return &w.call
+}
 
 func newCmd(ctx context.Context, list []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, list...)

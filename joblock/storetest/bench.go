@@ -10,7 +10,8 @@ import (
 )
 
 // Benchmark measures what a Store does most: taking and giving back a lock, a
-// handover to a job and back, and a batch of 100 renewals.
+// handover to whoever has the token and to a job, and back, and batches of 100
+// renewals and reservations.
 func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	ctx := context.Background()
 	acquire := func(b *testing.B, store joblock.Store, key, nonce string) joblock.Reply {
@@ -33,19 +34,41 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 			release(b, store, byFence("key", "owner", reply.Fence), fmt.Sprint("r", i))
 		}
 	})
-	b.Run("ParkResume", func(b *testing.B) {
+	for name, job := range map[string]string{"ParkResume": "", "ParkResumeForJob": "q/job"} {
+		b.Run(name, func(b *testing.B) {
+			store := newHarness(b).Store
+			reply := acquire(b, store, "key", "first")
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				parked, err := store.Park(ctx, joblock.ParkRequest{
+					Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Hold: time.Hour, Retain: long, Job: job, Grace: long,
+				})
+				mustOK(b, parked, err)
+				reply, err = store.Resume(ctx, joblock.ResumeRequest{
+					Key: "key", Owner: "owner", Nonce: fmt.Sprint(i), TTL: time.Hour, Retain: long, Holder: "holder", Job: job,
+				})
+				mustOK(b, reply, err)
+			}
+		})
+	}
+	b.Run("Reserve100", func(b *testing.B) {
 		store := newHarness(b).Store
-		reply := acquire(b, store, "key", "first")
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
+		reqs := make([]joblock.ReserveRequest, 100)
+		for i := range reqs {
+			key := fmt.Sprintf("key-%d", i)
+			reply := acquire(b, store, key, "first")
 			parked, err := store.Park(ctx, joblock.ParkRequest{
-				Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Hold: time.Hour, Retain: long, Job: "q/job",
+				Term: byFence(key, "owner", reply.Fence), Nonce: "park", Hold: time.Hour, Retain: long, Job: "q/job", Grace: long,
 			})
 			mustOK(b, parked, err)
-			reply, err = store.Resume(ctx, joblock.ResumeRequest{
-				Key: "key", Owner: "owner", Nonce: fmt.Sprint(i), TTL: time.Hour, Retain: long, Holder: "holder", Job: "q/job",
-			})
-			mustOK(b, reply, err)
+			reqs[i] = joblock.ReserveRequest{Key: key, Job: "q/job", Hold: time.Hour, Retain: long}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			replies, err := store.Reserve(ctx, reqs)
+			for _, reply := range replies {
+				mustOK(b, reply, err)
+			}
 		}
 	})
 	b.Run("Renew100", func(b *testing.B) {

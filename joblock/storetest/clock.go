@@ -72,6 +72,22 @@ var exactCases = []testCase{
 			k.wantState("key", joblock.StateFree)
 		}
 	}},
+	{"a park at the instant of a look keeps its entry", func(k *kit) {
+		for range 2 { // whether the clock shows an even number of microseconds or an odd one
+			k.parkDue("key", "me", "q/job")
+			seen := k.due(10, k.Unit)
+			k.wantLocks(seen, "q/job key")
+			k.want("release", k.release(k.freeReq("key", "q/job")), joblock.OutcomeOK)
+			req := k.parkReq(joblock.Term{}, "q/job")
+			req.Grace = k.Unit
+			k.parkAs("key", "me", req)
+			k.forget(seen...)
+			k.lapse()
+			k.wantDue(10, "q/job key")
+			k.want("release", k.release(k.freeReq("key", "q/job")), joblock.OutcomeOK)
+			k.Advance(time.Microsecond)
+		}
+	}},
 	{"what is left is counted down", func(k *kit) {
 		k.runFor("key", "me", "q/job", long)
 		before := k.inspect("key")

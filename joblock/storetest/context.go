@@ -26,6 +26,12 @@ var contextCases = []testCase{
 				_, err := k.Store.Release(ctx, []joblock.ReleaseRequest{k.releaseReq(term)})
 				return err
 			},
+			"Reserve": func() error {
+				_, err := k.Store.Reserve(ctx, []joblock.ReserveRequest{k.reserveReq("key", "q/job")})
+				return err
+			},
+			"Due":     func() error { _, err := k.Store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long}); return err },
+			"Forget":  func() error { return k.Store.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
 			"Inspect": func() error { _, err := k.Store.Inspect(ctx, []string{"key"}); return err },
 			"List":    func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
 		} {

@@ -23,6 +23,8 @@ var foreignCases = []testCase{
 			{"renew", func() joblock.Reply { return k.renew(k.renewReq(term)) }},
 			{"release", func() joblock.Reply { return k.release(k.releaseReq(term)) }},
 			{"release if idle", func() joblock.Reply { return k.release(idle) }},
+			{"reserve", func() joblock.Reply { return k.reserve(k.reserveReq(key, "q/job")) }},
+			{"force release if idle for its job", func() joblock.Reply { return k.release(k.freeReq(key, "q/job")) }},
 			{"force release", func() joblock.Reply { return k.release(k.forceReq(key)) }},
 		} {
 			k.want(c.call, c.do(), joblock.OutcomeForeign)

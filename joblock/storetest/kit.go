@@ -68,11 +68,12 @@ func (k *kit) acquireReq(key, owner string) joblock.AcquireRequest {
 func (k *kit) resumeReq(key, owner, job string) joblock.ResumeRequest {
 	return joblock.ResumeRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner), Job: job,
+		Grace: long,
 	}
 }
 
 func (k *kit) parkReq(term joblock.Term, job string) joblock.ParkRequest {
-	return joblock.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job}
+	return joblock.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job, Grace: long}
 }
 
 func (k *kit) renewReq(term joblock.Term) joblock.RenewRequest {

@@ -29,7 +29,7 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 		heard.clear()
 		m := &model{
 			T: rt, kit: k, locks: make(map[string]*reference), terms: make(map[string][]held),
-			history: histories, heard: heard, unheard: unheard.inbox,
+			index: make(map[pairOf]*listed), history: histories, heard: heard, unheard: unheard.inbox,
 		}
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
@@ -43,6 +43,9 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 			"park":    m.park,
 			"renew":   m.renew,
 			"release": m.release,
+			"reserve": m.reserve,
+			"due":     m.due,
+			"forget":  m.forget,
 			"resend":  m.resend,
 			"advance": m.advance,
 			"":        m.compareRecords,
@@ -66,6 +69,9 @@ type model struct {
 	unheard string                   // one whose pushes are lost
 	waits   []joblock.AcquireRequest // those with an inbox that were sent
 	epoch   time.Time                // the store's clock at the begin
+
+	index map[pairOf]*listed
+	looks []joblock.JobLock // the entries that were found, oldest first
 }
 
 var (
@@ -167,24 +173,28 @@ func (m *model) resume(t *rapid.T) {
 	req := joblock.ResumeRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
-		Hold: drawHold.Draw(t, "hold"),
+		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].resume(m.now, req)
 		got, err := m.kit.Store.Resume(m.kit.ctx, req)
 		m.compare("resume", req.Key, req.Nonce, p, got, err)
+		if p.reply.Recovered {
+			m.bound(req.Key, m.locks[req.Key].job, req.Grace, true)
+		}
 	})
 }
 
 func (m *model) park(t *rapid.T) {
 	req := joblock.ParkRequest{
 		Term: m.term(t), Nonce: m.newNonce(), Hold: drawTime.Draw(t, "hold"),
-		Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"),
+		Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"), Grace: drawHold.Draw(t, "grace"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].park(m.now, req)
 		got, err := m.kit.Store.Park(m.kit.ctx, req)
 		m.compare("park", req.Key, req.Nonce, p, got, err)
+		m.bound(req.Key, req.Job, req.Grace, p.grows)
 	})
 }
 
@@ -211,6 +221,9 @@ func (m *model) release(t *rapid.T) {
 		req.IdleOnly = true
 	case 2:
 		req.Force, req.IdleOnly = true, true
+	}
+	if rapid.Bool().Draw(t, "for a job") {
+		req.Job = drawJob.Draw(t, "job")
 	}
 	m.sendRelease(req)
 }

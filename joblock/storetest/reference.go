@@ -253,6 +253,8 @@ func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) p
 		return prediction{reply: reply, lateToo: ph == ended && r.late}
 	case req.Force && (ph == ended || ph == ranOut):
 		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeNotFound}}
+	case req.Force && req.Fence != 0 && req.Fence != r.fence:
+		return r.refuse(now, joblock.OutcomeNotOwner)
 	case req.Force:
 		how = joblock.EndedForced
 	case r.owner != req.Owner:
@@ -263,6 +265,8 @@ func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) p
 		return r.refuse(now, joblock.OutcomeNotOwner)
 	}
 	switch {
+	case req.Job != "" && r.job != req.Job:
+		return r.refuse(now, joblock.OutcomeWrongJob)
 	case req.IdleOnly && ph == running:
 		return r.refuse(now, joblock.OutcomeBusy)
 	case ph == ranOut:

@@ -64,6 +64,7 @@ const (
 	parks                // new fence, parked
 	renews               // same fence, held
 	frees                // same fence, free
+	keeps                // same fence, and held, parked or orphaned as before
 )
 
 // transitions is the whole contract at a glance: every call, in every state.
@@ -208,6 +209,38 @@ var transitions = []struct {
 		"force release", frees,
 		[...]joblock.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.forceReq(key)) },
+	}, {
+		"release for its job", frees,
+		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel},
+		func(k *kit, key string, _ held) joblock.Reply {
+			req := k.releaseReq(byOwner(key, "me"))
+			req.Job = "q/job"
+			return k.release(req)
+		},
+	}, {
+		"release for another job", frees,
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			req := k.releaseReq(byFence(key, "me", h.fence))
+			req.Job = "q/other"
+			return k.release(req)
+		},
+	}, {
+		"force release if idle for its job", frees,
+		[...]joblock.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/job")) },
+	}, {
+		"force release if idle for another job", frees,
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/other")) },
+	}, {
+		"reserve for its job", keeps,
+		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob},
+		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
+	}, {
+		"reserve for another job", keeps,
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
+		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
 	},
 }
 
@@ -287,17 +320,22 @@ func (k *kit) checkEffect(e effect, reply joblock.Reply, before joblock.Record) 
 		k.unchanged("a refusal", before)
 		return
 	}
-	state := map[effect]joblock.State{takes: joblock.StateHeld, parks: joblock.StateParked, renews: joblock.StateHeld}[e]
+	state := map[effect]joblock.State{
+		takes: joblock.StateHeld, parks: joblock.StateParked, renews: joblock.StateHeld, keeps: before.State,
+	}[e]
+	if e == keeps && state == joblock.StateFree {
+		state = joblock.StateParked // it had run out, and stands again
+	}
 	after := k.wantState(before.Key, state)
 	switch e {
 	case takes, parks:
 		k.wantGrant("the transition", reply, before.Fence)
-	case renews, frees:
+	case renews, frees, keeps:
 		if after.Fence != before.Fence {
 			k.Errorf("fence went from %d to %d without a new term", before.Fence, after.Fence)
 		}
 	}
-	if e != frees && reply.Fence != after.Fence {
+	if e != frees && e != keeps && reply.Fence != after.Fence {
 		k.Errorf("reply has fence %d, the record %d", reply.Fence, after.Fence)
 	}
 	if e == frees && (after.Ended == joblock.EndedNone || after.Ended == joblock.EndedLapsed) {

@@ -1,7 +1,7 @@
 -- Comes after record.lua, and after the fast path of a script that has one: making
 -- these functions takes longer than a fast path does.
 
-local HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB = 2, 3, 4, 5, 6, 7, 8
+local HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, UNLISTED = 2, 3, 4, 5, 6, 7, 8, 10
 local STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED = 0, 1, 2, 3
 
 -- The server's clock makes fences grow even where the last one was forgotten.

@@ -1,5 +1,6 @@
 -- Ends the live term and leaves the key reserved for its owner.
--- ARGV     owner, fence, grant, nonce, hold ms, retain ms, job
+-- KEYS[2]  the index, if the entry is to be written here
+-- ARGV     owner, fence, grant, nonce, hold ms, retain ms, job, how long until its entry is due in us
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
@@ -17,6 +18,7 @@ end
 local holder, job, reason, since = details()
 if again and job == ARGV[7] then return {OK, fence} end
 
+if KEYS[2] then bind(KEYS[2], ARGV[7], string.sub(key, #KEYS[2] + 1), now_us, ARGV[8]) end
 fence, nonce, lease, reserved = next_fence(), call, 0, now + 1 + hold
 set_details(holder, ARGV[7], reason, since)
 save(reserved, retain)

@@ -1,7 +1,7 @@
--- Comes before every script of this package: reads the record and the clock.
+-- Comes before every script that is about a record: reads it and the clock.
 --
--- KEYS[1]  the record; no script touches any other key, so that they run in a
---          cluster, also in the middle of a slot migration
+-- KEYS[1]  the record; in a cluster no script touches any other key, so that they
+--          run there, also in the middle of a slot migration
 --
 -- Leaves behind as locals: now (ms), exists, live, what the field 's' holds, memo
 -- and queue. Answers FOREIGN itself when the value at the key is no lock record;

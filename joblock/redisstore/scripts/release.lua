@@ -1,11 +1,12 @@
 -- Ends an ownership; the record stays behind, or goes to the first waiter. The
 -- memo is not touched. A grant also names a place in the queue, which is given up.
--- ARGV     owner, fence, grant, nonce, retain ms, reason, force 1|0, idle only 1|0
--- Returns  OK | LAPSED | {BUSY or NOT_OWNER, state, ms left, holder, job}
+-- ARGV     owner, fence, grant, nonce, retain ms, reason,
+--          force: 0, or the channel to tell the holder on, idle only 1|0 [, job]
+-- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
 local by, grant_call, call = ARGV[1], ARGV[3], ARGV[4]
-local force = ARGV[7] == '1'
+local force = ARGV[7] ~= '0'
 
 if queue and grant_call ~= '' then leave(grant_call) end
 
@@ -19,11 +20,20 @@ end
 
 if force then
   if not live then return NOT_FOUND end
+  if ARGV[2] ~= '0' and tonumber(ARGV[2]) ~= fence then return obstacle(NOT_OWNER) end
 else
   local no = refusal(by, ARGV[2], grant_call, true)
   if no then return no end
 end
+if ARGV[9] then
+  local _, bound = details()
+  if bound ~= ARGV[9] then return obstacle(WRONG_JOB) end
+end
 if ARGV[8] == '1' and lease > now then return obstacle(BUSY) end
+
+if force and lease > now then
+  redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key .. '\n' .. ARGV[6])
+end
 
 local in_time = live
 local holder, job, _, since = details()

@@ -3,7 +3,7 @@
 -- waits.
 
 if live and not queue and owner == ARGV[1] and tonumber(ARGV[2]) == fence
-  and ARGV[7] == '0' and ARGV[8] == '0' and last ~= ARGV[4] then
+  and ARGV[7] == '0' and ARGV[8] == '0' and not ARGV[9] and last ~= ARGV[4] then
   if ARGV[6] ~= '' then
     local who, since = string.match(rest, '^([^\n]*\n[^\n]*\n)[^\n]*(\n%d+)$')
     rest = who .. ARGV[6] .. since

@@ -1,8 +1,9 @@
 -- Continues a parked or orphaned lock of the same owner.
--- ARGV     owner, nonce, ttl ms, retain ms, holder, job, hold ms
+-- ARGV     owner, nonce, ttl ms, retain ms, holder, job, hold ms, in the index 1|0
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
+--          UNLISTED, where that must be 1 and is not: a job's lock is to be recovered
 --
 -- A re-send is told that it was not recovered, whatever the first answer said:
 -- by then the record no longer shows it.
@@ -18,6 +19,7 @@ if lease > now then
   if nonce == call then return {OK, fence, memo, 0} end
   return obstacle(BUSY)
 end
+if not live and job ~= '' and ARGV[8] ~= '1' then return UNLISTED end
 
 fence, nonce, lease = next_fence(), call, now + 1 + ttl
 reserved = math.max(reserved, lease + ARGV[7])

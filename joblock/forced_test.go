@@ -1,0 +1,144 @@
+package joblock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// force takes key away, as somebody at another node does, and returns when all
+// that follows at once has happened.
+func (k *kit) force(key string) {
+	k.Helper()
+	if err := k.peer().ForceRelease(context.Background(), key, "stuck"); err != nil {
+		k.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func TestWatchForcedTellsTheHolderAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, &joblock.Config{WatchForced: true})
+		lock, other := k.acquire("k"), k.acquire("other")
+		plain := k.acquire("plain", joblock.NoRenew()) // which no renewal would tell
+		ctx, stop := lock.Context(t.Context())
+		defer stop()
+		synctest.Wait()
+		start := time.Now()
+		k.force("k")
+		k.force("plain")
+		var e *joblock.Error
+		if cause := context.Cause(ctx); !errors.As(cause, &e) || e.Code != joblock.CodeLost ||
+			e.Ended != joblock.EndedForced || e.Reason != "stuck" {
+			t.Errorf("cause %v, want lost, forced, stuck", cause)
+		}
+		if !errors.Is(plain.Err(), joblock.ErrLost) {
+			t.Errorf("the lock that is not renewed: %v, want ErrLost", plain.Err())
+		}
+		if time.Since(start) != 0 {
+			t.Errorf("told after %v", time.Since(start))
+		}
+		if err := other.Err(); err != nil {
+			t.Errorf("another lock: %v", err)
+		}
+		again := k.acquire("k") // the push was for the term before
+		synctest.Wait()
+		if err := again.Err(); err != nil {
+			t.Errorf("the next lock of the key: %v", err)
+		}
+		if n := k.store.Calls(faultstore.Watch); n != 1 {
+			t.Errorf("%d subscriptions, want one for all locks", n)
+		}
+	})
+}
+
+func TestForcedPushOfAnEarlierTermIsNotForTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &lateWatch{delay: time.Second}
+		k := newKit(t, nil)
+		late.Store = k.mem
+		locks := k.open(late, &joblock.Config{WatchForced: true})
+		if _, err := locks.TryAcquire(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		k.force("k")
+		again, err := locks.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := again.Err(); err != nil {
+			t.Errorf("lost by the push of the term before: %v", err)
+		}
+	})
+}
+
+// lateWatch is a Store whose Forced pushes take their time.
+type lateWatch struct {
+	joblock.Store
+	delay time.Duration
+}
+
+func (s *lateWatch) Watch(ctx context.Context, deliver func(joblock.Forced)) (func(), error) {
+	return s.Store.Watch(ctx, func(f joblock.Forced) {
+		time.AfterFunc(s.delay, func() { deliver(f) })
+	})
+}
+
+func TestWithoutWatchForcedTheNextRenewalTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("k")
+		k.force("k")
+		if err := lock.Err(); err != nil {
+			t.Errorf("told at once: %v", err)
+		}
+		time.Sleep(joblock.DefaultTTL/3 + time.Second)
+		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
+			t.Errorf("after a renewal: %v, want ErrLost", err)
+		}
+		if n := k.store.Calls(faultstore.Watch); n != 0 {
+			t.Errorf("%d subscriptions that nobody asked for", n)
+		}
+	})
+}
+
+func TestWatchForcedSubscribesAsSoonAsItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, &joblock.Config{WatchForced: true})
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 3}, faultstore.Watch)
+		lock := k.acquire("k")
+		time.Sleep(3 * time.Second)
+		k.force("k")
+		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
+			t.Errorf("%v, want ErrLost", err)
+		}
+	})
+}
+
+func TestCloseEndsTheAttemptsToSubscribe(t *testing.T) {
+	for _, mode := range []faultstore.Mode{faultstore.Refuse, faultstore.Hang} {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t, nil)
+			k.store.Set(faultstore.Fault{Mode: mode}, faultstore.Watch)
+			locks := k.open(k.store, &joblock.Config{WatchForced: true})
+			if _, err := locks.TryAcquire(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			start := time.Now()
+			if err := locks.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if time.Since(start) != 0 {
+				t.Errorf("mode %v: Close took %v", mode, time.Since(start))
+			}
+		})
+	}
+}

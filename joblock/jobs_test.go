@@ -1,0 +1,250 @@
+package joblock_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// due returns what DueJobs does, as "job key".
+func (k *kit) due(limit int, later time.Duration) (names []string, locks []joblock.JobLock) {
+	k.Helper()
+	locks, err := k.locks.DueJobs(k.Context(), limit, later)
+	wantNil(k, "DueJobs", err)
+	for _, l := range locks {
+		names = append(names, l.Job+" "+l.Key)
+	}
+	return names, locks
+}
+
+func (k *kit) wantDue(later time.Duration, want ...string) []joblock.JobLock {
+	k.Helper()
+	got, locks := k.due(10, later)
+	if !slices.Equal(got, want) {
+		k.Fatalf("due are %q, want %q", got, want)
+	}
+	return locks
+}
+
+// wantReserved checks for how long key is still reserved, give or take a few
+// milliseconds of rounding.
+func (k *kit) wantReserved(key string, want time.Duration) {
+	k.Helper()
+	if got := k.record(key).Reserved; got < want || got > want+5*time.Millisecond {
+		k.Errorf("%q is reserved for %s, want %s", key, got, want)
+	}
+}
+
+func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.park(k.acquire("first"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.acquire("of no job"), joblock.ParkOptions{})
+		k.acquire("held")
+		time.Sleep(10 * time.Second)
+		k.park(k.acquire("second"), joblock.ParkOptions{Job: "q/2"})
+		time.Sleep(joblock.DefaultJobGrace - 10*time.Second - time.Millisecond)
+		k.wantDue(time.Minute)
+		time.Sleep(2 * time.Millisecond)
+		k.wantDue(time.Minute, "q/1 first")
+		k.wantDue(time.Minute)
+		time.Sleep(10 * time.Second)
+		k.wantDue(time.Minute, "q/2 second")
+		time.Sleep(50*time.Second - 3*time.Millisecond)
+		k.wantDue(time.Minute)
+		time.Sleep(10*time.Second + 4*time.Millisecond)
+		if names, _ := k.due(1, time.Minute); !slices.Equal(names, []string{"q/1 first"}) {
+			t.Errorf("due at most one: %q", names)
+		}
+		time.Sleep(time.Millisecond)
+		k.wantDue(time.Minute, "q/2 second")
+		time.Sleep(time.Minute + time.Millisecond)
+		seen := k.wantDue(time.Minute, "q/1 first", "q/2 second")
+		wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), seen[:1]))
+		time.Sleep(time.Minute + time.Millisecond)
+		k.wantDue(time.Minute, "q/2 second")
+	})
+}
+
+func TestJobGraceIsConfigured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const grace = time.Second
+		k := newKit(t, &joblock.Config{JobGrace: grace})
+		lock := k.acquire("key")
+		token := k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+		time.Sleep(grace + time.Millisecond)
+		seen := k.wantDue(time.Hour, "q/1 key")
+
+		// What is recovered, by Reclaim or by Resume, is looked at again as soon.
+		for _, recovery := range []func() error{
+			func() error { return lock.Reclaim(t.Context()) },
+			func() (err error) { lock, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1")); return err },
+		} {
+			time.Sleep(time.Minute)
+			k.wantState("key", joblock.StateFree)
+			wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), seen))
+			wantNil(t, "recovery", recovery())
+			k.wantDue(time.Hour)
+			time.Sleep(grace + time.Millisecond)
+			k.wantDue(time.Hour, "q/1 key")
+			token = k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+			time.Sleep(grace + time.Millisecond)
+			seen = k.wantDue(time.Hour, "q/1 key")
+		}
+	})
+}
+
+func TestReserveForJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		for key, opts := range map[string]joblock.ParkOptions{
+			"mine": {Job: "q/1"}, "by default": {Job: "q/1", Hold: time.Minute}, "lapsed": {Job: "q/1", Hold: time.Second},
+			"over": {Job: "q/1"}, "theirs": {Job: "q/2"}, "unbound": {},
+		} {
+			k.park(k.acquire(key), opts)
+		}
+		wantNil(t, "ReleaseForJob", k.locks.ReleaseForJob(t.Context(), "over", "q/1", 0, "the task was deleted"))
+		time.Sleep(2 * time.Second)
+		reserve := []joblock.JobReservation{
+			{Key: "over", Job: "q/1"},
+			{Key: "mine", Job: "q/1", Hold: 2 * time.Hour},
+			{Key: "theirs", Job: "q/1"},
+			{Key: "bad\n", Job: "q/1"},
+			{Key: "unbound", Job: "q/1"},
+			{Key: "by default", Job: "q/1"},
+			{Key: "absent", Job: "q/1"},
+			{Key: "lapsed", Job: "q/1", Hold: time.Minute},
+		}
+		errs := k.locks.ReserveForJob(t.Context(), reserve)
+		want := []error{
+			joblock.ErrAlreadyReleased, nil, joblock.ErrNotOwner, joblock.ErrInvalid, joblock.ErrNotOwner, nil, joblock.ErrNotFound, nil,
+		}
+		if len(errs) != len(want) {
+			t.Fatalf("%d errors for %d reservations", len(errs), len(want))
+		}
+		var e *joblock.Error
+		for i, err := range errs {
+			if !errors.Is(err, want[i]) {
+				t.Errorf("%q: error %v, want %v", reserve[i].Key, err, want[i])
+			}
+			if want[i] != nil && errors.As(err, &e) && e.Key != reserve[i].Key {
+				t.Errorf("%q: error %v is about another key", reserve[i].Key, err)
+			}
+		}
+		if errors.As(errs[0], &e) && (e.Reason != "the task was deleted" || e.Ended != joblock.EndedForced) {
+			t.Errorf("error %+v, want the reason", e)
+		}
+		if errors.As(errs[2], &e) && (e.Job != "q/2" || e.Detail != "the lock is bound to another job") {
+			t.Errorf("error %+v, want the other job", e)
+		}
+		if errors.As(errs[4], &e) && (e.Job != "" || e.Detail != "the lock is bound to no job") {
+			t.Errorf("error %+v, want no job", e)
+		}
+		k.wantReserved("mine", 2*time.Hour)
+		k.wantReserved("by default", time.Hour)
+		k.wantReserved("lapsed", time.Minute)
+		if errs := k.locks.ReserveForJob(t.Context(), nil); len(errs) != 0 {
+			t.Errorf("%d errors for nothing", len(errs))
+		}
+		time.Sleep(time.Minute + joblock.DefaultRetain - time.Second)
+		if k.record("lapsed").Ended != joblock.EndedLapsed {
+			t.Error("a reservation is forgotten before Config.Retain is over")
+		}
+	})
+}
+
+// A live holder goes on, and a token can be resumed, whatever was reserved.
+func TestReserveForJobLeavesTheTermAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		reserve := func() {
+			t.Helper()
+			wantNil(t, "ReserveForJob", k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0])
+		}
+		reserve()
+		lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
+		wantNil(t, "Resume", err)
+		reserve()
+		wantNil(t, "Renew", lock.Renew(t.Context()))
+		time.Sleep(5 * time.Minute)
+		wantNil(t, "Err", lock.Err())
+		wantNil(t, "Release", lock.Release(t.Context()))
+	})
+}
+
+func TestReleaseForJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		release := func(key, job string) error {
+			return k.locks.ReleaseForJob(t.Context(), key, job, 0, "the task was deleted")
+		}
+		token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		wantErr(t, release("key", "q/2"), joblock.ErrNotOwner)
+		lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.NoRenew(), joblock.Reserve(time.Hour))
+		wantNil(t, "Resume", err)
+		err = release("key", "q/1")
+		wantErr(t, err, joblock.ErrBusy)
+		var e *joblock.Error
+		if errors.As(err, &e) && (e.Job != "q/1" || e.Remaining <= 0) {
+			t.Errorf("error %+v does not say who is in the way, and for how long", e)
+		}
+		wantNil(t, "Err", lock.Err())
+		time.Sleep(joblock.DefaultTTL + time.Millisecond)
+		k.wantState("key", joblock.StateOrphaned)
+		wantNil(t, "release of an orphan", release("key", "q/1"))
+		if r := k.record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedForced || r.Reason != "the task was deleted" {
+			t.Errorf("record %+v", r)
+		}
+		wantErr(t, release("key", "q/1"), joblock.ErrNotFound)
+		wantErr(t, release("absent", "q/1"), joblock.ErrNotFound)
+		k.acquire("plain")
+		wantErr(t, release("plain", "q/1"), joblock.ErrNotOwner)
+		_, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
+		wantErr(t, err, joblock.ErrAlreadyReleased)
+	})
+}
+
+// What was found out about a job says nothing about a later one of the same name.
+func TestReleaseForJobLeavesALaterTermAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		first := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		release := func(fence int64) error {
+			return k.locks.ReleaseForJob(t.Context(), "key", "q/1", fence, "the task was deleted")
+		}
+		wantErr(t, release(-1), joblock.ErrInvalid)
+		wantNil(t, "release", release(first.Fence()))
+		second := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		wantErr(t, release(first.Fence()), joblock.ErrNotOwner)
+		k.wantState("key", joblock.StateParked)
+		wantNil(t, "release", release(second.Fence()))
+	})
+}
+
+// Between a look and the release the job may hand its lock to another: the release
+// itself decides.
+func TestReleaseIdleForJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		token := k.park(k.acquire("key", joblock.TTL(time.Minute)), joblock.ParkOptions{Job: "q/1"})
+		release := func(job string) error {
+			return k.locks.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob(job))
+		}
+		wantErr(t, release("q/2"), joblock.ErrNotOwner)
+		k.wantState("key", joblock.StateParked)
+		wantErr(t, release("a\nb"), joblock.ErrInvalid)
+		wantErr(t, k.locks.ReleaseIdle(t.Context(), token, "gone", nil), joblock.ErrInvalid)
+		// A token whose TTL is beyond this Locker's is as good as any to end a lock.
+		small := k.open(k.mem, &joblock.Config{MaxTTL: 30 * time.Second})
+		wantNil(t, "ReleaseIdle", small.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob("q/1")))
+		if r := k.record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
+			t.Errorf("record %+v", r)
+		}
+		wantErr(t, release("q/1"), joblock.ErrAlreadyReleased)
+	})
+}

@@ -1,0 +1,58 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+)
+
+// Where no keeper runs the index must not grow for ever; where one is away for a
+// while it must not forget.
+func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
+	ctx := context.Background()
+	now := time.UnixMicro(1_900_000_000_000_000)
+	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
+	park := func(key string) {
+		t.Helper()
+		r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "me", Nonce: key, TTL: time.Minute, Retain: time.Minute})
+		if err == nil {
+			r, err = s.Park(ctx, joblock.ParkRequest{
+				Term:  joblock.Term{Key: key, Owner: "me", Fence: r.Fence},
+				Nonce: "park " + key, Hold: time.Minute, Retain: time.Minute, Job: "q/1",
+			})
+		}
+		if err != nil || r.Outcome != joblock.OutcomeOK {
+			t.Fatalf("park %s: %+v, %v", key, r, err)
+		}
+	}
+	due := func() int {
+		t.Helper()
+		found, err := s.Due(ctx, joblock.DueRequest{Limit: 1000, Later: 500 * time.Microsecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	for i := range 7 {
+		park(fmt.Sprint("old ", i))
+	}
+	now = now.Add(time.Minute)
+	park("in time")
+	now = now.Add(joblock.JobKeep - time.Minute - time.Millisecond)
+	park("first") // nothing is old enough to go
+	now = now.Add(2 * time.Millisecond)
+	for i := range 3 {
+		park(fmt.Sprint("new ", i)) // two go for each
+	}
+	now = now.Add(time.Millisecond)
+	if n := due(); n != 1+1+1+3 {
+		t.Errorf("%d entries are left, want 1 of the 7 that are more than a day overdue, and 5 that are not", n)
+	}
+	if n := due(); n != 0 {
+		t.Errorf("%d entries are due again at once", n)
+	}
+}

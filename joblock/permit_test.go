@@ -1,0 +1,258 @@
+package joblock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// room is what a limit guards: it notices when there are too many inside, two with
+// one permit, and fences that do not grow.
+type room struct {
+	mu      sync.Mutex
+	inside  map[string]bool
+	fences  map[string]int64
+	most    int
+	entries int
+	wrong   []string
+}
+
+func (r *room) enter(lock *joblock.Lock) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside == nil {
+		r.inside, r.fences = make(map[string]bool), make(map[string]int64)
+	}
+	key, fence := lock.Key(), lock.Fence()
+	if r.inside[key] {
+		r.wrong = append(r.wrong, "two have "+key)
+	}
+	if fence <= r.fences[key] {
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: fence %d after %d", key, fence, r.fences[key]))
+	}
+	r.inside[key], r.fences[key] = true, fence
+	r.entries++
+	r.most = max(r.most, len(r.inside))
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.inside, key)
+	}
+}
+
+// check fails the test unless there were n stays, up to limit at once.
+func (r *room) check(t testing.TB, n, limit int) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.wrong {
+		t.Error(w)
+	}
+	if r.entries != n || r.most != limit {
+		t.Errorf("%d stays, at most %d at once; want %d, at most %d", r.entries, r.most, n, limit)
+	}
+}
+
+// permits takes all n permits of key.
+func (k *kit) permits(key string, n int) joblock.Locks {
+	k.Helper()
+	var locks joblock.Locks
+	for range n {
+		locks = append(locks, k.acquire(key, joblock.Limit(n)))
+	}
+	return locks
+}
+
+// wantLimit checks how many permits of key are taken and how many wait.
+func (k *kit) wantLimit(key string, n, taken, waiting int) {
+	k.Helper()
+	synctest.Wait()
+	st, err := k.locks.LimitStatus(context.Background(), key, n)
+	wantNil(k, "LimitStatus", err)
+	if st.Taken != taken || st.Waiting != waiting {
+		k.Errorf("%d permits taken and %d waiting, want %d and %d", st.Taken, st.Waiting, taken, waiting)
+	}
+}
+
+// wantNoPlaces checks that nobody is in the queues of the permits.
+func (k *kit) wantNoPlaces(key string, n int) {
+	k.Helper()
+	synctest.Wait()
+	st, err := k.locks.LimitStatus(context.Background(), key, n)
+	wantNil(k, "LimitStatus", err)
+	for _, permit := range st.Permits {
+		if permit.Waiters != 0 {
+			k.Errorf("%d are in the queue of %s", permit.Waiters, permit.Key)
+		}
+	}
+}
+
+func TestNeverMoreThanTheLimit(t *testing.T) {
+	for _, c := range []struct{ limit, waiters, rounds int }{{1, 20, 5}, {3, 40, 5}, {8, 1000, 1}} {
+		t.Run(fmt.Sprintf("%d waiters for %d", c.waiters, c.limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				lockers := []*joblock.Locker{k.locks, k.peer(), k.peer()}
+				var room room
+				var wg sync.WaitGroup
+				for i := range c.waiters {
+					wg.Go(func() {
+						for range c.rounds {
+							lock, err := lockers[i%len(lockers)].Acquire(t.Context(), "key", joblock.Limit(c.limit))
+							if err != nil {
+								t.Errorf("waiter %d: %v", i, err)
+								return
+							}
+							leave := room.enter(lock)
+							time.Sleep(time.Duration(1+i%7) * 10 * time.Millisecond)
+							leave()
+							wantNil(t, "Release", lock.Release(t.Context()))
+						}
+					})
+				}
+				wg.Wait()
+				room.check(t, c.waiters*c.rounds, c.limit)
+				k.wantLimit("key", c.limit, 0, 0)
+				k.wantNoPlaces("key", c.limit)
+			})
+		})
+	}
+}
+
+// Waiters of three processes get permits in the order in which they came, each in
+// the moment in which one is given back, and who tries meanwhile overtakes nobody.
+func TestPermitsAreGivenInTheOrderInWhichWaitersCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, n = 3, 60
+		k := newKit(t, nil)
+		lockers := []*joblock.Locker{k.locks, k.peer(), k.peer()}
+		held := k.permits("key", limit)
+		var ws []*waiting
+		for i := range n {
+			ws = append(ws, k.wait(lockers[i%len(lockers)], "key", joblock.Limit(limit)))
+		}
+		k.wantLimit("key", limit, limit, n)
+		for i, w := range ws {
+			wantNil(t, "Release", held[0].Release(t.Context()))
+			for _, locks := range lockers {
+				_, err := locks.TryAcquire(t.Context(), "key", joblock.Limit(limit))
+				wantErr(t, err, joblock.ErrHeld)
+			}
+			held = append(held[1:], w.granted(0))
+			if i+1 < n && ws[i+1].over() {
+				t.Fatalf("waiter %d got a permit that nobody had given back: %v", i+1, ws[i+1].err)
+			}
+		}
+		k.wantLimit("key", limit, limit, 0)
+	})
+}
+
+// Permits that are given back together go to as many waiters, whichever of them the
+// first one is granted first.
+func TestPermitsFreedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 8
+		k := newKit(t, nil)
+		held := k.permits("key", limit)
+		var ws []*waiting
+		for range limit + 2 {
+			ws = append(ws, k.wait(k.locks, "key", joblock.Limit(limit)))
+		}
+		var wg sync.WaitGroup
+		for _, lock := range held {
+			wg.Go(func() { wantNil(t, "Release", lock.Release(t.Context())) })
+		}
+		wg.Wait()
+		for _, w := range ws[:limit] {
+			w.granted(onTime)
+		}
+		if ws[limit].over() || ws[limit+1].over() {
+			t.Error("more permits than there are")
+		}
+		k.wantLimit("key", limit, limit, 2)
+	})
+}
+
+// While nodes with another limit are about there are as many holders as the larger
+// limit says.
+func TestLimitsOfTwoSizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.permits("key", 2)
+		_, err := k.locks.TryAcquire(t.Context(), "key", joblock.Limit(2))
+		wantErr(t, err, joblock.ErrHeld)
+		lock := k.acquire("key", joblock.Limit(4))
+		last := k.acquire("key", joblock.Limit(4))
+		_, err = k.locks.TryAcquire(t.Context(), "key", joblock.Limit(4))
+		wantErr(t, err, joblock.ErrHeld)
+
+		w := k.wait(k.peer(), "key", joblock.Limit(2))
+		wantNil(t, "Release", lock.Release(t.Context()))
+		wantNil(t, "Release", last.Release(t.Context()))
+		if w.over() {
+			t.Error("a third holder under a limit of two")
+		}
+		k.wantLimit("key", 4, 2, 1)
+	})
+}
+
+// A limit knows nothing of a lock on its key, nor of another limit.
+func TestKeysOfLimitsDoNotMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.acquire("key")
+		k.acquire("key", joblock.Limit(1))
+		k.acquire(joblock.Key("key%#1"))
+		k.acquire("key%#1", joblock.Limit(1))
+		k.acquire("key%#gate", joblock.Limit(1))
+		lock := k.acquire("other", joblock.Limit(2))
+		if key := lock.Key(); key != "other%#1" && key != "other%#2" {
+			t.Errorf("the permit's key is %q", key)
+		}
+	})
+}
+
+func TestPermitIsALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		ctx := t.Context()
+		lock, err := k.locks.Acquire(ctx, "key", joblock.Limit(1), joblock.TTL(time.Minute), joblock.Holder("me"), joblock.Owner("mine"))
+		wantNil(t, "Acquire", err)
+		if lock.TTL() != time.Minute || lock.Owner() != "mine" || k.record(lock.Key()).Holder != "me" {
+			t.Errorf("the options are lost: %s, %q", lock.TTL(), k.record(lock.Key()).Holder)
+		}
+		time.Sleep(time.Hour) // it is renewed
+		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+		_, err = k.locks.TryAcquire(ctx, "key", joblock.Limit(1))
+		wantErr(t, err, joblock.ErrHeld)
+		var e *joblock.Error
+		if errors.As(err, &e); e.Key != "key" || e.Job != "q/1" || e.Remaining.Round(time.Second) != joblock.DefaultHold {
+			t.Errorf("refused with %+v", e)
+		}
+		resumed, err := k.peer().Resume(ctx, token, joblock.ForJob("q/1"), joblock.Limit(3))
+		wantNil(t, "Resume", err)
+		if resumed.Key() != lock.Key() || resumed.Fence() <= lock.Fence() {
+			t.Errorf("resumed %v, was %v", resumed, lock)
+		}
+		wantNil(t, "Release", resumed.Release(ctx))
+
+		wantErr(t, k.locks.Do(ctx, "key", func(ctx context.Context) error {
+			permit, _ := joblock.FromContext(ctx)
+			wantNil(t, "ForceRelease", k.locks.ForceRelease(ctx, permit.Key(), "test"))
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), joblock.ErrLost)
+			return nil
+		}, joblock.Limit(1)), joblock.ErrLost)
+		all, err := k.locks.AcquireAll(ctx, []string{"b", "a"}, joblock.Limit(1))
+		wantNil(t, "AcquireAll", err)
+		if len(all) != 2 || all[0].Key() != "b%#1" || all[1].Key() != "a%#1" {
+			t.Errorf("AcquireAll gave %v", all)
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Check looks at the servers and at what this client may do there, and reports
+// what endangers locks and what to change: eviction, version, persistence, memory
+// that runs out, replicas, clocks, permissions, pushes. It is meant for the start of
+// a program and for a person's terminal:
+//
+//	report, err := store.Check(ctx)
+//	if err == nil {
+//		err = report.Err() // or log the report
+//	}
+//
+// It plays one hand-over between two waiters at a key of its own, which it removes
+// afterwards, and otherwise only reads: INFO, and CONFIG GET where it is allowed;
+// what may not be read is said in a Note. An empty Report means that there is
+// nothing to change. The error, joblock.ErrInvalid for a Store that Validate
+// refuses and go-redis's own otherwise, means that the servers could not be looked
+// at; what was found until then is returned with it.
+//
+// A server can be changed after it was checked: run Check from monitoring too.
+func (s *Store) Check(ctx context.Context) (Report, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	c := &check{s: s}
+	c.client()
+	err := c.servers(ctx)
+	if err == nil {
+		err = c.play(ctx)
+	}
+	c.report.sort()
+	return c.report, err
+}
+
+// check is one call of Check.
+type check struct {
+	s *Store
+
+	mu     sync.Mutex // the nodes of a cluster are asked side by side
+	report Report
+	skews  []time.Duration
+}
+
+func (c *check) add(f Finding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report = append(c.report, f)
+}
+
+// client looks at the kind of client.
+func (c *check) client() {
+	switch c.s.ops.(type) {
+	case *redis.Ring:
+		c.add(Finding{Fault, "", "client", "a *redis.Ring",
+			"when a shard goes down its keys move to another, where every lock is free",
+			"use a *redis.Client, also for Sentinel, or a *redis.ClusterClient"})
+	case *redis.Client, *redis.ClusterClient:
+	default:
+		c.add(Finding{Note, "", "client", fmt.Sprintf("a %T, which is used as it is", c.s.ops),
+			"renewals share its connections, and its own settings decide how long a call takes",
+			"set ContextTimeoutEnabled, or pass the *redis.Client itself"})
+	}
+}
+
+// servers asks every master about itself.
+func (c *check) servers(ctx context.Context) error {
+	each := func(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+		if one, ok := c.s.ops.(*redis.Client); ok {
+			return f(ctx, one)
+		}
+		return nil // of a wrapper there is no telling how many servers it speaks to
+	}
+	switch many := c.s.ops.(type) {
+	case *redis.ClusterClient:
+		each = many.ForEachMaster
+	case *redis.Ring:
+		each = many.ForEachShard
+	}
+	if err := each(ctx, c.server); err != nil {
+		return err
+	}
+	c.clocks()
+	return nil
+}
+
+// server asks one server.
+func (c *check) server(ctx context.Context, rdb *redis.Client) error {
+	n := &node{check: c, addr: rdb.Options().Addr}
+	sent := time.Now()
+	now, err := rdb.Time(ctx).Result()
+	switch {
+	case err == nil:
+		c.mu.Lock()
+		// Half of the round trip is as good a guess as any for when it was answered.
+		c.skews = append(c.skews, now.Sub(sent.Add(time.Since(sent)/2)))
+		c.mu.Unlock()
+	case !denied(err):
+		return err
+	}
+	text, err := rdb.Info(ctx).Result()
+	switch {
+	case denied(err):
+		n.unread("INFO")
+		return nil
+	case err != nil:
+		return err
+	}
+	n.info = parseInfo(text)
+	n.version()
+	n.cluster(c.s.ops)
+	n.role()
+	n.memory()
+	n.persistence(n.config(ctx, rdb, "appendfsync"))
+	n.replication(n.config(ctx, rdb, "min-replicas-to-write"))
+	return nil
+}
+
+// clocks compares the servers with this machine. Nothing is decided by a
+// difference, but one of the clocks must be wrong, and a fail-over goes from one
+// server's to another's.
+func (c *check) clocks() {
+	for _, skew := range c.skews {
+		if skew.Abs() > time.Second {
+			c.add(Finding{Note, "", "clock",
+				fmt.Sprintf("a server's clock differs from this machine's by %s", skew.Round(time.Millisecond)),
+				"no lock depends on that, but one of the two is wrong, and times in Status are the server's",
+				"run NTP on both"})
+			return
+		}
+	}
+}
+
+// denied reports whether the server refuses the command to this user, or does not
+// have it, as with managed servers.
+func denied(err error) bool {
+	if err == nil {
+		return false
+	}
+	msg := strings.ToLower(err.Error())
+	for _, words := range []string{"noperm", "no permissions", "can't run this command", "unknown command"} {
+		if strings.Contains(msg, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// info is the answer to INFO.
+type info map[string]string
+
+func parseInfo(text string) info {
+	out := make(info)
+	for line := range strings.Lines(text) {
+		if name, val, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			out[name] = val
+		}
+	}
+	return out
+}
+
+// num returns a number, 0 if it is missing.
+func (i info) num(name string) int64 {
+	n, _ := strconv.ParseInt(i[name], 10, 64) // what is no number is as good as missing
+	return n
+}

@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// minVersion is the oldest Redis that the scripts are written for.
+const minVersion = "6.2"
+
+// fullAt is the share of maxmemory from which on a server counts as full.
+const fullAt = 0.9
+
+// node is one server as Check sees it.
+type node struct {
+	*check
+	addr string
+	info info
+}
+
+func (n *node) find(s Severity, subject, found, means, fix string) {
+	n.add(Finding{s, n.addr, subject, found, means, fix})
+}
+
+// unread says that something could not be looked at.
+func (n *node) unread(command string) {
+	n.find(Note, "permissions", "this user may not run "+command,
+		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
+}
+
+// config returns a setting; ok is false when it may not be read.
+func (n *node) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
+	all, err := rdb.ConfigGet(ctx, name).Result()
+	val, ok = all[name]
+	return val, err == nil && ok
+}
+
+func (n *node) version() {
+	if v := n.info["redis_version"]; olderThan(v, minVersion) {
+		n.find(Fault, "version", "Redis "+v, "the scripts need "+minVersion+" or later", "upgrade the server")
+	}
+	if bits := n.info["arch_bits"]; bits != "" && bits != "64" {
+		n.find(Fault, "version", "a "+bits+"-bit server", "fences do not fit into its integers", "use a 64-bit build")
+	}
+}
+
+// olderThan compares major and minor; what is no version is not older.
+func olderThan(v, than string) bool {
+	var have, want [2]int
+	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return false
+		}
+		have[i] = n
+	}
+	for i, p := range strings.SplitN(than, ".", 2) {
+		want[i], _ = strconv.Atoi(p) // than is a constant
+	}
+	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
+}
+
+func (n *node) cluster(client redis.UniversalClient) {
+	if _, ok := client.(*redis.Client); ok && n.info["cluster_enabled"] == "1" {
+		n.find(Fault, "client", "a client for one server, of a server that is part of a cluster",
+			"the locks of the other servers' slots cannot be reached", "use redis.NewClusterClient")
+	}
+}
+
+func (n *node) role() {
+	if n.info["role"] == "slave" {
+		n.find(Fault, "role", "this server is a replica of "+n.info["master_host"]+":"+n.info["master_port"],
+			"it refuses writes, and what it shows is old", "connect to the master, or through Sentinel (redis.NewFailoverClient)")
+	}
+}
+
+func (n *node) memory() {
+	limit, policy := n.info.num("maxmemory"), n.info["maxmemory_policy"]
+	if policy != "" && policy != "noeviction" {
+		const fix = "CONFIG SET maxmemory-policy noeviction, and in redis.conf; or give locks a Redis of their own"
+		if limit > 0 {
+			n.find(Fault, "maxmemory-policy", fmt.Sprintf("%s with maxmemory %d", policy, limit),
+				"when memory is short the server drops records: locks that are held become free, and fences forgotten", fix)
+		} else {
+			n.find(Note, "maxmemory-policy", policy+" without a maxmemory",
+				"nothing is dropped until somebody sets a maxmemory; then locks are", fix)
+		}
+	}
+	if used := n.info.num("used_memory"); limit > 0 && float64(used) > fullAt*float64(limit) {
+		n.find(Warning, "maxmemory", fmt.Sprintf("%d of %d bytes are used", used, limit),
+			"a full server refuses new locks with an OOM error; those it has can be renewed and released",
+			"raise maxmemory, or find what fills it")
+	}
+}
+
+func (n *node) persistence(fsync string, known bool) {
+	const means = "a crash of the server forgets which locks are held: for what is left of their leases two may hold the same key; the fences of the new ones are larger"
+	switch {
+	case n.info["aof_enabled"] == "":
+	case n.info["aof_enabled"] != "1":
+		n.find(Warning, "appendonly", "no", means, "appendonly yes")
+	case known && fsync != "always":
+		n.find(Note, "appendfsync", fsync, "a crash of the machine loses the locks of the last second or more",
+			"appendfsync always, if that matters more than speed")
+	}
+}
+
+func (n *node) replication(minReplicas string, known bool) {
+	replicas := n.info.num("connected_slaves")
+	if replicas == 0 {
+		return
+	}
+	if n.s.replicas == 0 {
+		n.find(Note, "replication", fmt.Sprintf("%d replicas, which are told of writes after they were acknowledged", replicas),
+			"a fail-over can lose locks of the last moments; the fences of the new holders are larger",
+			"set Config.Replicas, or have the resources that locks protect refuse smaller fences")
+	}
+	if known && minReplicas == "0" {
+		n.find(Warning, "min-replicas-to-write", minReplicas,
+			"a master that is cut off from its replicas goes on granting locks after another one took over",
+			"CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag below the shortest lease")
+	}
+}

@@ -1,0 +1,282 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// wellKept are the settings of a server that Check has nothing to say about.
+var wellKept = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// report runs Check and prints what it finds.
+func report(t *testing.T, rdb redis.UniversalClient) Report {
+	t.Helper()
+	s := New(rdb, nil)
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	r, err := s.Check(ctx)
+	if err != nil {
+		t.Fatalf("Check: %v", err)
+	}
+	if len(r) > 0 {
+		t.Logf("\n%s", r)
+	}
+	return r
+}
+
+// wantFinding finds the one finding about subject.
+func wantFinding(t *testing.T, r Report, severity Severity, subject string) Finding {
+	t.Helper()
+	var found []Finding
+	for _, f := range r {
+		if f.Subject == subject {
+			found = append(found, f)
+		}
+	}
+	if len(found) != 1 || found[0].Severity != severity {
+		t.Fatalf("findings about %s are %v, want one %s", subject, found, severity)
+	}
+	return found[0]
+}
+
+func TestCheckHasNothingToSayOfAWellKeptServer(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	redistest.Ran(t, srv.Backend())
+	rdb := srv.Client(t)
+	if r := report(t, rdb); len(r) != 0 || r.Err() != nil {
+		t.Errorf("Check found %v", r)
+	}
+	keys, err := rdb.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys { // what is left runs out in a moment
+		if ttl := rdb.PTTL(context.Background(), key).Val(); ttl > 2*time.Millisecond {
+			t.Errorf("Check left %s behind, for %s", key, ttl)
+		}
+	}
+}
+
+func TestCheckFindsWhatEndangersLocks(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		args     []string
+		severity Severity
+		subject  string
+		fix      string
+	}{
+		{"eviction", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, Fault, "maxmemory-policy", "noeviction"},
+		{"eviction to come", []string{"--maxmemory-policy", "volatile-ttl"}, Note, "maxmemory-policy", "noeviction"},
+		{"no persistence", []string{"--appendonly", "no"}, Warning, "appendonly", "appendonly yes"},
+		{"some persistence", []string{"--appendfsync", "everysec"}, Note, "appendfsync", "always"},
+		{"cluster", []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, Fault, "client", "NewClusterClient"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			srv := redistest.Start(t, append(append([]string{}, wellKept...), c.args...)...)
+			if c.subject == "client" { // its slots have no owner yet: nothing can be played
+				s := New(srv.Client(t), nil)
+				defer s.Close()
+				r, err := s.Check(context.Background())
+				if err == nil {
+					t.Error("a cluster without slots passes")
+				}
+				wantFinding(t, r, c.severity, c.subject)
+				return
+			}
+			r := report(t, srv.Client(t))
+			f := wantFinding(t, r, c.severity, c.subject)
+			if !strings.Contains(f.Fix, c.fix) || f.Node != srv.Addr() {
+				t.Errorf("the finding is %+v, want one about %s with the fix %s", f, srv.Addr(), c.fix)
+			}
+			if len(r) != 1 {
+				t.Errorf("found %d things, want one", len(r))
+			}
+			if err := r.Err(); (err != nil) != (c.severity == Fault) || err != nil && !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("Err is %v", err)
+			}
+		})
+	}
+}
+
+func TestCheckFindsAFullServer(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	rdb := srv.Client(t)
+	ctx := context.Background()
+	if err := rdb.Set(ctx, "big", strings.Repeat("x", 8<<20), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	used := parseInfo(rdb.Info(ctx, "memory").Val()).num("used_memory")
+	if err := rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(used+used/50)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, report(t, rdb), Warning, "maxmemory")
+}
+
+func TestCheckFindsReplicas(t *testing.T) {
+	master := redistest.Start(t, wellKept...)
+	_, port, _ := strings.Cut(master.Addr(), ":")
+	replica := redistest.Start(t, append([]string{"--replicaof", "127.0.0.1 " + port}, wellKept...)...)
+	rdb, ctx := master.Client(t), context.Background()
+	deadline := time.Now().Add(30 * time.Second)
+	for parseInfo(rdb.Info(ctx, "replication").Val()).num("connected_slaves") == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the replica does not connect")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r := report(t, rdb)
+	wantFinding(t, r, Note, "replication")
+	wantFinding(t, r, Warning, "min-replicas-to-write")
+	if r[0].Severity != Warning {
+		t.Error("the worst does not come first")
+	}
+	if err := rdb.ConfigSet(ctx, "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report(t, rdb) {
+		if f.Subject == "min-replicas-to-write" {
+			t.Errorf("still found %v", f)
+		}
+	}
+
+	s := New(replica.Client(t), nil)
+	defer s.Close()
+	r, err := s.Check(ctx)
+	if err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("Check of a replica returned %v", err)
+	}
+	wantFinding(t, r, Fault, "role")
+}
+
+// user makes an ACL user and returns a client of it.
+func user(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
+	t.Helper()
+	all := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw"}, rules...)
+	if err := srv.Client(t).Do(context.Background(), all...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: "pw"})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	documented := append([]any{"~lock:*", "&lock:*"}, aclRules()...)
+	t.Run("none", func(t *testing.T) {
+		r := report(t, user(t, srv, append(documented, "+info", "+config|get")...))
+		if len(r) != 0 {
+			t.Errorf("found %v of the documented rights", r)
+		}
+	})
+	for _, c := range []struct {
+		without  string
+		severity Severity
+		subject  string
+		says     string
+	}{
+		{"-hset", Fault, "permissions", "acquire"},
+		{"-evalsha", Fault, "permissions", "acquire"},
+		{"-pexpire", Fault, "permissions", "acquire"},
+		{"-hdel", Fault, "permissions", "release"},
+		{"-zadd", Fault, "permissions", "index"},
+		{"-scan", Warning, "permissions", "list"},
+		{"-subscribe", Warning, "pub/sub", "subscribe"},
+		{"-publish", Warning, "pub/sub", "push"},
+		{"resetchannels", Warning, "pub/sub", "channel"},
+		{"resetkeys", Fault, "permissions", "acquire"},
+	} {
+		t.Run(c.without, func(t *testing.T) {
+			rdb := user(t, srv, append(append(documented, "+info", "+config|get"), c.without)...)
+			f := wantFinding(t, report(t, rdb), c.severity, c.subject)
+			if !strings.Contains(f.Found, c.says) || !strings.Contains(f.Found+f.Fix, strings.TrimPrefix(c.without, "-")) && c.without[0] == '-' {
+				t.Errorf("found %s, want it to name %q and the right", f, c.says)
+			}
+		})
+	}
+	t.Run("neither INFO nor CONFIG", func(t *testing.T) {
+		r := report(t, user(t, srv, documented...))
+		if f := wantFinding(t, r, Note, "permissions"); !strings.Contains(f.Found, "INFO") {
+			t.Errorf("found %q, want it to name INFO", f.Found)
+		}
+	})
+}
+
+func TestCheckOfACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0, wellKept...)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	if r := report(t, cluster.Client(t)); len(r) != 0 {
+		t.Errorf("found %v", r)
+	}
+	if err := cluster.Node(1).Client(t).ConfigSet(context.Background(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if f := wantFinding(t, report(t, cluster.Client(t)), Note, "maxmemory-policy"); f.Node != cluster.Node(1).Addr() {
+		t.Errorf("found at %s, want %s", f.Node, cluster.Node(1).Addr())
+	}
+}
+
+func TestCheckTellsWhenItCannotLook(t *testing.T) {
+	locked := redistest.Start(t)
+	if err := locked.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := redis.NewClient(&redis.Options{Addr: locked.Addr(), Password: "wrong"})
+	defer wrong.Close()
+	dead := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer dead.Close()
+	for name, rdb := range map[string]*redis.Client{"WRONGPASS": wrong, "refused": dead} {
+		s := New(rdb, nil)
+		defer s.Close()
+		if r, err := s.Check(context.Background()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("Check returned %v, %v, want an error with %s", r, err, name)
+		}
+	}
+	if _, err := New(nil, nil).Check(context.Background()); !errors.Is(err, joblock.ErrInvalid) {
+		t.Errorf("Check without a client returned %v", err)
+	}
+}
+
+func TestCheckWarnsOfARing(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": srv.Addr()}})
+	defer ring.Close()
+	wantFinding(t, report(t, ring), Fault, "client")
+}
+
+func TestReportIsReadable(t *testing.T) {
+	r := Report{{Fault, "h:1", "role", "a replica", "no writes", "use the master"}}
+	const line = "fault: role at h:1: a replica; no writes; use the master"
+	if got := r.String(); got != line+"\n" {
+		t.Errorf("String is %q", got)
+	}
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), line) {
+		t.Errorf("Err is %v", err)
+	}
+	b, err := json.Marshal(r)
+	const want = `[{"severity":"fault","node":"h:1","subject":"role","found":"a replica","means":"no writes","fix":"use the master"}]`
+	if err != nil || string(b) != want {
+		t.Errorf("JSON is %s, %v", b, err)
+	}
+}
+
+func TestOlderThan(t *testing.T) {
+	for v, want := range map[string]bool{
+		"6.0.16": true, "5.0": true, "2.8.24": true, "6.2": false, "6.2.0": false, "7.0.15": false, "10.1": false, "": false, "unstable": false, "7": false,
+	} {
+		if got := olderThan(v, minVersion); got != want {
+			t.Errorf("olderThan(%q) is %v", v, got)
+		}
+	}
+}

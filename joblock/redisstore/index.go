@@ -1,0 +1,74 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// errUnlisted is the answer of resume.lua to a call that has to write the index
+// first. It does not leave this package.
+var errUnlisted = errors.New("redisstore: not in the index")
+
+// index is where the index of the locks of jobs is: at the bare prefix, which no
+// lock can have for its name, so that the ACL pattern of the locks covers it too.
+func (s *Store) index() string { return s.prefix }
+
+// bind writes the entry of a key that is to be bound to a job.
+func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) error {
+	_, err := s.one(ctx, bindScript, newWords(bindScript, s.index()).str(job).str(key).micros(grace))
+	return s.indexError(err)
+}
+
+// Due implements joblock.Store. It takes one round trip. In a cluster the index is
+// on one node.
+func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobLock, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	a := dueScript.run(ctx, s.calls,
+		newWords(dueScript, s.index()).int(int64(req.Limit)).micros(req.Later).cmd(ctx))
+	if a.err != nil {
+		return nil, s.indexError(a.err)
+	}
+	list, ok := a.val.([]any)
+	f := fields{rest: list, bad: !ok}
+	mark := f.clock().UnixMicro()
+	due := make([]joblock.JobLock, 0, len(f.rest))
+	for !f.bad && len(f.rest) > 0 {
+		// What this package has not written is nobody's lock.
+		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
+			due = append(due, joblock.JobLock{Key: key, Job: job, Mark: mark})
+		}
+	}
+	if err := f.end(dueScript.op); err != nil {
+		return nil, err
+	}
+	return due, nil
+}
+
+// Forget implements joblock.Store. It takes one round trip.
+func (s *Store) Forget(ctx context.Context, entries []joblock.JobLock) error {
+	if err := s.Validate(); err != nil || len(entries) == 0 {
+		return err
+	}
+	list := newWords(forgetScript, s.index()).cmd(ctx).Args()
+	for _, e := range entries {
+		list = append(list, strconv.FormatInt(e.Mark, 10), e.Job+"\n"+e.Key)
+	}
+	a := forgetScript.run(ctx, s.calls, newCmd(ctx, list))
+	return s.indexError(a.err)
+}
+
+// indexError says what is wrong where something else is in the place of the index.
+// Scripts never let the type of a record become an error.
+func (s *Store) indexError(err error) error {
+	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+		return invalid("the value at %q, the place of the index of the locks of jobs, is something else", s.index())
+	}
+	return err
+}

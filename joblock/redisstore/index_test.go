@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// walkThroughTheIndex parks a lock, finds it, keeps it, frees it and forgets it.
+func walkThroughTheIndex(t *testing.T, k *kit, term joblock.Term) {
+	t.Helper()
+	ctx := context.Background()
+	req := k.park(term)
+	req.Grace = 0
+	r, err := k.Park(ctx, req)
+	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	due, err := k.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+	if err != nil || len(due) != 1 || due[0].Key != term.Key || due[0].Job != req.Job {
+		t.Fatalf("due: %+v, %v", due, err)
+	}
+	rs, err := k.Reserve(ctx, []joblock.ReserveRequest{{Key: term.Key, Job: req.Job, Hold: long, Retain: long}})
+	wantOutcomes(t, "reserve", rs, err, 1, joblock.OutcomeOK)
+	rs, err = k.Release(ctx, []joblock.ReleaseRequest{{
+		Term: joblock.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Force: true, IdleOnly: true, Job: req.Job,
+	}})
+	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	if err := k.Forget(ctx, due); err != nil {
+		t.Fatal(err)
+	}
+	if n := k.rdb.Exists(ctx, k.index()).Val(); n != 0 {
+		t.Error("an entry is left")
+	}
+}
+
+// wrapped is a client that is not go-redis' own: a Store cannot tell what is behind.
+type wrapped struct{ redis.UniversalClient }
+
+// onBothWays runs a test where a record and the index are written by one script, and
+// where they are written by two.
+func onBothWays(t *testing.T, test func(t *testing.T, k *kit)) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	t.Run("jointly", func(t *testing.T) { test(t, newKit(t, srv.Client(t))) })
+	t.Run("one after the other", func(t *testing.T) { test(t, newKit(t, wrapped{srv.Client(t)})) })
+}
+
+// A lock is not parked for a job, nor recovered for one, if its entry cannot be
+// written; and what stands in the place of the index is left alone.
+func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
+	onBothWays(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		k.rdb.Del(ctx, k.index())
+		lapsed := k.acquire("lapsed " + t.Name())
+		brief := k.park(lapsed)
+		brief.Hold = time.Millisecond
+		r, err := k.Park(ctx, brief)
+		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		fence := r.Fence
+		if err := k.rdb.Set(ctx, k.index(), "something else", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		held := k.acquire("held " + t.Name())
+		time.Sleep(5 * time.Millisecond)
+
+		_, park := k.Park(ctx, k.park(held))
+		_, resume := k.Resume(ctx, joblock.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		_, due := k.Due(ctx, joblock.DueRequest{Limit: 1, Later: long})
+		for call, err := range map[string]error{
+			"Park": park, "Resume": resume, "Due": due,
+			"Forget": k.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
+		} {
+			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"lock:"`) {
+				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
+			}
+		}
+		recs, err := k.Inspect(ctx, []string{held.Key, lapsed.Key})
+		if err != nil || recs[0].State != joblock.StateHeld || recs[0].Fence != held.Fence || recs[1].State != joblock.StateFree || recs[1].Fence != fence {
+			t.Errorf("records %+v, %v; want them as before", recs, err)
+		}
+		if v := k.rdb.Get(ctx, k.index()).Val(); v != "something else" {
+			t.Errorf("in the place of the index is %q", v)
+		}
+
+		// A lock that is parked for nobody needs no entry.
+		unbound := k.park(held)
+		unbound.Job = ""
+		r, err = k.Park(ctx, unbound)
+		wantOutcome(t, "park for no job", r, err, joblock.OutcomeOK)
+		k.rdb.Del(ctx, k.index())
+	})
+}
+
+func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		before := time.Now().Add(long)
+		req := k.park(k.acquire("plain"))
+		req.Grace = long
+		r, err := k.Park(ctx, req)
+		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		got := k.rdb.ZRangeWithScores(ctx, "lock:", 0, -1).Val()
+		if len(got) != 1 || got[0].Member != "q/1\nplain" {
+			t.Fatalf("the index has %v", got)
+		}
+		if due := time.UnixMicro(int64(got[0].Score)); due.Before(before.Add(-time.Millisecond)) || due.After(time.Now().Add(long+time.Second)) {
+			t.Errorf("due at %s, parked at %s for %s", due, before.Add(-long), long)
+		}
+		if seen := listAll(t, k, joblock.ListRequest{}); len(seen) != 1 {
+			t.Errorf("listed: %v", seen)
+		}
+	})
+}
+
+// What a look costs goes by what is due, not by what there is.
+func BenchmarkDue(b *testing.B) {
+	for _, there := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("100of%d", there), func(b *testing.B) {
+			k := newRealKit(b)
+			ctx := context.Background()
+			later := float64(time.Now().Add(time.Hour).UnixMicro())
+			for first := 0; first < there; first += 1000 {
+				entries := make([]redis.Z, 1000)
+				for i := range entries {
+					entries[i] = redis.Z{Score: later, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", first+i, first+i)}
+				}
+				k.rdb.ZAdd(ctx, k.index(), entries...)
+			}
+			for i := range 100 {
+				k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", i, i)})
+			}
+			for b.Loop() {
+				due, err := k.Due(ctx, joblock.DueRequest{Limit: 100, Later: time.Microsecond})
+				if err != nil || len(due) != 100 {
+					b.Fatalf("%d due, %v", len(due), err)
+				}
+			}
+			b.ReportMetric(float64(k.rdb.MemoryUsage(ctx, k.index(), 0).Val())/float64(there), "bytes/entry")
+		})
+	}
+}
+
+// Where no keeper runs the index must not grow for ever; where one is away for a
+// while it must not forget.
+func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		now := time.Now()
+		const old = 7
+		for i := range old {
+			k.rdb.ZAdd(ctx, k.index(), redis.Z{
+				Score: float64(now.Add(-joblock.JobKeep - time.Duration(i+1)*time.Minute).UnixMicro()), Member: fmt.Sprintf("q/%d\nold", i),
+			})
+		}
+		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: float64(now.Add(-joblock.JobKeep + time.Minute).UnixMicro()), Member: "q/1\nin time"})
+		for i, left := range []int{5, 3, 1, 0, 0} {
+			r, err := k.Park(ctx, k.park(k.acquire(fmt.Sprint(i))))
+			wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+			if got, want := int(k.rdb.ZCard(ctx, k.index()).Val()), left+1+i+1; got != want {
+				t.Errorf("%d entries after %d parks, want %d", got, i+1, want)
+			}
+		}
+		if err := k.rdb.ZScore(ctx, k.index(), "q/1\nin time").Err(); err != nil {
+			t.Errorf("an entry is gone before its day is over: %v", err)
+		}
+	})
+}
+
+func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: 2, Member: "q/1\nkey"})
+		due, err := k.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+		if err != nil || len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
+			t.Errorf("due are %+v, %v", due, err)
+		}
+	})
+}
+
+// In a cluster, and through a client that may hide one, the entry comes first and
+// costs a round trip of its own; and so does writing it again before a recovery.
+func TestRoundTripsOfTheIndex(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		k             *kit
+		park, recover int
+	}{
+		"jointly":             {newKit(t, rdb), 1, 3},
+		"one after the other": {newKit(t, wrapped{rdb}), 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := c.k
+			for i := range 2 { // the first round makes the scripts known
+				term := k.acquire(fmt.Sprint(name, i))
+				req := k.park(term)
+				req.Hold = time.Millisecond
+				seen := proxy.Times(1<<30, redistest.Named("evalsha"), redistest.Pass())
+				r, err := k.Park(ctx, req)
+				wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+				if got := seen.Hits(); i > 0 && got != c.park {
+					t.Errorf("%d commands to park for a job, want %d", got, c.park)
+				}
+				seen.Disarm()
+				time.Sleep(5 * time.Millisecond)
+				seen = proxy.Times(1<<30, redistest.Named("evalsha"), redistest.Pass())
+				r, err = k.Resume(ctx, joblock.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+				wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+				if !r.Recovered {
+					t.Error("not recovered")
+				}
+				if got := seen.Hits(); i > 0 && got != c.recover {
+					t.Errorf("%d commands to recover, want %d", got, c.recover)
+				}
+				seen.Disarm()
+			}
+		})
+	}
+}
+
+func TestFlushedScriptsOfTheIndexAreSentAgain(t *testing.T) {
+	onBothWays(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		for range 2 { // every script is unknown once, between two that are not
+			if err := k.rdb.ScriptFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			walkThroughTheIndex(t, k, k.acquire(k.nonce()))
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Severity is how much a Finding matters.
+type Severity uint8
+
+// The severities.
+const (
+	// Note is what to know; locks are as safe as this set-up can make them.
+	Note Severity = iota
+	// Warning is what weakens a promise at times: a restart, a fail-over, a full server.
+	Warning
+	// Fault is what breaks locks, or calls, in everyday use.
+	Fault
+)
+
+var severityNames = [...]string{"note", "warning", "fault"}
+
+// String returns the name in lower case.
+func (s Severity) String() string {
+	if int(s) < len(severityNames) {
+		return severityNames[s]
+	}
+	return fmt.Sprintf("Severity(%d)", uint8(s))
+}
+
+// MarshalText returns the same as String.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Finding is one thing that Check found.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Node     string   `json:"node,omitempty"` // the server's address; "" when it is not about one server
+	Subject  string   `json:"subject"`        // a setting or a right: "maxmemory-policy", "permissions"
+	Found    string   `json:"found"`          // what was found
+	Means    string   `json:"means"`          // what it means for locks
+	Fix      string   `json:"fix"`            // what to change
+}
+
+// String returns the finding as one line.
+func (f Finding) String() string {
+	where := ""
+	if f.Node != "" {
+		where = " at " + f.Node
+	}
+	return fmt.Sprintf("%s: %s%s: %s; %s; %s", f.Severity, f.Subject, where, f.Found, f.Means, f.Fix)
+}
+
+// Report is what Check found, the worst first.
+type Report []Finding
+
+// String returns a line for each finding.
+func (r Report) String() string {
+	var b strings.Builder
+	for _, f := range r {
+		b.WriteString(f.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Err returns nil if there is no Fault, otherwise an error with all of them that
+// matches joblock.ErrInvalid: for programs that would rather not start.
+func (r Report) Err() error {
+	var faults []string
+	for _, f := range r {
+		if f.Severity == Fault {
+			faults = append(faults, f.String())
+		}
+	}
+	if faults == nil {
+		return nil
+	}
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: "check", Detail: strings.Join(faults, "\n")}
+}
+
+// sort puts the worst first and keeps findings about the same subject together.
+func (r Report) sort() {
+	slices.SortStableFunc(r, func(a, b Finding) int {
+		if a.Severity != b.Severity {
+			return int(b.Severity) - int(a.Severity)
+		}
+		return strings.Compare(a.Subject, b.Subject)
+	})
+}

@@ -1,0 +1,8 @@
+-- Writes an entry of the index, where the record is in another slot.
+-- KEYS[1]  the index
+-- ARGV     job, key, how long until it is due in us
+-- Returns  OK
+
+local clock = redis.call('TIME')
+bind(KEYS[1], ARGV[1], ARGV[2], clock[1] * 1000000 + clock[2], ARGV[3])
+return 1 -- OK

@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// jobCases are about what is done to a job's lock by whoever knows the job and not
+// the owner.
+var jobCases = []testCase{
+	{"a reservation is prolonged, whoever runs and whoever owns", func(k *kit) {
+		k.parkFor("parked", "me", "q/job", 10*long)
+		k.runFor("running", "you", "q/job", long)
+		k.runFor("orphaned", "them", "q/job", k.Unit)
+		k.lapse()
+		for key, state := range map[string]joblock.State{
+			"parked": joblock.StateParked, "running": joblock.StateHeld, "orphaned": joblock.StateOrphaned,
+		} {
+			before := k.inspect(key)
+			req := k.reserveReq(key, "q/job")
+			req.Hold = 20 * long
+			reply := k.reserve(req)
+			k.want("reserve "+key, reply, joblock.OutcomeOK)
+			after := k.wantState(key, state)
+			if !within(after.Reserved, req.Hold) || after.Reserved <= 19*long {
+				k.Errorf("%s: reserved for %s, want %s", key, after.Reserved, req.Hold)
+			}
+			left := after.Reserved
+			if state == joblock.StateHeld {
+				left = after.Lease
+			}
+			if reply.Recovered || reply.State != state || reply.Holder != before.Holder || reply.Job != "q/job" ||
+				reply.Remaining < left || reply.Remaining > left+long/2 {
+				k.Errorf("%s: reply %+v, want %s by %s for about %s", key, reply, state, before.Holder, left)
+			}
+			after.Reserved = before.Reserved
+			if diff := recordDiff(before, after); diff != "" {
+				k.Errorf("%s: more than the reservation has changed: %s", key, diff)
+			}
+		}
+	}},
+	{"a reservation is never shortened", func(k *kit) {
+		k.parkFor("key", "me", "q/job", 10*long)
+		req := k.reserveReq("key", "q/job")
+		req.Hold = k.Unit
+		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		if r := k.inspect("key"); r.Reserved <= 9*long {
+			k.Errorf("reserved for %s, want %s as before", r.Reserved, 10*long)
+		}
+	}},
+	{"the term goes on after a reservation", func(k *kit) {
+		running := k.runFor("running", "me", "q/job", long)
+		parked := k.parkFor("parked", "me", "q/job", 10*long)
+		k.want("reserve", k.reserve(k.reserveReq("running", "q/job")), joblock.OutcomeOK)
+		k.want("reserve", k.reserve(k.reserveReq("parked", "q/job")), joblock.OutcomeOK)
+		k.want("renew", k.renew(k.renewReq(byFence("running", "me", running.fence))), joblock.OutcomeOK)
+		k.want("renew by the grant", k.renew(k.renewReq(byGrant("parked", "me", parked.grant))), joblock.OutcomeOK)
+	}},
+	{"a reservation that ran out untouched stands again", func(k *kit) {
+		k.parkFor("parked", "me", "q/job", k.Unit)
+		req := k.resumeReq("orphaned", "me", "q/job")
+		req.TTL = k.Unit
+		k.parkFor("orphaned", "me", "q/job", k.Unit)
+		k.wantGrant("resume", k.resume(req), 0)
+		k.lapse()
+		for key, state := range map[string]joblock.State{
+			"parked": joblock.StateParked, "orphaned": joblock.StateOrphaned,
+		} {
+			before := k.wantState(key, joblock.StateFree)
+			reply := k.reserve(k.reserveReq(key, "q/job"))
+			k.want("reserve", reply, joblock.OutcomeOK)
+			if !reply.Recovered || reply.State != state || !within(reply.Remaining, 10*long) {
+				k.Errorf("%s: reply %+v, want it recovered and %s", key, reply, state)
+			}
+			if r := k.wantState(key, state); r.Fence != before.Fence || r.Ended != joblock.EndedNone {
+				k.Errorf("%s: record %+v, want fence %d as before and no end", key, r, before.Fence)
+			}
+			k.want("acquire", k.acquire(k.acquireReq(key, "you")), joblock.OutcomeHeld)
+			if again := k.reserve(k.reserveReq(key, "q/job")); again.Recovered {
+				k.Errorf("%s: recovered a second time", key)
+			}
+			reply = k.resume(k.resumeReq(key, "me", "q/job"))
+			k.wantGrant("resume", reply, before.Fence)
+			if reply.Recovered {
+				k.Errorf("%s: Resume recovered what stood", key)
+			}
+		}
+	}},
+	{"nothing is reserved once somebody else had the key", func(k *kit) {
+		k.parkFor("key", "me", "q/job", k.Unit)
+		k.lapse()
+		k.hold("key", "you")
+		before := k.inspect("key")
+		reply := k.reserve(k.reserveReq("key", "q/job"))
+		k.want("reserve", reply, joblock.OutcomeWrongJob)
+		k.checkReply(reply, before)
+		k.unchanged("reserve", before)
+	}},
+	{"what has ended is told to its job, and to no other", func(k *kit) {
+		k.runFor("key", "me", "q/job", long)
+		req := k.releaseReq(byOwner("key", "me"))
+		req.Reason = "done"
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		before := k.inspect("key")
+		reply := k.reserve(k.reserveReq("key", "q/job"))
+		k.want("reserve", reply, joblock.OutcomeReleased)
+		k.checkReply(reply, before)
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/other")), joblock.OutcomeWrongJob)
+		k.unchanged("reserve", before)
+	}},
+	{"the retention of a reservation counts from its end", func(k *kit) {
+		k.parkFor("brief", "me", "q/job", k.Unit)
+		req := k.reserveReq("brief", "q/job")
+		req.Hold, req.Retain = k.Unit, k.Unit
+		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		k.parkFor("long", "me", "q/job", k.Unit)
+		req = k.reserveReq("long", "q/job")
+		req.Retain = k.Unit
+		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		k.lapse()
+		k.lapse()
+		k.wantForgotten("brief")
+		k.wantState("long", joblock.StateParked)
+	}},
+	{"reservations are answered in order, each on its own", func(k *kit) {
+		k.parkFor("mine", "me", "q/job", 10*long)
+		k.parkFor("theirs", "you", "q/other", 10*long)
+		k.hold("unbound", "me")
+		want := []struct {
+			key     string
+			outcome joblock.Outcome
+		}{
+			{"mine", joblock.OutcomeOK},
+			{"absent", joblock.OutcomeNotFound},
+			{"theirs", joblock.OutcomeWrongJob},
+			{"unbound", joblock.OutcomeWrongJob},
+			{"mine", joblock.OutcomeOK},
+		}
+		var reqs []joblock.ReserveRequest
+		for _, w := range want {
+			reqs = append(reqs, k.reserveReq(w.key, "q/job"))
+		}
+		for i, reply := range k.reserveAll(reqs) {
+			k.want(fmt.Sprintf("item %d, %s", i, want[i].key), reply, want[i].outcome)
+		}
+		k.reserveAll(nil)
+	}},
+	{"a release for a job tells who is in the way of it", func(k *kit) {
+		k.runFor("running", "me", "q/job", long)
+		k.parkFor("other", "me", "q/other", 10*long)
+		for key, want := range map[string]joblock.Outcome{"running": joblock.OutcomeBusy, "other": joblock.OutcomeWrongJob} {
+			before := k.inspect(key)
+			req := k.freeReq(key, "q/job")
+			req.Owner = "somebody else, which does not matter"
+			reply := k.release(req)
+			k.want("release "+key, reply, want)
+			k.checkReply(reply, before)
+			k.unchanged("a release for a job", before)
+		}
+	}},
+	{"a release for a job that names a fence frees that term and no later one", func(k *kit) {
+		h := k.parkFor("key", "me", "q/job", 10*long)
+		req := k.freeReq("key", "q/job")
+		req.Fence = h.fence
+		k.want("release of the present term", k.release(req), joblock.OutcomeOK)
+		k.parkFor("key", "me", "q/job", 10*long) // the same job again
+		before := k.inspect("key")
+		req = k.freeReq("key", "q/job")
+		req.Fence = h.fence
+		reply := k.release(req)
+		k.want("release of the earlier term", reply, joblock.OutcomeNotOwner)
+		k.checkReply(reply, before)
+		k.unchanged("a release of an earlier term", before)
+	}},
+	{"a release for a job frees it once, and for those who wait", func(k *kit) {
+		m := k.listen()
+		k.parkFor("key", "me", "q/job", 10*long)
+		wait := k.waitReq("key", "you", m)
+		k.join(wait)
+		req := k.freeReq("key", "q/job")
+		req.Reason = "the task was deleted"
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		if g := m.wantGrant(wait.Nonce); g.Ended != joblock.EndedForced {
+			k.Errorf("the waiter hears that it ended %q, want forced", g.Ended)
+		}
+		k.want("the same release again", k.release(req), joblock.OutcomeOK)
+		k.want("another one", k.release(k.freeReq("key", "q/job")), joblock.OutcomeWrongJob)
+		k.wantState("key", joblock.StateHeld)
+	}},
+}

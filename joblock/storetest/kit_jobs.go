@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// What the cases about the locks of jobs work with, beside the rest of the kit.
+
+func (k *kit) reserveReq(key, job string) joblock.ReserveRequest {
+	return joblock.ReserveRequest{Key: key, Job: job, Hold: 10 * long, Retain: long}
+}
+
+// freeReq frees the lock of a job that is over, without its owner.
+func (k *kit) freeReq(key, job string) joblock.ReleaseRequest {
+	req := k.forceReq(key)
+	req.IdleOnly, req.Job = true, job
+	return req
+}
+
+func (k *kit) reserveAll(reqs []joblock.ReserveRequest) []joblock.Reply {
+	k.Helper()
+	replies, err := k.Store.Reserve(k.ctx, reqs)
+	return k.answers("Reserve", len(reqs), replies, err)
+}
+
+func (k *kit) reserve(req joblock.ReserveRequest) joblock.Reply {
+	k.Helper()
+	return k.reserveAll([]joblock.ReserveRequest{req})[0]
+}
+
+func (k *kit) due(limit int, later time.Duration) []joblock.JobLock {
+	k.Helper()
+	locks, err := k.Store.Due(k.ctx, joblock.DueRequest{Limit: limit, Later: later})
+	if err != nil {
+		k.Fatalf("Due: %v", err)
+	}
+	if len(locks) > limit {
+		k.Fatalf("Due gave %d locks, at most %d were asked for", len(locks), limit)
+	}
+	return locks
+}
+
+func (k *kit) forget(locks ...joblock.JobLock) {
+	k.Helper()
+	if err := k.Store.Forget(k.ctx, locks); err != nil {
+		k.Fatalf("Forget: %v", err)
+	}
+}
+
+// parkDue parks a lock whose entry is due at once.
+func (k *kit) parkDue(key, owner, job string) held {
+	k.Helper()
+	req := k.parkReq(joblock.Term{}, job)
+	req.Grace = 0
+	h := k.parkAs(key, owner, req)
+	k.Advance(time.Millisecond) // which is when the clock has moved
+	return h
+}
+
+// parkAs takes key and parks it as req says, but for the term.
+func (k *kit) parkAs(key, owner string, req joblock.ParkRequest) held {
+	k.Helper()
+	before := k.hold(key, owner)
+	req.Term = byFence(key, owner, before.fence)
+	reply := k.park(req)
+	k.wantGrant("park", reply, before.fence)
+	return held{reply.Fence, req.Nonce}
+}
+
+// wantDue looks, and puts what it finds off for long.
+func (k *kit) wantDue(limit int, want ...string) {
+	k.Helper()
+	k.wantLocks(k.due(limit, long), want...)
+}
+
+// wantLocks compares with what is due, each as "job key".
+func (k *kit) wantLocks(locks []joblock.JobLock, want ...string) {
+	k.Helper()
+	var got []string
+	for _, l := range locks {
+		got = append(got, l.Job+" "+l.Key)
+	}
+	if !slices.Equal(got, want) {
+		k.Fatalf("due are %q, want %q", got, want)
+	}
+}
+
+func (k *kit) sorted(locks []joblock.JobLock) []joblock.JobLock {
+	slices.SortFunc(locks, func(a, b joblock.JobLock) int {
+		return strings.Compare(a.Job+" "+a.Key, b.Job+" "+b.Key)
+	})
+	return locks
+}

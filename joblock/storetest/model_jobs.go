@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// never is when an entry is due that is not there.
+const never = time.Duration(math.MaxInt64)
+
+// listed is what the model knows of an entry of the index: that it may be due from
+// earliest on, and must be from latest on. They differ where a store may write an
+// entry, or not, and by what a store may add to keep marks apart.
+type listed struct {
+	earliest, latest time.Duration
+	mark             int64 // of the last look; 0 if it was certainly written since
+	rewritten        bool  // it may have been written since
+}
+
+// pairOf is a key and a job; the model's index is a map of them.
+type pairOf struct{ key, job string }
+
+func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
+
+// bound notes a call that has bound a record to a job or, if not sure, that a
+// store may have taken for one.
+func (m *model) bound(key, job string, grace time.Duration, sure bool) {
+	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
+	old := m.index[pair]
+	switch {
+	case job == "":
+		return
+	case sure:
+		m.index[pair] = &fresh
+	case old == nil:
+		m.index[pair] = &listed{earliest: fresh.earliest, latest: never, rewritten: true}
+	default:
+		old.earliest, old.latest = min(old.earliest, fresh.earliest), max(old.latest, fresh.latest)
+		old.rewritten = true
+	}
+}
+
+func (m *model) due(t *rapid.T) {
+	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
+	later := drawTime.Draw(t, "later")
+	got, err := m.kit.Store.Due(m.kit.ctx, joblock.DueRequest{Limit: limit, Later: later})
+	if err != nil || len(got) > limit {
+		m.Fatalf("due: %d entries of at most %d, %v", len(got), limit, err)
+	}
+	for _, l := range got {
+		pair := pairOf{l.Key, l.Job}
+		switch e := m.index[pair]; {
+		case !slices.Contains(m.keys, l.Key): // of an earlier history
+			if err := m.kit.Store.Forget(m.kit.ctx, []joblock.JobLock{l}); err != nil {
+				m.Fatalf("forget: %v", err)
+			}
+		case e == nil || e.earliest > m.now:
+			m.Fatalf("%+v is due at %s, want it %+v", l, m.now, e)
+		default:
+			e := dueAt(m.now + later)
+			e.mark = l.Mark
+			m.index[pair] = &e
+			m.looks = append(m.looks, l)
+		}
+	}
+	if len(got) == limit {
+		return
+	}
+	for pair, e := range m.index {
+		if e.latest <= m.now {
+			m.Fatalf("%+v, due since %s, was not found at %s", pair, e.latest, m.now)
+		}
+	}
+}
+
+// forget takes out one of the last entries that were looked at; it may have been
+// written or looked at since.
+func (m *model) forget(t *rapid.T) {
+	if len(m.looks) == 0 {
+		return
+	}
+	l := m.looks[len(m.looks)-rapid.IntRange(1, min(4, len(m.looks))).Draw(t, "back")]
+	if err := m.kit.Store.Forget(m.kit.ctx, []joblock.JobLock{l}); err != nil {
+		m.Fatalf("forget: %v", err)
+	}
+	pair := pairOf{l.Key, l.Job}
+	switch e := m.index[pair]; {
+	case e == nil || e.mark != l.Mark:
+	case e.rewritten:
+		e.latest = never
+	default:
+		delete(m.index, pair)
+	}
+}
+
+func (m *model) reserve(t *rapid.T) {
+	req := joblock.ReserveRequest{
+		Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
+		Hold: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
+	}
+	m.send(func() {
+		p := m.locks[req.Key].reserve(m.now, req)
+		got, err := m.kit.Store.Reserve(m.kit.ctx, []joblock.ReserveRequest{req})
+		m.compare("reserve", req.Key, "", p, m.only(got), err)
+	})
+}
+
+func (r *reference) reserve(now time.Duration, req joblock.ReserveRequest) prediction {
+	ph := r.phase(now)
+	switch {
+	case ph == absent:
+		return r.refuse(now, joblock.OutcomeNotFound)
+	case r.job != req.Job:
+		return r.refuse(now, joblock.OutcomeWrongJob)
+	case ph == ended:
+		return r.refuse(now, joblock.OutcomeReleased)
+	}
+	after := *r
+	after.until = max(after.until, deadline(now, req.Hold))
+	p := after.refuse(now, joblock.OutcomeOK) // which tells of who is there
+	p.reply.Recovered = ph == ranOut
+	p.apply = func(r *reference) {
+		r.until = after.until
+		r.keep(r.until, req.Retain)
+	}
+	return p
+}

@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// watchCases are about the pushes to holders whose locks are taken away.
+var watchCases = []testCase{
+	{"forcing a live lease tells everyone who watches", func(k *kit) {
+		one, two := k.watch(k.ctx), k.watch(k.ctx)
+		h := k.runFor("key", "me", "q/job", long)
+		req := k.forceReq("key")
+		req.Reason = "stuck"
+		k.want("force", k.release(req), joblock.OutcomeOK)
+		for _, w := range []*watcher{one, two} {
+			if got, want := w.next(), (joblock.Forced{Key: "key", Fence: h.fence, Reason: "stuck"}); got != want {
+				k.Errorf("pushed %+v, want %+v", got, want)
+			}
+		}
+	}},
+	{"it names the term that ended, not that of the waiter who is next", func(k *kit) {
+		w, m := k.watch(k.ctx), k.listen()
+		h := k.hold("key", "me")
+		next := k.waitReq("key", "you", m)
+		k.join(next)
+		k.want("force", k.release(k.forceReq("key")), joblock.OutcomeOK)
+		m.wantGrant(next.Nonce)
+		if got := w.next(); got.Fence != h.fence {
+			k.Errorf("pushed fence %d, want %d", got.Fence, h.fence)
+		}
+	}},
+	{"nothing else is pushed", func(k *kit) {
+		w := k.watch(k.ctx)
+		k.released("released", "me", "")
+		k.parkFor("parked", "me", "q/job", long)
+		k.want("force parked", k.release(k.forceReq("parked")), joblock.OutcomeOK)
+		k.want("force nothing", k.release(k.forceReq("nothing")), joblock.OutcomeNotFound)
+		h := k.holdFor("orphaned", "me", k.Unit)
+		req := k.renewReq(byFence("orphaned", "me", h.fence))
+		req.TTL, req.Hold = k.Unit, long
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		k.hold("idle only", "me")
+		idle := k.forceReq("idle only")
+		idle.IdleOnly = true
+		k.want("force idle only", k.release(idle), joblock.OutcomeBusy)
+		k.lapse()
+		k.want("force orphaned", k.release(k.forceReq("orphaned")), joblock.OutcomeOK)
+
+		k.hold("forced", "me")
+		again := k.forceReq("forced")
+		k.want("force", k.release(again), joblock.OutcomeOK)
+		k.want("the same call", k.release(again), joblock.OutcomeOK)
+		k.hold("last", "me")
+		k.want("force", k.release(k.forceReq("last")), joblock.OutcomeOK)
+		for _, key := range []string{"forced", "last"} {
+			if got := w.next(); got.Key != key {
+				k.Errorf("pushed for %q, want nothing before %q", got.Key, key)
+			}
+		}
+	}},
+	{"nothing is delivered after it was stopped", func(k *kit) {
+		w, witness := k.watch(k.ctx), k.watch(k.ctx)
+		w.stop()
+		k.forced("key", "me", "")
+		witness.next()
+		if n := len(w.pushes); n != 0 {
+			k.Errorf("%d pushes were delivered", n)
+		}
+	}},
+	{"it fails under a context that has ended, and goes on when that ends later", func(k *kit) {
+		ctx, cancel := context.WithCancel(k.ctx)
+		w := k.watch(ctx)
+		cancel()
+		k.forced("key", "me", "")
+		w.next()
+		stop, err := k.Store.Watch(ctx, func(joblock.Forced) {})
+		if !errors.Is(err, context.Canceled) {
+			k.Errorf("error %v, want context.Canceled", err)
+		}
+		if err == nil {
+			stop()
+		}
+	}},
+}
+
+// watcher collects what is pushed by forced releases.
+type watcher struct {
+	kit    *kit
+	stop   func()
+	pushes chan joblock.Forced
+}
+
+// watch watches until the test ends.
+func (k *kit) watch(ctx context.Context) *watcher {
+	k.Helper()
+	w := &watcher{kit: k, pushes: make(chan joblock.Forced, 16)}
+	stop, err := k.Store.Watch(ctx, func(f joblock.Forced) { w.pushes <- f })
+	if err != nil {
+		k.Fatalf("Watch: %v", err)
+	}
+	w.stop = sync.OnceFunc(stop)
+	k.Cleanup(w.stop)
+	return w
+}
+
+func (w *watcher) next() joblock.Forced {
+	w.kit.Helper()
+	select {
+	case f := <-w.pushes:
+		return f
+	case <-time.After(pushTimeout):
+		w.kit.Fatalf("nothing was pushed in %s", pushTimeout)
+		return joblock.Forced{}
+	}
+}
