@@ -1,0 +1,91 @@
+package otelobserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+const scope = "github.com/joblock/toolkit/joblock/otelobserver"
+
+// Config configures New. The zero value of each field means its default.
+type Config struct {
+	// KeyGroup makes the attribute joblock.key.group of a key; "" leaves it out. Each
+	// value that it returns costs a set of time series, so there must be few:
+	// FirstPart, where keys begin with what they are for. It is called by several
+	// goroutines at a time. Default: no such attribute.
+	KeyGroup func(key string) string
+}
+
+// FirstPart is a KeyGroup: the first of the parts that joblock.Key has joined to a
+// key, "export" of "export:acct-7". A key of one part is a group of its own.
+func FirstPart(key string) string {
+	first, _, _ := strings.Cut(key, ":")
+	return first
+}
+
+// New returns an Observer that records events with a Meter of provider; cfg may be
+// nil. Errors: joblock.ErrInvalid for a nil provider, and the provider's own.
+func New(provider metric.MeterProvider, cfg *Config) (joblock.Observer, error) {
+	if provider == nil {
+		return nil, &joblock.Error{Code: joblock.CodeInvalid, Op: "new otelobserver", Detail: "the MeterProvider is nil"}
+	}
+	var r recorder
+	if cfg != nil {
+		r.cfg = *cfg
+	}
+	meter := provider.Meter(scope)
+	var errs [3]error
+	r.events, errs[0] = meter.Int64Counter("joblock.events",
+		metric.WithUnit("{event}"), metric.WithDescription("What has happened to locks."))
+	r.wait, errs[1] = meter.Float64Histogram("joblock.wait.duration",
+		metric.WithUnit("s"), metric.WithDescription("How long acquires had waited when they got the lock or gave up."),
+		metric.WithExplicitBucketBoundaries(0, 0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800))
+	r.hold, errs[2] = meter.Float64Histogram("joblock.hold.duration",
+		metric.WithUnit("s"), metric.WithDescription("How long locks were held in this process."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 900, 3600, 4*3600, 24*3600))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("otelobserver: %w", err)
+	}
+	return r.observe, nil
+}
+
+type recorder struct {
+	cfg        Config
+	events     metric.Int64Counter
+	wait, hold metric.Float64Histogram
+}
+
+func (r *recorder) observe(e joblock.Event) {
+	ctx := context.Background()
+	attrs := metric.WithAttributeSet(r.attrs(e))
+	r.events.Add(ctx, 1, attrs)
+	switch e.Kind {
+	case joblock.EventAcquired, joblock.EventGaveUp:
+		r.wait.Record(ctx, e.Waited.Seconds(), attrs)
+	case joblock.EventParked, joblock.EventReleased, joblock.EventLost:
+		r.hold.Record(ctx, e.Held.Seconds(), attrs)
+	}
+}
+
+func (r *recorder) attrs(e joblock.Event) attribute.Set {
+	kvs := make([]attribute.KeyValue, 0, 3)
+	kvs = append(kvs, attribute.String("joblock.event", e.Kind.String()))
+	if e.Err != nil {
+		// Never the text of an error, which names keys.
+		kvs = append(kvs, attribute.String("error.type", cmp.Or(string(joblock.CodeOf(e.Err)), "_OTHER")))
+	}
+	if r.cfg.KeyGroup != nil && e.Key != "" {
+		if group := r.cfg.KeyGroup(e.Key); group != "" {
+			kvs = append(kvs, attribute.String("joblock.key.group", group))
+		}
+	}
+	return attribute.NewSet(kvs...)
+}

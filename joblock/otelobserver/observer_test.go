@@ -1,0 +1,202 @@
+package otelobserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/joblock/otelobserver"
+)
+
+// newMetrics returns an Observer and what reads what it has recorded: a sorted line
+// for each time series.
+func newMetrics(t *testing.T, cfg *otelobserver.Config) (joblock.Observer, func() []string) {
+	t.Helper()
+	reader := sdk.NewManualReader()
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	observe, err := otelobserver.New(provider, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return observe, func() []string {
+		t.Helper()
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(context.Background(), &all); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, s := range all.ScopeMetrics {
+			for _, m := range s.Metrics {
+				lines = append(lines, render(t, m)...)
+			}
+		}
+		slices.Sort(lines)
+		return lines
+	}
+}
+
+func render(t *testing.T, m metricdata.Metrics) (lines []string) {
+	t.Helper()
+	switch data := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		for _, p := range data.DataPoints {
+			lines = append(lines, fmt.Sprintf("%s %s {%s} %d", m.Name, m.Unit, p.Attributes.Encoded(encoder{}), p.Value))
+		}
+	case metricdata.Histogram[float64]:
+		for _, p := range data.DataPoints {
+			lines = append(lines, fmt.Sprintf("%s %s {%s} %d adding up to %g", m.Name, m.Unit, p.Attributes.Encoded(encoder{}), p.Count, p.Sum))
+		}
+	default:
+		t.Fatalf("%s is a %T", m.Name, data)
+	}
+	return lines
+}
+
+func wantLines(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestEventsAreCountedByKindAndError(t *testing.T) {
+	observe, read := newMetrics(t, nil)
+	for _, e := range []joblock.Event{
+		{Kind: joblock.EventAcquired, Key: "a"},
+		{Kind: joblock.EventAcquired, Key: "b", Waited: 1500 * time.Millisecond, Held: time.Hour},
+		{Kind: joblock.EventContended, Key: "b", Waited: time.Hour, Remaining: time.Hour},
+		{Kind: joblock.EventGaveUp, Key: "b", Waited: 2 * time.Second, Err: joblock.ErrTimeout},
+		{Kind: joblock.EventGaveUp, Key: "b", Waited: time.Second, Err: context.Canceled},
+		{Kind: joblock.EventReleased, Key: "a", Held: 250 * time.Millisecond},
+		{Kind: joblock.EventLost, Key: "a", Held: 4 * time.Second, Err: fmt.Errorf("wrapped: %w", joblock.ErrLost)},
+		{Kind: joblock.EventParked, Key: "a", Held: 3 * time.Second},
+		{Kind: joblock.EventRenewedLate, Key: "a", Late: time.Second},
+	} {
+		observe(e)
+	}
+	wantLines(t, read(),
+		"joblock.events {event} {error.type=LOCK_LOST,joblock.event=lost} 1",
+		"joblock.events {event} {error.type=LOCK_TIMEOUT,joblock.event=gave up} 1",
+		"joblock.events {event} {error.type=_OTHER,joblock.event=gave up} 1",
+		"joblock.events {event} {joblock.event=acquired} 2",
+		"joblock.events {event} {joblock.event=contended} 1",
+		"joblock.events {event} {joblock.event=parked} 1",
+		"joblock.events {event} {joblock.event=released} 1",
+		"joblock.events {event} {joblock.event=renewed late} 1",
+		"joblock.hold.duration s {error.type=LOCK_LOST,joblock.event=lost} 1 adding up to 4",
+		"joblock.hold.duration s {joblock.event=parked} 1 adding up to 3",
+		"joblock.hold.duration s {joblock.event=released} 1 adding up to 0.25",
+		"joblock.wait.duration s {error.type=LOCK_TIMEOUT,joblock.event=gave up} 1 adding up to 2",
+		"joblock.wait.duration s {error.type=_OTHER,joblock.event=gave up} 1 adding up to 1",
+		"joblock.wait.duration s {joblock.event=acquired} 2 adding up to 1.5",
+	)
+}
+
+func TestKeysAreGroupedOnlyIfAsked(t *testing.T) {
+	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: otelobserver.FirstPart})
+	for _, key := range []string{joblock.Key("export", "1"), joblock.Key("export", "2"), joblock.Key("a:b", "c"), "alone"} {
+		observe(joblock.Event{Kind: joblock.EventForced, Key: key})
+	}
+	wantLines(t, read(),
+		"joblock.events {event} {joblock.event=forced,joblock.key.group=a%3Ab} 1",
+		"joblock.events {event} {joblock.event=forced,joblock.key.group=alone} 1",
+		"joblock.events {event} {joblock.event=forced,joblock.key.group=export} 2",
+	)
+}
+
+func TestNoGroupIsNoAttribute(t *testing.T) {
+	var asked []string
+	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: func(key string) string {
+		asked = append(asked, key)
+		return ""
+	}})
+	observe(joblock.Event{Kind: joblock.EventForced, Key: "key"})
+	observe(joblock.Event{Kind: joblock.EventRenewalUnanswered}) // has none
+	if len(asked) != 1 || asked[0] != "key" {
+		t.Errorf("asked for %q", asked)
+	}
+	wantLines(t, read(),
+		"joblock.events {event} {joblock.event=forced} 1",
+		"joblock.events {event} {joblock.event=renewal unanswered} 1",
+	)
+}
+
+// With a real Locker: neither keys nor owners come out.
+func TestMetricsOfALocker(t *testing.T) {
+	observe, read := newMetrics(t, nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	lock, err := locks.TryAcquire(ctx, "secret-key", joblock.Owner("secret-owner"), joblock.Holder("secret-holder"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, refused := locks.TryAcquire(ctx, "secret-key")
+	if err := errors.Join(lock.ReleaseWith(ctx, "secret-reason"), locks.Close(ctx)); err != nil || refused == nil {
+		t.Fatal(err, refused)
+	}
+	var events []string
+	for _, line := range read() {
+		if strings.Contains(line, "secret") {
+			t.Errorf("in the metrics: %s", line)
+		}
+		if strings.HasPrefix(line, "joblock.events") {
+			events = append(events, line)
+		}
+	}
+	wantLines(t, events,
+		"joblock.events {event} {joblock.event=acquired} 1",
+		"joblock.events {event} {joblock.event=contended} 1",
+		"joblock.events {event} {joblock.event=released} 1",
+	)
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := otelobserver.New(nil, nil); !errors.Is(err, joblock.ErrInvalid) {
+		t.Errorf("a nil provider: %v, want ErrInvalid", err)
+	}
+	if observe, err := otelobserver.New(failing{}, nil); !errors.Is(err, errNoInstrument) || observe != nil {
+		t.Errorf("a provider without instruments: %v", err)
+	}
+}
+
+var errNoInstrument = errors.New("no instrument")
+
+// failing is a provider whose meters make no histograms.
+type failing struct{ noop.MeterProvider }
+
+func (failing) Meter(string, ...metric.MeterOption) metric.Meter { return failingMeter{} }
+
+type failingMeter struct{ noop.Meter }
+
+func (failingMeter) Float64Histogram(string, ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return nil, errNoInstrument
+}
+
+// encoder writes attributes as "a=b,c=d".
+type encoder struct{}
+
+func (encoder) ID() attribute.EncoderID { return attribute.EncoderID{} }
+
+func (encoder) Encode(i attribute.Iterator) string {
+	var kvs []string
+	for i.Next() {
+		kv := i.Attribute()
+		kvs = append(kvs, string(kv.Key)+"="+kv.Value.AsString())
+	}
+	return strings.Join(kvs, ",")
+}

@@ -1,0 +1,89 @@
+package slogobserver
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Config configures New. The zero value of each field means its default.
+type Config struct {
+	// Level chooses the level of an event; it is called by several goroutines at a
+	// time. Default: the function Level.
+	Level func(joblock.Event) slog.Level
+}
+
+// New returns an Observer that logs to logger, by default slog.Default(); cfg may
+// be nil. Events below the logger's level cost next to nothing.
+func New(logger *slog.Logger, cfg *Config) joblock.Observer {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	level := Level
+	if cfg != nil && cfg.Level != nil {
+		level = cfg.Level
+	}
+	return func(e joblock.Event) {
+		ctx, l := context.Background(), level(e)
+		if logger.Enabled(ctx, l) {
+			logger.LogAttrs(ctx, l, "joblock: "+e.Kind.String(), attrs(e)...)
+		}
+	}
+}
+
+// Level is the level that events have by default: Warn for what puts work at risk
+// (lost, renewed late, renewal unanswered, cleanup failed); Info for locks that were
+// ended from outside (released by token, freed, forced) and for those resumed after
+// even their reservation had run out; Debug for the rest.
+func Level(e joblock.Event) slog.Level {
+	switch e.Kind {
+	case joblock.EventLost, joblock.EventRenewedLate, joblock.EventRenewalUnanswered, joblock.EventCleanupFailed:
+		return slog.LevelWarn
+	case joblock.EventReleasedByToken, joblock.EventFreed, joblock.EventForced:
+		return slog.LevelInfo
+	}
+	if e.Recovered {
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// attrs are the fields of e that are set, in the order of the package comment.
+func attrs(e joblock.Event) []slog.Attr {
+	out := make([]slog.Attr, 0, 8)
+	text := func(name, s string) {
+		if s != "" {
+			out = append(out, slog.String(name, s))
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			out = append(out, slog.Duration(name, d))
+		}
+	}
+	text("key", e.Key)
+	text("owner", e.Owner)
+	if e.Fence != 0 {
+		out = append(out, slog.Int64("fence", e.Fence))
+	}
+	text("holder", e.Holder)
+	text("job", e.Job)
+	text("reason", e.Reason)
+	duration("waited", e.Waited)
+	duration("held", e.Held)
+	duration("late", e.Late)
+	duration("remaining", e.Remaining)
+	text("prior", e.Prior.String())
+	if e.Recovered {
+		out = append(out, slog.Bool("recovered", true))
+	}
+	if e.Locks != 0 {
+		out = append(out, slog.Int("locks", e.Locks))
+	}
+	if e.Err != nil {
+		out = append(out, slog.Any("err", e.Err))
+	}
+	return out
+}
