@@ -134,45 +134,15 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 	if err := c.check("enqueue"); err != nil {
 		return nil, err
 	}
-	h, err := c.newHandover(locks, task, opts)
+	spec, err := c.readTask(task, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
-	}
-	if err := h.park(ctx); err != nil {
+	if err := c.checkLocks(locks, spec); err != nil {
 		return nil, err
 	}
-	return h.enqueue(ctx)
-}
-
-// EnqueueUnique takes the lock on key, without waiting for it, and enqueues task
-// with it: at most one such job is queued or running at any time, however long it
-// waits and however often it is retried. asynq's own Unique is a fixed time that
-// runs out under a slow job, and compares payloads.
-//
-// It returns TryAcquire's errors, ErrHeld above all, and those of Enqueue. On
-// error the caller holds nothing; after ErrUnavailable a job may.
-func (c *Client) EnqueueUnique(ctx context.Context, key string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	if err := c.check("enqueue"); err != nil {
-		return nil, err
-	}
-	// What is wrong with the task should be told before a lock is taken for it.
-	if _, err := readTask(task, opts); err != nil {
-		return nil, err
-	}
-	lock, err := c.locks.TryAcquire(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	info, err := c.Enqueue(ctx, lock, task, opts...)
-	if err != nil && lock.Err() == nil {
-		if rerr := lock.Release(ctx); rerr != nil {
-			err = fmt.Errorf("%w; and the lock could not be released: %w", err, rerr)
-		}
-	}
-	return info, err
+	h := &handover{taskSpec: spec, c: c, locks: locks}
+	return h.run(ctx)
 }
 
 // check refuses a Client that NewClient has not made.

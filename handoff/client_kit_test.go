@@ -33,8 +33,16 @@ type web struct {
 func newWeb(t testing.TB, rdb *redis.Client, cfg *handoff.Config) *web {
 	t.Helper()
 	w := &web{store: newStore(nil), rdb: rdb, faults: &faults{}}
-	rdb.AddHook(w.faults)
 	w.locks = newLocker(t, w.store)
+	w.connect(t, cfg)
+	return w
+}
+
+// connect makes the web side's Client, of its Locker and its Redis.
+func (w *web) connect(t testing.TB, cfg *handoff.Config) {
+	t.Helper()
+	rdb := w.rdb
+	rdb.AddHook(w.faults)
 	w.client = asynq.NewClientFromRedisClient(rdb)
 	w.inspector = asynq.NewInspectorFromRedisClient(rdb)
 	if cfg == nil {
@@ -52,7 +60,6 @@ func newWeb(t testing.TB, rdb *redis.Client, cfg *handoff.Config) *web {
 			t.Errorf("close the Client: %v", err)
 		}
 	})
-	return w
 }
 
 // newMiniWeb returns one on a miniredis, which also works in a synctest bubble.
@@ -152,6 +159,7 @@ type faults struct {
 	down    error         // of every command
 	hang    chan struct{} // every command waits for it
 	enqueue func(ctx context.Context, apply func() error) error
+	del     func(ctx context.Context, apply func() error) error
 }
 
 func (f *faults) setDown(err error) {
@@ -174,6 +182,13 @@ func (f *faults) onEnqueue(do func(ctx context.Context, apply func() error) erro
 	f.enqueue = do
 }
 
+// onDelete has do called in place of every script that deletes a task.
+func (f *faults) onDelete(do func(ctx context.Context, apply func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.del = do
+}
+
 func (f *faults) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
@@ -189,6 +204,9 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		writes := len(cmd.Args()) > 4 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), "joblock-tokens")
 		if writes {
 			f.enqueue = nil
+		}
+		if f.del != nil && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), "asynq:{default}:groups") {
+			do, writes = f.del, true
 		}
 		f.mu.Unlock()
 		if hang != nil {

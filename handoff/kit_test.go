@@ -23,8 +23,9 @@ const hang = 30 * time.Second
 // store is a Store some of whose calls fail while their error is set.
 type store struct {
 	joblock.Store
-	mu                       sync.Mutex // guards what follows
-	acquire, release, resume error
+	mu                             sync.Mutex // guards what follows
+	acquire, release, resume, park error
+	onResume                       func() // before the next one
 }
 
 func (s *store) set(where *error, err error) {
@@ -50,7 +51,21 @@ func (s *store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.
 	if err := s.get(&s.resume); err != nil {
 		return joblock.Reply{}, err
 	}
+	s.mu.Lock()
+	do := s.onResume
+	s.onResume = nil
+	s.mu.Unlock()
+	if do != nil {
+		do()
+	}
 	return s.Store.Resume(ctx, req)
+}
+
+func (s *store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+	if err := s.get(&s.park); err != nil {
+		return joblock.Reply{}, err
+	}
+	return s.Store.Park(ctx, req)
 }
 
 func (s *store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {

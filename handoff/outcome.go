@@ -68,13 +68,14 @@ func (h *handover) settle(ctx context.Context) (*asynq.TaskInfo, error) {
 	case worldAbsent:
 		return nil, h.fail(dctx, cause)
 	}
-	h.c.logger.WarnContext(ctx, "handoff: it is unknown whether a task was enqueued; its locks stay parked for it",
-		"job", h.job, "err", cause, "lookup", lookErr)
-	h.c.watch(h)
+	const unknown = "it is unknown whether the task was enqueued"
+	h.c.logger.WarnContext(ctx, "handoff: "+unknown, "job", h.job, "err", cause, "lookup", lookErr)
+	if len(h.parked) > 0 { // none when it is to replace another, which then keeps them
+		h.c.watch(h)
+	}
 	return nil, &joblock.Error{
 		Code: joblock.CodeUnavailable, Op: "enqueue", Key: h.locks[0].Key(), Job: h.job,
-		Detail: "whether the task exists could not be found out; its locks stay parked for it",
-		Err:    errors.Join(cause, lookErr),
+		Detail: unknown, Err: errors.Join(cause, lookErr),
 	}
 }
 
@@ -115,31 +116,42 @@ func (h *handover) find(ctx context.Context) (*asynq.TaskInfo, world, error) {
 	}
 }
 
-// look asks the Inspector once. The Inspector takes no context: its goroutine
-// ends when its Redis client gives up, which may be after look has.
+// look asks the Inspector once.
 func (h *handover) look(ctx context.Context) (*asynq.TaskInfo, world, error) {
+	info, err := ask(ctx, func() (*asynq.TaskInfo, error) { return h.c.inspector.GetTaskInfo(h.queue, h.id) })
+	switch {
+	case isGone(err):
+		return nil, worldAbsent, nil
+	case err != nil:
+		return nil, worldUnknown, err
+	case info.Headers[envelope.TokensHeader] != h.seal:
+		return nil, worldAbsent, nil
+	}
+	return info, worldOurs, nil
+}
+
+// ask makes a call of asynq's Inspector, which takes no context: its goroutine ends
+// when the Inspector's Redis client gives up, which may be after ask has.
+func ask[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
-		info *asynq.TaskInfo
-		err  error
+		got T
+		err error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		info, err := h.c.inspector.GetTaskInfo(h.queue, h.id)
-		answers <- answer{info, err}
+		got, err := call()
+		answers <- answer{got, err}
 	}()
-	var a answer
 	select {
-	case a = <-answers:
+	case a := <-answers:
+		return a.got, a.err
 	case <-ctx.Done():
-		return nil, worldUnknown, errSilent
+		var none T
+		return none, errSilent
 	}
-	switch {
-	case errors.Is(a.err, asynq.ErrTaskNotFound), errors.Is(a.err, asynq.ErrQueueNotFound):
-		return nil, worldAbsent, nil
-	case a.err != nil:
-		return nil, worldUnknown, a.err
-	case a.info.Headers[envelope.TokensHeader] != h.seal:
-		return nil, worldAbsent, nil
-	}
-	return a.info, worldOurs, nil
+}
+
+// isGone reports whether err is the Inspector's word that there is no such task.
+func isGone(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }

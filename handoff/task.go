@@ -34,11 +34,12 @@ type taskSpec struct {
 	job     string
 	retries int       // as asked for
 	at      time.Time // when it is to run; zero: at once
+	unique  bool      // has asynq's own option of that name
 }
 
 // readTask reads the options of a task and refuses what asynq would refuse or
 // ignore, while nothing has happened yet. All its errors are ErrInvalid.
-func readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
+func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
 	own, err := asynqtask.Options(task)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,10 @@ func readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
 	if len(s.job) > joblock.MaxLabelBytes {
 		return nil, badTask("queue and task ID have %d bytes with a slash between them, at most %d are allowed",
 			len(s.job), joblock.MaxLabelBytes)
+	}
+	if d := s.delay(); d > joblock.MaxHoldLimit-c.hold {
+		return nil, badTask("a delay of %s and Config.Hold of %s make more than the %s for which a lock can be reserved",
+			d, c.hold, joblock.MaxHoldLimit)
 	}
 	return s, s.checkText()
 }
@@ -93,6 +98,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 		d, err = valueOf[time.Duration](opt)
 		s.at = time.Now().Add(d)
 	case asynq.UniqueOpt:
+		s.unique = true
 		var d time.Duration
 		if d, err = valueOf[time.Duration](opt); err == nil && d < time.Second {
 			err = badTask("Unique is %s, must be at least 1s", d)
@@ -153,6 +159,9 @@ func (s *taskSpec) delay() time.Duration {
 func (s *taskSpec) sealed(headers map[string]string) (*asynq.Task, []asynq.Option) {
 	all := make(map[string]string, len(s.task.Headers())+len(headers))
 	maps.Copy(all, s.task.Headers())
+	for _, name := range envelope.Headers {
+		delete(all, name)
+	}
 	maps.Copy(all, headers)
 	opts := append(slices.Clip(s.opts), asynq.TaskID(s.id), asynq.MaxRetry(s.retries+1))
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts

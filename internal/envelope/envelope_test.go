@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -40,7 +41,7 @@ func tokens(t testing.TB, n int) []joblock.Token {
 }
 
 func TestSealedEnvelopeOpensToItself(t *testing.T) {
-	for _, n := range []int{1, 2, MaxTokens} {
+	for _, n := range []int{1, 2, MaxCarried} {
 		want := Envelope{Tokens: tokens(t, n), Retries: n}
 		headers, err := want.Seal()
 		if err != nil {
@@ -66,6 +67,33 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 	}
 }
 
+func TestLocksWithAShorterLife(t *testing.T) {
+	all := tokens(t, 4)
+	want := Envelope{Tokens: all, UntilStart: all[2:3], FromStart: all[1:2]}
+	headers, err := want.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range headers {
+		if !slices.Contains(Headers, name) {
+			t.Errorf("Headers does not have %s: what is left of it on a task would be read again", name)
+		}
+	}
+	got, ok, err := Open(headers)
+	if err != nil || !ok {
+		t.Fatalf("Open = %v, %v", ok, err)
+	}
+	if !slices.Equal(got.Tokens, want.Tokens) || !slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {
+		t.Errorf("opened %v, sealed %v", got, want)
+	}
+	// To a build that does not know them all locks are the job's to the end.
+	delete(headers, UntilStartHeader)
+	delete(headers, FromStartHeader)
+	if got, _, err := Open(headers); err != nil || !slices.Equal(got.Tokens, all) || got.UntilStart != nil || got.FromStart != nil {
+		t.Errorf("without the headers: %v, %v", got, err)
+	}
+}
+
 func TestTaskWithoutEnvelope(t *testing.T) {
 	for _, headers := range []map[string]string{nil, {}, {RetriesHeader: "3"}, {"trace": "x"}} {
 		if _, ok, err := Open(headers); ok || err != nil {
@@ -86,8 +114,11 @@ func TestTaskWithoutSpareSlot(t *testing.T) {
 }
 
 func TestZeroTokenIsNotSealed(t *testing.T) {
-	if _, err := (Envelope{Tokens: make([]joblock.Token, 1)}).Seal(); !errors.Is(err, joblock.ErrInvalid) {
-		t.Errorf("Seal of a zero token: %v, want ErrInvalid", err)
+	zero := make([]joblock.Token, 1)
+	for _, e := range []Envelope{{Tokens: zero}, {UntilStart: zero}, {FromStart: zero}} {
+		if _, err := e.Seal(); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("Seal of a zero token: %v, want ErrInvalid", err)
+		}
 	}
 }
 
@@ -97,6 +128,10 @@ func TestBrokenHeadersAreErrInvalid(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := good[TokensHeader]
+	other, err := tokens(t, 2)[1].MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]map[string]string{
 		"empty":             {TokensHeader: ""},
 		"leading space":     {TokensHeader: " " + text},
@@ -105,12 +140,18 @@ func TestBrokenHeadersAreErrInvalid(t *testing.T) {
 		"comma":             {TokensHeader: text + "," + text},
 		"cut":               {TokensHeader: text[:len(text)-1]},
 		"binary":            {TokensHeader: "\x95\x01\xff"},
-		"too many":          {TokensHeader: strings.Repeat(text+" ", MaxTokens) + text},
+		"too many":          {TokensHeader: strings.Repeat(text+" ", MaxCarried) + text},
 		"huge":              {TokensHeader: strings.Repeat("A", 1<<20)},
 		"retries no number": {RetriesHeader: "many"},
 		"retries empty":     {RetriesHeader: ""},
 		"retries negative":  {RetriesHeader: "-1"},
 		"retries overflow":  {RetriesHeader: "99999999999999999999"},
+		"until start empty": {UntilStartHeader: ""},
+		"until start bad":   {UntilStartHeader: text + ","},
+		"until start other": {UntilStartHeader: string(other)},
+		"from start empty":  {FromStartHeader: ""},
+		"from start other":  {FromStartHeader: text + " " + string(other)},
+		"from start huge":   {FromStartHeader: strings.Repeat(text+" ", MaxCarried) + text},
 	} {
 		headers := maps.Clone(good)
 		maps.Copy(headers, change)
@@ -134,6 +175,35 @@ func TestJobNamesAreReadableAndDistinct(t *testing.T) {
 			t.Errorf("tasks %q and %q have the same name %q", task, other, job)
 		}
 		seen[job] = task
+		queue, id, ok := ParseJob(job)
+		if got := [2]string{queue, id}; got != task || !ok {
+			t.Errorf("ParseJob(%q) = %q, %v; want %q", job, got, ok, task)
+		}
+	}
+}
+
+func TestNamesThatAreNoJobs(t *testing.T) {
+	for _, job := range []string{"", "x", "default/", "a%2fb/c", "a%2/c", "50%/c"} {
+		if queue, id, ok := ParseJob(job); ok {
+			t.Errorf("ParseJob(%q) = %q, %q; want none", job, queue, id)
+		}
+	}
+}
+
+func TestAggregateNamesItsLead(t *testing.T) {
+	for _, lead := range []string{"t-1", "a:b", "aggregate:x:y"} {
+		id := AggregateID(lead)
+		if got, ok := LeadOf(id); !ok || got != lead {
+			t.Errorf("LeadOf(%q) = %q, %v; want %q", id, got, ok, lead)
+		}
+		if AggregateID(lead) == id {
+			t.Error("two aggregates have the same ID")
+		}
+	}
+	for _, id := range []string{"", "t-1", "aggregate:", "aggregate:x", "aggregate:x:"} {
+		if lead, ok := LeadOf(id); ok {
+			t.Errorf("LeadOf(%q) = %q, want none", id, lead)
+		}
 	}
 }
 
@@ -144,10 +214,11 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(headers[TokensHeader], headers[RetriesHeader])
-	f.Add("", "-1")
-	f.Fuzz(func(t *testing.T, tokens, retries string) {
-		e, ok, err := Open(map[string]string{TokensHeader: tokens, RetriesHeader: retries})
+	one, _, _ := strings.Cut(headers[TokensHeader], " ")
+	f.Add(headers[TokensHeader], headers[RetriesHeader], one)
+	f.Add("", "-1", "")
+	f.Fuzz(func(t *testing.T, tokens, retries, untilStart string) {
+		e, ok, err := Open(map[string]string{TokensHeader: tokens, RetriesHeader: retries, UntilStartHeader: untilStart})
 		if !ok {
 			t.Fatal("the header is there, but Open did not see it")
 		}
@@ -158,7 +229,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		again, err := e.Seal()
-		if err != nil || again[TokensHeader] != tokens {
+		if err != nil || again[TokensHeader] != tokens || again[UntilStartHeader] != untilStart {
 			t.Fatalf("opened but sealed differently: %v", err)
 		}
 	})

@@ -1,0 +1,73 @@
+package handoff
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Reasons that Status shows for locks that were freed for, or with, a replaced job.
+const (
+	reasonOver     = "its job was over"
+	reasonReplaced = "its job was replaced"
+)
+
+// conflict deals with a key that held says another has. It returns as tryUnique
+// does.
+func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
+	// A key without a job, and one whose job is not there, are most likely those of an
+	// enqueue under way. Whoever only wants to know need not wait for its end.
+	soon := u.OnConflict != Reject
+	queue, id, ok := envelope.ParseJob(held.Job)
+	if !ok {
+		return Enqueued{}, soon, held
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	other, err := ask(dctx, func() (*asynq.TaskInfo, error) { return c.inspector.GetTaskInfo(queue, id) })
+	switch {
+	case isGone(err):
+		return Enqueued{}, soon, held
+	case err != nil && u.OnConflict == Reject:
+		return Enqueued{}, false, held
+	case err != nil:
+		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
+	}
+	switch other.State {
+	case asynq.TaskStateArchived, asynq.TaskStateCompleted:
+		return c.freeOver(ctx, held)
+	case asynq.TaskStateActive:
+		// It may be that it has only come to find its lock busy, because somebody else
+		// replaces it at this moment.
+		soon = u.replaces()
+	default:
+		if u.replaces() {
+			return c.replace(ctx, u, spec, other, held)
+		}
+		soon = false
+	}
+	if u.OnConflict == Skip {
+		return Enqueued{TaskInfo: other, Duplicate: true}, false, nil
+	}
+	return Enqueued{}, soon, held
+}
+
+// freeOver frees the key of a job that is over. A handler that runs on all the same
+// keeps it.
+func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
+	err := c.locks.ReleaseForJob(ctx, held.Key, held.Job, 0, reasonOver)
+	if err == nil {
+		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
+	}
+	switch joblock.CodeOf(err) {
+	case "", joblock.CodeNotFound, joblock.CodeNotOwner: // free, or another's by now
+		return Enqueued{}, true, held
+	case joblock.CodeBusy:
+		return Enqueued{}, false, held
+	}
+	return Enqueued{}, false, err
+}

@@ -1,0 +1,172 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// asynq's Redis is away: that the key is held is known all the same.
+func TestConflictWhenTheTaskCannotBeRead(t *testing.T) {
+	w := newMiniWeb(t)
+	first := w.first(t, replaceK)
+	w.faults.setDown(errDown)
+	for policy, told := range map[handoff.Policy]bool{handoff.Reject: false, handoff.Skip: true, handoff.Replace: true} {
+		got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: policy})
+		if !errors.Is(err, joblock.ErrHeld) || got.TaskInfo != nil {
+			t.Errorf("policy %d: %+v, %v; want ErrHeld", policy, got, err)
+		}
+		if errors.Is(err, errDown) != told {
+			t.Errorf("policy %d: %v; tells of the outage: %v, want %v", policy, err, !told, told)
+		}
+		if _, id, _ := handoff.JobOf(err); id != first.ID {
+			t.Errorf("policy %d: the error names job %q", policy, id)
+		}
+	}
+}
+
+// A server that says nothing is waited for as long as with Enqueue.
+func TestConflictWithASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.first(t, replaceK)
+		heal := make(chan struct{})
+		w.faults.setHang(heal)
+		start := time.Now()
+		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrHeld) {
+			t.Errorf("error is %v, want ErrHeld", err)
+		}
+		if took := time.Since(start); took != handoff.SettleFor {
+			t.Errorf("it took %s, want %s", took, handoff.SettleFor)
+		}
+		close(heal)
+		synctest.Wait()
+	})
+}
+
+// An enqueue under way is over in a moment, and then there is a task to return.
+func TestSkipWaitsForAnEnqueueUnderWay(t *testing.T) {
+	for name, parked := range map[string]bool{"not parked yet": false, "parked": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				lock := acquire(t, w.locks, "k")
+				enqueue := func() {
+					if _, err := w.jobs.Enqueue(context.Background(), lock, asynq.NewTask("export", nil, asynq.TaskID("first"))); err != nil {
+						t.Error(err)
+					}
+				}
+				if parked {
+					w.warm(t)
+					w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+						time.Sleep(50 * time.Millisecond)
+						return apply()
+					})
+					go enqueue()
+				} else {
+					time.AfterFunc(50*time.Millisecond, enqueue)
+				}
+				synctest.Wait()
+				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
+				if err != nil || !got.Duplicate || got.ID != "first" {
+					t.Errorf("%+v, %v; want the first task as a duplicate", got, err)
+				}
+			})
+		})
+	}
+}
+
+// If it fails the key is free, and the second call enqueues its own.
+func TestSkipAfterAnEnqueueThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		lock := acquire(t, w.locks, "k")
+		time.AfterFunc(50*time.Millisecond, func() { _ = lock.Release(context.Background()) })
+		got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
+		if err != nil || got.Duplicate || got.ID != "second" {
+			t.Errorf("%+v, %v; want the second task", got, err)
+		}
+	})
+}
+
+// Reject is told at once.
+func TestRejectDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		acquire(t, w.locks, "k")
+		start := time.Now()
+		if _, err := w.second(t.Context(), handoff.Unique{Key: "k"}); !errors.Is(err, joblock.ErrHeld) {
+			t.Errorf("error is %v, want ErrHeld", err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestContextEndsWhileLookingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		lock := acquire(t, w.locks, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := w.second(ctx, handoff.Unique{Key: "k", OnConflict: handoff.Skip}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error is %v, want DeadlineExceeded", err)
+		}
+		if err := lock.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A job archived by hand, whose handler does not know yet, has the key until that
+// ends.
+func TestKeyOfAnArchivedJobThatStillRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		first := w.first(t, replaceK)
+		env, _, err := envelope.Open(first.Headers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, err := w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.inspector.ArchiveTask("default", "first"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrHeld) {
+			t.Errorf("error is %v, want ErrHeld", err)
+		}
+		if err := running.Renew(t.Context()); err != nil {
+			t.Errorf("the handler has lost its lock: %v", err)
+		}
+	})
+}
+
+// Whether the key could be freed is unknown.
+func TestStoreFailsWhileFreeingAKey(t *testing.T) {
+	w := newMiniWeb(t)
+	w.first(t, replaceK)
+	if err := w.inspector.ArchiveTask("default", "first"); err != nil {
+		t.Fatal(err)
+	}
+	w.store.set(&w.store.release, errDown)
+	got, err := w.second(t.Context(), handoff.Unique{Key: "k"})
+	if !errors.Is(err, joblock.ErrUnavailable) || got.TaskInfo != nil {
+		t.Errorf("%+v, %v; want ErrUnavailable", got, err)
+	}
+	w.store.set(&w.store.release, nil)
+	if _, err := w.second(t.Context(), handoff.Unique{Key: "k"}); err != nil {
+		t.Errorf("when it works again: %v", err)
+	}
+}

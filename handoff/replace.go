@@ -1,0 +1,183 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// deletePause lies between two tries to delete a task. One that was just taken
+// from its queue cannot be deleted until it has found its lock busy and is put back.
+const deletePause = 50 * time.Millisecond
+
+// replacement puts a new task in the place of one that waits. It takes the lock in
+// hand, with the token that the old task carries, and from then on that one cannot
+// start; it enqueues the new task, deletes the old one, and only then parks the lock
+// for the new one. So the lock is the old job's until there is no old job, and at
+// whatever step this process dies there is a task that gets to run:
+//
+//	the lock is in hand       the old one, when the lease has run out
+//	the new task is enqueued  the old one, and after it the new one, for which the
+//	                          worker finds the lock with the old one
+//	the old task is deleted   the new one, when the keeper finds the old one gone
+//
+// The road not taken is to delete first, or to park the lock for the new task first:
+// a crash in the middle then loses both, or has the older payload run last.
+type replacement struct {
+	c    *Client
+	next *handover // of the new task; it parks nothing
+	lock *joblock.Lock
+	old  *asynq.TaskInfo
+	rest []joblock.Token // other locks that the old task carries
+}
+
+// replace puts the task of spec in the place of old, which held is about. It
+// returns as tryUnique does.
+func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
+	env, _, err := envelope.Open(old.Headers)
+	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
+	if err != nil || i < 0 {
+		e := *held
+		e.Detail = "the job was not enqueued here: its task does not carry the lock, and cannot be replaced"
+		return Enqueued{}, false, &e
+	}
+	lock, err := c.locks.Resume(ctx, env.Tokens[i], joblock.ForJob(held.Job))
+	switch joblock.CodeOf(err) {
+	case "":
+	case joblock.CodeBusy, joblock.CodeAlreadyReleased, joblock.CodeNotOwner, joblock.CodeNotFound:
+		return Enqueued{}, true, held // it has started, or somebody else replaces it
+	default:
+		return Enqueued{}, false, err
+	}
+	r := &replacement{
+		c: c,
+		next: &handover{
+			taskSpec: spec, c: c, locks: joblock.Locks{lock}, tokens: []joblock.Token{lock.Token()}, unique: u,
+		},
+		lock: lock, old: old, rest: slices.Delete(env.Tokens, i, i+1),
+	}
+	info, err := r.swap(ctx)
+	if err != nil {
+		return Enqueued{}, false, err
+	}
+	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
+}
+
+// swap does it, with the lock in hand.
+func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
+	info, err := r.next.enqueue(ctx)
+	if err != nil {
+		return nil, errors.Join(err, r.giveBack(ctx))
+	}
+	if err := r.deleteOld(ctx); err != nil {
+		return nil, errors.Join(err, r.giveBack(ctx))
+	}
+	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.hold); err != nil {
+		return nil, fmt.Errorf("handoff: %s was enqueued in place of %s, but the lock could not be parked for it: %w",
+			r.next.job, r.oldJob(), err)
+	}
+	r.releaseRest(ctx)
+	return info, nil
+}
+
+// releaseRest frees what else the old task carried and still had.
+func (r *replacement) releaseRest(ctx context.Context) {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	for _, token := range r.rest {
+		err := r.c.locks.ReleaseIdle(ctx, token, reasonReplaced, joblock.ForJob(r.oldJob()))
+		switch joblock.CodeOf(err) {
+		case "", joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
+		default:
+			r.c.logger.WarnContext(ctx, "handoff: a lock of a replaced job could not be released, it is left to its reservation",
+				"job", r.oldJob(), "key", token.Key(), "err", err)
+		}
+	}
+}
+
+func (r *replacement) oldJob() string { return envelope.Job(r.old.Queue, r.old.ID) }
+
+// deleteOld deletes the old task. If it certainly has not been and will not be
+// deleted, the new one is, which cannot have started: the lock is the old job's.
+func (r *replacement) deleteOld(ctx context.Context) error {
+	certain, err := true, r.lock.Err()
+	if err == nil {
+		certain, err = r.c.deleteTask(ctx, r.old.Queue, r.old.ID)
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("handoff: enqueue %s: %s could not be deleted: %w", r.next.job, r.oldJob(), err)
+	if certain {
+		_, nerr := r.c.deleteTask(ctx, r.next.queue, r.next.id)
+		if nerr == nil {
+			return err
+		}
+		err = errors.Join(err, nerr)
+	}
+	return &joblock.Error{
+		Code: joblock.CodeUnavailable, Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
+		Detail: "its task is in its queue, behind that of the job it was to replace", Err: err,
+	}
+}
+
+// giveBack parks the lock for the old job again.
+func (r *replacement) giveBack(ctx context.Context) error {
+	if err := r.parkFor(ctx, r.oldJob(), r.c.holdOf(r.old)); err != nil {
+		return fmt.Errorf("and the lock could not be given back to %s: %w", r.oldJob(), err)
+	}
+	return nil
+}
+
+// parkFor parks the lock for job. If that cannot be done the lease is left to run
+// out: the reservation for the old job stands.
+func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duration) error {
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	for {
+		_, err := r.lock.Park(dctx, joblock.ParkOptions{Hold: hold, Job: job})
+		if err == nil {
+			return nil
+		}
+		time.Sleep(deletePause)
+		if !errors.Is(err, joblock.ErrUnavailable) || dctx.Err() != nil {
+			r.lock.StopRenewing()
+			return err
+		}
+	}
+}
+
+// deleteTask deletes a task, however often it takes within half of SettleFor; the
+// other half is for the last answer. A task that is not there is deleted: the reply
+// to an earlier try may have been lost. certain is false if one of the tries had no
+// answer, and may yet be applied.
+func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool, err error) {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	certain = true
+	for giveUp := time.Now().Add(SettleFor / 2); ; {
+		_, err := ask(ctx, func() (struct{}, error) { return struct{}{}, c.inspector.DeleteTask(queue, id) })
+		if err == nil || isGone(err) {
+			return true, nil
+		}
+		// asynq's word for a task that is active; it exports no error for it.
+		certain = certain && strings.Contains(err.Error(), "FAILED_PRECONDITION")
+		if !time.Now().Before(giveUp) {
+			return certain, err
+		}
+		time.Sleep(deletePause)
+	}
+}
+
+// holdOf returns how long to reserve the lock of a task that waits.
+func (c *Client) holdOf(info *asynq.TaskInfo) time.Duration {
+	return min(max(0, time.Until(info.NextProcessAt)), joblock.MaxHoldLimit-c.hold) + c.hold
+}

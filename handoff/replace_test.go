@@ -1,0 +1,298 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+var replaceK = handoff.Unique{Key: "k", OnConflict: handoff.Replace}
+
+// first enqueues the job that is to be replaced, in 48 hours.
+func (w *web) first(t *testing.T, u handoff.Unique, opts ...asynq.Option) *asynq.TaskInfo {
+	t.Helper()
+	opts = append([]asynq.Option{asynq.TaskID("first"), asynq.ProcessIn(48 * time.Hour)}, opts...)
+	got, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("first")), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.TaskInfo
+}
+
+// second enqueues the job that is to replace it, at once.
+func (w *web) second(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Enqueued, error) {
+	return w.jobs.EnqueueUnique(ctx, u, asynq.NewTask("export", []byte("second"), asynq.TaskID("second")), opts...)
+}
+
+// wantFirstOnly checks that nothing has changed for the first job, and that there
+// is no second one.
+func (w *web) wantFirstOnly(t *testing.T, first *asynq.TaskInfo) {
+	t.Helper()
+	if got, err := w.inspector.GetTaskInfo("default", "second"); !errors.Is(err, asynq.ErrTaskNotFound) {
+		t.Errorf("the second job is there: %+v, %v", got, err)
+	}
+	if st := wantAny(t, w.locks, "k"); st.Reserved < 47*time.Hour {
+		t.Errorf("the key is reserved for %s, want beyond the job's delay", st.Reserved)
+	}
+	w.wantOnly(t, replaceK, handoff.Enqueued{TaskInfo: first})
+}
+
+// A worker that is faster than the call has the job: it is not replaced.
+func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		first := w.first(t, replaceK)
+		var running *joblock.Lock
+		w.store.onResume = func() {
+			env, _, err := envelope.Open(first.Headers)
+			if err == nil {
+				running, err = w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/first"))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if got, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrHeld) {
+			t.Errorf("%+v, %v; want ErrHeld", got, err)
+		}
+		if err := running.Renew(t.Context()); err != nil {
+			t.Errorf("the worker has lost its lock: %v", err)
+		}
+		if got, err := w.inspector.GetTaskInfo("default", "second"); err == nil {
+			t.Errorf("the second job is there: %+v", got)
+		}
+		w.task(t, "default", "first")
+	})
+}
+
+// With UntilStarted it has given the key up by then.
+func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
+	w := newMiniWeb(t)
+	u := replaceK
+	u.Until = handoff.UntilStarted
+	first := w.first(t, u)
+	w.store.onResume = func() {
+		env, _, err := envelope.Open(first.Headers)
+		if err == nil {
+			err = w.locks.ReleaseIdle(t.Context(), env.UntilStart[0], "job started", joblock.ForJob("default/first"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	got, err := w.second(t.Context(), u)
+	if err != nil || got.Replaced != nil {
+		t.Fatalf("%+v, %v; want it enqueued, and nothing replaced", got, err)
+	}
+	w.task(t, "default", "first")
+	w.wantOnly(t, u, got)
+}
+
+func TestFailedReplacementLeavesTheFirstJob(t *testing.T) {
+	for name, enqueue := range map[string]func(w *web) func(context.Context, func() error) error{
+		"not sent": func(*web) func(context.Context, func() error) error {
+			return func(context.Context, func() error) error { return errDown }
+		},
+		"refused": func(w *web) func(context.Context, func() error) error {
+			return func(_ context.Context, apply func() error) error {
+				_, err := w.client.Enqueue(asynq.NewTask("other", nil), asynq.TaskID("second"))
+				return errors.Join(err, apply())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				w.warm(t)
+				first := w.first(t, replaceK)
+				w.faults.onEnqueue(enqueue(w))
+				got, err := w.second(t.Context(), replaceK)
+				if err == nil || got.TaskInfo != nil {
+					t.Fatalf("%+v, %v; want an error", got, err)
+				}
+				if name == "refused" {
+					if err := w.inspector.DeleteTask("default", "second"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.wantFirstOnly(t, first)
+			})
+		})
+	}
+}
+
+// Nobody knows whether the second job exists: the lock is the first one's. If it
+// does, it waits for that.
+func TestReplacementOfUnknownOutcome(t *testing.T) {
+	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				w.warm(t)
+				first := w.first(t, replaceK)
+				w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+					w.faults.setDown(errDown)
+					if applied {
+						return errors.Join(apply(), errDown)
+					}
+					return errDown
+				})
+				if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrUnavailable) {
+					t.Errorf("error is %v, want ErrUnavailable", err)
+				}
+				w.faults.setDown(nil)
+				time.Sleep(handoff.WatchFor)
+				if !applied {
+					w.wantFirstOnly(t, first)
+					return
+				}
+				env, _, err := envelope.Open(w.task(t, "default", "second").Headers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/second")); !errors.Is(err, joblock.ErrNotOwner) {
+					t.Errorf("the second job's Resume: %v, want ErrNotOwner", err)
+				}
+				w.wantOnly(t, replaceK, handoff.Enqueued{TaskInfo: first})
+			})
+		})
+	}
+}
+
+func TestCancelledReplacement(t *testing.T) {
+	for name, applied := range map[string]bool{"not sent": false, "applied": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				w.warm(t)
+				first := w.first(t, replaceK)
+				ctx, cancel := context.WithCancel(t.Context())
+				w.faults.onEnqueue(func(ctx context.Context, apply func() error) error {
+					cancel()
+					if applied {
+						return errors.Join(apply(), context.Canceled)
+					}
+					return context.Canceled
+				})
+				got, err := w.second(ctx, replaceK)
+				if applied {
+					if err != nil || got.Replaced == nil {
+						t.Fatalf("%+v, %v; want the first job replaced", got, err)
+					}
+					w.wantNoTask(t, first)
+					w.wantOnly(t, replaceK, got)
+					return
+				}
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("error is %v, want context.Canceled", err)
+				}
+				w.wantFirstOnly(t, first)
+			})
+		})
+	}
+}
+
+// Everything is done but that the lock could be parked for the new job. The caller
+// hears of it; the lease runs out, and the keeper finds the reservation stale.
+func TestReplacementThatCannotBeParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		first := w.first(t, replaceK)
+		w.store.set(&w.store.park, errDown)
+		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), "in place of") {
+			t.Errorf("error is %v, want ErrUnavailable", err)
+		}
+		w.store.set(&w.store.park, nil)
+		w.wantNoTask(t, first)
+		w.task(t, "default", "second")
+		time.Sleep(time.Minute)
+		if st := wantState(t, w.locks, "k", joblock.StateOrphaned); st.Job != "default/first" {
+			t.Errorf("reserved for %q", st.Job)
+		}
+		if err := w.locks.ReleaseForJob(t.Context(), "k", "default/first", 0, "job gone"); err != nil {
+			t.Errorf("the keeper: %v", err)
+		}
+	})
+}
+
+// A lock that is gone cannot keep the first job from running: it is not deleted.
+func TestLockLostWhileReplacing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		w.first(t, replaceK)
+		w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
+			if err := w.locks.ForceRelease(t.Context(), "k", "by hand"); err != nil {
+				return err
+			}
+			time.Sleep(time.Minute) // until a renewal tells
+			return apply()
+		})
+		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrLost) {
+			t.Errorf("error is %v, want ErrLost", err)
+		}
+		w.task(t, "default", "first")
+		if got, err := w.inspector.GetTaskInfo("default", "second"); !errors.Is(err, asynq.ErrTaskNotFound) {
+			t.Errorf("the second job is there: %+v, %v", got, err)
+		}
+	})
+}
+
+func TestOtherLocksOfAReplacedJobAreFreed(t *testing.T) {
+	w := newMiniWeb(t)
+	locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "k"), acquire(t, w.locks, "z")}
+	if _, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.second(t.Context(), replaceK)
+	if err != nil || got.Replaced == nil {
+		t.Fatalf("%+v, %v; want the first job replaced", got, err)
+	}
+	for _, key := range []string{"a", "z"} {
+		if st := wantState(t, w.locks, key, joblock.StateFree); st.Reason != "its job was replaced" {
+			t.Errorf("%s was freed because %q", key, st.Reason)
+		}
+	}
+	w.wantOnly(t, replaceK, got)
+}
+
+// The new job's delay counts, not that of the job it replaces.
+func TestReplacementIsReservedForItsOwnDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.first(t, replaceK)
+		if _, err := w.second(t.Context(), replaceK, asynq.ProcessIn(72*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if st := wantAny(t, w.locks, "k"); st.Reserved < 72*time.Hour+joblock.DefaultHold-time.Minute {
+			t.Errorf("the key is reserved for %s", st.Reserved)
+		}
+	})
+}
+
+// A lock that somebody has parked for a task by hand, whose token is elsewhere.
+func TestTaskWithoutTheTokenIsNotReplaced(t *testing.T) {
+	w := newMiniWeb(t)
+	if _, err := w.client.Enqueue(asynq.NewTask("export", nil), asynq.TaskID("first")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := acquire(t, w.locks, "k").Park(t.Context(), joblock.ParkOptions{Job: "default/first"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.second(t.Context(), replaceK)
+	if !errors.Is(err, joblock.ErrHeld) || !strings.Contains(err.Error(), "does not carry the lock") {
+		t.Errorf("error is %v, want an ErrHeld that says why", err)
+	}
+	w.task(t, "default", "first")
+	wantState(t, w.locks, "k", joblock.StateParked)
+}

@@ -1,0 +1,230 @@
+package handoff
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Unique says in which way a job is to be the only one of its key. Only Key must
+// be set: a second job is then refused from the enqueue of the first until that is
+// done. The package comment has a table of what happens when.
+type Unique struct {
+	// Key is what at most one job has at a time. Build it with joblock.Key, or with
+	// TaskKey of the task. Enqueue all jobs of a key with the same policy.
+	Key string
+
+	// Until is how long the job has the key. Default UntilDone.
+	Until Until
+
+	// OnConflict is what to do when another job has the key. Default Reject.
+	OnConflict Policy
+}
+
+// Until says when the key of a unique job is free for the next one.
+type Until uint8
+
+const (
+	// UntilDone keeps the key until the job is done or has finally failed, over all
+	// its retries: the handler runs under the lock.
+	UntilDone Until = iota
+
+	// UntilStarted frees the key just before the handler is called for the first
+	// time, so that what happens while it runs can be queued for after it. Handler
+	// and retries run without a lock, and beside the next job if that comes to run
+	// meanwhile; KeepLast prevents this.
+	UntilStarted
+)
+
+// Policy says what EnqueueUnique does when another job has the key.
+type Policy uint8
+
+const (
+	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
+	Reject Policy = iota
+
+	// Skip enqueues nothing and returns the other job's task, as a success.
+	Skip
+
+	// Replace has the new job take the place of one that does not run: of one that is
+	// pending, scheduled, waiting for a retry or aggregating. That task is deleted once
+	// the new one is in its queue. One that runs is left alone, as with Reject.
+	Replace
+
+	// KeepLast is for work of which only the latest state counts: while one job runs
+	// at most one waits, and that has the newest payload. A job that waits is replaced
+	// as by Replace; while one runs, the next is enqueued and put back, without charge,
+	// until that one is done, retries included. The one that runs has the lock on Key;
+	// the one that waits has that on Key and "%next". Until must be UntilDone.
+	KeepLast
+)
+
+// check refuses what is not one of the constants.
+func (u Unique) check() error {
+	const op = "enqueue"
+	switch {
+	case u.Until > UntilStarted:
+		return invalid(op, u.Key, "Unique.Until is %d, must be UntilDone or UntilStarted", u.Until)
+	case u.OnConflict > KeepLast:
+		return invalid(op, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace or KeepLast", u.OnConflict)
+	case u.OnConflict == KeepLast && u.Until == UntilStarted:
+		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast is not made for: use Replace")
+	}
+	return nil
+}
+
+// slot returns the key of the lock that the job has from its enqueue on. That a
+// key made by joblock.Key has '%' before two hexadecimal digits only keeps it apart
+// from all others.
+func (u Unique) slot() string {
+	if u.OnConflict == KeepLast && u.Key != "" {
+		return u.Key + "%next"
+	}
+	return u.Key
+}
+
+// replaces reports whether a job that waits is to be replaced.
+func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
+
+// mark tells the worker, by way of env, how long the job has the lock of token,
+// and which one it is to take for running.
+func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
+	if u.Until == UntilStarted || u.OnConflict == KeepLast {
+		env.UntilStart = []joblock.Token{token}
+	}
+	if u.OnConflict != KeepLast {
+		return nil
+	}
+	run, err := joblock.NewToken(u.Key, token.Owner(), token.TTL())
+	if err != nil {
+		return err
+	}
+	env.Tokens = append(env.Tokens, run)
+	env.FromStart = []joblock.Token{run}
+	return nil
+}
+
+// TaskKey returns a key made of the task's type and payload, for jobs that are the
+// same when they do the same: "unique:<type>:<SHA-256 of the payload>". Payloads
+// that mean the same but are written differently are different. Neither queue nor
+// headers nor options count; for one job per queue put the queue's name in front,
+// with joblock.Key. It returns "", which EnqueueUnique refuses, for a nil task.
+func TaskKey(task *asynq.Task) string {
+	if task == nil {
+		return ""
+	}
+	sum := sha256.Sum256(task.Payload())
+	return joblock.Key("unique", task.Type(), hex.EncodeToString(sum[:]))
+}
+
+// JobOf returns which task has the lock that err is about: of an ErrHeld above
+// all. ok is false where no job has it, such as in the moment between a job's
+// EnqueueUnique and its being in the queue. How long it has the lock at least is in
+// the Remaining of the *joblock.Error: what is left of its lease while it runs, of
+// its reservation while it does not; both are renewed.
+func JobOf(err error) (queue, taskID string, ok bool) {
+	var e *joblock.Error
+	if !errors.As(err, &e) {
+		return "", "", false
+	}
+	return envelope.ParseJob(e.Job)
+}
+
+// Enqueued is what EnqueueUnique has done.
+type Enqueued struct {
+	// The task that has the key now: the new one, or with Duplicate the one that was
+	// there before. It is nil after an error.
+	*asynq.TaskInfo
+
+	// Duplicate is true when nothing was enqueued, by policy Skip.
+	Duplicate bool
+
+	// Replaced is the task that was deleted for the new one, by policy Replace or
+	// KeepLast, as it was; nil if there was none.
+	Replaced *asynq.TaskInfo
+}
+
+// How often EnqueueUnique looks again while what is in its way will most likely be
+// gone at once: a job between its park and its enqueue, or one just replaced by
+// somebody else. The pauses double; together they are a third of a second.
+const (
+	uniquePause = 5 * time.Millisecond
+	uniqueLooks = 7
+)
+
+// EnqueueUnique enqueues task as the only job of u.Key: it takes the lock on the
+// key, without waiting for it, and hands it over to the task. However long the job
+// waits and however often it is retried, the key does not lapse; and it is free when
+// the job is done, has finally failed or no longer exists.
+//
+// When another job has the key, u.OnConflict decides. A key that a job has left
+// behind which asynq has archived or completed, without a worker to free it, is
+// freed here; that of a deleted job is ErrHeld until the keeper has freed it.
+//
+// It returns TryAcquire's errors, ErrHeld above all, which JobOf reads, and those of
+// Enqueue. On error the caller holds nothing, and no new job is there. After
+// ErrUnavailable, and ErrLost, one may be: alone, or together with the one that it
+// was to replace, which then has the key. The option asynq.Unique is refused: it
+// lapses under a job that waits, and survives one that fails.
+//
+// Like Enqueue it goes on after the end of ctx where it must: when it replaces a job,
+// for up to three times SettleFor.
+func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
+	const op = "enqueue"
+	if err := c.check(op); err != nil {
+		return Enqueued{}, err
+	}
+	if err := u.check(); err != nil {
+		return Enqueued{}, err
+	}
+	// What is wrong with the task should be told before a lock is taken for it.
+	spec, err := c.readTask(task, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	if spec.unique {
+		return Enqueued{}, badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
+	}
+	pause := uniquePause
+	for look := 1; ; look++ {
+		done, again, err := c.tryUnique(ctx, u, spec)
+		if err == nil || !again || look == uniqueLooks {
+			return done, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return Enqueued{}, fmt.Errorf("handoff: enqueue %s: %w", spec.job, context.Cause(ctx))
+		}
+		pause *= 2
+	}
+}
+
+// tryUnique is EnqueueUnique once. again tells that what the error is about may be
+// over in a moment.
+func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
+	lock, err := c.locks.TryAcquire(ctx, u.slot())
+	if err != nil {
+		var held *joblock.Error
+		if !errors.As(err, &held) || held.Code != joblock.CodeHeld {
+			return Enqueued{}, false, err
+		}
+		return c.conflict(ctx, u, spec, held)
+	}
+	h := &handover{taskSpec: spec, c: c, locks: joblock.Locks{lock}, unique: u}
+	info, err := h.run(ctx)
+	if err != nil && lock.Err() == nil {
+		if rerr := lock.Release(ctx); rerr != nil {
+			err = fmt.Errorf("%w; and the lock could not be released: %w", err, rerr)
+		}
+	}
+	return Enqueued{TaskInfo: info}, false, err
+}
