@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +23,13 @@ const (
 	reasonFailed  = "job failed"
 	reasonGone    = "job gone"
 	reasonSkipped = "job skipped"
+	reasonStarted = "job started"
+	reasonPutBack = "job put back"
+	reasonOver    = "attempt over" // of a lock that the task does not carry
 )
 
-// attempt is one delivery of one task that carries locks.
+// attempt is one delivery of one task that needs locks: those that it carries, or
+// one that it takes for this attempt.
 type attempt struct {
 	w      *Worker
 	ctx    context.Context // asynq's, with the true retry budget
@@ -33,6 +38,10 @@ type attempt struct {
 	queue  string
 	tokens []joblock.Token
 
+	// Of tokens, those with a shorter life than the job: locks given up when the
+	// handler starts, and locks taken only then.
+	untilStart, fromStart []joblock.Token
+
 	retried int // retries charged before this attempt
 	budget  int // the retries the author of the task asked for
 	limit   int // asynq's own count: one more, if the task has a spare one
@@ -40,8 +49,8 @@ type attempt struct {
 	locks joblock.Locks
 }
 
-func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task, env envelope.Envelope) (*attempt, error) {
-	a := &attempt{w: w, task: task, tokens: env.Tokens}
+func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
+	a := &attempt{w: w, ctx: ctx, task: task}
 	var ok [4]bool
 	a.id, ok[0] = asynq.GetTaskID(ctx)
 	a.queue, ok[1] = asynq.GetQueueName(ctx)
@@ -50,8 +59,18 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task, env envelope.
 	if slices.Contains(ok[:], false) {
 		return nil, invalid("the context is not that of an asynq server")
 	}
-	a.budget = budget(env, a.limit)
-	a.ctx = withBudget(ctx, a.budget)
+	a.budget = a.limit
+	if r, ok := ctx.Value(retriesKey{}).(retries); ok { // inside Middleware
+		a.budget, a.limit = r.budget, r.limit
+	}
+	return a, nil
+}
+
+// carry makes the attempt that of a task with an envelope.
+func (a *attempt) carry(env envelope.Envelope) error {
+	a.tokens, a.budget = env.Tokens, budget(env, a.limit)
+	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
+	a.ctx = withRetries(a.ctx, a.budget, a.limit)
 	// One order everywhere, so that two tasks with overlapping keys cannot wait
 	// for each other.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
@@ -59,10 +78,10 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task, env envelope.
 		if token.Key() == a.tokens[i].Key() {
 			// It would find itself in its own way at every attempt, and be put back
 			// for ever.
-			return nil, invalid("the task carries two tokens of key %q", token.Key())
+			return invalid("the task carries two tokens of key %q", token.Key())
 		}
 	}
-	return a, nil
+	return nil
 }
 
 // budget returns the retries that the author of a task asked for, of which asynq
@@ -74,11 +93,29 @@ func budget(env envelope.Envelope, limit int) int {
 	return limit // without a spare one
 }
 
-func withBudget(ctx context.Context, n int) context.Context {
-	return context.WithValue(asynqctx.WithMaxRetry(ctx, n), budgetKey{}, n)
+func withRetries(ctx context.Context, budget, limit int) context.Context {
+	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
+}
+
+// left is how long it is until asynq's time for the attempt is up.
+func (a *attempt) left() time.Duration {
+	deadline, ok := a.ctx.Deadline()
+	if !ok {
+		return joblock.MaxHoldLimit
+	}
+	return time.Until(deadline)
 }
 
 func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
+
+// holder labels a lock of this attempt for people, with who has it: Status and List
+// have no other way to tell how often the job was tried. One beyond the budget is its
+// own last.
+func (a *attempt) holder(who string) string {
+	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
+	who = who[:min(len(who), joblock.MaxLabelBytes-len(tries))]
+	return strings.ToValidUTF8(who, "") + tries
+}
 
 // last reports whether a failure of this attempt is final.
 func (a *attempt) last() bool { return a.retried >= a.budget }

@@ -39,7 +39,7 @@ func (w *Worker) Close(ctx context.Context) error {
 // refuse is all of an attempt that begins after Close. asynq may call the handler
 // as late as after Shutdown: it does not wait for the goroutine to get going.
 func (a *attempt) refuse() error {
-	err := &joblock.Error{Code: joblock.CodeClosed, Op: "worker", Detail: "the Worker was closed"}
+	err := workerClosed()
 	if a.canPutBack() {
 		return a.putBack(err)
 	}
@@ -47,4 +47,8 @@ func (a *attempt) refuse() error {
 	// server is shut down.
 	<-a.ctx.Done()
 	return context.Cause(a.ctx)
+}
+
+func workerClosed() error {
+	return &joblock.Error{Code: joblock.CodeClosed, Op: "worker", Detail: "the Worker was closed"}
 }

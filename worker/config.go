@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
 )
@@ -42,6 +45,9 @@ func (g Gone) String() string {
 const (
 	DefaultPutBack = 10 * time.Second
 	DefaultOverrun = time.Minute
+	DefaultEvery   = 30 * time.Second
+
+	minEvery = 100 * time.Millisecond
 )
 
 // Config configures a Worker. The zero value of each field means its default;
@@ -70,8 +76,28 @@ type Config struct {
 	// next attempt in sooner. Default 1 min.
 	Overrun time.Duration
 
-	// Logger hears of locks that were busy, gone, lost or could not be given
-	// back. Default slog.Default().
+	// Every is how often the keeper looks at each lock that waits for its task: how
+	// long after its task was deleted a lock is free, and what it costs, two
+	// commands to asynq's Redis per look. With very many locks a round may take
+	// longer. At least 100 ms, at most half of Hold. Default 30 s, or a quarter of
+	// Hold if that is less.
+	Every time.Duration
+
+	// Inspectors are those of further asynq databases whose tasks have locks in the
+	// same store. The keeper must know them all: it takes a task for gone if none of
+	// them has it. Default: none but the one given to New.
+	Inspectors []*asynq.Inspector
+
+	// KeeperKey is the key of the lock under which one keeper of the cluster works.
+	// Default joblock.Key("joblock", "keeper").
+	KeeperKey string
+
+	// DryRun has the keeper log and count what it would do and change no lock. One
+	// that runs dry takes its turn like the others: set it everywhere or nowhere.
+	DryRun bool
+
+	// Logger hears of locks that were busy, gone, lost, freed by the keeper, or
+	// could not be given back. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -87,6 +113,8 @@ func (c *Config) withDefaults() (Config, error) {
 	out.Hold = cmp.Or(out.Hold, joblock.DefaultHold)
 	out.PutBack = cmp.Or(out.PutBack, DefaultPutBack)
 	out.Overrun = cmp.Or(out.Overrun, DefaultOverrun)
+	out.Every = cmp.Or(out.Every, min(DefaultEvery, out.Hold/4))
+	out.KeeperKey = cmp.Or(out.KeeperKey, joblock.Key("joblock", "keeper"))
 	for _, d := range []struct {
 		name string
 		val  time.Duration
@@ -100,6 +128,12 @@ func (c *Config) withDefaults() (Config, error) {
 		if d.val < d.min || d.val > joblock.MaxHoldLimit/2 {
 			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, joblock.MaxHoldLimit/2)
 		}
+	}
+	if out.Every < minEvery || out.Every > out.Hold/2 {
+		return out, invalid("Config.Every is %s, must be from %s to half of Config.Hold, %s", out.Every, minEvery, out.Hold/2)
+	}
+	if slices.Contains(out.Inspectors, nil) {
+		return out, invalid("Config.Inspectors has a nil")
 	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()

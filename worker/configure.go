@@ -11,9 +11,9 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// Configure returns cfg with IsFailure, RetryDelayFunc and ErrorHandler wrapped
-// around those in it, so that asynq handles tasks with locks as the package
-// comment says. The originals are called for everything else, with the handler's
+// Configure returns cfg with IsFailure, RetryDelayFunc, ErrorHandler and
+// GroupAggregator wrapped around those in it, so that asynq handles tasks with locks
+// as the package comment says. The originals are called for everything else, with the handler's
 // own error and the true retry budget; the ErrorHandler does not hear of tasks
 // that were put back. Tasks without locks are not affected.
 //
@@ -61,6 +61,9 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
 		w.failed(ctx, task, err, handler)
 	})
+	if cfg.GroupAggregator != nil {
+		cfg.GroupAggregator = aggregator{w, cfg.GroupAggregator}
+	}
 	return cfg
 }
 
@@ -72,6 +75,10 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 			handler.HandleError(ctx, task, err)
 		}
 	}
+	var pb *putBackError
+	if errors.As(err, &pb) {
+		return
+	}
 	env, ok, eerr := envelope.Open(task.Headers())
 	id, inTask := asynq.GetTaskID(ctx)
 	if !ok || eerr != nil || !inTask {
@@ -81,12 +88,9 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	queue, _ := asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	limit, _ := asynq.GetMaxRetry(ctx)
-	ctx = withBudget(ctx, budget(env, limit))
-	var pb *putBackError
+	ctx = withRetries(ctx, budget(env, limit), limit)
 	var fe *finalError
 	switch {
-	case errors.As(err, &pb):
-		return
 	case errors.As(err, &fe):
 		if !fe.told {
 			tell(ctx, fe.err)

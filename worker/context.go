@@ -7,16 +7,20 @@ import (
 )
 
 type (
-	budgetKey struct{}
-	locksKey  struct{}
+	retriesKey struct{}
+	locksKey   struct{}
 )
+
+// retries is how often a task that carries locks is tried again: as its author asked
+// for, and as asynq was told.
+type retries struct{ budget, limit int }
 
 func withLocks(ctx context.Context, locks joblock.Locks) context.Context {
 	return context.WithValue(ctx, locksKey{}, locks)
 }
 
-// LockFrom returns the lock that the task being handled carries; the first in
-// the order of keys if there are several. The middleware settles it when the
+// LockFrom returns the lock that the task being handled carries, or was given by
+// WithoutOverlapping: the first of LocksFrom. The middleware settles it when the
 // handler has ended; a handler may also release it early, or hand it over to
 // another task.
 func LockFrom(ctx context.Context) (*joblock.Lock, bool) {
@@ -26,8 +30,9 @@ func LockFrom(ctx context.Context) (*joblock.Lock, bool) {
 	return nil, false
 }
 
-// LocksFrom returns all locks that the task being handled carries, in the order
-// of their keys; nil if it carries none.
+// LocksFrom returns all locks of the task being handled: those that it carries, in
+// the order of their keys, and then those of WithoutOverlapping, in the order in which
+// they were taken; nil if it has none.
 func LocksFrom(ctx context.Context) joblock.Locks {
 	locks, _ := ctx.Value(locksKey{}).(joblock.Locks)
 	return locks
@@ -38,6 +43,6 @@ func LocksFrom(ctx context.Context) joblock.Locks {
 // false outside a task that carries locks; use asynq.GetMaxRetry there, which
 // inside such a task gives the same number as MaxRetry.
 func MaxRetry(ctx context.Context) (n int, ok bool) {
-	n, ok = ctx.Value(budgetKey{}).(int)
-	return n, ok
+	r, ok := ctx.Value(retriesKey{}).(retries)
+	return r.budget, ok
 }

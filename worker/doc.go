@@ -1,17 +1,19 @@
 // Package worker is the job side of a lock that travels: an asynq middleware
 // that resumes the locks a task carries, renews them while its handler runs, and
-// releases them when the job is done or has finally failed.
+// releases them when the job is done or has finally failed; and a keeper that sees
+// to the locks of tasks that nobody runs.
 //
 //	w, err := worker.New(locks, asynq.NewInspector(redisOpt), nil)
 //	...
 //	mux := asynq.NewServeMux()
 //	mux.Use(w.Middleware)
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
+//	go w.Run(ctx) // the keeper
 //
 // and when the process stops, in this order:
 //
 //	srv.Shutdown()
-//	w.Close(ctx) // the locks of handlers that Shutdown cut short
+//	w.Close(ctx) // the locks of handlers that Shutdown cut short; ends Run
 //	locks.Close(ctx)
 //
 // Tasks without locks pass through untouched. Register the middleware first, so
@@ -22,7 +24,8 @@
 // The attempt resumes the task's locks under new fences, bound to this very task:
 //
 //	all resumed               the handler runs; LockFrom(ctx) has the lock, and ctx
-//	                          ends with cause joblock.ErrLost if it is lost
+//	                          ends with cause joblock.ErrLost if it is lost; Status
+//	                          shows a holder such as "host:123 attempt 2/4"
 //	busy                      another attempt still runs: put back without charge,
 //	                          for two seconds at most
 //	held by somebody else     put back without charge, for Config.PutBack at most
@@ -31,8 +34,16 @@
 //	released as done          by this job (or as revoked): a duplicate delivery; the
 //	                          handler is not called, the task succeeds
 //	store unavailable         put back without charge
+//	with another job, to      put back without charge: a handler has handed it over,
+//	which the token went on   or handoff is replacing that job by this one
 //
-// and when the handler has ended:
+// Of a job that handoff's EnqueueUnique has enqueued, a lock that it is to have only
+// until it starts is released now, just before the handler is called; that it is gone
+// already, as at a retry, does not matter, and neither does Config.Gone. Of one
+// enqueued by KeepLast the lock that only one of the jobs runs under is taken now,
+// and from here on it is carried like the others.
+//
+// And when the handler has ended:
 //
 //	nil                       released
 //	RevokeTask, SkipRetry     released
@@ -81,10 +92,92 @@
 // without the spare retry, a busy lock is waited for in place, as long as the
 // task's own timeout lets it.
 //
+// # The keeper
+//
+// asynq ends tasks in many ways in which it calls nobody, and has no hook for tasks
+// that wait. So Run looks, once in Config.Every, at each lock that is bound to a task
+// and that nobody holds, asks the Inspector for the task, and
+//
+//	pending, scheduled,       prolongs the reservation: Config.Hold beyond the time at
+//	retry, aggregating,       which the task is due, however often; also where it had
+//	active                    run out, if nobody has taken the key since
+//	archived, completed       frees the lock
+//	no such task              frees the lock, if it was parked a minute ago or more:
+//	                          the task may still be on its way
+//	no such queue             the same, if this process has met the queue before
+//	no answer                 leaves the lock alone
+//
+// A lock is freed only as it was when the task was asked about, while nobody holds
+// it. Status shows it as forced, with the reason; the job's next attempt, if a person
+// has the task run after all, finds the lock gone, and Config.Gone decides. EXITS.md
+// beside this file lists every way in which a task can end, what becomes of its lock
+// and within how long, and the test that shows it.
+//
+// The work is done by one process of the cluster at a time, the one that holds the
+// lock on Config.KeeperKey. It costs two commands to asynq's Redis per lock and round,
+// one pipelined read in the locks' store for each 500 of them, and ten questions a
+// round for what is due; the locks that are held and the keys that are no locks of
+// jobs cost asynq nothing. A round of 10,000 takes about a second, one of 100,000 about
+// ten.
+//
+// The keeper believes the Inspectors that it was given. If the tasks of several asynq
+// databases have their locks in one store under one prefix, then every keeper must be
+// given all of them, as Config.Inspectors, or the locks of the others' tasks would be
+// freed wherever the databases have queues of the same name. Where that cannot be
+// done, give each database's locks a prefix of their own, or run no keeper.
+//
+// Without a keeper a lock that nobody gives back is freed by the end of its
+// reservation, and a task that waits for longer than it may find its lock gone.
+//
+// # Groups
+//
+// Configure has the task that a group is made into take over the locks of the group's
+// members. It carries all of them, up to 1,024; GroupMaxSize bounds them. They are
+// bound to it before asynq has it, so that no moment is without an owner, and if asynq
+// then refuses it the members keep their locks until the next aggregation. Without
+// Configure, or on another server, the locks of aggregated tasks are freed by the
+// keeper.
+//
+// # Locks that tasks do not carry
+//
+// WithoutOverlapping takes a lock when a task is about to run, on a key made of the
+// task, and releases it when the attempt ends. It works for tasks that anybody
+// enqueued; with Limit a few may run at a time.
+//
+//	mux.Use(w.Middleware) // first, where it is used too
+//	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
+//		return task.Type() // "" if the task needs no lock
+//	}, worker.Limit(3)))
+//
+// Unlike a lock that is carried this one guards attempts, not the job: between two
+// attempts it is free, and after a crash as soon as its lease has ended. A task that
+// carries the very lock that it wants has it.
+//
+// A task whose key is busy waits in place, in line with the others, and runs in the
+// moment in which the key is released; but only for MaxWait, as it takes up one of
+// the server's Concurrency meanwhile, and its own timeout runs. Then it is put back
+// without charge and comes back when Config.PutBack says, at the end of the line:
+//
+//	busy for MaxWait            put back without charge; DropIfBusy has it succeed, not
+//	                            run, and FailIfBusy has the attempt fail
+//	busy, and a put-back would  waited for in place until half a second before the
+//	cost a retry or the task    attempt's time is up; then the attempt fails
+//	store unavailable           put back without charge, or waited for in place
+//
+// A put-back would cost something without Configure, and on the last attempt of a task
+// that handoff did not enqueue, one with MaxRetry(0) included, because asynq archives
+// it. If there are many of those, or keys are busy for long, they can take up all slots.
+// A task that carries locks is put back with those parked.
+//
+// A carried lock is its job's until that is done, so two tasks that each carry what the
+// other takes here wait for ever: keep the two kinds of keys apart. Two uses of
+// WithoutOverlapping on one task let go of each other's keys with each put-back.
+//
 // # What is not promised
 //
 // Exactly-once execution: a handler that finished just as the process died, or
-// just as its time was up, may run again. Locks on paths where no code of this
-// process runs (asynq's recoverer archiving a task without a spare retry, deletion
-// by the Inspector) are freed by the end of their reservation.
+// just as its time was up, may run again. An enqueue that takes effect more than a
+// minute after its lock was parked may find the lock freed; Config.Gone decides. Locks
+// that no keeper has looked at for joblock.JobKeep, a day, are left to the end of
+// their reservations.
 package worker

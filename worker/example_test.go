@@ -51,6 +51,7 @@ func Example() {
 	if err := server.Start(mux); err != nil {
 		log.Fatal(err)
 	}
+	go w.Run(context.Background()) // the keeper; Close ends it
 
 	client := asynq.NewClient(redisOpt)
 	defer client.Close()
@@ -69,4 +70,51 @@ func Example() {
 	// exporting without a lock
 	// attempts settled: true
 	// locks closed: true
+}
+
+// Reports of one account are made one after the other, and no more than three at all,
+// whoever enqueued them. Those that would have to wait for long are put back.
+func ExampleWorker_WithoutOverlapping() {
+	mini, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mini.Close()
+	redisOpt := asynq.RedisClientOpt{Addr: mini.Addr()}
+	inspector := asynq.NewInspector(redisOpt)
+	defer inspector.Close()
+	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	w, err := worker.New(locks, inspector, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	account := func(task *asynq.Task) string { return joblock.Key("account", string(task.Payload())) }
+	all := func(*asynq.Task) string { return "reports" }
+	handled := make(chan struct{})
+	mux := asynq.NewServeMux()
+	mux.Use(w.WithoutOverlapping(account, worker.MaxWait(time.Second)))
+	mux.Use(w.WithoutOverlapping(all, worker.Limit(3)))
+	mux.HandleFunc("report", func(ctx context.Context, _ *asynq.Task) error {
+		defer close(handled)
+		fmt.Println("running under", worker.LocksFrom(ctx)[0].Key(), "and one of three permits")
+		return nil
+	})
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
+	if err := server.Start(mux); err != nil {
+		log.Fatal(err)
+	}
+	defer server.Shutdown()
+
+	client := asynq.NewClient(redisOpt)
+	defer client.Close()
+	if _, err := client.Enqueue(asynq.NewTask("report", []byte("acct-7"))); err != nil {
+		log.Fatal(err)
+	}
+	<-handled
+	// Output: running under account:acct-7 and one of three permits
 }

@@ -17,7 +17,8 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 	ctx = context.WithoutCancel(ctx)
 	job := envelope.Job(queue, id)
 	for _, token := range tokens {
-		err := w.releaseIfOf(ctx, job, token, reason)
+		// A lock that a handler handed over to another job is that job's.
+		err := w.locks.ReleaseIdle(ctx, token, reason, joblock.ForJob(job))
 		var e *joblock.Error
 		if !errors.As(err, &e) {
 			continue
@@ -64,14 +65,4 @@ func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.
 			w.releaseIdle(ctx, queue, id, []joblock.Token{token}, reason)
 		}
 	}()
-}
-
-// releaseIfOf releases the lock of token while it is idle and bound to job: a
-// lock that a handler handed over to another job is that job's.
-func (w *Worker) releaseIfOf(ctx context.Context, job string, token joblock.Token, reason string) error {
-	st, err := w.locks.Status(ctx, token.Key())
-	if err != nil || !st.Locked() || st.Job != job {
-		return err
-	}
-	return w.locks.ReleaseIdle(ctx, token, reason)
 }

@@ -34,7 +34,7 @@ func TestHostileHeaders(t *testing.T) {
 			h[envelope.TokensHeader] = base64.RawURLEncoding.EncodeToString(bin)
 		},
 		"too many tokens": func(_ *rig, h map[string]string) {
-			h[envelope.TokensHeader] = strings.Repeat(h[envelope.TokensHeader]+" ", envelope.MaxTokens) + h[envelope.TokensHeader]
+			h[envelope.TokensHeader] = strings.Repeat(h[envelope.TokensHeader]+" ", envelope.MaxCarried) + h[envelope.TokensHeader]
 		},
 		"the same token twice": func(_ *rig, h map[string]string) {
 			h[envelope.TokensHeader] += " " + h[envelope.TokensHeader]

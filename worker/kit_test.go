@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -35,6 +36,7 @@ const (
 // rig is an asynq installation whose tasks carry locks.
 type rig struct {
 	t         testing.TB
+	mini      *miniredis.Miniredis // asynq's Redis, in virtual time
 	rdb       *redis.Client
 	faults    *faultstore.Store // between the Locker and its store
 	locks     *joblock.Locker
@@ -52,8 +54,9 @@ func virtual(t *testing.T, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
-		rdb := redistest.MiniClient(t, redistest.Mini(t))
-		r := newRig(t, rdb, memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
+		mini := redistest.Mini(t)
+		r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
+		r.mini = mini
 		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
 		f(r)
 	})
@@ -119,6 +122,8 @@ type service struct {
 	locks       *joblock.Locker // default the rig's
 	bare        bool            // without the middleware, as asynq alone
 	unconfigure bool            // without Configure
+
+	use []func(*worker.Worker) asynq.MiddlewareFunc // inside the middleware
 }
 
 // server is an asynq server and its Worker.
@@ -151,6 +156,9 @@ func (r *rig) serve(s service, handler asynq.HandlerFunc) server {
 		if !s.unconfigure {
 			s.asynq = w.Configure(s.asynq)
 		}
+	}
+	for _, f := range s.use {
+		mux.Use(f(w))
 	}
 	srv := asynq.NewServerFromRedisClient(r.rdb, s.asynq)
 	if err := srv.Start(mux); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -33,8 +34,7 @@ func (a *attempt) resumeAll() error {
 			return err
 		}
 		if a.canPutBack() {
-			a.w.cfg.Logger.Info("worker: task put back without charge",
-				"job", a.job(), "task", a.task.Type(), "delay", pb.delay, "cause", pb.err)
+			a.tellPutBack(pb)
 			return err
 		}
 		// asynq would charge or archive the task. Wait here instead.
@@ -61,6 +61,9 @@ func (a *attempt) tryResumeAll() error {
 	ctx := context.WithoutCancel(a.ctx)
 	locks := make(joblock.Locks, 0, len(a.tokens))
 	for i, token := range a.tokens {
+		if slices.Contains(a.untilStart, token) {
+			continue
+		}
 		lock, err := a.resume(ctx, token)
 		if err != nil {
 			lock, err = a.gone(ctx, token, err)
@@ -71,7 +74,7 @@ func (a *attempt) tryResumeAll() error {
 		}
 		if err == nil {
 			a.release(locks, reasonSkipped)
-			a.w.releaseIdle(ctx, a.queue, a.id, a.tokens[i:], reasonSkipped)
+			a.w.releaseIdle(ctx, a.queue, a.id, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
 			return nil
 		}
 		if pb := a.putBack(err); pb != nil {
@@ -81,13 +84,17 @@ func (a *attempt) tryResumeAll() error {
 		a.locks = locks
 		return a.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
 	}
+	if pb := a.start(ctx); pb != nil {
+		a.backOut(locks)
+		return pb
+	}
 	a.locks = locks
 	return nil
 }
 
 // resume takes the lock of token for this attempt.
 func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Hold))
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(a.w.locks.Holder())), joblock.Reserve(a.w.cfg.Hold))
 }
 
 // gone decides what to do about a token that Resume refused with err. A nil lock
@@ -102,6 +109,11 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	default:
 		return nil, err
 	}
+	if e.Code == joblock.CodeNotOwner {
+		if err := a.elsewhere(ctx, token); err != nil {
+			return nil, err
+		}
+	}
 	log := a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type(), "key", token.Key(), "cause", err)
 	if e.Code == joblock.CodeAlreadyReleased && (e.Reason == reasonDone || e.Reason == reasonRevoked) {
 		// By this job, or by one that its handler had handed the lock over to?
@@ -114,20 +126,40 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 			return nil, nil
 		}
 	}
+	policy, level := a.w.cfg.Gone, slog.LevelWarn
+	if slices.Contains(a.fromStart, token) {
+		policy, level = Reacquire, slog.LevelDebug // nobody has taken it yet
+	}
 	var lock *joblock.Lock
-	switch a.w.cfg.Gone {
+	switch policy {
 	case Skip:
 		err = nil
 	case Fail:
 	case Reacquire:
 		lock, err = a.reacquire(ctx, token)
 	}
-	level := slog.LevelWarn
 	if a.putBack(err) != nil {
 		level = slog.LevelDebug // it comes by here until it gets the lock
 	}
-	log.Log(ctx, level, "worker: the lock is gone", "policy", a.w.cfg.Gone)
+	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
 	return lock, err
+}
+
+// elsewhere tells, by an error that puts the task back, that the lock of token is
+// not gone but with another job under the same token: a handler has handed it over,
+// or handoff is putting this task in the place of that one.
+func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
+	st, err := a.w.locks.Status(ctx, token.Key())
+	if err != nil || !st.Locked() || st.Owner != token.Digest() {
+		return err
+	}
+	e := &joblock.Error{
+		Code: joblock.CodeHeld, Op: "resume", Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved,
+	}
+	if st.State == joblock.StateHeld {
+		e.Code, e.Remaining = joblock.CodeBusy, st.Remaining
+	}
+	return e
 }
 
 // reacquire takes the lock anew under the token's owner, so that later attempts
@@ -147,7 +179,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 
 // putBack returns the error that puts the task back without charge, if err is
 // nothing but somebody in the way, or a store that does not answer; nil otherwise.
-func (a *attempt) putBack(err error) error {
+func (a *attempt) putBack(err error) *putBackError {
 	var e *joblock.Error
 	if !errors.As(err, &e) {
 		return nil
@@ -156,7 +188,7 @@ func (a *attempt) putBack(err error) error {
 	switch e.Code {
 	case joblock.CodeBusy:
 		delay = min(delay, e.Remaining, busyPause)
-	case joblock.CodeHeld:
+	case joblock.CodeHeld, joblock.CodeTimeout:
 		delay = min(delay, e.Remaining)
 	case joblock.CodeUnavailable, joblock.CodeClosed:
 	default:
@@ -167,4 +199,9 @@ func (a *attempt) putBack(err error) error {
 	delay = max(delay, time.Second)
 	delay += rand.N(delay/4 + 1)
 	return &putBackError{err: err, delay: delay}
+}
+
+func (a *attempt) tellPutBack(pb *putBackError) {
+	a.w.cfg.Logger.Info("worker: task put back without charge",
+		"job", a.job(), "task", a.task.Type(), "delay", pb.delay, "cause", pb.err)
 }

@@ -25,7 +25,11 @@ func (a *attempt) settle(err error) error {
 		a.settleAbandoned()
 		return err
 	}
+	var pb *putBackError
 	switch {
+	case errors.As(err, &pb): // a lock that WithoutOverlapping wants is busy
+		a.park(a.locks, a.w.hold(pb.delay))
+		return err
 	case err == nil:
 		a.finish(reasonDone)
 		return nil

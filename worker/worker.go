@@ -25,7 +25,9 @@ type Worker struct {
 	delay  atomic.Pointer[asynq.RetryDelayFunc]
 	warned atomic.Bool // about a missing Configure
 
-	open *tally // attempts not settled yet, and looks at locks to be repeated
+	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
+
+	keeper *keeper
 }
 
 // New returns a Worker that resumes locks with locks and asks inspector what
@@ -42,7 +44,9 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{locks: locks, inspector: inspector, cfg: full, open: newTally()}, nil
+	w := &Worker{locks: locks, inspector: inspector, cfg: full, open: newTally()}
+	w.keeper = newKeeper(w)
+	return w, nil
 }
 
 // Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). See the package
@@ -66,8 +70,11 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if w == nil {
 			return invalid("the Worker is nil, and the task carries locks")
 		}
-		a, err := w.newAttempt(ctx, task, env)
+		a, err := w.newAttempt(ctx, task)
 		if err != nil {
+			return err
+		}
+		if err := a.carry(env); err != nil {
 			return err
 		}
 		if !w.open.begin() {

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+)
+
+// mergePatience covers a fail-over. The server's Shutdown waits for it.
+const mergePatience = 20 * time.Second
+
+// aggregator has the task that a group is made into take over the locks of the
+// group's members, which asynq deletes without running anything.
+type aggregator struct {
+	w    *Worker
+	next asynq.GroupAggregator
+}
+
+// Aggregate is the call of asynq.GroupAggregator. If Redis does not answer for
+// mergePatience it returns nil, which asynq refuses to enqueue: the members and their
+// locks stay as they are. asynq puts them back into the group two minutes later, but
+// looks at the group only when the next member comes; hence the patience.
+func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
+	task := a.next.Aggregate(group, members)
+	carried := a.w.carriedBy(group, members)
+	if task == nil || len(carried.Tokens) == 0 {
+		return task
+	}
+	log := a.w.cfg.Logger.With("group", group, "task", task.Type())
+	m, err := a.w.newMerge(group, task)
+	if err != nil {
+		log.Error("worker: a group's task cannot carry the locks of its members and runs without them", "err", err)
+		return task
+	}
+	defer m.close()
+	for start := time.Now(); ; time.Sleep(time.Second) {
+		merged, err := m.run(context.Background(), carried)
+		if err == nil {
+			return merged
+		}
+		if time.Since(start) >= mergePatience {
+			log.Warn("worker: the locks of a group could not be moved, it is to be aggregated later", "err", err)
+			return nil
+		}
+	}
+}
+
+// carriedBy returns what the members carry, as many locks as one task may.
+func (w *Worker) carriedBy(group string, members []*asynq.Task) envelope.Envelope {
+	var all envelope.Envelope
+	for _, member := range members {
+		env, ok, err := envelope.Open(member.Headers())
+		if !ok {
+			continue
+		}
+		if err != nil {
+			w.cfg.Logger.Warn("worker: locks of a task in a group cannot be read", "group", group, "task", member.Type(), "err", err)
+			continue
+		}
+		if len(all.Tokens)+len(env.Tokens) > envelope.MaxCarried {
+			w.cfg.Logger.Error("worker: a group has more locks than one task may carry, the others are freed when it is aggregated; GroupMaxSize bounds it",
+				"group", group, "at_most", envelope.MaxCarried)
+			break
+		}
+		all.Tokens = append(all.Tokens, env.Tokens...)
+		all.UntilStart = append(all.UntilStart, env.UntilStart...)
+		all.FromStart = append(all.FromStart, env.FromStart...)
+	}
+	return all
+}

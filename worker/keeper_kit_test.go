@@ -1,0 +1,94 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// every is the period of the keepers in virtual time.
+const every = 20 * time.Second
+
+// everyCall is a store that is away.
+var everyCall = []string{
+	faultstore.Acquire, faultstore.Resume, faultstore.Park, faultstore.Renew, faultstore.Release, faultstore.Inspect,
+	faultstore.Reserve, faultstore.Due, faultstore.Forget,
+}
+
+// keep runs a keeper until the end of the test, or until stop is called, which
+// waits for it.
+func (r *rig) keep(locks *joblock.Locker, cfg worker.Config) (w *worker.Worker, stop func()) {
+	r.t.Helper()
+	if cfg.Every == 0 {
+		cfg.Every = every
+	}
+	w = r.newWorker(locks, cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx); err != nil {
+			r.t.Errorf("the keeper ended with %v", err)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	r.t.Cleanup(stop)
+	return w, stop
+}
+
+// kept is virtual with a keeper that has been at work for a while.
+func kept(t *testing.T, f func(r *rig)) {
+	t.Helper()
+	virtual(t, func(r *rig) {
+		r.keep(r.locks, worker.Config{})
+		f(r)
+	})
+}
+
+// wantFreed checks that the keeper has freed a key, and why.
+func (r *rig) wantFreed(key, reason string) {
+	r.t.Helper()
+	st := r.status(key)
+	if st.Locked() || st.Ended != joblock.EndedForced || st.Reason != reason {
+		r.t.Errorf("lock %q is %s, ended %q because %q; want it freed because %q",
+			key, st.State, st.Ended, st.Reason, reason)
+	}
+}
+
+// hang has the Workers made from now on ask an asynq whose Redis is silent until it
+// is told to answer: as with a default client, it takes twenty seconds to fail,
+// whatever the context says.
+func (r *rig) hang() *silent {
+	rdb, hook := redistest.MiniClient(r.t, r.mini), new(silent)
+	rdb.AddHook(hook)
+	r.inspector = asynq.NewInspectorFromRedisClient(rdb)
+	return hook
+}
+
+type silent struct{ answer atomic.Bool }
+
+func (*silent) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*silent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *silent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.answer.Load() {
+			return next(ctx, cmd)
+		}
+		time.Sleep(20 * time.Second)
+		return errors.New("i/o timeout")
+	}
+}

@@ -1,0 +1,331 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// parkFor parks a lock on key for any job, for a day.
+func (r *rig) parkFor(key, job string) joblock.Token {
+	r.t.Helper()
+	lock, err := r.locks.TryAcquire(context.Background(), key)
+	if err != nil {
+		r.t.Fatalf("acquire %q: %v", key, err)
+	}
+	token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: 24 * time.Hour, Job: job})
+	if err != nil {
+		r.t.Fatalf("park %q for %s: %v", key, job, err)
+	}
+	return token
+}
+
+// What is no task of a queue that the keeper has met is not its to judge.
+func TestKeeperLeavesWhatItDoesNotKnow(t *testing.T) {
+	kept(t, func(r *rig) {
+		for _, job := range []string{"a batch run", "elsewhere/1", "default", "/1"} {
+			r.parkFor("of "+job, job)
+		}
+		r.parkFor("of nobody", "")
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		time.Sleep(time.Hour)
+		for _, key := range []string{"of a batch run", "of elsewhere/1", "of default", "of /1", "of nobody", "key-a"} {
+			if st := r.status(key); st.State != joblock.StateParked {
+				t.Errorf("lock %q is %s because %q, want it left alone", key, st.State, st.Reason)
+			}
+		}
+	})
+}
+
+// Two asynq databases whose tasks have their locks in one store: a keeper that knows
+// both frees what neither has.
+func TestKeeperOfTwoDatabases(t *testing.T) {
+	virtual(t, func(r *rig) {
+		other := redistest.MiniClient(r.t, redistest.Mini(r.t))
+		inspector, client := asynq.NewInspectorFromRedisClient(other), asynq.NewClientFromRedisClient(other)
+		w, _ := r.keep(r.locks, worker.Config{Inspectors: []*asynq.Inspector{inspector}})
+		r.enqueue("here", 0, asynq.ProcessIn(10*time.Hour))
+		r.park("there", "key-there")
+		r.park("nowhere", "key-nowhere")
+		if _, err := client.Enqueue(asynq.NewTask(taskType, nil), asynq.TaskID("there"), asynq.ProcessIn(10*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		r.wantFreed("key-nowhere", absent)
+		time.Sleep(time.Hour)
+		r.wantState("key-here", joblock.StateParked, "here")
+		r.wantState("key-there", joblock.StateParked, "there")
+
+		// One that does not answer might have it.
+		if err := r.inspector.DeleteTask(queue, "here"); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		r.wantState("key-here", joblock.StateParked, "here")
+		if n := w.KeeperStats().Unanswered; n == 0 {
+			t.Error("nothing was left for want of an answer")
+		}
+	})
+}
+
+// While either side does not answer nothing is freed; afterwards everything is as
+// it would have been.
+func TestKeeperInAnOutage(t *testing.T) {
+	for name, down := range map[string]func(r *rig) (up func()){
+		"asynq's Redis": func(r *rig) func() {
+			r.mini.SetError("LOADING away for the test")
+			return func() { r.mini.SetError("") }
+		},
+		"the locks' store": func(r *rig) func() {
+			r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, everyCall...)
+			return func() { r.faults.Clear() }
+		},
+		"due":     func(r *rig) func() { return r.drop(faultstore.Due) },
+		"inspect": func(r *rig) func() { return r.drop(faultstore.Inspect) },
+		"release": func(r *rig) func() { return r.refuse(faultstore.Release) },
+		"forget":  func(r *rig) func() { return r.drop(faultstore.Forget) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				w, _ := r.keep(r.locks, worker.Config{Hold: time.Hour})
+				for i := range 10 {
+					r.enqueue(fmt.Sprint("alive-", i), 0, asynq.ProcessIn(10*time.Hour))
+					r.enqueue(fmt.Sprint("dead-", i), 0, asynq.ProcessIn(10*time.Hour))
+				}
+				time.Sleep(5*time.Minute + 100*time.Millisecond) // between two questions for what is due
+				for i := range 10 {
+					if err := r.inspector.DeleteTask(queue, fmt.Sprint("dead-", i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				up := down(r)
+				time.Sleep(3 * time.Minute)
+				freed := w.KeeperStats().Freed[absent]
+				if name != "forget" && freed != 0 {
+					t.Errorf("%d locks were freed in the outage", freed)
+				}
+				up()
+				time.Sleep(2*every + ttl)
+				for i := range 10 {
+					r.wantState(fmt.Sprint("key-alive-", i), joblock.StateParked, fmt.Sprint("alive-", i))
+					r.wantFreed(fmt.Sprint("key-dead-", i), absent)
+				}
+				if freed := w.KeeperStats().Freed[absent]; freed != 10 {
+					t.Errorf("%d locks were freed, want 10", freed)
+				}
+			})
+		})
+	}
+}
+
+func (r *rig) drop(call string) func()   { return r.fault(faultstore.Drop, call) }
+func (r *rig) refuse(call string) func() { return r.fault(faultstore.Refuse, call) }
+
+func (r *rig) fault(mode faultstore.Mode, call string) func() {
+	r.faults.Set(faultstore.Fault{Mode: mode}, call)
+	return func() { r.faults.Clear(call) }
+}
+
+// A Redis that is silent is asked about a few tasks and not about all: each question
+// takes twenty seconds. As soon as it answers again the keeper goes on.
+func TestKeeperBeforeASilentRedis(t *testing.T) {
+	virtual(t, func(r *rig) {
+		for i := range 200 {
+			r.enqueue(fmt.Sprint("alive-", i), 0, asynq.ProcessIn(10*time.Hour))
+		}
+		r.enqueue("dead", 0, asynq.ProcessIn(10*time.Hour))
+		own := r.inspector
+		hook := r.hang()
+		w, _ := r.keep(r.locks, worker.Config{Hold: time.Hour})
+		r.inspector = own
+		hook.answer.Store(true)
+		time.Sleep(2 * time.Minute)
+		hook.answer.Store(false)
+		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		r.wantState("key-dead", joblock.StateParked, "dead")
+		hook.answer.Store(true)
+		time.Sleep(40*time.Second + 2*every)
+		r.wantFreed("key-dead", absent)
+		if n := w.KeeperStats().Freed; len(n) != 1 || n[absent] != 1 {
+			t.Errorf("freed %v, want the one", n)
+		}
+	})
+}
+
+// A task that asynq itself cannot read keeps its lock, and delays no other.
+func TestKeeperMeetsATaskThatCannotBeRead(t *testing.T) {
+	kept(t, func(r *rig) {
+		r.enqueue("broken", 0, asynq.ProcessIn(10*time.Hour))
+		r.enqueue("dead", 0, asynq.ProcessIn(10*time.Hour))
+		if err := r.rdb.HSet(context.Background(), "asynq:{default}:t:broken", "msg", "\xff\xff").Err(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(every)
+		r.wantFreed("key-dead", absent)
+		r.wantState("key-broken", joblock.StateParked, "broken")
+	})
+}
+
+// A reservation that ran out while no keeper was up is taken up again for a task that
+// lives, if nobody has had the key since.
+func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
+	virtual(t, func(r *rig) {
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		r.enqueue("taken", 0, asynq.ProcessIn(10*time.Hour))
+		r.enqueue("dead", 0, asynq.ProcessIn(10*time.Hour))
+		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(hold + time.Minute)
+		if r.status("key-a").Locked() {
+			t.Fatal("the reservation did not lapse")
+		}
+		if _, err := r.locks.TryAcquire(context.Background(), "key-taken"); err != nil {
+			t.Fatal(err)
+		}
+		w, _ := r.keep(r.locks, worker.Config{})
+		time.Sleep(every)
+		r.wantState("key-a", joblock.StateParked, "a")
+		if st := r.status("key-taken"); st.State != joblock.StateHeld || st.Job != "" {
+			t.Errorf("the lock that somebody took is %+v, want theirs", st)
+		}
+		if st := r.status("key-dead"); st.Ended != joblock.EndedLapsed {
+			t.Errorf("the lock of no task is %+v, want lapsed as it was", st)
+		}
+		if n := w.KeeperStats(); n.Over != 2 || n.Kept != 1 || n.Extended != 1 || len(n.Freed) != 0 {
+			t.Errorf("counted %+v, want 2 over, 1 kept and extended, none freed", n)
+		}
+	})
+}
+
+// Who runs under the lock is left alone, whatever has become of the task.
+func TestKeeperLeavesTheRunningAlone(t *testing.T) {
+	kept(t, func(r *rig) {
+		token := r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		lock, err := r.locks.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, "a")), joblock.Reserve(hold))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if err := lock.Err(); err != nil {
+			t.Errorf("the lock is over: %v", err)
+		}
+		r.wantState("key-a", joblock.StateHeld, "a")
+		lock.StopRenewing()
+		time.Sleep(ttl + every + time.Second)
+		r.wantFreed("key-a", absent)
+	})
+}
+
+// A task ID may be used again. What asynq said about the first task of that name is
+// no reason to free the lock of the second, which came while it said so.
+func TestKeeperFreesWhatItHasLookedAtAndNothingLater(t *testing.T) {
+	virtual(t, func(r *rig) {
+		token := r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		var deleted atomic.Bool
+		again := func() {
+			if !deleted.CompareAndSwap(true, false) {
+				return
+			}
+			if err := r.locks.ReleaseIdle(context.Background(), token, "by its owner"); err != nil {
+				t.Fatal(err)
+			}
+			r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		}
+		rdb := redistest.MiniClient(r.t, r.mini)
+		rdb.AddHook(afterwards{again})
+		own := r.inspector
+		r.inspector = asynq.NewInspectorFromRedisClient(rdb)
+		w, _ := r.keep(r.locks, worker.Config{})
+		r.inspector = own
+		time.Sleep(2 * time.Minute)
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		deleted.Store(true)
+		time.Sleep(hold)
+		r.wantTask("a", "scheduled", 0)
+		r.wantState("key-a", joblock.StateParked, "a")
+		if st := r.status("key-a"); st.Fence == token.Fence() {
+			t.Error("the task was not made a second time")
+		}
+		if n := w.KeeperStats(); len(n.Freed) != 0 {
+			t.Errorf("counted %+v, want none freed", n)
+		}
+	})
+}
+
+// afterwards calls f when Redis has answered a script.
+type afterwards struct{ f func() }
+
+func (afterwards) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (afterwards) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a afterwards) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" {
+			a.f()
+		}
+		return err
+	}
+}
+
+// A dry run says what would be done, and does none of it.
+func TestDryRun(t *testing.T) {
+	virtual(t, func(r *rig) {
+		w, _ := r.keep(r.locks, worker.Config{DryRun: true})
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		r.enqueue("b", 0, asynq.ProcessIn(10*time.Hour))
+		time.Sleep(2 * time.Minute)
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		before := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Forget)
+		time.Sleep(2 * time.Minute)
+		r.wantState("key-a", joblock.StateParked, "a")
+		time.Sleep(hold - 4*time.Minute - time.Second)
+		for _, key := range []string{"key-a", "key-b"} {
+			if st := r.status(key); st.Reserved > 2*time.Second {
+				t.Errorf("%s is reserved for another %s: it was extended", key, st.Reserved)
+			}
+		}
+		if n := w.KeeperStats(); n.Freed[absent] == 0 || n.Extended == 0 {
+			t.Errorf("counted %+v, want what would be freed and extended", n)
+		}
+		if n := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Forget) - before; n != 0 {
+			t.Errorf("%d calls to change something", n)
+		}
+		if log := r.log.String(); !strings.Contains(log, "dry_run=true") || !strings.Contains(log, absent) {
+			t.Errorf("the log does not say what would be freed:\n%s", log)
+		}
+	})
+}
