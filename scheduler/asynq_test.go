@@ -1,0 +1,135 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+var (
+	_ scheduler.Runner = (*asynq.Scheduler)(nil)
+	_ scheduler.Runner = (*asynq.PeriodicTaskManager)(nil)
+)
+
+// asynqRig is an asynq installation in a bubble whose tasks take 10 ms.
+type asynqRig struct {
+	*cluster
+	rdb  *redis.Client
+	runs atomic.Int32
+}
+
+func newAsynqRig(c *cluster) *asynqRig {
+	redistest.Ran(c, redistest.MiniBackend())
+	r := &asynqRig{cluster: c, rdb: redistest.MiniClient(c, redistest.Mini(c))}
+	server := asynq.NewServerFromRedisClient(r.rdb, asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel})
+	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		time.Sleep(10 * time.Millisecond)
+		r.runs.Add(1)
+		return nil
+	})); err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(server.Shutdown)
+	return r
+}
+
+// scheduler makes asynq's own on a node whose clock is ahead by skew: it reads its specs in
+// a zone that is, which is the same.
+func (r *asynqRig) scheduler(skew time.Duration, opts ...asynq.Option) *asynq.Scheduler {
+	s := asynq.NewSchedulerFromRedisClient(r.rdb, &asynq.SchedulerOpts{
+		Location: time.FixedZone("", int(skew/time.Second)), LogLevel: asynq.FatalLevel, HeartbeatInterval: time.Hour,
+	})
+	if _, err := s.Register("* * * * *", asynq.NewTask("digest", nil), opts...); err != nil {
+		r.Fatal(err)
+	}
+	return s
+}
+
+var skews = []time.Duration{0, 2 * sec, -2 * sec}
+
+// What package scheduler is measured against: three nodes and ten ticks, of
+// every minute. The first node dies halfway, two seconds before a tick.
+func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
+	const ticks = 10
+	for name, tc := range map[string]struct {
+		begin       func(r *asynqRig, skew time.Duration, digest func(*node, scheduler.Tick) error) (die func())
+		least, most int32
+	}{
+		"plain": {least: 2*ticks + ticks/2 - 2, most: 2*ticks + ticks/2 + 2, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+			s := r.scheduler(skew)
+			wantNil(r, "Start", s.Start())
+			r.Cleanup(s.Shutdown)
+			return s.Shutdown
+		}},
+		// The task is done before the slower clocks come, and its lock with it.
+		"with Unique": {least: ticks + ticks/2, most: 3 * ticks, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+			s := r.scheduler(skew, asynq.Unique(30*time.Second))
+			wantNil(r, "Start", s.Start())
+			r.Cleanup(s.Shutdown)
+			return s.Shutdown
+		}},
+		// A tick is lost where one term ends and the next begins.
+		"as a singleton": {least: ticks - 1, most: ticks - 1, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+			n := r.admin()
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err := scheduler.RunSingleton(ctx, n.locks, "asynq", func() (scheduler.Runner, error) { return r.scheduler(skew), nil }); err != nil {
+					r.Error(err)
+				}
+			}()
+			r.Cleanup(func() { cancel(); <-done })
+			return func() { n.cut(); cancel() }
+		}},
+		"Task": {least: ticks, most: ticks, begin: func(r *asynqRig, skew time.Duration, digest func(*node, scheduler.Tick) error) func() {
+			n := r.node(skew)
+			n.addTask("digest", "* * * * *", func(_ context.Context, tick scheduler.Tick) error { return digest(n, tick) })
+			n.start()
+			return n.cut
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				r := newAsynqRig(c)
+				client := asynq.NewClientFromRedisClient(r.rdb)
+				digest := func(n *node, tick scheduler.Tick) error {
+					if n.dead() {
+						return fmt.Errorf("%s is dead", n.name)
+					}
+					_, err := client.Enqueue(asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()), asynq.Retention(time.Minute))
+					return err
+				}
+				time.Sleep(30 * sec)
+				start := time.Now()
+				var die func()
+				for i, skew := range skews {
+					d := tc.begin(r, skew, digest)
+					if i == 0 {
+						die = d
+					}
+					synctest.Wait()
+				}
+				until(start, ticks/2*min+28*sec)
+				die()
+				until(start, ticks*min)
+				time.Sleep(2 * sec) // tasks in the queue
+				got := r.runs.Load()
+				t.Logf("%d ticks, %d tasks", ticks, got)
+				if got < tc.least || got > tc.most {
+					t.Errorf("%d tasks for %d ticks, want %d to %d", got, ticks, tc.least, tc.most)
+				}
+			})
+		})
+	}
+}

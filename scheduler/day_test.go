@@ -1,0 +1,115 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// A day of ticks on nodes whose clocks differ by up to 4 s, while nodes are killed and
+// replaced, and cut off for longer than a lease and back: every tick is done exactly once,
+// or begun at most once where that is asked for. Jobs are shorter and longer than the skew.
+func TestADayOfTicks(t *testing.T) {
+	for _, tc := range []struct {
+		nodes  int
+		period time.Duration
+	}{{3, 2 * min}, {10, 5 * min}, {50, 20 * min}} {
+		t.Run(fmt.Sprint(tc.nodes), func(t *testing.T) {
+			virtual(t, func(c *cluster) { c.day(tc.nodes, tc.period) })
+		})
+	}
+}
+
+func (c *cluster) day(nodes int, period time.Duration) {
+	t := c.T
+	dice := rand.New(rand.NewPCG(uint64(nodes), 1))
+	spec := fmt.Sprintf("@every %s", period)
+	var short, long, once runs
+	begin := func() *node {
+		skew := time.Duration(dice.Int64N(int64(4*time.Second))) - 2*time.Second
+		n := c.node(skew, func(cfg *scheduler.Config) { cfg.Sync = 10 * min })
+		n.add("short", spec, short.fn(n, 10*time.Millisecond))
+		n.add("long", spec, long.fn(n, 30*sec))
+		n.add("once", spec, once.fn(n, 5*sec), scheduler.AtMostOnce())
+		return n.start()
+	}
+	var up []*node
+	for range nodes {
+		up = append(up, begin())
+	}
+	start := time.Now()
+	for time.Since(start) < 24*hour-20*min {
+		time.Sleep(time.Duration(dice.Int64N(int64(20 * min))))
+		i := dice.IntN(len(up) - 1) // the last one stays
+		if dice.IntN(2) == 0 {      // somebody who is at work
+			until(time.Now().Truncate(period), period+sec+time.Duration(dice.Int64N(int64(25*sec))))
+			calls := long.all()
+			for k, n := range up[:len(up)-1] {
+				if n.name == calls[len(calls)-1].on {
+					i = k
+				}
+			}
+		}
+		n := up[i]
+		if n.dead() {
+			continue
+		}
+		n.cut()
+		if dice.IntN(2) == 0 {
+			n.stop() // killed
+			up[i] = begin()
+			continue
+		}
+		time.AfterFunc(3*ttl, n.heal)
+	}
+	until(start, 24*hour+2*min)
+	for _, n := range up {
+		n.heal()
+	}
+	ticks := int(24 * hour / period)
+	done := c.perTick(scheduler.EventDone)
+	lost := c.perTick(scheduler.EventLost)
+	for i := 1; i <= ticks; i++ {
+		at := start.Add(time.Duration(i) * period).UTC()
+		for _, job := range []string{"short", "long"} {
+			if n := done[job][at]; n != 1 {
+				t.Errorf("%s of %s was done %d times, want once", job, at, n)
+			}
+		}
+		if d, l := done["once"][at], lost["once"][at]; d+l != 1 {
+			t.Errorf("once of %s was done %d times and lost %d times", at, d, l)
+		}
+	}
+	begun := make(map[time.Time]int)
+	for _, call := range once.all() {
+		if begun[call.tick.At]++; begun[call.tick.At] > 1 {
+			t.Errorf("once of %s was begun twice", call.tick.At)
+		}
+	}
+	if n := c.count(scheduler.EventMissed); n != 0 {
+		t.Errorf("%d ticks were missed", n)
+	}
+	taken := len(c.events.of(scheduler.EventTakenOver))
+	t.Logf("%d nodes, %d with those that replaced others: %d ticks of each job; %d runs were taken over, %d were lost",
+		nodes, len(c.nodes), ticks, taken, len(c.events.of(scheduler.EventLost)))
+	if taken == 0 {
+		t.Error("nothing was taken over: this proves little")
+	}
+	synctest.Wait()
+}
+
+// perTick counts the events of that kind by job and tick.
+func (c *cluster) perTick(kind scheduler.Kind) map[string]map[time.Time]int {
+	out := make(map[string]map[time.Time]int)
+	for _, e := range c.events.of(kind) {
+		if out[e.Tick.Name] == nil {
+			out[e.Tick.Name] = make(map[time.Time]int)
+		}
+		out[e.Tick.Name][e.Tick.At.UTC()]++
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// exampleLocks is a Locker; a program has one on its Redis.
+func exampleLocks() *joblock.Locker {
+	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	if err != nil {
+		panic(err)
+	}
+	return locks
+}
+
+// A job that is run at the start, once in the whole cluster, and by the clock from then on.
+func Example() {
+	locks := exampleLocks()
+	defer locks.Close(context.Background())
+	s, err := scheduler.New(locks, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	err = s.Func("warm-up", "0 * * * *", func(ctx context.Context) error {
+		tick, _ := scheduler.TickFrom(ctx)
+		lock, _ := joblock.FromContext(ctx) // its fence grows with every run
+		fmt.Println(tick.Name, tick.Cause, lock.Fence() > 0)
+		stop()
+		return nil
+	}, scheduler.RunAtStart("v1.4"), scheduler.Timeout(10*time.Minute), scheduler.Retry(3, time.Second, time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Run(ctx))
+	// Output:
+	// warm-up start true
+	// <nil>
+}
+
+// What people see, and what they can do, from any process.
+func ExampleScheduler_Pause() {
+	locks := exampleLocks()
+	defer locks.Close(context.Background())
+	s, err := scheduler.New(locks, &scheduler.Config{Node: "web-1"})
+	if err != nil {
+		panic(err)
+	}
+	if err := s.Func("rollup", "0 3 * * *", func(context.Context) error { return nil }); err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	if err := s.Pause(ctx, "rollup"); err != nil {
+		panic(err)
+	}
+	entries, err := s.Entries(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		fmt.Println(e.Name, e.Spec, "paused:", e.Paused)
+	}
+	// Output:
+	// rollup CRON_TZ=UTC 0 3 * * * paused: true
+}
+
+// An existing asynq scheduler, on one node at a time.
+func ExampleRunSingleton() {
+	locks := exampleLocks()
+	defer locks.Close(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
+	newScheduler := func() (scheduler.Runner, error) {
+		s := asynq.NewScheduler(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
+		_, err := s.Register("0 3 * * *", asynq.NewTask("rollup", nil))
+		stop() // as if the process were stopped now
+		return s, err
+	}
+	fmt.Println(scheduler.RunSingleton(ctx, locks, "asynq-scheduler", newScheduler))
+	// Output:
+	// <nil>
+}

@@ -1,0 +1,366 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// Clocks that differ by far more than a run takes, and each tick runs once, at its time.
+func TestEveryTickRunsOnceHoweverTheClocksDiffer(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for _, skew := range []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Hour} {
+			n := c.node(skew)
+			n.add("short", "@every 1m", r.fn(n, 10*time.Millisecond))
+			n.start()
+		}
+		until(start, 10*time.Minute+time.Second)
+		calls := r.all()
+		if len(calls) != 10 {
+			t.Fatalf("%d runs, want 10", len(calls))
+		}
+		on := make(map[string]bool)
+		for i, run := range calls {
+			if want := start.Add(time.Duration(i+1) * time.Minute); !run.tick.At.Equal(want) || run.tick.Cause != scheduler.CauseTick {
+				t.Errorf("run %d is for %v, want %v", i, run.tick, want)
+			}
+			if late := run.begun.Sub(run.tick.At); late < 0 || late > 100*time.Millisecond {
+				t.Errorf("tick %v ran %s late", run.tick.At, late)
+			}
+			if i > 0 && run.fence <= calls[i-1].fence {
+				t.Errorf("fence %d after %d", run.fence, calls[i-1].fence)
+			}
+			on[run.on] = true
+		}
+		if len(on) < 2 {
+			t.Errorf("all ran on one node: %v", on)
+		}
+		if id := calls[0].tick.ID(); id != fmt.Sprintf("short@%d", start.Add(time.Minute).Unix()) {
+			t.Errorf("the tick's ID is %q", id)
+		}
+	})
+}
+
+// A node that stops hands over what it does not finish; one that finishes in time does
+// not.
+func TestStopHandsOverAtOnce(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for range 3 {
+			n := c.node(0)
+			n.add("long", "@every 1h", r.fn(n, 10*time.Minute))
+			n.start()
+		}
+		until(start, time.Hour+5*time.Second)
+		first := r.all()[0]
+		stopped := time.Now()
+		c.find(first.on).end()
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
+		calls := r.all()
+		if len(calls) != 2 {
+			t.Fatalf("%d runs 100 ms after the stop, want 2", len(calls))
+		}
+		second := calls[1]
+		if second.on == first.on || second.fence <= first.fence || second.tick.Broken != 1 || second.tick.ID() != first.tick.ID() {
+			t.Errorf("taken over as %+v from %+v", second, first)
+		}
+		t.Logf("taken over %v after the stop", second.begun.Sub(stopped))
+		until(start, 2*time.Hour-time.Minute)
+		if n := len(r.all()); n != 2 {
+			t.Errorf("%d runs of one tick, want 2", n)
+		}
+		if got := c.events.of(scheduler.EventInterrupted); len(got) != 1 || got[0].Node != first.on || !errors.Is(got[0].Err, scheduler.ErrStopped) {
+			t.Errorf("interrupted: %+v", got)
+		}
+		if got := c.events.of(scheduler.EventTakenOver); len(got) != 1 || got[0].Node != second.on {
+			t.Errorf("taken over: %+v", got)
+		}
+	})
+}
+
+func TestStopOfAFunctionThatFinishesIsNoInterruption(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		var calls atomic.Int32
+		work := func(ctx context.Context) error {
+			calls.Add(1)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), scheduler.ErrStopped)
+			time.Sleep(3 * time.Second) // finishing
+			return nil
+		}
+		a, b := c.node(0), c.node(0)
+		a.add("job", "@every 1h", work)
+		a.start()
+		until(start, time.Hour+5*time.Second)
+		b.add("job", "@every 1h", work)
+		b.start()
+		a.end()
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls, want 1", n)
+		}
+		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+			t.Errorf("done %d times, want once", n)
+		}
+	})
+}
+
+// A function that does not return is named, and its lock runs out, not before.
+func TestGraceIsOver(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		a := c.node(0, func(cfg *scheduler.Config) { cfg.Grace = 5 * time.Second })
+		release := make(chan struct{})
+		a.add("stubborn", "@every 1h", func(context.Context) error { <-release; return nil })
+		a.start()
+		until(start, time.Hour+time.Second)
+		a.stop()
+		err := <-a.done
+		a.done <- nil
+		if err == nil || !strings.Contains(err.Error(), "5s: stubborn") {
+			t.Errorf("Run returned %v, want the job's name", err)
+		}
+		st, err := a.locks.Status(c.Context(), "cron:stubborn")
+		wantNil(t, "Status", err)
+		if st.State != joblock.StateHeld {
+			t.Errorf("the lock is %s while the function runs", st.State)
+		}
+		time.Sleep(ttl)
+		if st, _ = a.locks.Status(c.Context(), "cron:stubborn"); st.State != joblock.StateFree || st.Ended != joblock.EndedLapsed {
+			t.Errorf("the lock is %s, %s a lease later", st.State, st.Ended)
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
+// A node that dies in the middle of a run is replaced within a lease; its function is
+// told before.
+func TestDeadNodesTickIsTakenOver(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for range 3 {
+			n := c.node(0)
+			n.add("long", "@every 1h", r.fn(n, 5*time.Minute))
+			n.start()
+		}
+		until(start, time.Hour+7*time.Second)
+		first := r.all()[0]
+		died := time.Now()
+		c.find(first.on).cut()
+		time.Sleep(ttl + time.Second)
+		calls := r.all()
+		if len(calls) != 2 {
+			t.Fatalf("%d runs within a lease and a second, want 2", len(calls))
+		}
+		t.Logf("taken over %v after the death, TTL %v", calls[1].begun.Sub(died), ttl)
+		broken := c.events.of(scheduler.EventBroken)
+		if len(broken) != 1 || broken[0].Node != first.on || !errors.Is(broken[0].Err, joblock.ErrLost) {
+			t.Fatalf("broken: %+v", broken)
+		}
+		if broken[0].at.After(calls[1].begun) {
+			t.Error("the other run began before the first was told")
+		}
+		until(start, time.Hour+30*time.Minute)
+		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+			t.Errorf("done %d times, want once", n)
+		}
+	})
+}
+
+func TestAtMostOnceIsNotTakenOver(t *testing.T) {
+	for name, end := range map[string]func(n *node){"died": (*node).cut, "stopped": (*node).end} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				for range 2 {
+					n := c.node(0)
+					n.add("once", "@every 1h", r.fn(n, 5*time.Minute), scheduler.AtMostOnce())
+					n.start()
+				}
+				until(start, time.Hour+5*time.Second)
+				first := r.all()[0]
+				end(c.find(first.on))
+				until(start, 2*time.Hour+time.Second)
+				r.wantTicks(t, start, time.Hour, 2*time.Hour)
+				if got := c.events.of(scheduler.EventLost); len(got) != 1 || got[0].Node != first.on || !got[0].Tick.At.Equal(first.tick.At) {
+					t.Errorf("lost: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestHowFunctionsEnd(t *testing.T) {
+	mine := errors.New("mine")
+	for name, tc := range map[string]struct {
+		fn       func(ctx context.Context, attempt int) error
+		opts     []scheduler.Option
+		kind     scheduler.Kind
+		attempts int
+		err      error
+		text     string
+		took     time.Duration
+	}{
+		"nil":    {fn: func(context.Context, int) error { return nil }, kind: scheduler.EventDone, attempts: 1},
+		"error":  {fn: func(context.Context, int) error { return mine }, kind: scheduler.EventFailed, attempts: 1, err: mine},
+		"panic":  {fn: func(context.Context, int) error { panic("oh") }, kind: scheduler.EventFailed, attempts: 1, text: "panic: oh"},
+		"goexit": {fn: func(context.Context, int) error { runtime.Goexit(); return nil }, kind: scheduler.EventFailed, attempts: 1, text: "ended its goroutine"},
+		"timeout": {
+			fn:   func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() },
+			opts: []scheduler.Option{scheduler.Timeout(7 * time.Second)},
+			kind: scheduler.EventFailed, attempts: 1, err: context.DeadlineExceeded, text: "longer than 7s", took: 7 * time.Second,
+		},
+		"finished in spite of the timeout": {
+			fn:   func(ctx context.Context, _ int) error { <-ctx.Done(); return nil },
+			opts: []scheduler.Option{scheduler.Timeout(time.Second)},
+			kind: scheduler.EventDone, attempts: 1, took: time.Second,
+		},
+		"retried in vain": {
+			fn:   func(context.Context, int) error { return mine },
+			opts: []scheduler.Option{scheduler.Retry(3, time.Second, 3*time.Second)},
+			kind: scheduler.EventFailed, attempts: 4, err: mine, took: 6 * time.Second, // 1 + 2 + 3
+		},
+		"retried": {
+			fn: func(_ context.Context, attempt int) error {
+				if attempt < 3 {
+					panic("again")
+				}
+				return nil
+			},
+			opts: []scheduler.Option{scheduler.Retry(5, time.Second, time.Second)},
+			kind: scheduler.EventDone, attempts: 3, took: 2 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start := time.Now()
+				n := c.node(0)
+				attempt := 0
+				n.add("job", "@every 1h", func(ctx context.Context) error { attempt++; return tc.fn(ctx, attempt) }, tc.opts...)
+				n.start()
+				until(start, time.Hour+time.Minute)
+				got := c.events.of(tc.kind)
+				if len(got) != 1 {
+					t.Fatalf("%d events of kind %s in %+v", len(got), tc.kind, c.events.list)
+				}
+				e := got[0]
+				if e.Attempts != tc.attempts || tc.err != nil && !errors.Is(e.Err, tc.err) || (e.Err != nil) != (tc.kind == scheduler.EventFailed) {
+					t.Errorf("event %+v, want %d attempts and error %v", e, tc.attempts, tc.err)
+				}
+				if e.Err != nil && !strings.Contains(e.Err.Error(), tc.text) {
+					t.Errorf("error %q, want it to say %q", e.Err, tc.text)
+				}
+				if e.Took.Round(time.Second) != tc.took {
+					t.Errorf("took %s, want %s", e.Took, tc.took)
+				}
+				st, err := n.locks.Status(c.Context(), "cron:job")
+				wantNil(t, "Status", err)
+				if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+					t.Errorf("the lock is %s, %s", st.State, st.Ended)
+				}
+			})
+		})
+	}
+}
+
+// What is done but could not be written down is written as soon as the store answers.
+func TestResultIsWrittenWhenTheStoreIsBack(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		a.add("job", "@every 1h", r.fn(a, 20*time.Second))
+		a.start()
+		until(start, time.Hour+19*time.Second)
+		b.add("job", "@every 1h", r.fn(b, 20*time.Second))
+		b.start()
+		a.store.Set(faultstore.Fault{}, faultstore.Renew)
+		time.Sleep(4 * time.Second) // done meanwhile, and the lease is longer
+		a.store.Clear()
+		until(start, time.Hour+10*time.Minute)
+		r.wantTicks(t, start, time.Hour)
+		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+			t.Errorf("done %d times, want once", n)
+		}
+	})
+}
+
+// While the store is away nothing runs and nothing piles up.
+func TestStoreAway(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for range 3 {
+			n := c.node(0)
+			for i := range 50 {
+				n.add(fmt.Sprint("job", i), "@every 1m", r.fn(n, time.Second))
+			}
+			n.start()
+		}
+		until(start, 90*time.Second)
+		before := len(r.all())
+		goroutines := runtime.NumGoroutine()
+		for _, n := range c.nodes {
+			n.cut()
+		}
+		until(start, 90*time.Second+5*time.Minute)
+		if n := len(r.all()); n != before || before != 50 {
+			t.Errorf("%d runs before the outage, %d after", before, n)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines+10 {
+			t.Errorf("%d goroutines, were %d before the outage", n, goroutines)
+		}
+		for _, n := range c.nodes {
+			n.heal()
+		}
+		until(start, 90*time.Second+5*time.Minute+15*time.Second)
+		if n := len(r.all()); n != 2*before {
+			t.Errorf("%d runs when the store was back, want one for each job", n-before)
+		}
+		missed := 0
+		for _, e := range c.events.of(scheduler.EventMissed) {
+			missed += e.Count
+		}
+		if missed != 4*50 {
+			t.Errorf("%d ticks counted as missed, want all but the newest: 200", missed)
+		}
+	})
+}
+
+func (c *cluster) find(name string) *node {
+	c.Helper()
+	for _, n := range c.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	c.Fatalf("no node %q", name)
+	return nil
+}

@@ -1,0 +1,72 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+)
+
+// queuePoll is how often a queued tick asks whether the task before it is done.
+const queuePoll = 2 * time.Second
+
+// call calls the job's function, again while it fails and has retries left. It returns
+// the number of calls, and the error of the last one.
+func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
+	ctx = context.WithValue(ctx, tickKey{}, tick)
+	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
+		attempts++
+		err = j.attempt(ctx, tick, logger)
+		for j.task && errors.Is(err, errOverlapped) {
+			if j.overlap != overlapQueue || !wait(ctx, queuePoll) {
+				return attempts, err
+			}
+			err = j.attempt(ctx, tick, logger)
+		}
+		if err == nil || attempts > j.retries || !wait(ctx, pause) {
+			return attempts, err
+		}
+		logger.Warn("scheduler: trying again", "job", j.name, "tick", tick.At, "attempt", attempts, "err", err)
+	}
+}
+
+// attempt calls the function once, in a goroutine of its own, and waits for it however
+// it ends: by returning, by a panic, or by runtime.Goexit.
+func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
+	if j.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, j.timeout, timeoutError(j.timeout))
+		defer cancel()
+	}
+	err := errors.New("scheduler: the function ended its goroutine")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v", p)
+				logger.Error("scheduler: panic", "job", j.name, "tick", tick.At, "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		if err = j.fn(ctx, tick); j.task {
+			err = enqueued(tick, err)
+		}
+	}()
+	<-done
+	if cause, ok := context.Cause(ctx).(timeoutError); ok && err != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// timeoutError is the cause with which a function's context ends after Timeout.
+type timeoutError time.Duration
+
+func (d timeoutError) Error() string {
+	return "scheduler: running for longer than " + time.Duration(d).String()
+}
+
+// Is makes it a context.DeadlineExceeded, which is what the context's Err is.
+func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -1,0 +1,165 @@
+package scheduler_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// write puts memo into the record of a key.
+func (c *cluster) write(n *node, key, memo string) {
+	c.Helper()
+	lock, err := n.locks.TryAcquire(c.Context(), key)
+	wantNil(c, "TryAcquire", err)
+	wantNil(c, "SetMemo", lock.SetMemo(c.Context(), []byte(memo)))
+	wantNil(c, "Release", lock.Release(c.Context()))
+}
+
+func (c *cluster) memo(n *node, key string) string {
+	c.Helper()
+	views, err := n.locks.Peek(c.Context(), key)
+	wantNil(c, "Peek", err)
+	return string(views[0].Memo)
+}
+
+// What a node cannot read it leaves alone, and says so; other jobs go on.
+func TestLedgersThatCannotBeRead(t *testing.T) {
+	for name, memo := range map[string]string{
+		"later version": `{"v":2,"spec":"CRON_TZ=UTC 0 3 * * *","last":0}`,
+		"no version":    `{"spec":"x"}`,
+		"other memo":    "page 7",
+		"other JSON":    `["v",1]`,
+		"other types":   `{"v":1,"last":"today"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r, other runs
+				start := time.Now()
+				n := c.node(0)
+				c.write(n, "cron:job", memo)
+				n.add("job", "@every 1m", r.fn(n, sec))
+				n.add("other", "@every 1m", other.fn(n, sec))
+				n.start()
+				until(start, 3*min+10*sec)
+				r.wantTicks(t, start)
+				other.wantTicks(t, start, min, 2*min, 3*min)
+				if got := c.memo(n, "cron:job"); got != memo {
+					t.Errorf("the memo is %q now", got)
+				}
+				if n := strings.Count(c.logs.String(), "not run by this node"); n < 3 || n > 5 {
+					t.Errorf("told %d times in three minutes", n)
+				}
+			})
+		})
+	}
+}
+
+func TestLedgerOfALaterNodeWithTheSameVersion(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		last := start.Add(-25 * min).UnixMilli()
+		c.write(n, "cron:job", fmt.Sprintf(`{"v":1,"spec":"@every 10m0s","last":%d,"counts":{"done":41,"novel":1},"novel":{"a":[1]}}`, last))
+		n.add("job", "@every 10m", r.fn(n, sec))
+		n.start()
+		until(start, 11*min)
+		r.wantTicks(t, start, 0, 10*min) // two before were missed
+		e, err := n.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		if e.Counts.Done != 43 || e.Counts.Missed != 2 {
+			t.Errorf("counts %+v", e.Counts)
+		}
+	})
+}
+
+// The store loses everything: jobs go on at their next tick, nothing is caught up with,
+// and a tick that is due is not lost.
+func TestLedgerIsLost(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		store := &switchStore{Store: c.mem}
+		for range 2 {
+			n := c.nodeOn(store, 0)
+			n.add("job", "@every 10m", r.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
+			n.start()
+		}
+		until(start, 29*min)
+		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		until(start, 41*min)
+		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min)
+	})
+}
+
+// The store's clock is what counts. Set back, no tick is run a second time; set back by
+// more than a day, it was wrong before, and the job goes on.
+func TestStoresClockIsSet(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ahead time.Duration // of the store's clock, for a while
+		want  []time.Duration
+	}{
+		"by half an hour": {30 * min, []time.Duration{10 * min, 40 * min, 50 * min, 60 * min}},
+		"by a month":      {30 * 24 * hour, []time.Duration{10 * min, 30*24*hour + 10*min, 30*24*hour + 20*min, 30 * min, 40 * min, 50 * min, 60 * min}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &cluster{T: t, logs: new(logBuffer)}
+				var r runs
+				start := time.Now()
+				wrong := func() time.Duration {
+					if d := time.Since(start); d > 15*min && d < 25*min {
+						return tc.ahead
+					}
+					return 0
+				}
+				c.mem = memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return time.Now().Add(wrong()) }})
+				for range 2 {
+					n := c.node(0)
+					n.add("job", "@every 10m", r.fn(n, 10*time.Millisecond))
+					n.start()
+				}
+				until(start, 62*min)
+				r.wantTicks(t, start, tc.want...)
+			})
+		})
+	}
+}
+
+// People read the ledger in redis-cli.
+func TestLedgerIsReadable(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10m", r.fn(n, sec))
+		n.start()
+		until(start, 200*min+5*sec)
+		memo := c.memo(n, "cron:job")
+		line, past, _ := strings.Cut(memo, "\n")
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		if m["v"] != 1.0 || m["spec"] != "@every 10m0s" || m["last"] != float64(start.Add(200*min).UnixMilli()) {
+			t.Errorf("ledger %s", memo)
+		}
+		var runs []map[string]any
+		if err := json.Unmarshal([]byte(past), &runs); err != nil || len(runs) != 10 {
+			t.Errorf("%d runs in the history %s, %v", len(runs), past, err)
+		}
+		if len(memo) > 1500 {
+			t.Errorf("the ledger has %d bytes, and grows: %s", len(memo), memo)
+		}
+	})
+}

@@ -1,0 +1,219 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// settling is how old a lock is before a node gets in line for it, and how long a
+	// node that was too late waits before it looks again: most runs are over by then.
+	settling = 500 * time.Millisecond
+
+	// unanswered is when to ask again for a ledger that had no answer while others had:
+	// one node of a cluster is away.
+	unanswered = 2 * time.Second
+
+	// unreadable is when to look again at what is no ledger.
+	unreadable = time.Minute
+)
+
+// look reads the ledgers of the jobs and the orders, in one round trip, and starts what
+// is to be done. If nothing was answered it fails; the jobs are on the agenda again then.
+func (s *Scheduler) look(ctx, work context.Context, jobs []*job) error {
+	keys := make([]string, 1, len(jobs)+1)
+	keys[0] = s.control
+	for _, j := range jobs {
+		keys = append(keys, j.key)
+	}
+	sent := s.clock.local()
+	views, err := s.locks.Peek(ctx, keys...)
+	if err == nil && views[0].Now.IsZero() {
+		err = s.found(ctx)
+		views = nil // without that record it is not known what time it is
+	}
+	known := 0
+	for i, v := range views {
+		if err != nil && v.Now.IsZero() {
+			continue
+		}
+		known++
+		if i == 0 {
+			s.learn(sent, v.Now)
+			s.heed(v.Memo)
+		}
+	}
+	now := s.clock.now()
+	for i, j := range jobs {
+		switch {
+		case known == 0:
+			s.lookAt(j, now)
+		case err != nil && views[i+1].Now.IsZero():
+			s.lookAt(j, now.Add(unanswered))
+		default:
+			s.attend(work, j, views[i+1], now)
+		}
+	}
+	if known > 0 {
+		return nil
+	}
+	return err
+}
+
+// learn takes in the store's clock. If it was set back what was planned is far off.
+func (s *Scheduler) learn(sent, store time.Time) {
+	if s.clock.learn(sent, store) < -time.Minute {
+		s.lookAgain()
+	}
+}
+
+// lookAgain has all jobs looked at.
+func (s *Scheduler) lookAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if !j.busy {
+			s.agenda.put(j, time.Time{})
+		}
+	}
+}
+
+// found makes the record with the orders: on a new store, or if it was lost.
+func (s *Scheduler) found(ctx context.Context) error {
+	lock, err := s.locks.TryAcquire(ctx, s.control, s.lockOptions()...)
+	if errors.Is(err, joblock.ErrHeld) {
+		return nil // somebody else is at it
+	}
+	if err == nil {
+		err = lock.Release(ctx)
+	}
+	return err
+}
+
+// heed takes in the orders, and has jobs looked at for which there are new ones.
+func (s *Scheduler) heed(memo []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(memo, s.memo) {
+		return
+	}
+	s.memo = memo
+	o, err := decodeOrders(memo)
+	if err != nil {
+		s.cfg.Logger.Error("scheduler: orders cannot be read, those before them stand", "key", s.control, "err", err)
+		return
+	}
+	s.orders = o
+	for name, order := range o.Jobs {
+		if j := s.jobs[name]; j != nil && !j.busy && j.heed != order.Fence {
+			s.agenda.put(j, time.Time{})
+		}
+	}
+	s.rouse()
+}
+
+// attend does what is to be done about a job as v shows it.
+func (s *Scheduler) attend(work context.Context, j *job, v joblock.View, now time.Time) {
+	if v.State == joblock.StateForeign {
+		s.complain(j, errors.New("scheduler: the value at the job's key is no lock"))
+		return
+	}
+	l, err := decodeLedger(v.Memo)
+	if err != nil {
+		s.complain(j, err)
+		return
+	}
+	if v.State != joblock.StateFree {
+		s.waitFor(work, j, v, now)
+		return
+	}
+	m := s.moment(j, l)
+	changed, _ := l.update(j, m, false)
+	_, more, _ := l.next(j, m)
+	if !changed && !more {
+		s.lookNext(j, l)
+		return
+	}
+	select {
+	case s.slots <- struct{}{}:
+		s.start(j, func() { s.claim(work, j) })
+	default:
+		s.lookAt(j, now.Add(settling)) // as busy as it may be; others may have it
+	}
+}
+
+// waitFor decides when to look again at a job that somebody is running, and whether to get
+// in line for it: one node stands by, and is told the moment the lock is free.
+func (s *Scheduler) waitFor(work context.Context, j *job, v joblock.View, now time.Time) {
+	if v.Age < settling {
+		// Spread wider than a tick, for those that look in the same step all get in line.
+		s.lookAt(j, within(4*spread, now.Add(settling-v.Age)))
+		return
+	}
+	if v.Waiters == 0 {
+		select {
+		case s.standbys <- struct{}{}:
+			s.start(j, func() { s.standBy(work, j) })
+			return
+		default:
+		}
+	}
+	s.lookAt(j, soon(now.Add(v.Reserved)))
+}
+
+// start runs f, which ends by having the loop look at j again. It is for the loop.
+func (s *Scheduler) start(j *job, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.busy = true
+	s.agenda.drop(j) // where a new order has put it again
+	s.turns.Go(f)
+}
+
+// complain is about a ledger that is none.
+func (s *Scheduler) complain(j *job, err error) {
+	s.cfg.Logger.Error("scheduler: the job is not run by this node", "job", j.name, "key", j.key, "err", err)
+	s.lookAt(j, s.clock.now().Add(unreadable))
+}
+
+// moment is what l is to be looked at with.
+func (s *Scheduler) moment(j *job, l *ledger) moment {
+	now := s.clock.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.floor.IsZero() {
+		j.floor = now
+	}
+	if last := time.UnixMilli(l.Last); last.After(j.floor) && last.Before(now) {
+		j.floor = last // for the case that the ledger is lost
+	}
+	order := s.orders.Jobs[j.name]
+	j.heed = order.Fence
+	return moment{now: now, floor: j.floor, order: order, node: s.cfg.Node}
+}
+
+// lookNext has the loop look at j when its next tick comes, at the earliest.
+func (s *Scheduler) lookNext(j *job, l *ledger) {
+	now := s.clock.now()
+	at := j.next(time.UnixMilli(l.Last))
+	switch {
+	case at.IsZero():
+		at = now.Add(MaxEvery) // the spec has come to its end
+	case at.After(now):
+		at = soon(at)
+	default:
+		at = now.Add(settling + rand.N(settling))
+	}
+	s.lookAt(j, at)
+}
+
+// lockOptions are those of every lock: the memo outlives the longest pause between two
+// ticks, and a run may be long.
+func (s *Scheduler) lockOptions() []joblock.Option {
+	return []joblock.Option{joblock.Holder(s.cfg.Node), joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit)}
+}

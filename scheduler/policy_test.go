@@ -1,0 +1,392 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+const (
+	sec  = time.Second
+	min  = time.Minute
+	hour = time.Hour
+)
+
+// count is how many ticks events of that kind tell of.
+func (c *cluster) count(kind scheduler.Kind) (n int) {
+	for _, e := range c.events.of(kind) {
+		n += e.Count
+	}
+	return n
+}
+
+func TestMissedTicks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opt    scheduler.Option
+		back   time.Duration // when somebody is there again
+		want   []time.Duration
+		missed int
+	}{
+		"one by default":              {nil, 35*min + 90*sec, []time.Duration{10 * min, 30 * min}, 1},
+		"one":                         {scheduler.CatchUpOne(), 35 * min, []time.Duration{10 * min, 30 * min}, 1},
+		"none":                        {scheduler.CatchUpNone(), 35 * min, []time.Duration{10 * min}, 2},
+		"none, but one is not yet":    {scheduler.CatchUpNone(), 30*min + 50*sec, []time.Duration{10 * min, 30 * min}, 1},
+		"all":                         {scheduler.CatchUpAll(hour, 100), 35 * min, []time.Duration{10 * min, 20 * min, 30 * min}, 0},
+		"all within a window":         {scheduler.CatchUpAll(8*min, 100), 35 * min, []time.Duration{10 * min, 30 * min}, 1},
+		"all, but two":                {scheduler.CatchUpAll(24*hour, 2), 65 * min, []time.Duration{10 * min, 50 * min, 60 * min}, 3},
+		"all, none within a window":   {scheduler.CatchUpAll(min, 100), 35 * min, []time.Duration{10 * min}, 2},
+		"all, the newest is punctual": {scheduler.CatchUpAll(sec, 100), 30*min + 30*sec, []time.Duration{10 * min, 30 * min}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				opts := []scheduler.Option{}
+				if tc.opt != nil {
+					opts = append(opts, tc.opt)
+				}
+				start := time.Now()
+				a, b := c.node(0), c.node(0)
+				a.add("job", "@every 10m", r.fn(a, sec), opts...)
+				b.add("job", "@every 10m", r.fn(b, sec), opts...)
+				a.start()
+				until(start, 15*min)
+				a.end()
+				until(start, tc.back)
+				b.start()
+				until(start, tc.back+10*sec)
+				r.wantTicks(t, start, tc.want...)
+				if n := c.count(scheduler.EventMissed); n != tc.missed {
+					t.Errorf("%d ticks told as missed, want %d", n, tc.missed)
+				}
+				e, err := b.Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				if e.Counts.Missed != int64(tc.missed) || e.Counts.Done != int64(len(tc.want)) {
+					t.Errorf("counts %+v, want %d missed and %d done", e.Counts, tc.missed, len(tc.want))
+				}
+			})
+		})
+	}
+}
+
+// What one node was told to catch up with, another does when the first dies in between.
+func TestBacklogSurvivesItsNode(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b, d := c.node(0), c.node(0), c.node(0)
+		for _, n := range c.nodes {
+			n.add("job", "@every 10m", r.fn(n, 20*sec), scheduler.CatchUpAll(24*hour, 10))
+		}
+		a.start()
+		until(start, 5*min)
+		a.end()
+		until(start, 45*min)
+		b.start() // 10, 20, 30, 40
+		until(start, 45*min+25*sec)
+		b.end() // in the middle of 20
+		until(start, 46*min)
+		d.start()
+		until(start, 49*min)
+		r.wantTicks(t, start, 10*min, 20*min, 20*min, 30*min, 40*min)
+	})
+}
+
+// A trigger does not wait for what is caught up with.
+func TestTriggerComesBeforeTheBacklog(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		for _, n := range c.nodes {
+			n.add("job", "@every 10m", r.fn(n, 20*sec), scheduler.CatchUpAll(24*hour, 10))
+		}
+		a.start()
+		until(start, 5*min)
+		a.end()
+		until(start, 45*min)
+		b.start()
+		until(start, 45*min+10*sec)
+		wantNil(t, "Trigger", b.Trigger(c.Context(), "job"))
+		until(start, 49*min)
+		r.wantTicks(t, start, 10*min, 45*min+10*sec, 20*min, 30*min, 40*min)
+	})
+}
+
+// A job that is new to the cluster has missed nothing.
+func TestNewJobHasMissedNothing(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		until(start, 5*min+30*sec)
+		n := c.node(0)
+		n.add("job", "@every 5m", r.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
+		n.start()
+		until(start, 11*min)
+		r.wantTicks(t, start, 10*min)
+	})
+}
+
+// A spec of every second that was away for a month is caught up with at once.
+func TestVeryManyMissedTicks(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		for _, n := range c.nodes {
+			n.add("job", "* * * * * *", func(ctx context.Context) error { r.note(ctx, n); return nil }, scheduler.CatchUpAll(forever, 3))
+		}
+		a.start()
+		until(start, 2*sec+500*time.Millisecond)
+		a.end()
+		until(start, 30*24*hour+500*time.Millisecond)
+		b.start()
+		until(start, 30*24*hour+900*time.Millisecond)
+		month := 30 * 24 * hour
+		r.wantTicks(t, start, sec, 2*sec, month-2*sec, month-sec, month)
+		if n := c.count(scheduler.EventMissed); n < 9000 || n > 10_000 {
+			t.Errorf("%d counted as missed, want about 10000", n)
+		}
+	})
+}
+
+const forever = 1<<63 - 1
+
+func TestOverlap(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts    []scheduler.Option
+		want    []time.Duration
+		skipped int
+		kind    scheduler.Kind
+	}{
+		"skipped by default": {nil, []time.Duration{min, 5 * min}, 3, scheduler.EventDone},
+		"queued":             {[]scheduler.Option{scheduler.OverlapQueue()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.EventDone},
+		"cancelled":          {[]scheduler.Option{scheduler.OverlapCancel()}, []time.Duration{min, 2 * min, 3 * min, 4 * min, 5 * min, 6 * min, 7 * min, 8 * min}, 0, scheduler.EventCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				for range 3 {
+					n := c.node(0)
+					n.add("job", "@every 1m", r.fn(n, 3*min+20*sec), tc.opts...)
+					n.start()
+				}
+				until(start, 8*min+10*sec)
+				r.wantTicks(t, start, tc.want...)
+				if n := c.count(scheduler.EventOverlapped); n != tc.skipped {
+					t.Errorf("%d ticks told as overlapped, want %d", n, tc.skipped)
+				}
+				ended := c.events.of(tc.kind)
+				if len(ended) == 0 {
+					t.Fatalf("no event %q", tc.kind)
+				}
+				if e := ended[0]; tc.kind == scheduler.EventCancelled && !errors.Is(e.Err, scheduler.ErrOverlapped) {
+					t.Errorf("cancelled with %v", e.Err)
+				}
+			})
+		})
+	}
+}
+
+// The same part of the jitter on every node, and the tick stays what it was.
+func TestJitter(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		all := make(map[string]*runs)
+		for i := range 20 {
+			all[fmt.Sprint("job", i)] = new(runs)
+		}
+		for range 2 {
+			n := c.node(0)
+			for name, r := range all {
+				n.add(name, "@every 10m", r.fn(n, 10*time.Millisecond), scheduler.Jitter(5*min))
+			}
+			n.start()
+		}
+		until(start, 30*min+2*sec) // a node that comes between a tick and its time does not run it
+		n := c.node(0)
+		for name, r := range all {
+			n.add(name, "@every 10m", r.fn(n, 10*time.Millisecond), scheduler.Jitter(5*min))
+		}
+		n.start()
+		until(start, 36*min)
+		var least, most time.Duration = hour, 0
+		for name, r := range all {
+			calls := r.all()
+			if len(calls) != 3 {
+				t.Fatalf("%s ran %d times, want 3", name, len(calls))
+			}
+			first := calls[0].begun.Sub(calls[0].tick.At)
+			for i, call := range calls {
+				if want := start.Add(time.Duration(i+1) * 10 * min); !call.tick.At.Equal(want) {
+					t.Errorf("%s: tick %v, want %v", name, call.tick.At, want)
+				}
+				if d := call.begun.Sub(call.tick.At) - first; d.Abs() > 100*time.Millisecond {
+					t.Errorf("%s: delayed by %s more than before", name, d)
+				}
+			}
+			if first < least {
+				least = first
+			}
+			if first > most {
+				most = first
+			}
+		}
+		if least > 90*sec || most < 3*min || most > 5*min+sec {
+			t.Errorf("delays from %s to %s, want them spread over 5m", least, most)
+		}
+		for _, e := range c.events.of(scheduler.EventStarted) {
+			if e.Late < 0 || e.Late > 100*time.Millisecond {
+				t.Errorf("told to be %s late", e.Late)
+			}
+		}
+	})
+}
+
+func TestRunAtStart(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		begin := func(id string) {
+			n := c.node(0)
+			n.add("warm", "@every 24h", r.fn(n, sec), scheduler.RunAtStart(id))
+			n.start()
+			time.Sleep(5 * sec)
+		}
+		for _, id := range []string{"v1", "v1", "v2", "v1", "v2"} { // of v1 a node starts again while v2 is rolled out
+			begin(id)
+		}
+		calls := r.all()
+		if len(calls) != 2 {
+			t.Fatalf("%d runs, want one for each release", len(calls))
+		}
+		for _, call := range calls {
+			if call.tick.Cause != scheduler.CauseStart || call.tick.At.Before(start) {
+				t.Errorf("run for %+v", call.tick)
+			}
+		}
+		if calls[0].tick.ID() == calls[1].tick.ID() {
+			t.Errorf("both have the ID %q", calls[0].tick.ID())
+		}
+	})
+}
+
+// Nodes of two releases: each comes at its own ticks, nothing is caught up with, an instant
+// that both mean is run once, and what the others do not know runs on.
+func TestTwoReleasesAtATime(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var changed, dropped, added runs
+		start := time.Now()
+		begin := func(spec string, other string, r *runs) *node {
+			n := c.node(0)
+			n.add("changed", spec, changed.fn(n, 10*time.Millisecond))
+			n.add(other, "@every 10m", r.fn(n, 10*time.Millisecond))
+			return n.start()
+		}
+		a, b := begin("@every 20m", "dropped", &dropped), begin("@every 20m", "dropped", &dropped)
+		until(start, 47*min)
+		begin("@every 3m", "added", &added) // 45 is a tick of the new spec, and not caught up with
+		until(start, 62*min)
+		changed.wantTicks(t, start, 20*min, 40*min, 48*min, 51*min, 54*min, 57*min, 60*min)
+		a.end()
+		b.end()
+		until(start, 71*min)
+		dropped.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min)
+		added.wantTicks(t, start, 50*min, 60*min, 70*min)
+		if n := c.count(scheduler.EventMissed); n != 0 {
+			t.Errorf("%d ticks told as missed", n)
+		}
+	})
+}
+
+func TestZones(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	virtual(t, func(c *cluster) { // 1 January 2000, 00:00 UTC
+		t := c.T
+		start := time.Now()
+		n := c.node(0, func(cfg *scheduler.Config) { cfg.Zone = berlin })
+		var config, option, spec runs
+		n.add("config", "0 8 * * *", config.fn(n, sec))
+		n.add("option", "0 12 * * *", option.fn(n, sec), scheduler.In(tokyo))
+		n.add("spec", "CRON_TZ=America/New_York 0 8 * * *", spec.fn(n, sec), scheduler.In(tokyo))
+		n.start()
+		until(start, 24*hour)
+		config.wantTicks(t, start, 7*hour)
+		option.wantTicks(t, start, 3*hour)
+		spec.wantTicks(t, start, 13*hour)
+	})
+}
+
+// A node that is busy leaves ticks to the others; alone it runs them one after the other.
+func TestBoundOnRuns(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start := time.Now()
+				all := make([]runs, 4)
+				for range nodes {
+					n := c.node(0, func(cfg *scheduler.Config) { cfg.Runs = 2 })
+					for i := range all {
+						n.add(fmt.Sprint("job", i), "@every 1h", all[i].fn(n, 20*sec))
+					}
+					n.start()
+				}
+				until(start, hour+15*sec)
+				if n, want := len(c.events.of(scheduler.EventStarted)), 2*nodes; n != want {
+					t.Errorf("%d running, want %d", n, want)
+				}
+				until(start, hour+3*min)
+				if n := len(c.events.of(scheduler.EventDone)); n != 4 {
+					t.Errorf("%d done, want 4", n)
+				}
+			})
+		})
+	}
+}
+
+// A tick that ends every node that runs it is given up in the end.
+func TestPoisonousTickIsGivenUp(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		calls := 0
+		start := time.Now()
+		for range 15 {
+			n := c.node(0)
+			n.add("job", "@every 10m", func(ctx context.Context) error {
+				calls++
+				n.cut() // the process dies
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			n.start()
+		}
+		until(start, 15*min)
+		if calls != 11 {
+			t.Errorf("%d nodes ended, want 11", calls)
+		}
+		if n := len(c.events.of(scheduler.EventLost)); n != 1 {
+			t.Errorf("told as lost %d times, want once", n)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func TestRegistration(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		n := c.node(0)
+		fn := func(context.Context) error { return nil }
+		n.add("taken", "0 3 * * *", fn)
+		for name, err := range map[string]error{
+			"same name, other spec": n.Func("taken", "0 4 * * *", fn),
+			"same name, same spec":  n.Func("taken", "0 3 * * *", fn),
+			"no name":               n.Func("", "0 3 * * *", fn),
+			"long name":             n.Func(string(make([]byte, 200)), "0 3 * * *", fn),
+			"name not UTF-8":        n.Func("a\xff", "0 3 * * *", fn),
+			"nil function":          n.Func("x", "0 3 * * *", nil),
+			"nil enqueue":           n.Task("x", "0 3 * * *", nil),
+			"bad spec":              n.Func("x", "0 25 * * *", fn),
+			"never":                 n.Func("x", "0 0 30 2 *", fn),
+			"nil option":            n.Func("x", "0 3 * * *", fn, nil),
+			"nil zone":              n.Func("x", "0 3 * * *", fn, scheduler.In(nil)),
+			"timeout":               n.Func("x", "0 3 * * *", fn, scheduler.Timeout(0)),
+			"retries":               n.Func("x", "0 3 * * *", fn, scheduler.Retry(101, sec, sec)),
+			"pauses":                n.Func("x", "0 3 * * *", fn, scheduler.Retry(1, 2*sec, sec)),
+			"no pause":              n.Func("x", "0 3 * * *", fn, scheduler.Retry(1, 0, sec)),
+			"jitter":                n.Func("x", "0 3 * * *", fn, scheduler.Jitter(-sec)),
+			"much jitter":           n.Func("x", "0 3 * * *", fn, scheduler.Jitter(25*hour)),
+			"limit":                 n.Func("x", "0 3 * * *", fn, scheduler.CatchUpAll(hour, 0)),
+			"high limit":            n.Func("x", "0 3 * * *", fn, scheduler.CatchUpAll(hour, 1001)),
+			"window":                n.Func("x", "0 3 * * *", fn, scheduler.CatchUpAll(0, 1)),
+			"start id":              n.Func("x", "0 3 * * *", fn, scheduler.RunAtStart(string(make([]byte, 129)))),
+			"cancel a task":         n.Task("x", "0 3 * * *", func(context.Context, scheduler.Tick) error { return nil }, scheduler.OverlapCancel()),
+			"nil Scheduler":         (*scheduler.Scheduler)(nil).Func("x", "0 3 * * *", fn),
+			"zero Scheduler":        new(scheduler.Scheduler).Func("x", "0 3 * * *", fn),
+		} {
+			if !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", name, err)
+			}
+		}
+		if err := n.Func("x", "0 3 * * *", fn); err != nil {
+			t.Errorf("none of these took the name: %v", err)
+		}
+		wantNil(t, "Close", n.locks.Close(c.Context()))
+		n.start()
+		wantErr(t, <-n.done, joblock.ErrClosed)
+		n.done <- nil
+	})
+}
+
+func TestConfigBounds(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		locks := c.node(0).locks
+		for name, cfg := range map[string]scheduler.Config{
+			"scope":    {Scope: strings.Repeat("x", 33)},
+			"scop\xff": {Scope: "a\xff"},
+			"node":     {Node: strings.Repeat("x", joblock.MaxLabelBytes+1)},
+			"node\n":   {Node: "a\n"},
+			"node\xff": {Node: "a\xff"},
+			"runs":     {Runs: -1},
+			"grace":    {Grace: -1},
+			"sync":     {Sync: time.Millisecond},
+			"sync+":    {Sync: 2 * time.Hour},
+		} {
+			if _, err := scheduler.New(locks, &cfg); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", name, err)
+			}
+		}
+		if _, err := scheduler.New(nil, nil); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("nil locks: %v, want ErrInvalid", err)
+		}
+		wantNil(t, "Close", locks.Close(c.Context()))
+	})
+}
+
+func TestSchedulersThatNewDidNotMake(t *testing.T) {
+	for name, s := range map[string]*scheduler.Scheduler{"nil": nil, "zero": new(scheduler.Scheduler)} {
+		ctx := context.Background()
+		_, entries := s.Entries(ctx)
+		_, entry := s.Entry(ctx, "job")
+		for call, err := range map[string]error{
+			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "Pause": s.Pause(ctx, "job"),
+			"Resume": s.Resume(ctx, "job"), "Trigger": s.Trigger(ctx, "job"),
+		} {
+			if !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s of a %s Scheduler: %v, want ErrInvalid", call, name, err)
+			}
+		}
+	}
+	virtual(t, func(c *cluster) {
+		s, err := scheduler.New(new(joblock.Locker), nil)
+		wantNil(c, "New", err)
+		wantErr(c, s.Run(c.Context()), joblock.ErrInvalid)
+	})
+}
+
+// The longest scope and name, escaped, make a key that the store takes.
+func TestLongestKey(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0, func(cfg *scheduler.Config) { cfg.Scope = strings.Repeat(":", 32) })
+		n.add(strings.Repeat(":", 128), "@every 1m", r.fn(n, sec))
+		n.start()
+		until(start, 61*sec)
+		r.wantTicks(t, start, min)
+	})
+}
+
+func TestRunTwice(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 1m", r.fn(n, sec))
+		n.start()
+		until(start, 10*sec)
+		if err := n.Run(c.Context()); err == nil {
+			t.Error("a second Run at the same time returned nil")
+		}
+		n.end()
+		until(start, 3*min+10*sec)
+		n.start() // again: what was missed is caught up with
+		n.add("late", "@every 1m", r.fn(n, sec))
+		until(start, 4*min+10*sec)
+		r.wantTicks(t, start, 3*min, 4*min, 4*min)
+	})
+}

@@ -1,0 +1,58 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Runner is a service that is started once and shut down once, such as *asynq.Scheduler
+// and *asynq.PeriodicTaskManager.
+type Runner interface {
+	Start() error
+	Shutdown()
+}
+
+// RunSingleton runs a service on one node of the cluster at a time: the one that holds
+// the lock on key. It makes an existing asynq scheduler highly available:
+//
+//	err := scheduler.RunSingleton(ctx, locks, "asynq-scheduler", func() (scheduler.Runner, error) {
+//		return newAsynqScheduler() // asynq.NewScheduler and Register, as before
+//	})
+//
+// newRunner is called for every term, on the node that has been elected: neither of the
+// two can be started again. The other nodes stand in line. When the node that runs it is
+// stopped, the next one starts its own at once; when it dies, at the end of its lease. A
+// node that loses the lock shuts its runner down and stands again.
+//
+// It returns nil when ctx has ended and the runner, if it was this node's, is shut down.
+// It returns the error of newRunner or of Start, and leaves the lock to the others. Other errors
+// are those of joblock.Locker.Singleton, and so are opts.
+//
+// A tick of such a service that falls between two terms is lost, and one that comes while
+// a term ends may be enqueued by both. Where every tick counts use Task.
+func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error), opts ...joblock.Option) error {
+	if newRunner == nil {
+		return invalid("run singleton", key, "the function is nil")
+	}
+	err := locks.Singleton(ctx, key, func(term context.Context) error {
+		r, err := newRunner()
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return invalid("run singleton", key, "the Runner is nil")
+		}
+		if err := r.Start(); err != nil {
+			return err
+		}
+		defer r.Shutdown()
+		<-term.Done()
+		return context.Cause(term)
+	}, opts...)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package scheduler
+
+import (
+	"math/bits"
+	"time"
+)
+
+// calendar is a set of times as a clock on the wall shows them, without a zone: a set
+// of values for each field, as bits. A time of that clock is written as the seconds
+// that a clock in UTC would have counted since 1970 when it shows the same.
+type calendar struct {
+	second, minute, hour, dom, month, dow uint64
+}
+
+// farthest is more than the longest way from one time of a calendar to the next, in
+// seconds: 8 years, between 29 February 2096 and 2104.
+const farthest = 1 << 28
+
+// next returns the first time of the calendar that is not before from, false if it has
+// none.
+func (c calendar) next(from int64) (int64, bool) {
+	t := time.Unix(from, 0).UTC()
+	y, m, d := t.Date()
+	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()
+	if c.days(y, m)&(1<<d) != 0 {
+		if sec, ok := c.timeOfDay(int(from - midnight)); ok {
+			return midnight + int64(sec), true
+		}
+	}
+	d++
+	for range 8*12 + 1 {
+		if left := notBelow(c.days(y, m), d); left != 0 {
+			sec, ok := c.timeOfDay(0)
+			return time.Date(y, m, bits.TrailingZeros64(left), 0, 0, sec, 0, time.UTC).Unix(), ok
+		}
+		if m++; m > time.December {
+			y, m = y+1, time.January
+		}
+		d = 1
+	}
+	return 0, false
+}
+
+// days returns the days of a month that belong to the calendar. As in every cron, a
+// day must match both of its fields, except where both are restricted: then one is
+// enough.
+func (c calendar) days(y int, m time.Month) uint64 {
+	if c.month&(1<<m) == 0 {
+		return 0
+	}
+	first := time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
+	week := c.dow | c.dow<<7 | c.dow<<14 | c.dow<<21 | c.dow<<28 | c.dow<<35
+	byWeek := week >> first.Weekday() << 1
+	length := first.AddDate(0, 1, -1).Day()
+	exist := uint64(2<<length - 2)
+	if c.dom == domField.all() || c.dow == dowField.all() {
+		return c.dom & byWeek & exist
+	}
+	return (c.dom | byWeek) & exist
+}
+
+// timeOfDay returns the first time of the day that is not before sec, both in seconds,
+// false if that is on the next day.
+func (c calendar) timeOfDay(sec int) (int, bool) {
+	h, m, s := sec/3600, sec/60%60, sec%60
+	if c.hour&(1<<h) != 0 {
+		if c.minute&(1<<m) != 0 {
+			if left := notBelow(c.second, s); left != 0 {
+				return h*3600 + m*60 + bits.TrailingZeros64(left), true
+			}
+		}
+		if left := notBelow(c.minute, m+1); left != 0 {
+			return h*3600 + bits.TrailingZeros64(left)*60 + bits.TrailingZeros64(c.second), true
+		}
+	}
+	left := notBelow(c.hour, h+1)
+	if left == 0 {
+		return 0, false
+	}
+	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c.minute)*60 + bits.TrailingZeros64(c.second), true
+}
+
+// notBelow returns the elements of a set that are n or more.
+func notBelow(set uint64, n int) uint64 { return set >> n << n }
+
+// rhythm reports whether the calendar is a rhythm, not times of the day; see Spec.
+func (c calendar) rhythm() bool { return c.hour == hourField.all() }

@@ -1,0 +1,96 @@
+package scheduler_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// Next and Prev cut all of time at the ticks, the same from wherever they are asked.
+func TestTicksCutTimeIntoPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		y := years[r.IntN(len(years))]
+		text := "CRON_TZ=" + y.zone + " " + drawPlan(r, r.IntN(2) == 0).text
+		if r.IntN(10) == 0 {
+			text = "@every " + (time.Duration(1+r.IntN(1e6)) * time.Second).String()
+		}
+		s, err := scheduler.ParseSpec(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Date(y.year, 1, 1, 0, 0, 0, r.IntN(2), time.UTC).Add(time.Duration(r.IntN(360*24*3600)) * time.Second)
+		if _, change := at.In(s.Zone()).ZoneBounds(); !change.IsZero() && r.IntN(3) > 0 {
+			at = change.Add(time.Duration(r.IntN(8*3600)-4*3600) * time.Second)
+		}
+		next, prev := s.Next(at), s.Prev(at)
+		if next.IsZero() {
+			if !prev.IsZero() {
+				t.Fatalf("%s has a tick at %s and none after %s", s, prev, at)
+			}
+			return
+		}
+		if !next.After(at) || prev.After(at) || prev.IsZero() {
+			t.Fatalf("%s: %s is not between %s and %s", s, at, prev, next)
+		}
+		if next.Location() != time.UTC || prev.Location() != time.UTC || next.Nanosecond() != 0 {
+			t.Fatalf("%s: ticks %v and %v, want whole seconds in UTC", s, prev, next)
+		}
+		within := time.Duration(r.Int64N(int64(next.Sub(prev))))
+		for _, x := range []time.Time{prev, prev.Add(1), prev.Add(within), next.Add(-1)} {
+			if got := s.Next(x); got != next {
+				t.Fatalf("%s: after %s comes %s, not %s", s, x, got, next)
+			}
+			if got := s.Prev(x); got != prev {
+				t.Fatalf("%s: up to %s, the last is %s, not %s", s, x, got, prev)
+			}
+		}
+		if s.Prev(next) != next || !s.Next(next).After(next) {
+			t.Fatalf("%s: %s is not the last tick up to itself", s, next)
+		}
+		again, err := scheduler.ParseSpec(s.String(), time.FixedZone("elsewhere", 4000))
+		if err != nil || again.String() != s.String() || again.Next(at) != next {
+			t.Fatalf("%s: read back as %s, with %s after %s; error %v", s, again, again.Next(at), at, err)
+		}
+	})
+}
+
+func FuzzParseSpec(f *testing.F) {
+	for _, spec := range []string{
+		"* * * * *", "*/10 30 2-4/2 1,15 jan-DEC sun,7", "@every 1m30s", "@daily", "TZ=UTC", "TZ= @daily",
+		"CRON_TZ=Europe/Berlin 30 2 * * *", "TZ=Australia/Lord_Howe ? */3 * * 1/2", "0 0 30 2 *", ", - / *-1 */0", "@every 9999999999h",
+	} {
+		f.Add(spec, int64(1743292800))
+	}
+	f.Fuzz(func(t *testing.T, spec string, unix int64) {
+		s, err := scheduler.ParseSpec(spec, nil)
+		if err != nil {
+			if !errors.Is(err, joblock.ErrInvalid) {
+				t.Fatalf("%q: %v", spec, err)
+			}
+			return
+		}
+		at := time.Unix(unix, 0)
+		begin := time.Now()
+		next, prev := s.Next(at), s.Prev(at)
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("%q: took %s", spec, took)
+		}
+		if !next.IsZero() && (!next.After(at) || s.Prev(next) != next) {
+			t.Errorf("%q: after %s comes %s", spec, at, next)
+		}
+		if prev.After(at) {
+			t.Errorf("%q: up to %s, the last is %s", spec, at, prev)
+		}
+		again, err := scheduler.ParseSpec(s.String(), nil)
+		if err != nil || again.String() != s.String() || again.Next(at) != next {
+			t.Errorf("%q: written as %q, read back as %q; error %v", spec, s, again, err)
+		}
+	})
+}

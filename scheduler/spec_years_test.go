@@ -1,0 +1,86 @@
+package scheduler_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// years are a zone and a year with something to it.
+var years = []struct {
+	zone  string
+	year  int
+	whole bool // looked at all year, not only around its changes
+}{
+	{"Asia/Kolkata", 2023, true}, // nothing changes
+	{"America/New_York", 2024, true},
+	{"Europe/Berlin", 2025, true},
+	{"Australia/Lord_Howe", 2024, true}, // by half an hour
+	{"Africa/Casablanca", 2024, true},   // at the ends of Ramadan
+	{"America/Sao_Paulo", 2018, true},   // no midnight
+	{"Pacific/Apia", 2011, true},        // a day that never was, and summer time
+	{"Europe/Dublin", 2000, false},      // winter time is the exception
+	{"Antarctica/Troll", 2024, false},   // by two hours
+	{"Asia/Beirut", 2022, false},        // no midnight
+	{"Africa/Cairo", 2024, false},       // nor here
+	{"America/Havana", 2025, false},     // two midnights
+	{"Pacific/Kwajalein", 1969, false},  // a day that was twice
+	{"America/Caracas", 2016, false},    // a new offset for good
+	{"Asia/Pyongyang", 2015, false},     // and at midnight
+	{"Europe/London", 1947, false},      // four changes
+	{"America/Argentina/San_Luis", 2008, false},
+}
+
+// plansEach is how many schedules are drawn for each year, and for each change.
+const plansEach = 6
+
+// Every tick of a year, of schedules drawn at random, is where somebody who watches the
+// clock all year expects it, and there are no others.
+func TestYearsMinuteByMinute(t *testing.T) {
+	for _, y := range years {
+		if !y.whole {
+			continue
+		}
+		t.Run(y.zone, func(t *testing.T) {
+			zone := load(t, y.zone)
+			begin := time.Date(y.year, 1, 1, 0, 0, 0, 0, time.UTC)
+			end := begin.AddDate(1, 0, 0)
+			// The diary is longer at both ends, for what is shown or left out there.
+			d := keepDiary(zone, begin.AddDate(0, 0, -3), end.AddDate(0, 0, 3), time.Minute)
+			r := rand.New(rand.NewPCG(uint64(y.year), 1))
+			total := 0
+			for range plansEach {
+				total += compare(t, d, drawPlan(r, false), begin, end)
+			}
+			if total < 1000 {
+				t.Errorf("only %d ticks were compared", total)
+			}
+		})
+	}
+}
+
+// The same by the second, on the days around each change.
+func TestClockChangesSecondBySecond(t *testing.T) {
+	for _, y := range years {
+		t.Run(y.zone, func(t *testing.T) {
+			zone := load(t, y.zone)
+			r := rand.New(rand.NewPCG(uint64(y.year), 2))
+			_, change := time.Date(y.year, 1, 2, 0, 0, 0, 0, time.UTC).In(zone).ZoneBounds()
+			for ; change.Year() == y.year; _, change = change.ZoneBounds() {
+				d := keepDiary(zone, change.Add(-28*time.Hour), change.Add(28*time.Hour), time.Second)
+				for range plansEach {
+					compare(t, d, drawPlan(r, true), change.Add(-2*time.Hour), change.Add(26*time.Hour))
+				}
+			}
+		})
+	}
+}
+
+func load(t testing.TB, zone string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}

@@ -1,0 +1,164 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func (n *node) addTask(name, spec string, enqueue func(context.Context, scheduler.Tick) error, opts ...scheduler.Option) {
+	n.c.Helper()
+	if err := n.Task(name, spec, enqueue, opts...); err != nil {
+		n.c.Fatal(err)
+	}
+}
+
+// queue takes a task per ID, as asynq does.
+type queue struct {
+	ids   []string
+	calls int
+}
+
+func (q *queue) enqueue(id string) error {
+	q.calls++
+	if slices.Contains(q.ids, id) {
+		return fmt.Errorf("queue: %w", asynq.ErrTaskIDConflict)
+	}
+	q.ids = append(q.ids, id)
+	return nil
+}
+
+// A node dies when it has enqueued and before that is on record: the next one finds the
+// task there.
+func TestTaskIsEnqueuedOnceThoughItsNodeDies(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var q queue
+		start := time.Now()
+		for range 2 {
+			n := c.node(0)
+			n.addTask("digest", "@every 10m", func(_ context.Context, tick scheduler.Tick) error {
+				err := q.enqueue(tick.ID())
+				if q.calls == 1 {
+					n.cut()
+				}
+				return err
+			})
+			n.start()
+		}
+		until(start, 35*min)
+		var want []string
+		for i := 1; i <= 3; i++ {
+			want = append(want, fmt.Sprintf("digest@%d", start.Add(time.Duration(i)*10*min).Unix()))
+		}
+		if !slices.Equal(q.ids, want) || q.calls != 4 {
+			t.Errorf("enqueued %v in %d calls, want %v in 4", q.ids, q.calls, want)
+		}
+		if n := len(c.events.of(scheduler.EventDone)); n != 3 {
+			t.Errorf("%d ticks are done, want 3", n)
+		}
+	})
+}
+
+func TestEnqueueIsTriedAgain(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		calls := 0
+		away := errors.New("queue away")
+		n.addTask("digest", "@every 10m", func(context.Context, scheduler.Tick) error {
+			if calls++; calls < 4 {
+				return away
+			}
+			return nil
+		})
+		fails := 0
+		n.addTask("never", "@every 10m", func(context.Context, scheduler.Tick) error { fails++; return away }, scheduler.Retry(2, sec, sec))
+		n.start()
+		until(start, 11*min)
+		if done := c.events.of(scheduler.EventDone); len(done) != 1 || done[0].Attempts != 4 || done[0].Took < 7*sec {
+			t.Errorf("done %+v, want at the fourth attempt, after pauses of 1, 2 and 4 s", done)
+		}
+		if failed := c.events.of(scheduler.EventFailed); len(failed) != 1 || !errors.Is(failed[0].Err, away) || fails != 3 {
+			t.Errorf("failed %+v after %d calls", failed, fails)
+		}
+	})
+}
+
+// The task carries a lock of its own for 25 minutes: ticks of every 10 find it held.
+func TestTaskOverlaps(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts    []scheduler.Option
+		want    []time.Duration
+		skipped int64
+	}{
+		"skipped": {nil, []time.Duration{10 * min, 40 * min}, 4},
+		"queued":  {[]scheduler.Option{scheduler.OverlapQueue()}, []time.Duration{10 * min, 20 * min, 30 * min}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start := time.Now()
+				var got []time.Duration
+				for range 2 {
+					n := c.node(0)
+					n.addTask("digest", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
+						lock, err := n.locks.TryAcquire(ctx, "digest")
+						if err != nil {
+							return err
+						}
+						got = append(got, tick.At.Sub(start))
+						time.AfterFunc(25*min, func() { _ = lock.Release(context.Background()) }) // the task is done
+						return nil
+					}, tc.opts...)
+					n.start()
+				}
+				until(start, 62*min)
+				if fmt.Sprint(got) != fmt.Sprint(tc.want) {
+					t.Errorf("enqueued for %v, want %v", got, tc.want)
+				}
+				e, err := c.nodes[0].Entry(c.Context(), "digest")
+				wantNil(t, "Entry", err)
+				if e.Counts.Overlapped != tc.skipped || e.Counts.Failed != 0 {
+					t.Errorf("counts %+v, want %d overlapped", e.Counts, tc.skipped)
+				}
+				if n := c.count(scheduler.EventOverlapped); int64(n) != tc.skipped {
+					t.Errorf("%d ticks told as overlapped, want %d", n, tc.skipped)
+				}
+				time.Sleep(25 * min)
+			})
+		})
+	}
+}
+
+// The lock is held by the task of this very tick: a node has died after it had enqueued.
+func TestLockOfTheTicksOwnTaskIsSuccess(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		n.addTask("digest", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
+			return &joblock.Error{Code: joblock.CodeHeld, Job: "default/" + tick.ID()}
+		})
+		n.addTask("other", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
+			return &joblock.Error{Code: joblock.CodeHeld, Job: "default/x" + tick.ID()}
+		})
+		n.start()
+		until(start, 11*min)
+		if done := c.events.of(scheduler.EventDone); len(done) != 1 || done[0].Tick.Name != "digest" {
+			t.Errorf("done %+v, want digest", done)
+		}
+		if skipped := c.events.of(scheduler.EventOverlapped); len(skipped) != 1 || skipped[0].Tick.Name != "other" {
+			t.Errorf("overlapped %+v, want other", skipped)
+		}
+	})
+}
