@@ -3,17 +3,23 @@ package examples_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/otelobserver"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/joblock/slogobserver"
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -34,15 +40,11 @@ func Example() {
 	defer inspector.Close()
 	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
 	done := make(chan bool)
+	ctx := context.Background()
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		_, ok := worker.LockFrom(ctx)
 		done <- ok
 		return nil
-	}
-	check := func(err error) {
-		if err != nil {
-			panic(err)
-		}
 	}
 
 	// [locks
@@ -72,7 +74,14 @@ func Example() {
 	tasks.Use(w.Middleware)
 	tasks.HandleFunc("export", handle) // ctx ends with cause joblock.ErrLost if the lock is lost
 	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.WarnLevel}))
+	go w.Run(ctx) // the keeper: see promise 5
 	// worker]
+
+	// [overlap
+	tasks.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
+		return task.Type() // the key; "" if the task needs none
+	}, worker.Limit(3)))
+	// overlap]
 
 	web := httptest.NewServer(routes)
 	defer web.Close()
@@ -98,4 +107,138 @@ func Example() {
 	// 202
 	// 429
 	// the job has the lock: true
+}
+
+// Who holds what, and what happens to locks. The README quotes this too.
+func Example_watch() {
+	embedded := miniredis.NewMiniRedis()
+	embedded.SetTime(time.Now()) // its clock stands still
+	if err := embedded.Start(); err != nil {
+		panic(err)
+	}
+	defer embedded.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: embedded.Addr()})
+	defer rdb.Close()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.MessageKey || a.Key == "key" {
+				return a
+			}
+			return slog.Attr{} // differs from run to run
+		},
+	}))
+	ctx := context.Background()
+
+	// [observe
+	metrics, err := otelobserver.New(otel.GetMeterProvider(), nil) // counters and histograms; keys are no attributes
+	check(err)
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+		Observer: joblock.Observers(slogobserver.New(logger, nil), metrics),
+		Logger:   slog.New(slog.DiscardHandler), // it would log losses a second time
+	})
+	check(err)
+	// observe]
+
+	lock, err := locks.TryAcquire(ctx, joblock.Key("export", "acct-7"), joblock.Holder("web-1"))
+	check(err)
+	_, err = lock.Park(ctx, joblock.ParkOptions{Job: "default/4f0c"})
+	check(err)
+
+	// [list
+	st, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
+	check(err)
+	fmt.Println(st.State, st.Holder, st.Job, st.Age.Round(time.Second), st.Remaining, st.Waiters)
+	for st, err := range locks.List(ctx, joblock.ListOptions{Prefix: "export:"}) {
+		check(err)
+		fmt.Println(st.Key, st.State, st.Holder)
+	}
+	// list]
+
+	check(locks.Close(ctx))
+	// Output:
+	// msg="joblock: acquired" key=export:acct-7
+	// msg="joblock: parked" key=export:acct-7
+	// parked web-1 default/4f0c 0s 0s 0
+	// export:acct-7 parked web-1
+}
+
+// Jobs by the clock. The README quotes the part between the brackets.
+func Example_schedule() {
+	embedded := miniredis.NewMiniRedis()
+	if err := embedded.Start(); err != nil {
+		panic(err)
+	}
+	defer embedded.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: embedded.Addr()})
+	defer rdb.Close()
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: embedded.Addr()})
+	defer client.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	check(err)
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	rollup := func(ctx context.Context) error {
+		tick, _ := scheduler.TickFrom(ctx)
+		lock, _ := joblock.FromContext(ctx)
+		fmt.Println(tick.Name, "runs, because of a", tick.Cause, "and under a fence:", lock.Fence() > 0)
+		stop()
+		return nil
+	}
+
+	// [schedule
+	s, err := scheduler.New(locks, nil)
+	check(err)
+	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
+	check(s.Task("digest", "@every 1m", func(ctx context.Context, tick scheduler.Tick) error {
+		_, err := client.EnqueueContext(ctx, asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()), asynq.Retention(time.Minute))
+		return err
+	}))
+	// schedule]
+	check(s.Trigger(ctx, "rollup")) // nobody wants to wait for 03:00
+
+	// [run
+	check(s.Run(ctx)) // until ctx ends
+	// run]
+	check(locks.Close(context.Background()))
+
+	// Output:
+	// rollup runs, because of a trigger and under a fence: true
+}
+
+// One job per key, from its enqueue on.
+func Example_unique() {
+	embedded, err := miniredis.Run()
+	check(err)
+	defer embedded.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: embedded.Addr()})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	check(err)
+	ctx := context.Background()
+	defer func() { check(locks.Close(ctx)) }()
+	jobs, err := handoff.NewClient(locks, asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
+	check(err)
+	defer func() { check(jobs.Close(ctx)) }()
+	account, changes := "acct-7", []byte("all of them")
+
+	// [unique
+	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}
+	job, err := jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
+	check(err)
+	// unique]
+
+	fmt.Println(job.State, job.Replaced != nil)
+	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
+	check(err)
+	fmt.Println(job.State, job.Replaced != nil)
+	// Output:
+	// pending false
+	// pending true
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
