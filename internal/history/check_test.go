@@ -1,0 +1,225 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ttl = 100 // of the histories below, whose times are small numbers
+
+// grant is an answer at time at, to a call a moment before, trusted for a TTL.
+func grant(kind Kind, id, chain string, at, fence int64) Event {
+	return Event{Kind: kind, Key: "k", Holding: id, Chain: chain, Call: at - 1, At: at, Fence: fence, Trust: at - 1 + ttl, TTL: ttl}
+}
+
+func trusted(id string, at, until int64) Event {
+	return Event{Kind: Trusted, Key: "k", Holding: id, Call: at, At: at + 1, Trust: until}
+}
+
+// reserving has a Resume keep the key for a while after its lease.
+func reserving(e Event) Event {
+	e.Hold = 3 * ttl
+	return e
+}
+
+// does is a call with its answer, or without if answer is "".
+func does(begun, answer Kind, id string, from, to, fence int64) []Event {
+	hold := time.Duration(0)
+	if begun == ParkBegun {
+		hold = 3 * ttl
+	}
+	out := []Event{{Kind: begun, Key: "k", Holding: id, Call: from, Hold: hold}}
+	if answer != "" {
+		out = append(out, Event{Kind: answer, Key: "k", Holding: id, Call: from, At: to, Fence: fence})
+	}
+	return out
+}
+
+func release(id string, from, to int64) []Event {
+	return does(ReleaseBegun, Released, id, from, to, 0)
+}
+
+func park(id string, from, to, fence int64) []Event {
+	return does(ParkBegun, Parked, id, from, to, fence)
+}
+
+func force(from, to int64) Event { return Event{Kind: Forced, Key: "k", Call: from, At: to} }
+
+func list(parts ...any) (out []Event) {
+	for _, p := range parts {
+		switch p := p.(type) {
+		case Event:
+			out = append(out, p)
+		case []Event:
+			out = append(out, p...)
+		}
+	}
+	return out
+}
+
+// rules returns which rules were broken, each once.
+func rules(vs []Violation) string {
+	var out []string
+	for _, v := range vs {
+		out = append(out, v.Rule)
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), "; ")
+}
+
+func TestHistories(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		events         []Event
+		beliefs, order string // the rules that are broken
+	}{
+		{"one after the other", list(
+			grant(Acquired, "a", "A", 10, 1), release("a", 20, 25),
+			grant(Acquired, "b", "B", 24, 2), release("b", 30, 31)), "", ""},
+		{"a lapse", list(grant(Acquired, "a", "A", 10, 1), grant(Acquired, "b", "B", 110, 2)), "", ""},
+		{"a moment before the deadline", list(
+			grant(Acquired, "a", "A", 10, 1), grant(Acquired, "b", "B", 108, 2)), RuleOverlap, RuleOrder},
+		{"a moment before a renewed deadline", list(
+			grant(Acquired, "a", "A", 10, 1), trusted("a", 50, 140), grant(Acquired, "b", "B", 139, 2)), RuleOverlap, RuleOrder},
+		{"given away before its deadline, which its holder had been told", list(
+			grant(Acquired, "a", "A", 10, 1), Event{Kind: Lost, Key: "k", Holding: "a", At: 90},
+			grant(Acquired, "b", "B", 100, 2)), "", RuleOrder},
+		{"inside the first, behind a shorter one", list(
+			grant(Acquired, "a", "A", 10, 1), trusted("a", 20, 300),
+			grant(Acquired, "b", "B", 30, 2), release("b", 40, 41), grant(Acquired, "c", "C", 200, 3)), RuleOverlap, RuleOrder},
+		{"released by a release that had begun", list(
+			grant(Acquired, "a", "A", 10, 1), does(ReleaseBegun, "", "a", 20, 0, 0),
+			grant(Acquired, "b", "B", 24, 2)), "", ""},
+		{"released by a release that was refused", list(
+			grant(Acquired, "a", "A", 10, 1), does(ReleaseBegun, Refused, "a", 20, 22, 0),
+			grant(Acquired, "b", "B", 24, 2)), "", RuleOrder},
+		{"another has a parked key", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2),
+			grant(Acquired, "b", "B", 24, 3)), "", RuleOrder},
+		{"another has a key whose reservation is over", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2),
+			grant(Acquired, "b", "B", 321, 3)), "", ""},
+		{"another has a key that was parked without an answer", list(
+			grant(Acquired, "a", "A", 10, 1), does(ParkBegun, "", "a", 20, 0, 0),
+			grant(Acquired, "b", "B", 110, 3)), "", ""},
+		{"a repeated Park reserves from the first", list(
+			grant(Acquired, "a", "A", 10, 1), does(ParkBegun, "", "a", 20, 0, 0), park("a", 60, 62, 2),
+			grant(Acquired, "b", "B", 322, 3)), "", ""},
+		{"resumed", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2),
+			grant(Resumed, "b", "A", 30, 3), release("b", 40, 41)), "", ""},
+		{"resumed by another chain", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "B", 30, 3)), "", RuleOrder},
+		{"resumed while it runs", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2),
+			grant(Resumed, "b", "A", 30, 3), grant(Resumed, "c", "A", 60, 4)), RuleOverlap, RuleOrder},
+		{"resumed after it had died", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2),
+			grant(Resumed, "b", "A", 30, 3), grant(Resumed, "c", "A", 130, 4)), "", ""},
+		{"resumed after it was released", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3), release("b", 40, 41),
+			grant(Resumed, "c", "A", 60, 4)), "", RuleOrder},
+		{"released by an attempt of before", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3),
+			grant(Resumed, "c", "A", 130, 4), release("b", 140, 141)), "", RuleOrder},
+		{"resumed after it was released, when its lease would be over", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3), release("b", 40, 41),
+			grant(Resumed, "c", "A", 160, 4)), "", RuleOrder},
+		{"resumed after a release that may not have come", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3),
+			does(ReleaseBegun, "", "b", 40, 0, 0), grant(Resumed, "c", "A", 200, 4)), "", ""},
+		{"another has what a Park has reserved for longer than the next attempt", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3),
+			grant(Acquired, "c", "C", 200, 4)), "", RuleOrder},
+		{"another has what a Resume has reserved", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 2), reserving(grant(Resumed, "b", "A", 30, 3)),
+			grant(Acquired, "c", "C", 400, 4)), "", RuleOrder},
+		{"a waiter with a smaller fence", list(
+			grant(Acquired, "a", "A", 10, 2), release("a", 20, 21),
+			Event{Kind: Acquired, Key: "k", Holding: "b", Chain: "B", Call: 5, At: 30, Fence: 1, Trust: 120, TTL: ttl}), RuleFence, RuleOrder},
+		{"the same fence for a grant that came too late", list(
+			grant(Acquired, "a", "A", 10, 1),
+			Event{Kind: Acquired, Key: "k", Holding: "b", Chain: "B", Call: 5, At: 150, Fence: 1, Trust: 104, TTL: ttl}), RuleFence, RuleOrder},
+		{"a Park with a smaller fence", list(
+			grant(Acquired, "a", "A", 10, 2), park("a", 20, 22, 1)), RuleFence, RuleOrder},
+		{"a fence twice", list(
+			grant(Acquired, "a", "A", 10, 1), release("a", 20, 21), grant(Acquired, "b", "B", 30, 1)), RuleFence, RuleOrder},
+		{"a smaller fence", list(
+			grant(Acquired, "a", "A", 10, 2), release("a", 20, 21), grant(Acquired, "b", "B", 30, 1)), RuleFence, RuleOrder},
+		{"a Park with the fence of the grant", list(
+			grant(Acquired, "a", "A", 10, 1), park("a", 20, 22, 1)), RuleFence, RuleOrder},
+		{"trusted too long", list(
+			grant(Acquired, "a", "A", 10, 1), trusted("a", 111, 109)), RuleLate, ""},
+		{"forced away", list(
+			grant(Acquired, "a", "A", 10, 1), force(20, 22), grant(Acquired, "b", "B", 30, 2)), "", ""},
+		{"renewed although forced away", list(
+			grant(Acquired, "a", "A", 10, 1), force(20, 22), trusted("a", 60, 140)), RuleForced, ""},
+		{"released after it was forced away", list(
+			grant(Acquired, "a", "A", 10, 1), force(20, 22), release("a", 30, 31)), "", RuleOrder},
+		{"parked after it was forced away", list(
+			grant(Acquired, "a", "A", 10, 1), force(20, 22), park("a", 30, 31, 2)), "", RuleOrder},
+		{"forced away before the answer came", list(
+			force(20, 22), grant(Acquired, "b", "B", 24, 2),
+			Event{Kind: Acquired, Key: "k", Holding: "a", Chain: "A", Call: 5, At: 26, Fence: 1, Trust: 104, TTL: ttl}), "", ""},
+		{"forced away, and then two others", list(
+			grant(Acquired, "a", "A", 10, 1), force(20, 22), grant(Acquired, "b", "B", 30, 2),
+			grant(Acquired, "c", "C", 40, 3)), RuleOverlap, RuleOrder},
+		{"keys do not meet", list(
+			grant(Acquired, "a", "A", 10, 2), Event{Kind: Acquired, Key: "other", Holding: "b", Chain: "B", At: 20, Fence: 1, Trust: 90, TTL: ttl}), "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if vs := Check(tc.events); rules(vs) != tc.beliefs {
+				t.Errorf("Check: %v, want %q", vs, tc.beliefs)
+			}
+			if vs := Linearizable(tc.events, time.Minute); rules(vs) != tc.order {
+				t.Errorf("Linearizable: %v, want %q", vs, tc.order)
+			}
+		})
+	}
+}
+
+// A short holding does not hide a long one from those that come after it.
+func TestEachOverlapIsFound(t *testing.T) {
+	vs := Check(list(grant(Acquired, "a", "A", 10, 1), trusted("a", 20, 300),
+		grant(Acquired, "b", "B", 30, 2), release("b", 40, 41),
+		grant(Acquired, "c", "C", 50, 3), release("c", 60, 61)))
+	if len(vs) != 2 {
+		t.Errorf("%v, want a with b and a with c", vs)
+	}
+}
+
+// What is not decided in time is not taken for right.
+func TestUndecidedIsRefused(t *testing.T) {
+	var events []Event
+	for i := range int64(20000) {
+		id := fmt.Sprint(i)
+		events = append(events, grant(Acquired, id, id, 10*i+2, i+1))
+		events = append(events, release(id, 10*i+4, 10*i+5)...)
+	}
+	if vs := Linearizable(events, 0); rules(vs) != RuleOrder {
+		t.Errorf("%v", vs)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	for _, tc := range []struct{ name, writes, want string }{
+		{"in turn", "1a 1a 2b 5c 5c", ""},
+		{"nothing", "", ""},
+		{"again after another", "1a 2b 3a", RuleInterleaved},
+		{"two with one fence", "1a 1b", RuleFence},
+		{"the guard is broken", "2a 1b", RuleFence},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var writes []Write
+			for _, w := range strings.Fields(tc.writes) {
+				writes = append(writes, Write{int64(w[0] - '0'), w[1:]})
+			}
+			if vs := CheckGuard("k", writes); rules(vs) != tc.want {
+				t.Errorf("%v, want %q", vs, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Kind says what an Event is about.
+type Kind string
+
+// The kinds of events.
+const (
+	Acquired     Kind = "acquired"      // TryAcquire or Acquire brought a lock
+	Resumed      Kind = "resumed"       // Resume did
+	Trusted      Kind = "trusted"       // at Call the lock was held, and trusted until Trust
+	Lost         Kind = "lost"          // at At its user knew of the loss
+	ParkBegun    Kind = "park begun"    // Park was called; without Parked or Refused after it, its outcome is unknown
+	Parked       Kind = "parked"        // it did
+	ReleaseBegun Kind = "release begun" // as ParkBegun
+	Released     Kind = "released"      // it did
+	Refused      Kind = "refused"       // the call begun before has changed nothing
+	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
+)
+
+// Event is one thing that a user of a lock saw. Times are UnixNano.
+type Event struct {
+	Kind    Kind          `json:"kind"`
+	Key     string        `json:"key"`
+	Holding string        `json:"holding,omitempty"` // one per Acquired or Resumed; not of Forced
+	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share
+	Call    int64         `json:"call"`              // when the call was made
+	At      int64         `json:"at"`                // when its answer was there
+	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Parked
+	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Trusted: the deadline
+	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed
+	Hold    time.Duration `json:"hold,omitempty"`    // Resumed: reserved beyond the lease; ParkBegun: from the call on
+}
+
+// Read reads what a Recorder wrote. A last line without its end is left out: its
+// writer was killed.
+func Read(r io.Reader) ([]Event, error) {
+	var out []Event
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("event %d: %w", len(out)+1, err)
+		}
+		out = append(out, e)
+	}
+}

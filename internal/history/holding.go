@@ -1,0 +1,71 @@
+package history
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// story is all that was seen of one holding.
+type story struct {
+	grant Event
+	trust int64   // the last deadline
+	ended int64   // when its user gave it up or knew of its loss; MaxInt64 while it did not
+	calls []*call // its Parks and Releases
+}
+
+// call is a Park or a Release.
+type call struct {
+	begun  Event
+	answer Event // of Kind "" where none was seen
+}
+
+// end is when the belief is over, for all that was seen.
+func (s *story) end() int64 { return min(s.trust, s.ended) }
+
+// bookOf sorts events into stories, in the order in which their grants came, and
+// what was forced away.
+func bookOf(events []Event) (stories []*story, forced []Event) {
+	byID := make(map[string]*story)
+	for _, e := range events {
+		if e.Kind == Acquired || e.Kind == Resumed {
+			s := &story{grant: e, trust: e.Trust, ended: math.MaxInt64}
+			byID[e.Holding] = s
+			stories = append(stories, s)
+		}
+	}
+	for _, e := range events {
+		s := byID[e.Holding]
+		if s == nil {
+			if e.Kind == Forced {
+				forced = append(forced, e)
+			}
+			continue
+		}
+		switch e.Kind {
+		case Trusted:
+			s.trust = e.Trust
+		case Lost:
+			s.ended = min(s.ended, e.At)
+		case ParkBegun, ReleaseBegun:
+			s.ended = min(s.ended, e.Call)
+			s.calls = append(s.calls, &call{begun: e})
+		case Parked, Released, Refused:
+			// One call of a holding at a time: its answer is the next event of it.
+			if n := len(s.calls); n > 0 {
+				s.calls[n-1].answer = e
+			}
+		}
+	}
+	slices.SortStableFunc(stories, func(a, b *story) int { return cmp.Compare(a.grant.At, b.grant.At) })
+	return stories, forced
+}
+
+// byKey splits events by their key.
+func byKey(events []Event) map[string][]Event {
+	out := make(map[string][]Event)
+	for _, e := range events {
+		out[e.Key] = append(out[e.Key], e)
+	}
+	return out
+}

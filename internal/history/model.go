@@ -1,0 +1,140 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// phase is a state of a key, for whoever cannot see the clock of the store: that the
+// time of a holder or of a reservation is over is no state. A call that needs it to
+// be over is allowed from then on; when the store noticed is its own affair.
+type phase uint8
+
+const (
+	free phase = iota
+	held
+	parked
+)
+
+// lease is the state of the model.
+type lease struct {
+	phase    phase
+	holding  string // who has it, or parked it
+	chain    string
+	fence    int64
+	trust    int64 // nobody else holds before, unless the holder gives it up
+	reserved int64 // no other chain has it before, unless the holder gives it up
+}
+
+// step is a call as the model sees it.
+type step struct {
+	Event
+	unknown bool
+	trust   int64 // of a grant: the last deadline that was seen of it
+	since   int64 // of a Park: when the first one of its holding was called
+	end     int64 // when its answer was there
+}
+
+// Linearizable looks for an order of calls, each between its beginning and its
+// answer, in which every answer is the right one. Calls that brought nothing are left
+// out: a refusal may be owed to a caller that had given up by then, or was killed,
+// and of which nothing was seen. An unanswered grant is left out for the same reason.
+// An unanswered Park or Release may have been applied or not.
+//
+// Whatever is not decided within timeout counts as a violation.
+func Linearizable(events []Event, timeout time.Duration) []Violation {
+	var out []Violation
+	deadline := time.Now().Add(timeout)
+	keys := byKey(events)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		steps := stepsOf(keys[key])
+		left := max(time.Until(deadline), time.Millisecond) // 0 would be for ever
+		if res := porcupine.CheckOperationsTimeout(leaseModel, steps, left); res != porcupine.Ok {
+			out = append(out, Violation{RuleOrder, key, fmt.Sprintf("%d calls, %s", len(steps), res)})
+		}
+	}
+	return out
+}
+
+// stepsOf makes the calls of one key.
+//
+// The deadlines seen of a holding go to its grant: who trusts a lock until then has
+// held it all the time. So renewals are no steps.
+func stepsOf(events []Event) []porcupine.Operation {
+	stories, forced := bookOf(events)
+	var out []porcupine.Operation
+	add := func(s step) {
+		out = append(out, porcupine.Operation{Input: s, Call: s.Call, Return: s.end})
+	}
+	for _, s := range stories {
+		add(step{Event: s.grant, trust: s.trust, end: s.grant.At})
+		park := int64(0)
+		for _, c := range s.calls {
+			do := step{Event: c.begun, end: c.answer.At}
+			if do.Kind == ParkBegun {
+				park = cmp.Or(park, do.Call) // a repeated Park finds the first one's reservation
+				do.since, do.Fence = park, c.answer.Fence
+			}
+			if c.answer.Kind == "" {
+				// It may have come to the store much later. But what that could explain is
+				// explained by its having come at once, or never, and both are tried; with an
+				// open end each would double the search.
+				do.unknown, do.end = true, do.Call
+			}
+			if c.answer.Kind != Refused {
+				add(do)
+			}
+		}
+	}
+	for _, f := range forced {
+		add(step{Event: f, end: f.At})
+	}
+	return out
+}
+
+var leaseModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{lease{}} },
+	Step: func(state, input, _ any) []any {
+		before, s := state.(lease), input.(step)
+		after, ok := before.take(s)
+		switch {
+		case ok && s.unknown:
+			return []any{before, after}
+		case ok:
+			return []any{after}
+		case s.unknown:
+			return []any{before}
+		}
+		return nil
+	},
+	Hash: func(state any) uint64 { return uint64(state.(lease).fence) },
+}).ToModel()
+
+// take is what the call does in state l, and whether it can have succeeded there.
+func (l lease) take(s step) (lease, bool) {
+	switch s.Kind {
+	case Acquired:
+		ok := (l.phase == free || s.end > l.reserved) && s.Fence > l.fence
+		return lease{held, s.Holding, s.Chain, s.Fence, s.trust, s.trust}, ok
+	case Resumed:
+		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence
+		return lease{held, s.Holding, s.Chain, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Hold))}, ok
+	case ParkBegun:
+		ok := l.phase != free && l.holding == s.Holding && (s.unknown || s.Fence > l.fence)
+		l.phase, l.fence, l.reserved = parked, max(l.fence, s.Fence), s.since+int64(s.Hold)
+		return l, ok
+	case ReleaseBegun:
+		ok := l.phase != free && l.holding == s.Holding
+		l.phase = free
+		return l, ok
+	case Forced:
+		l.phase = free // whose it was may not have been seen
+		return l, true
+	}
+	return l, false
+}

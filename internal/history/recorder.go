@@ -1,0 +1,160 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Recorder makes calls and writes down what came of them. It is safe for
+// concurrent use.
+type Recorder struct {
+	name string
+
+	mu  sync.Mutex // guards what follows
+	w   io.Writer
+	n   int
+	err error
+}
+
+// NewRecorder returns a Recorder whose holdings are told from those of others by
+// name. Each event is one Write, as soon as it has happened: what was written to a
+// file is there after a kill.
+func NewRecorder(w io.Writer, name string) *Recorder { return &Recorder{name: name, w: w} }
+
+// Err returns the first error of the writer.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+func (r *Recorder) write(e Event) {
+	line, err := json.Marshal(e)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil && err == nil {
+		_, err = r.w.Write(append(line, '\n'))
+	}
+	r.err = errors.Join(r.err, err)
+}
+
+// Acquire is Locker.Acquire; with MaxWait(0) it is TryAcquire.
+func (r *Recorder) Acquire(ctx context.Context, locks *joblock.Locker, key string, opts ...joblock.Option) (*Holding, error) {
+	call := now()
+	lock, err := locks.Acquire(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return r.granted(Event{Kind: Acquired, Call: call}, lock), nil
+}
+
+// Resume is Locker.Resume with Reserve(reserve).
+func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, reserve time.Duration) (*Holding, error) {
+	call := now()
+	lock, err := locks.Resume(ctx, token, joblock.Reserve(reserve))
+	if err != nil {
+		return nil, err
+	}
+	return r.granted(Event{Kind: Resumed, Call: call, Hold: reserve}, lock), nil
+}
+
+func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
+	e.At, e.Trust = now(), lock.ExpiresAt().UnixNano()
+	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), lock.Digest(), lock.Fence(), lock.TTL()
+	r.mu.Lock()
+	r.n++
+	e.Holding = fmt.Sprintf("%s/%d", r.name, r.n)
+	r.mu.Unlock()
+	r.write(e)
+	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust}
+}
+
+// Force is Locker.ForceRelease. The caller has to wait for it, as what an
+// unanswered one does to later holders is not checked for.
+func (r *Recorder) Force(ctx context.Context, locks *joblock.Locker, key string) error {
+	call := now()
+	err := locks.ForceRelease(ctx, key, "forced")
+	if err == nil {
+		r.write(Event{Kind: Forced, Key: key, Call: call, At: now()})
+	}
+	return err
+}
+
+// Holding is a lock whose use is recorded. Use it from one goroutine, and after
+// Park or Release not for beliefs any more.
+type Holding struct {
+	Lock *joblock.Lock
+	ID   string // the Holding of its events
+
+	r     *Recorder
+	trust int64
+	lost  bool
+}
+
+// Look is Lock.Err: nil while the lock is held and trusted.
+func (h *Holding) Look() error {
+	call := now()
+	if err := h.Lock.Err(); err != nil {
+		if !h.lost {
+			h.lost = true
+			h.write(Event{Kind: Lost, Call: call, At: now()})
+		}
+		return err
+	}
+	// Read after Err, so that it is not below the deadline that Err went by.
+	if trust := h.Lock.ExpiresAt().UnixNano(); trust != h.trust || call > trust {
+		h.trust = trust
+		h.write(Event{Kind: Trusted, Call: call, At: now(), Trust: trust})
+	}
+	return nil
+}
+
+// Renew is Lock.Renew, and a Look.
+func (h *Holding) Renew(ctx context.Context) error {
+	err := h.Lock.Renew(ctx)
+	return errors.Join(err, h.Look())
+}
+
+// Park is Lock.Park. Hold must be given: what a default may be is not known here.
+func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.Token, error) {
+	call := now()
+	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold})
+	token, err := h.Lock.Park(ctx, opts)
+	switch {
+	case err == nil:
+		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: token.Fence()})
+	case !errors.Is(err, joblock.ErrUnavailable):
+		h.write(Event{Kind: Refused, Call: call, At: now()})
+	}
+	return token, err
+}
+
+// Release is Lock.Release.
+func (h *Holding) Release(ctx context.Context) error {
+	call := now()
+	h.write(Event{Kind: ReleaseBegun, Call: call})
+	err := h.Lock.Release(ctx)
+	switch {
+	case err == nil:
+		h.write(Event{Kind: Released, Call: call, At: now()})
+	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, joblock.ErrLost):
+		// A lost lock is released all the same, if there is anything left of it.
+	default:
+		h.write(Event{Kind: Refused, Call: call, At: now()})
+	}
+	return err
+}
+
+func (h *Holding) write(e Event) {
+	e.Key, e.Holding = h.Lock.Key(), h.ID
+	h.r.write(e)
+}
+
+func now() int64 { return time.Now().UnixNano() }

@@ -1,0 +1,136 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+)
+
+// What a right implementation does is found right, and all of it is recorded.
+func TestRightHistoryIsAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		rec := NewRecorder(&text, "p")
+		locks, err := joblock.New(memstore.New(nil), &joblock.Config{
+			TTL: 100 * time.Millisecond, Poll: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() { use(t, rec, locks, rand.New(rand.NewPCG(1, uint64(i)))) })
+		}
+		wg.Go(func() {
+			for range 20 {
+				time.Sleep(150 * time.Millisecond)
+				if err := rec.Force(t.Context(), locks, "k1"); err != nil && !errors.Is(err, joblock.ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Wait()
+		if err := errors.Join(rec.Err(), locks.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		events, err := Read(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := make(map[Kind]int)
+		for _, e := range events {
+			kinds[e.Kind]++
+		}
+		t.Log(len(events), "events:", kinds)
+		for _, kind := range []Kind{Acquired, Resumed, Trusted, Lost, Parked, Released, Refused, Forced} {
+			if kinds[kind] == 0 {
+				t.Errorf("nothing was %s", kind)
+			}
+		}
+		for _, v := range append(Check(events), Linearizable(events, time.Minute)...) {
+			t.Error(v)
+		}
+	})
+}
+
+// use takes, keeps, parks, resumes, forgets and releases locks.
+func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
+	ctx := t.Context()
+	for range 60 {
+		key := fmt.Sprint("k", dice.IntN(2))
+		h, err := rec.Acquire(ctx, locks, key, joblock.MaxWait(time.Duration(dice.IntN(300))*time.Millisecond))
+		if err != nil {
+			if !errors.Is(err, joblock.ErrTimeout) && !errors.Is(err, joblock.ErrHeld) {
+				t.Error(err)
+			}
+			continue
+		}
+		for range dice.IntN(3) {
+			if h = stay(ctx, h, dice); h.Look() != nil {
+				break
+			}
+			token, err := h.Park(ctx, joblock.ParkOptions{Hold: 200 * time.Millisecond})
+			if err != nil {
+				break
+			}
+			time.Sleep(time.Duration(dice.IntN(100)) * time.Millisecond)
+			next, err := rec.Resume(ctx, locks, token, 200*time.Millisecond)
+			if err != nil {
+				break
+			}
+			h = next
+		}
+		stay(ctx, h, dice)
+		_ = h.Release(ctx) // whatever it says is in the history
+	}
+}
+
+func stay(ctx context.Context, h *Holding, dice *rand.Rand) *Holding {
+	if dice.IntN(5) == 0 {
+		h.Lock.StopRenewing()
+	}
+	for range dice.IntN(6) {
+		time.Sleep(time.Duration(dice.IntN(40)) * time.Millisecond)
+		if dice.IntN(8) == 0 {
+			_ = h.Renew(ctx)
+		}
+		_ = h.Look()
+	}
+	return h
+}
+
+func TestReadLeavesOutTornLine(t *testing.T) {
+	events, err := Read(strings.NewReader("{\"kind\":\"lost\",\"at\":7}\n{\"kind\":\"los"))
+	if err != nil || len(events) != 1 || events[0].At != 7 {
+		t.Errorf("%v, %v", events, err)
+	}
+	if _, err := Read(strings.NewReader("{}\n{\n")); err == nil || !strings.Contains(err.Error(), "event 2") {
+		t.Errorf("%v, want it to name event 2", err)
+	}
+}
+
+// A history that could not be written is not to be taken for a short one.
+func TestRecorderTellsOfWriteError(t *testing.T) {
+	rec := NewRecorder(brokenWriter{}, "p")
+	rec.write(Event{})
+	rec.write(Event{})
+	if err := rec.Err(); !errors.Is(err, errBroken) {
+		t.Errorf("%v", err)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }

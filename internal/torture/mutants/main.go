@@ -1,0 +1,101 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	length := flag.Duration("time", 20*time.Second, "length of one torture")
+	tries := flag.Int("tries", 3, "how often a mutant is tortured until it is found out")
+	flag.Parse()
+	survived, err := run(flag.Args(), *length, *tries)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
+	if survived > 0 {
+		fmt.Fprintf(os.Stderr, "mutants: %d survived\n", survived)
+		os.Exit(1)
+	}
+}
+
+// run tortures the mutants whose name has one of words in it, all without words.
+func run(words []string, length time.Duration, tries int) (survived int, err error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	for i, m := range mutants {
+		if len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m.name, w) }) {
+			continue
+		}
+		own := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return 0, err
+		}
+		bin, err := m.build(root, own)
+		if err != nil {
+			return 0, err
+		}
+		how := m.torture(root, bin, length, tries)
+		if how == "" {
+			how = "SURVIVED"
+			survived++
+		}
+		fmt.Printf("%-52s %s\n", m.name, how)
+	}
+	return survived, nil
+}
+
+func moduleRoot() (string, error) {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	return filepath.Dir(strings.TrimSpace(string(mod))), err
+}
+
+// build makes the torture's test binary with the rule broken.
+func (m *mutant) build(root, dir string) (bin string, err error) {
+	overlay, err := m.overlay(root, dir)
+	if err != nil {
+		return "", err
+	}
+	bin = filepath.Join(dir, "torture.test")
+	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, "./internal/torture")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", m.name, err, out)
+	}
+	return bin, nil
+}
+
+// torture returns how the mutant was found out, "" if it was not.
+func (m *mutant) torture(root, bin string, length time.Duration, tries int) string {
+	for try := 1; try <= tries; try++ {
+		cmd := exec.Command(bin, "-test.v", "-test.timeout", (length + 3*time.Minute).String())
+		cmd.Dir = filepath.Join(root, "internal", "torture")
+		cmd.Env = append(os.Environ(), "JOBLOCK_TORTURE="+length.String(), fmt.Sprintf("JOBLOCK_SEED=%d", try))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			continue
+		}
+		for _, complaint := range m.found {
+			if n := strings.Count(string(out), complaint); n > 0 {
+				return fmt.Sprintf("try %d: %d x %s", try, n, complaint)
+			}
+		}
+		// Red, but for another reason: that proves nothing about the rule.
+		fmt.Fprintf(os.Stderr, "%s, try %d: not one of %q in:\n%s\n", m.name, try, m.found, out)
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A rule that was rewritten takes its mutant along, or the mutant is no longer tried.
+func TestMutantsApply(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		file, err := m.overlay(root, t.TempDir())
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var overlay struct{ Replace map[string]string }
+		if err := json.Unmarshal(text, &overlay); err != nil || len(overlay.Replace) != len(m.edits) {
+			t.Errorf("%s: %v, overlay of %d files, want %d", m.name, err, len(overlay.Replace), len(m.edits))
+		}
+		for path, changed := range overlay.Replace {
+			was, _ := os.ReadFile(path)
+			is, err := os.ReadFile(changed)
+			if err != nil || string(is) == string(was) {
+				t.Errorf("%s: %s is not changed, %v", m.name, path, err)
+			}
+		}
+	}
+}
+
+func TestMutantMustApply(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{"no such text", "e"} {
+		m := mutant{name: "x", edits: []edit{{"go.mod", old, ""}}}
+		if _, err := m.overlay(root, t.TempDir()); err == nil {
+			t.Errorf("%q can be replaced in go.mod", old)
+		}
+	}
+}

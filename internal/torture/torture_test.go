@@ -1,0 +1,218 @@
+//go:build unix
+
+package torture
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/history"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+const processes = 4
+
+// settings reads how long to run, and with which seed.
+func settings(t *testing.T) (length time.Duration, seed uint64) {
+	t.Helper()
+	length, seed = 3*time.Second, rand.Uint64()
+	var err error
+	if text := os.Getenv("JOBLOCK_TORTURE"); text != "" {
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("JOBLOCK_TORTURE: %v", err)
+		}
+	}
+	if text := os.Getenv("JOBLOCK_SEED"); text != "" {
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("JOBLOCK_SEED: %v", err)
+		}
+	}
+	return length, seed
+}
+
+func TestTorture(t *testing.T) {
+	length, seed := settings(t)
+	t.Logf("JOBLOCK_TORTURE=%v JOBLOCK_SEED=%d", length, seed)
+	// What the server has answered it has given to its file, so that a kill loses nothing.
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "no")
+	redistest.Ran(t, server.Backend())
+	dir := t.TempDir()
+	c := newCenter(t, server, dir)
+	begun := time.Now()
+
+	var faults tally
+	ctx, stop := context.WithTimeout(t.Context(), length)
+	defer stop()
+	var slots []*slot
+	var wg sync.WaitGroup
+	for i := range processes {
+		s := newSlot(t, i, server, dir, seed)
+		slots = append(slots, s)
+		t.Cleanup(s.kill)
+		wg.Go(func() {
+			if s.start() {
+				torment(ctx, s, slotFaults, rand.New(rand.NewPCG(seed, uint64(i))), 700*time.Millisecond, &faults)
+			}
+		})
+	}
+	torment(ctx, c, centerFaults, rand.New(rand.NewPCG(seed, processes)), 500*time.Millisecond, &faults)
+	wg.Wait()
+	for _, s := range slots {
+		s.proxy.Heal()
+		wg.Go(s.finish)
+	}
+	wg.Wait()
+
+	events := readAll(t, dir)
+	report(t, c, events, &faults)
+	checkClock(t, begun)
+	checkHistory(t, c, events)
+	checkLeaks(t, c)
+}
+
+func newCenter(t *testing.T, server *redistest.Server, dir string) *center {
+	t.Helper()
+	file, err := os.Create(filepath.Join(dir, "center"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	rdb := server.Client(t)
+	locks, err := joblock.New(redisstore.New(rdb, nil), &config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &center{server: server, rdb: rdb, rec: history.NewRecorder(file, "center"), locks: locks}
+}
+
+// readAll puts the histories of all processes together.
+func readAll(t *testing.T, dir string) (events []history.Event) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, err := history.Read(f)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		events = append(events, more...)
+	}
+	return events
+}
+
+// report prints what has happened, and fails if that was nothing.
+func report(t *testing.T, c *center, events []history.Event, faults *tally) {
+	t.Helper()
+	var kinds tally
+	granted := make(map[string]int)
+	for _, e := range events {
+		kinds.add(string(e.Kind), 1)
+		if e.Kind == history.Acquired || e.Kind == history.Resumed {
+			granted[e.Key]++
+		}
+	}
+	handovers := 0
+	for _, n := range granted {
+		handovers += n - 1
+	}
+	refused, err := c.rdb.Get(t.Context(), refusals).Int()
+	if err != nil && err != redis.Nil {
+		t.Error(err)
+	}
+	t.Logf("events: %v", &kinds)
+	t.Logf("faults: %v", faults)
+	t.Logf("%d hand-overs of %d keys; %d writes of former holders refused", handovers, len(granted), refused)
+	if handovers == 0 {
+		t.Error("no lock went from one holder to another: this proves nothing")
+	}
+}
+
+// checkClock fails if the machine's clock was set meanwhile, which is what events of
+// several processes are compared by. That it is slewed does no harm.
+func checkClock(t *testing.T, begun time.Time) {
+	t.Helper()
+	now := time.Now()
+	step := (now.Round(0).Sub(begun.Round(0)) - now.Sub(begun)).Abs()
+	if step > 5*time.Millisecond+now.Sub(begun)/1000 {
+		t.Errorf("the clock of this machine was set by %v: the history proves nothing", step)
+	}
+}
+
+func checkHistory(t *testing.T, c *center, events []history.Event) {
+	t.Helper()
+	found := history.Check(events)
+	found = append(found, history.Linearizable(events, time.Minute)...)
+	logs, err := c.rdb.Keys(t.Context(), guardLog+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		found = append(found, history.CheckGuard(strings.TrimPrefix(log, guardLog), writes(t, c, log))...)
+	}
+	for i, v := range found {
+		if i == 20 {
+			t.Errorf("and %d more", len(found)-i)
+			break
+		}
+		t.Error(v)
+	}
+	if len(found) > 0 {
+		tell(t, events, found[0].Key)
+	}
+}
+
+// tell prints what was seen of a key, in the order of the answers.
+func tell(t *testing.T, events []history.Event, key string) {
+	t.Helper()
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(max(a.Call, a.At), max(b.Call, b.At)) })
+	for _, e := range events {
+		if e.Key == key {
+			t.Logf("%+v", e)
+		}
+	}
+}
+
+// writes reads what the guard let pass.
+func writes(t *testing.T, c *center, log string) (out []history.Write) {
+	t.Helper()
+	lines, err := c.rdb.LRange(t.Context(), log, 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		var w history.Write
+		if _, err := fmt.Sscanf(line, "%d %s", &w.Fence, &w.Holding); err != nil {
+			t.Fatalf("%s: %q: %v", log, line, err)
+		}
+		out = append(out, w)
+	}
+	return out
+}
