@@ -57,7 +57,7 @@ func TestShortRunMeasuresEverything(t *testing.T) {
 			}
 		}
 	}
-	for section, want := range map[string]int{"uncontended": 5, "handover": 4, "renewal": 4, "jobs": 3, "growth": 2} {
+	for section, want := range map[string]int{"uncontended": 5, "handover": 4, "order": 1, "renewal": 4, "jobs": 3, "growth": 2} {
 		if got := len(subjects[section]); got != want {
 			t.Errorf("%s has %d subjects, want %d", section, got, want)
 		}
@@ -97,6 +97,10 @@ func countsMakeSense(t *testing.T, sections []*report.Section) {
 					t.Errorf("the floor sends %v commands for a pair, want 2", cell.Value)
 				case title == "commands/period" && cell.Value == 0:
 					t.Errorf("%s sent nothing to renew its locks", row.Subject)
+				case title == "hand-overs" && s.Name == "order" && cell.Value < float64(measure.Short().Order):
+					t.Errorf("the order of %v hand-overs was looked at", cell.Value)
+				case title == "overtaken" && cell.Value != 0:
+					t.Errorf("%v were overtaken", cell.Value)
 				case title == "lost" && cell.Value != 0:
 					t.Errorf("%s lost %v locks", row.Subject, cell.Value)
 				}

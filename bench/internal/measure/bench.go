@@ -30,6 +30,7 @@ func (b *Bench) Measurements() []Measurement {
 	return []Measurement{
 		{"uncontended", b.uncontended},
 		{"handover", b.handover},
+		{"order", b.order},
 		{"renewal", b.renewal},
 		{"jobs", b.jobs},
 		{"growth", b.growth},

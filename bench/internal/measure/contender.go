@@ -27,7 +27,8 @@ type assignment struct {
 	Addr    string    `json:"addr"`
 	Key     string    `json:"key"`
 	Waiters int       `json:"waiters"`
-	Turn    string    `json:"turn"` // path of the file
+	Turn    string    `json:"turn"`             // path of the file
+	Places  bool      `json:"places,omitempty"` // note them down, and do not hold the lock
 }
 
 // The orders that a contender takes on standard input, a line each. It gives one
@@ -43,6 +44,7 @@ type answer struct {
 	Sent   rig.Count `json:"sent"`             // since it was started
 	Memory int64     `json:"memory,omitempty"` // in bytes; not with the answer to orderStop
 	Grants []grant   `json:"grants,omitempty"` // with the answer to orderStop
+	Places []place   `json:"places,omitempty"` // likewise
 	Err    string    `json:"err,omitempty"`
 }
 
@@ -70,7 +72,8 @@ func contend(text string, in io.Reader, out io.Writer) error {
 	if c.turn, err = openTurn(a.Turn); err != nil {
 		return err
 	}
-	if c.peer, err = peer.Open(a.Peer, peer.Options{Addr: a.Addr, Wire: &c.wire, TTL: leaseTTL}); err != nil {
+	c.peer, err = peer.Open(a.Peer, peer.Options{Addr: a.Addr, Wire: &c.wire, TTL: leaseTTL, Places: a.Places})
+	if err != nil {
 		return err
 	}
 	err = c.obey(in, json.NewEncoder(out))
@@ -84,8 +87,9 @@ type contender struct {
 	wire rig.Wire
 	turn *turn
 
-	mu     sync.Mutex // guards grants and failed
+	mu     sync.Mutex // guards what follows
 	grants []grant
+	places []place
 	failed error
 }
 
@@ -120,7 +124,7 @@ func (c *contender) obey(in io.Reader, out *json.Encoder) error {
 			sent := c.wire.Count() // leaving the queue is not part of handing over
 			cancel()
 			waiting.Wait()
-			last := answer{Sent: sent, Grants: c.grants}
+			last := answer{Sent: sent, Grants: c.grants, Places: c.places}
 			if c.failed != nil {
 				last.Err = c.failed.Error()
 			}
@@ -165,7 +169,10 @@ func (c *contender) wait(ctx context.Context) {
 		}
 		granted := now()
 		n := c.turn.next()
-		time.Sleep(holdTime)
+		at, here := held.(peer.Placed)
+		if !here {
+			time.Sleep(holdTime)
+		}
 		released := now()
 		// Not with ctx: a lock that is kept because the time is up would have the
 		// next measurement wait for its lease.
@@ -174,7 +181,11 @@ func (c *contender) wait(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		c.grants = append(c.grants, grant{asked, granted, released})
+		if here {
+			c.places = append(c.places, place{at.Fence(), at.Joined()})
+		} else {
+			c.grants = append(c.grants, grant{asked, granted, released})
+		}
 		c.mu.Unlock()
 		if !c.turn.reach(ctx, n+1) {
 			return

@@ -47,6 +47,25 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+func TestInOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		all               []place
+		waited, overtaken int
+	}{
+		{"sorted by fence, not by process", []place{{3, 30}, {1, 10}, {2, 20}}, 3, 0},
+		{"who found it free overtakes nobody", []place{{1, 10}, {2, 0}, {3, 20}}, 2, 0},
+		{"one came before two who had joined earlier", []place{{1, 30}, {2, 10}, {3, 20}, {4, 40}}, 4, 2},
+		{"nobody", nil, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if waited, overtaken := inOrder(tc.all); waited != tc.waited || overtaken != tc.overtaken {
+				t.Errorf("%d waited, %d overtaken", waited, overtaken)
+			}
+		})
+	}
+}
+
 func TestGrantsAfterTheStopDoNotCount(t *testing.T) {
 	early, late := grant{Asked: 1, Granted: 5, Released: 20}, grant{Asked: 1, Granted: 11, Released: 12}
 	got := before(10, []answer{{Grants: []grant{late, early}}, {}, {Grants: []grant{late}}})

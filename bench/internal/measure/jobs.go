@@ -45,13 +45,15 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 		Title: fmt.Sprintf("Jobs: %d through asynq", b.Scale.Jobs),
 		Note: fmt.Sprintf("Jobs that do nothing. Enqueued one after the other, with a lock of their own by "+
 			"handoff's EnqueueUnique: acquire, park, enqueue. Then processed with concurrency %d, with a lock: resume, "+
-			"run, release. Commands are those of one job; while processing, asynq's own house-keeping is among them.", jobConcurrency),
+			"run, release. Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency),
 		Base: string(bare),
 		Columns: []report.Column{
 			{Title: "enqueued/s", Ratio: true},
 			{Title: "commands", Digits: 1},
 			{Title: "processed/s", Ratio: true},
 			{Title: "commands", Digits: 1},
+			{Title: "own CPU µs", Digits: 1, Ratio: true},
+			{Title: "server CPU µs", Digits: 1, Ratio: true},
 		},
 	}
 	c := fmt.Sprintf("%d jobs", b.Scale.Jobs)
@@ -59,15 +61,15 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 	err := eachRound(ctx, b, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
 		r, err := b.runJobs(ctx, mode, b.Scale.Jobs)
 		if err == nil {
-			s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands)
+			s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands, r.own, r.server)
 		}
 		return err
 	})
 	return s, err
 }
 
-// jobRates are per second; commands are per job.
-type jobRates struct{ enqueued, enqueueCommands, processed, processCommands float64 }
+// jobRates are per second; commands, and processor times in µs, are per job.
+type jobRates struct{ enqueued, enqueueCommands, processed, processCommands, own, server float64 }
 
 // runJobs enqueues n jobs, then starts a server and waits until all have run.
 func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, err error) {
@@ -102,6 +104,10 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, e
 		}
 		return nil
 	})
+	before, err := used(ctx, b.Server)
+	if err != nil {
+		return r, err
+	}
 	count, start = k.wire.Count(), time.Now()
 	if err := server.Start(mux); err != nil {
 		return r, err
@@ -114,7 +120,10 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, e
 	}
 	r.processed = rate(n+1, start)
 	r.processCommands = float64(k.wire.Count().Sub(count).Commands) / float64(n+1)
-	return r, nil
+	after, err := used(ctx, b.Server)
+	r.own = micros(after.own-before.own) / float64(n+1)
+	r.server = micros(after.server-before.server) / float64(n+1)
+	return r, err
 }
 
 func rate(n int, start time.Time) float64 { return float64(n) / time.Since(start).Seconds() }
@@ -165,7 +174,7 @@ func (k *jobKit) enqueuer(mode jobMode) func(ctx context.Context, key string) er
 	task := asynq.NewTask(jobType, nil)
 	if mode == locked {
 		return func(ctx context.Context, key string) error {
-			_, err := k.jobs.EnqueueUnique(ctx, key, task)
+			_, err := k.jobs.EnqueueUnique(ctx, handoff.Unique{Key: key}, task)
 			return err
 		}
 	}

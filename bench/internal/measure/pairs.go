@@ -15,6 +15,7 @@ const warmUpPairs = 20
 
 // pairs acquires and releases, and adds up what that costs.
 type pairs struct {
+	server     *rig.Server
 	peer       peer.Peer
 	wire       rig.Wire
 	goroutines int
@@ -24,14 +25,15 @@ type pairs struct {
 	elapsed time.Duration
 	mallocs int64
 	sent    rig.Count
+	cpu     processors
 }
 
 // pairCost is per pair of acquire and release.
-type pairCost struct{ micros, allocs, commands, turns float64 }
+type pairCost struct{ micros, allocs, commands, turns, own, server float64 }
 
 // openPairs connects a library and warms it up.
 func (b *Bench) openPairs(ctx context.Context, name peer.Name, goroutines, keys int) (*pairs, error) {
-	p := &pairs{goroutines: goroutines, keys: make([]string, keys)}
+	p := &pairs{server: b.Server, goroutines: goroutines, keys: make([]string, keys)}
 	for i := range p.keys {
 		p.keys[i] = fmt.Sprintf("pair:%s:%d", name, i) // the others are connected as well
 	}
@@ -59,6 +61,10 @@ func (p *pairs) pair(ctx context.Context, _, i int) error {
 
 // run measures n pairs.
 func (p *pairs) run(ctx context.Context, n int) error {
+	before, err := used(ctx, p.server)
+	if err != nil {
+		return err
+	}
 	mallocs, sent, start := rig.Mallocs(), p.wire.Count(), time.Now()
 	if err := parallel(ctx, p.goroutines, n, p.pair); err != nil {
 		return err
@@ -68,8 +74,11 @@ func (p *pairs) run(ctx context.Context, n int) error {
 	p.sent.Commands += d.Commands
 	p.sent.Turns += d.Turns
 	p.mallocs += rig.Mallocs() - mallocs
+	after, err := used(ctx, p.server)
+	p.cpu.own += after.own - before.own
+	p.cpu.server += after.server - before.server
 	p.done += n
-	return nil
+	return err
 }
 
 // cost returns what run has measured so far.
@@ -80,6 +89,8 @@ func (p *pairs) cost() pairCost {
 		allocs:   float64(p.mallocs) * per,
 		commands: float64(p.sent.Commands) * per,
 		turns:    float64(p.sent.Turns) * per,
+		own:      micros(p.cpu.own) * per,
+		server:   micros(p.cpu.server) * per,
 	}
 }
 

@@ -17,6 +17,8 @@ type Scale struct {
 	Idle     time.Duration // how long the lock is held while all wait
 	Handover time.Duration // how long it is then handed round, at the least
 
+	Order int // hand-overs whose order is looked at
+
 	Locks   int           // held at the same time
 	TTL     time.Duration // of those; renewed every third of it
 	Periods int           // renewal periods observed
@@ -40,6 +42,7 @@ func Full() Scale {
 		Ops:    6000, Parallel: []int{1, 32},
 		Crowds: []Crowd{{2, 1}, {2, 2}, {16, 1}, {16, 4}, {128, 1}, {128, 4}},
 		Settle: 300 * time.Millisecond, Idle: time.Second, Handover: 1500 * time.Millisecond,
+		Order: 4000,
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
 		Jobs:   3000,
 		Growth: Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
@@ -53,6 +56,7 @@ func Short() Scale {
 		Ops:    200, Parallel: []int{1, 8},
 		Crowds: []Crowd{{2, 1}, {6, 2}},
 		Settle: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
+		Order: 200,
 		Locks: 100, TTL: 1500 * time.Millisecond, Periods: 1,
 		Jobs:   50,
 		Growth: Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},

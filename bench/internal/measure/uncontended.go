@@ -22,13 +22,15 @@ func (b *Bench) uncontended(ctx context.Context) (*report.Section, error) {
 		Title: "Uncontended: acquire and release",
 		Note: "A pair of calls on a key that nobody else wants; each goroutine has its own key. Time per pair is " +
 			"elapsed time by pairs of all goroutines together. The floor is SET NX PX and a compare-and-delete script " +
-			"through go-redis, without a fence, renewal, or a record that the lock was there.",
+			"through go-redis, without a fence, renewal, or a record that the lock was there. CPU is user and system time.",
 		Base: string(peer.Joblock),
 		Columns: []report.Column{
 			{Title: "µs/op", Digits: 1, Ratio: true},
 			{Title: "allocs/op", Digits: 1},
 			{Title: "commands/op", Digits: 2},
 			{Title: "round trips/op", Digits: 2},
+			{Title: "own CPU µs/op", Digits: 1, Ratio: true},
+			{Title: "server CPU µs/op", Digits: 1, Ratio: true},
 		},
 	}
 	for _, goroutines := range b.Scale.Parallel {
@@ -72,7 +74,7 @@ func (b *Bench) uncontendedRound(ctx context.Context, s *report.Section, gorouti
 	}
 	for i, name := range names {
 		c := all[i].cost()
-		s.Add(parallelism(goroutines), string(name), c.micros, c.allocs, c.commands, c.turns)
+		s.Add(parallelism(goroutines), string(name), c.micros, c.allocs, c.commands, c.turns, c.own, c.server)
 	}
 	return nil
 }

@@ -16,20 +16,27 @@ import (
 const closeTimeout = 10 * time.Second
 
 type ours struct {
-	rdb   *redis.Client
-	locks *joblock.Locker
+	rdb    *redis.Client
+	locks  *joblock.Locker
+	places *places // nil if they are not asked for
 }
 
 func openJoblock(o Options) (*ours, error) {
-	rdb := goRedis(o)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+	p := &ours{rdb: goRedis(o)}
+	var store joblock.Store = redisstore.New(p.rdb, nil)
+	if o.Places {
+		p.places = newPlaces(store)
+		store = p.places
+	}
+	var err error
+	p.locks, err = joblock.New(store, &joblock.Config{
 		TTL:    o.TTL,
 		Logger: slog.New(slog.DiscardHandler), // Close tells of locks that are still held
 	})
 	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
+		return nil, errors.Join(err, p.rdb.Close())
 	}
-	return &ours{rdb, locks}, nil
+	return p, nil
 }
 
 func (p *ours) Acquire(ctx context.Context, key string) (Held, error) {
@@ -37,7 +44,11 @@ func (p *ours) Acquire(ctx context.Context, key string) (Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (*ourHeld)(lock), nil
+	held := (*ourHeld)(lock)
+	if p.places != nil {
+		return placed{held, p.places.take(lock.Owner())}, nil
+	}
+	return held, nil
 }
 
 func (p *ours) Close() error {

@@ -40,6 +40,9 @@ type Options struct {
 	Addr string
 	Wire *rig.Wire
 	TTL  time.Duration
+
+	// Places makes what joblock grants Placed.
+	Places bool
 }
 
 // Name is the name of a library in the results.
