@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 1m
+TORTURE ?= 10m
+JOBTORTURE ?= 2m
 TIMEOUT ?= 15m
 
 # Binaries of tests and examples need no revision stamped in, and asking git for it
@@ -37,6 +39,15 @@ lint: ## formatting, go vet, staticcheck, tidy go.mod
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
+
+.PHONY: torture
+torture: setup ## locks for TORTURE (default 10m), then jobs for JOBTORTURE (2m), while networks break and processes are killed
+	JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 ./internal/torture
+	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
+
+.PHONY: mutants
+mutants: setup ## break rules of the locks one by one; the torture must find each of them out
+	go run ./internal/torture/mutants
 
 .PHONY: cover
 cover: setup ## tests with coverage, of each package by all tests; total and report file

@@ -38,8 +38,14 @@ func newLocks(t *testing.T, addr string, cfg *joblock.Config) *joblock.Locker {
 func playRole(role string) int {
 	switch role {
 	case "resume":
+	case "sched":
+		return playSched()
 	case "queue":
 		return playQueue()
+	case "worker":
+		return playWorker()
+	case "force":
+		return playForce()
 	default:
 		fmt.Println("unknown role", role)
 		return 2

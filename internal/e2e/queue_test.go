@@ -28,6 +28,7 @@ type queuePlan struct {
 	Waiters   int           // take their places one after the other
 	Rounds    int           // each gets the lock this often
 	Hold      time.Duration // keeps it so long; below zero until the process is killed
+	Limit     int           // how many may be inside; 0 for a lock
 	Config    joblock.Config
 }
 
@@ -101,8 +102,12 @@ func queue() error {
 }
 
 func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.Locker, store *joins) error {
+	var opts []joblock.Option
+	if p.Limit > 0 {
+		opts = append(opts, joblock.Limit(p.Limit))
+	}
 	for range p.Rounds {
-		lock, err := locks.Acquire(ctx, p.Key)
+		lock, err := locks.Acquire(ctx, p.Key, opts...)
 		if err != nil {
 			return err
 		}
@@ -141,21 +146,30 @@ func enter(ctx context.Context, rdb *redis.Client, fence, joined int64, stay tim
 // one at a time and that fences grew.
 func entries(t *testing.T, rdb *redis.Client) []entry {
 	t.Helper()
+	all := stays(t, rdb)
+	for i, e := range all {
+		if e.Inside != 1 {
+			t.Errorf("entry %d: %d inside", i, e.Inside)
+		}
+		if i > 0 && e.Fence <= all[i-1].Fence {
+			t.Errorf("entry %d: fence %d after %d", i, e.Fence, all[i-1].Fence)
+		}
+	}
+	return all
+}
+
+// stays reads all stays inside, in their order.
+func stays(t *testing.T, rdb *redis.Client) []entry {
+	t.Helper()
 	texts, err := rdb.LRange(context.Background(), "entries", 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []entry
-	for i, text := range texts {
+	for _, text := range texts {
 		var e entry
 		if err := json.Unmarshal([]byte(text), &e); err != nil {
 			t.Fatal(err)
-		}
-		if e.Inside != 1 {
-			t.Errorf("entry %d: %d inside", i, e.Inside)
-		}
-		if i > 0 && e.Fence <= out[i-1].Fence {
-			t.Errorf("entry %d: fence %d after %d", i, e.Fence, out[i-1].Fence)
 		}
 		out = append(out, e)
 	}

@@ -15,6 +15,8 @@ const (
 	cron    = "github.com/robfig/cron/v3"
 	rapid   = "pgregory.net/rapid"
 	mini    = "github.com/alicebob/miniredis/v2"
+	porcup  = "github.com/anishathalye/porcupine"
+	otel    = "go.opentelemetry.io"
 )
 
 // rule says what the packages at and below a path may import besides the standard
@@ -31,33 +33,41 @@ var rules = []rule{
 	{"joblock/redisstore", []string{"joblock", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock"}},
 	{"joblock/storetest", []string{"joblock", rapid}},
+	{"joblock/slogobserver", []string{"joblock"}},
+	{"joblock/otelobserver", []string{"joblock", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "scheduler/...", "internal/...", asynq, cron, uuid}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/redistest", []string{goredis, mini}},
+	{"internal/history", []string{"joblock", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
-	mini, "go.uber.org/goleak", rapid,
-	module + "/internal/redistest", module + "/internal/faultstore", module + "/joblock/storetest",
+	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
+	module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/torture", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}
 
 // unreachable lists what the core must not reach even indirectly.
 var unreachable = map[string][]string{
-	"joblock":            {goredis, asynq},
-	"joblock/memstore":   {goredis, asynq},
-	"joblock/storetest":  {goredis, asynq},
-	"joblock/redisstore": {asynq},
+	"joblock":              {goredis, asynq, otel},
+	"joblock/memstore":     {goredis, asynq, otel},
+	"joblock/storetest":    {goredis, asynq, otel},
+	"joblock/redisstore":   {asynq, otel},
+	"joblock/slogobserver": {goredis, asynq, otel},
+	"joblock/otelobserver": {goredis, asynq},
+	"handoff":              {otel},
+	"worker":               {otel},
+	"scheduler":            {otel},
 }
 
 // check returns one sentence for each broken rule.

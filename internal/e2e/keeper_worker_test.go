@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+// The resource that the jobs' locks protect, and its books, all in Redis:
+//
+//	res:<key>   the largest fence that has written to the resource of that name
+//	twice       writes that were refused although the writer held the lock
+//	done        how often each job has come to its end
+//	work:<pid>  the tasks that a process is at work on
+var touch = redis.NewScript(`
+	local seen = tonumber(redis.call('GET', KEYS[1]) or '0')
+	if tonumber(ARGV[1]) < seen then return 0 end
+	redis.call('SET', KEYS[1], ARGV[1])
+	return 1
+`)
+
+// playWorker is a process with an asynq server and a keeper. It says "ready" when
+// it works, ends properly with SIGTERM, and at once when its standard input ends,
+// with the tests.
+func playWorker() int {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	if err := runWorker(); err != nil {
+		fmt.Println("failed", err)
+		return 1
+	}
+	return 0
+}
+
+func runWorker() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	addr := os.Getenv("JOBLOCK_E2E_REDIS")
+	opt := asynq.RedisClientOpt{Addr: addr}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	quiet := slog.New(slog.DiscardHandler)
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	inspector := asynq.NewInspector(opt)
+	defer inspector.Close()
+	w, err := worker.New(locks, inspector, &worker.Config{Every: tortureEvery, Hold: time.Minute, PutBack: time.Second, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(w.Middleware)
+	mux.HandleFunc("job", func(ctx context.Context, task *asynq.Task) error { return useResource(ctx, rdb) })
+	server := asynq.NewServer(opt, w.Configure(asynq.Config{
+		Concurrency: 8, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+		TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond, LogLevel: asynq.FatalLevel,
+	}))
+	if err := server.Start(mux); err != nil {
+		return err
+	}
+	kept := make(chan error, 1)
+	go func() { kept <- w.Run(ctx) }()
+	fmt.Println("ready")
+	<-ctx.Done()
+	server.Shutdown()
+	bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(<-kept, w.Close(bounded), locks.Close(bounded))
+}
+
+// useResource is a job: a few writes under its lock, with pauses in which another
+// holder would show.
+func useResource(ctx context.Context, rdb *redis.Client) error {
+	bg := context.WithoutCancel(ctx)
+	id, _ := asynq.GetTaskID(ctx)
+	lock, ok := worker.LockFrom(ctx)
+	if !ok {
+		return errors.New("the task came without its lock")
+	}
+	mine := "work:" + strconv.Itoa(os.Getpid())
+	if err := rdb.SAdd(bg, mine, id).Err(); err != nil {
+		return err
+	}
+	defer rdb.SRem(bg, mine, id)
+	for range 5 {
+		allowed, err := touch.Run(bg, rdb, []string{"res:" + lock.Key()}, lock.Fence()).Int()
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if allowed == 0 {
+			rdb.RPush(bg, "twice", fmt.Sprintf("%s of %s with fence %d", lock.Key(), id, lock.Fence()))
+		}
+		select {
+		case <-time.After(30 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return rdb.HIncrBy(bg, "done", id, 1).Err()
+}
+
+// workerProc is a process of the role "worker".
+type workerProc struct {
+	cmd  *exec.Cmd
+	once sync.Once
+	err  error // of its end
+}
+
+// startWorker starts a worker process and waits until it works.
+func startWorker(t *testing.T, addr string) *workerProc {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE=worker", "JOBLOCK_E2E_REDIS="+addr, "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // ends with this process
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &workerProc{cmd: cmd}
+	t.Cleanup(p.kill)
+	if _, err := fmt.Fscanf(out, "ready\n"); err != nil {
+		t.Fatalf("the worker process did not come up: %v", err)
+	}
+	return p
+}
+
+// pid names the process in the books.
+func (p *workerProc) pid() string { return strconv.Itoa(p.cmd.Process.Pid) }
+
+// kill ends the process as a crash does; nothing if it has ended.
+func (p *workerProc) kill() { _ = p.end(syscall.SIGKILL) }
+
+// stop ends the process as an operator does.
+func (p *workerProc) stop() error { return p.end(syscall.SIGTERM) }
+
+func (p *workerProc) end(sig syscall.Signal) error {
+	p.once.Do(func() {
+		_ = p.cmd.Process.Signal(sig)
+		p.err = p.cmd.Wait()
+	})
+	return p.err
+}

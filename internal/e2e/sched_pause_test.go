@@ -1,0 +1,48 @@
+//go:build unix
+
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// A node is stopped for longer than its lease and goes on: its function has been told
+// before it does anything, what it writes is refused, and the ledger has the other's run.
+func TestScheduledJobOfAPausedNode(t *testing.T) {
+	t.Parallel()
+	c := newSchedCluster(t)
+	first := c.await("begun", 1)
+	node := c.nodes[first.Node]
+	time.Sleep(time.Second)
+	if err := node.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	second := c.await("begun", 2)
+	if second.Node == first.Node || second.Tick != first.Tick || second.Fence <= first.Fence {
+		t.Errorf("taken over as %+v from %+v", second, first)
+	}
+	time.Sleep(100 * time.Millisecond) // the other has written under its fence
+	if err := node.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if stopped := c.await("stopped", 1); stopped.Node != first.Node || !strings.Contains(stopped.Cause, "lock lost") {
+		t.Errorf("the function was told %+v", stopped)
+	}
+	if refused := c.await("refused", 1); refused.Node != first.Node || refused.Fence != first.Fence {
+		t.Errorf("refused was %+v", refused)
+	}
+	e := c.settled()
+	for _, run := range append([]scheduler.Run{e.Latest}, e.History...) {
+		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != scheduler.StateDied {
+			t.Errorf("the ledger has %+v", run)
+		}
+	}
+	if done := c.await("done", 1); done.Node != second.Node || done.Tick != first.Tick {
+		t.Errorf("done was %+v", done)
+	}
+}
