@@ -104,9 +104,15 @@ func (b *Bench) observe(ctx context.Context, wire *rig.Wire, cost *holdCost) err
 	if err != nil {
 		return err
 	}
-	count := wire.Count()
-	pause(ctx, time.Duration(b.Scale.Periods)*b.Scale.TTL/renewalsPerTTL)
+	count, began, period := wire.Count(), time.Now(), b.Scale.TTL/renewalsPerTTL
+	pause(ctx, time.Duration(b.Scale.Periods)*period)
 	sent := wire.Count().Sub(count)
+	// On a machine that stood still, renewals may all have come before this began.
+	for sent.Commands == 0 && ctx.Err() == nil {
+		pause(ctx, period)
+		sent = wire.Count().Sub(count)
+	}
+	per := float64(period) / float64(time.Since(began))
 	ownAfter, err := rig.CPU()
 	if err != nil {
 		return err
@@ -115,7 +121,6 @@ func (b *Bench) observe(ctx context.Context, wire *rig.Wire, cost *holdCost) err
 	if err != nil {
 		return err
 	}
-	per := 1 / float64(b.Scale.Periods)
 	cost.commands = float64(sent.Commands) * per
 	cost.turns = float64(sent.Turns) * per
 	cost.own = micros(ownAfter-own) / 1000 * per

@@ -57,7 +57,7 @@ func Short() Scale {
 		Crowds: []Crowd{{2, 1}, {6, 2}},
 		Settle: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
 		Order: 200,
-		Locks: 100, TTL: 1500 * time.Millisecond, Periods: 1,
+		Locks: 100, TTL: 3 * time.Second, Periods: 1,
 		Jobs:   50,
 		Growth: Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 	}
