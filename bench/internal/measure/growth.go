@@ -50,7 +50,7 @@ func (b *Bench) growth(ctx context.Context) (*report.Section, error) {
 			return []float64{c.own * 1000 / float64(n), c.bytes}, err
 		}},
 		{g.Jobs, []string{"µs per job processed with its lock, %d jobs"}, func(n int) ([]float64, error) {
-			r, err := b.runJobs(ctx, locked, n)
+			r, err := b.runJobs(ctx, locked, n, 0)
 			return []float64{1e6 / r.processed}, err
 		}},
 	} {

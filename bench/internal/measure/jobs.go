@@ -43,7 +43,7 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 	s := &report.Section{
 		Name:  "jobs",
 		Title: fmt.Sprintf("Jobs: %d through asynq", b.Scale.Jobs),
-		Note: fmt.Sprintf("Jobs that do nothing. Enqueued one after the other, with a lock of their own by "+
+		Note: fmt.Sprintf("Jobs that do nothing, and jobs that wait for so long as if for a database. Enqueued one after the other, with a lock of their own by "+
 			"handoff's EnqueueUnique: acquire, park, enqueue. Then processed with concurrency %d, with a lock: resume, "+
 			"run, release. Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency),
 		Base: string(bare),
@@ -56,23 +56,29 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 			{Title: "server CPU µs", Digits: 1, Ratio: true},
 		},
 	}
-	c := fmt.Sprintf("%d jobs", b.Scale.Jobs)
-	b.say("%s, %s", s.Name, c)
-	err := eachRound(ctx, b, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
-		r, err := b.runJobs(ctx, mode, b.Scale.Jobs)
-		if err == nil {
-			s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands, r.own, r.server)
+	for _, work := range b.Scale.Work {
+		c := fmt.Sprintf("jobs of %s", work)
+		b.say("%s, %s", s.Name, c)
+		err := eachRound(ctx, b, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
+			r, err := b.runJobs(ctx, mode, b.Scale.Jobs, work)
+			if err == nil {
+				s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands, r.own, r.server)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return s, err
+	}
+	return s, nil
 }
 
 // jobRates are per second; commands, and processor times in µs, are per job.
 type jobRates struct{ enqueued, enqueueCommands, processed, processCommands, own, server float64 }
 
-// runJobs enqueues n jobs, then starts a server and waits until all have run.
-func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, err error) {
+// runJobs enqueues n jobs, then starts a server and waits until all have run, each
+// for as long as work.
+func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Duration) (r jobRates, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	k, err := b.newJobKit()
@@ -98,7 +104,10 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int) (r jobRates, e
 	left.Store(int64(n) + 1)
 	done := make(chan struct{})
 	server, mux := k.server(mode)
-	mux.HandleFunc(jobType, func(context.Context, *asynq.Task) error {
+	mux.HandleFunc(jobType, func(ctx context.Context, _ *asynq.Task) error {
+		if work > 0 {
+			pause(ctx, work)
+		}
 		if left.Add(-1) == 0 {
 			close(done)
 		}

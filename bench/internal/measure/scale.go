@@ -23,7 +23,8 @@ type Scale struct {
 	TTL     time.Duration // of those; renewed every third of it
 	Periods int           // renewal periods observed
 
-	Jobs int // enqueued, then processed
+	Jobs int             // enqueued, then processed
+	Work []time.Duration // what each of them takes
 
 	Growth Growth
 }
@@ -44,7 +45,7 @@ func Full() Scale {
 		Settle: 300 * time.Millisecond, Idle: time.Second, Handover: 1500 * time.Millisecond,
 		Order: 4000,
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
-		Jobs:   3000,
+		Jobs: 3000, Work: []time.Duration{0, time.Millisecond, 10 * time.Millisecond},
 		Growth: Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 	}
 }
@@ -58,7 +59,7 @@ func Short() Scale {
 		Settle: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
 		Order: 200,
 		Locks: 100, TTL: 3 * time.Second, Periods: 1,
-		Jobs:   50,
+		Jobs: 50, Work: []time.Duration{0, time.Millisecond},
 		Growth: Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 	}
 }
