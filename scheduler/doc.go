@@ -106,5 +106,8 @@
 // of a store that lost its data: the ledger is then what the store still has. That
 // functions which heed neither their context nor the fence do not overlap with the run
 // that has taken over from them. Ticks to the millisecond: they come some tens of
-// milliseconds late, and later where the store is slow.
+// milliseconds late, and later where the store is slow. A Task tick whose node dies
+// inside handoff's EnqueueUnique, between taking the lock and enqueuing: the next node
+// finds the lock with the tick's own task and takes that for done. The lock is freed by
+// the keeper, a minute later.
 package scheduler
