@@ -93,7 +93,10 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 	if err := lock.SetMemo(ctx, memo); err != nil {
 		return err
 	}
-	s.heed(memo)
+	s.mu.Lock()
+	s.wrote++
+	s.mu.Unlock()
+	s.heed(memo, s.written())
 	return nil
 }
 

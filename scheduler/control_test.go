@@ -136,6 +136,31 @@ func TestTrigger(t *testing.T) {
 	})
 }
 
+// A trigger that is written while the node has a look under way, of which the answer is
+// older and comes later, is not overlooked.
+func TestTriggerDuringALook(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = 20 * min })
+		n.add("job", "@every 1h", r.fn(n, sec))
+		n.start()
+		until(start, 10*min)
+		wantNil(t, "Pause", n.Pause(c.Context(), "job"))
+		until(start, hour-10*sec)
+		n.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: sec}, faultstore.Inspect)
+		for looks := n.store.Calls(faultstore.Inspect); n.store.Calls(faultstore.Inspect) == looks; {
+			time.Sleep(time.Millisecond)
+		}
+		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
+		until(start, hour+5*sec)
+		if calls := r.all(); len(calls) != 1 || calls[0].tick.Cause != scheduler.CauseTrigger {
+			t.Errorf("%d runs", len(calls))
+		}
+	})
+}
+
 func ticksOf(calls []call, start time.Time) (out []time.Duration) {
 	for _, c := range calls {
 		out = append(out, c.tick.At.Sub(start))

@@ -31,7 +31,7 @@ func (s *Scheduler) look(ctx, work context.Context, jobs []*job) error {
 	for _, j := range jobs {
 		keys = append(keys, j.key)
 	}
-	sent := s.clock.local()
+	wrote, sent := s.written(), s.clock.local()
 	views, err := s.locks.Peek(ctx, keys...)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.found(ctx)
@@ -45,7 +45,7 @@ func (s *Scheduler) look(ctx, work context.Context, jobs []*job) error {
 		known++
 		if i == 0 {
 			s.learn(sent, v.Now)
-			s.heed(v.Memo)
+			s.heed(v.Memo, wrote)
 		}
 	}
 	now := s.clock.now()
@@ -95,20 +95,31 @@ func (s *Scheduler) found(ctx context.Context) error {
 	return err
 }
 
-// heed takes in the orders, and has jobs looked at for which there are new ones.
-func (s *Scheduler) heed(memo []byte) {
+// written is how many orders this node has written.
+func (s *Scheduler) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wrote
+}
+
+// heed takes in the orders, and has jobs looked at for which there are new ones. wrote
+// is how many this node had written when they were read.
+func (s *Scheduler) heed(memo []byte, wrote int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if bytes.Equal(memo, s.memo) {
 		return
 	}
-	s.memo = memo
 	o, err := decodeOrders(memo)
 	if err != nil {
+		s.memo = memo
 		s.cfg.Logger.Error("scheduler: orders cannot be read, those before them stand", "key", s.control, "err", err)
 		return
 	}
-	s.orders = o
+	if wrote != s.wrote && o.newest() < s.orders.newest() {
+		return // read before this node wrote its last order, and answered after
+	}
+	s.memo, s.orders = memo, o
 	for name, order := range o.Jobs {
 		if j := s.jobs[name]; j != nil && !j.busy && j.heed != order.Fence {
 			s.agenda.put(j, time.Time{})

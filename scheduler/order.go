@@ -41,6 +41,15 @@ func decodeOrders(memo []byte) (orders, error) {
 	return o, nil
 }
 
+// newest is the Fence of the order that was written last: it is always kept, others may
+// have been obeyed and forgotten.
+func (o orders) newest() (fence int64) {
+	for _, order := range o.Jobs {
+		fence = max(fence, order.Fence)
+	}
+	return fence
+}
+
 func (o order) paused() bool { return o.PausedAt != 0 && o.ResumedAt == 0 }
 
 func (o order) pausedAt(tick time.Time) bool {

@@ -35,6 +35,7 @@ type Scheduler struct {
 	held    map[*job]*joblock.Lock
 	orders  orders // as last read
 	memo    []byte // that they were read from
+	wrote   int    // how many orders this node has written
 }
 
 // New returns a Scheduler that claims ticks with locks; cfg may be nil. It returns

@@ -175,8 +175,9 @@ func (s *Scheduler) hold(j *job, lock *joblock.Lock) {
 
 // reread reads the orders. If they cannot be read those before them stand.
 func (s *Scheduler) reread(work context.Context) {
+	wrote := s.written()
 	if views, err := s.locks.Peek(work, s.control); err == nil && !views[0].Now.IsZero() {
-		s.heed(views[0].Memo)
+		s.heed(views[0].Memo, wrote)
 	}
 }
 
