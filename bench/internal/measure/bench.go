@@ -74,7 +74,7 @@ func eachRound[S any](ctx context.Context, b *Bench, subjects []S, f func(round 
 // withPeer opens a library for f and closes it.
 func (b *Bench) withPeer(name peer.Name, ttl time.Duration, f func(peer.Peer, *rig.Wire) error) error {
 	wire := new(rig.Wire)
-	p, err := peer.Open(name, peer.Options{Addr: b.Server.Addr(), Wire: wire, TTL: ttl})
+	p, err := peer.Open(name, peer.Options{Addr: b.Server.Addr(), Wire: wire, TTL: ttl, Again: b.Scale.Again})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (b *Bench) openPairs(ctx context.Context, name peer.Name, goroutines, keys 
 		p.keys[i] = fmt.Sprintf("pair:%s:%d", name, i) // the others are connected as well
 	}
 	var err error
-	if p.peer, err = peer.Open(name, peer.Options{Addr: b.Server.Addr(), Wire: &p.wire, TTL: leaseTTL}); err != nil {
+	if p.peer, err = peer.Open(name, peer.Options{Addr: b.Server.Addr(), Wire: &p.wire, TTL: leaseTTL, Again: b.Scale.Again}); err != nil {
 		return nil, err
 	}
 	if err := parallel(ctx, goroutines, warmUpPairs*goroutines, p.pair); err != nil {

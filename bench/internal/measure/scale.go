@@ -27,6 +27,8 @@ type Scale struct {
 	Work []time.Duration // what each of them takes
 
 	Growth Growth
+
+	Again time.Duration // see peer.Options
 }
 
 // Growth is the smaller amount of work for each kind of it; the larger is
@@ -61,5 +63,6 @@ func Short() Scale {
 		Locks: 100, TTL: 3 * time.Second, Periods: 1,
 		Jobs: 50, Work: []time.Duration{0, time.Millisecond},
 		Growth: Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
+		Again:  5 * time.Second,
 	}
 }

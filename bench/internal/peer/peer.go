@@ -43,6 +43,11 @@ type Options struct {
 
 	// Places makes what joblock grants Placed.
 	Places bool
+
+	// Again is how long an Acquire of rueidislock may take before it is made anew; 0
+	// is for ever. Without loop tracking an attempt of its that fails once, on a machine
+	// that stands still, is woken by nobody. Not for measuring: it allocates.
+	Again time.Duration
 }
 
 // Name is the name of a library in the results.

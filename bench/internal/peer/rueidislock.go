@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
 
-type rueidislockPeer struct{ lib rueidislock.Locker }
+type rueidislockPeer struct {
+	lib   rueidislock.Locker
+	again time.Duration
+}
 
 // openRueidislock gives it one key per lock, as the others have, and the setting
 // with which it does not wake itself: by default a lock of its, once extended,
@@ -31,10 +35,33 @@ func openRueidislock(o Options) (*rueidislockPeer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rueidislockPeer{lib}, nil
+	return &rueidislockPeer{lib, o.Again}, nil
 }
 
 func (p *rueidislockPeer) Acquire(ctx context.Context, key string) (Held, error) {
+	for p.again > 0 {
+		held, err := p.acquireWithin(ctx, key)
+		if err == nil || ctx.Err() != nil {
+			return held, err
+		}
+	}
+	return p.acquire(ctx, key)
+}
+
+// acquireWithin is acquire, given up after p.again.
+func (p *rueidislockPeer) acquireWithin(ctx context.Context, key string) (Held, error) {
+	ctx, cancel := context.WithCancel(ctx) // the lock's too, so not with a timeout
+	timer := time.AfterFunc(p.again, cancel)
+	held, err := p.acquire(ctx, key)
+	if err != nil || !timer.Stop() {
+		cancel()
+		return nil, context.Canceled
+	}
+	context.AfterFunc(held.ctx, cancel)
+	return held, nil
+}
+
+func (p *rueidislockPeer) acquire(ctx context.Context, key string) (*rueidislockHeld, error) {
 	lockCtx, cancel, err := p.lib.WithContext(ctx, key)
 	if err != nil {
 		return nil, err
