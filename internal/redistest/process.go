@@ -27,6 +27,7 @@ type process struct {
 	dir  string
 	port int
 	args []string
+	env  []string // added to that of this process
 
 	mu   sync.Mutex // guards cmd and done
 	cmd  *exec.Cmd
@@ -65,6 +66,7 @@ func (p *process) run() error {
 	defer log.Close()
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {

@@ -25,10 +25,18 @@ const startTries = 5
 // killed at the end of the test. Without a redis-server to start, the test fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, nil, func() []string { return args })
+}
+
+// start is Start with additions to the server's environment, and with arguments that
+// are asked for anew with every try, as there may be a port among them.
+func start(t testing.TB, env []string, args func() []string) *Server {
+	t.Helper()
 	bin := binary(t)
 	for try := 1; ; try++ {
 		port := freePort(t)
-		p := newProcess(t, bin, port, serverArgs(port, args)...)
+		p := newProcess(t, bin, port, serverArgs(port, args())...)
+		p.env = env
 		err := p.run()
 		if err == nil {
 			return &Server{p}
