@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"embed"
+	"errors"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -136,8 +137,29 @@ func answerOf(cmd *redis.Cmd) answer {
 	if val := cmd.Val(); val != nil {
 		return answer{val: val}
 	}
-	return answer{err: cmd.Err()}
+	return answer{err: withoutArgs(cmd.Err())}
 }
+
+// withoutArgs cuts the arguments off an error of the server. Of a command that it does
+// not know a server repeats the first ones, and the owner's token is among them.
+func withoutArgs(err error) error {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return err
+	}
+	if text, _, cut := strings.Cut(reply.Error(), ", with args beginning with"); cut {
+		return serverError(text)
+	}
+	return err
+}
+
+// serverError is an error reply, as go-redis' own are, which have no constructor.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError makes it one for go-redis.
+func (e serverError) RedisError() {}
 
 func isNoScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")

@@ -1,0 +1,61 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// A server that runs no scripts, or not for this user, is told from one that is away
+// only by the text of the error; Check says what to do.
+func TestServerWithoutScripting(t *testing.T) {
+	for name, c := range map[string]struct {
+		server func(t *testing.T) *redis.Client
+		cause  string
+	}{
+		"for this user": {func(t *testing.T) *redis.Client {
+			return user(t, redistest.Start(t, wellKept...), "~*", "&*", "+@all", "-@scripting")
+		}, "NOPERM"},
+		"at all": {func(t *testing.T) *redis.Client {
+			args := append([]string{}, wellKept...)
+			for _, command := range []string{"eval", "evalsha", "script", "eval_ro", "evalsha_ro", "fcall", "function"} {
+				args = append(args, "--rename-command", command, "")
+			}
+			return redistest.Start(t, args...).Client(t)
+		}, "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := c.server(t)
+			var logs bytes.Buffer
+			const owner = "S3CRET-owner"
+			locks := newLocker(t, rdb, &joblock.Config{TTL: time.Second, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+			_, err := locks.TryAcquire(context.Background(), "k", joblock.Owner(owner))
+			wantUnavailable(t, "TryAcquire", err, c.cause)
+			// Of a command that it does not know, a server repeats the first arguments.
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				if strings.Contains(fmt.Sprintf("%+v", e), owner) {
+					t.Errorf("the owner is in %q", e)
+				}
+			}
+			_, err = locks.Status(context.Background(), "k")
+			wantUnavailable(t, "Status", err, c.cause)
+			f := wantFinding(t, report(t, rdb), Fault, "permissions")
+			if !strings.Contains(f.Found, c.cause) || !strings.Contains(f.Found, "evalsha") || strings.Contains(f.Found, "args") {
+				t.Errorf("found %q", f.Found)
+			}
+			if err := locks.Close(context.Background()); err != nil || strings.Contains(logs.String(), owner) {
+				t.Errorf("close: %v, logged %q", err, &logs)
+			}
+		})
+	}
+}
