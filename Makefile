@@ -49,6 +49,10 @@ torture: setup ## locks for TORTURE (default 10m), then jobs for JOBTORTURE (2m)
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out
 	go run ./internal/torture/mutants
 
+.PHONY: faults
+faults: setup ## run the test of every row of the table of faults, and print what became of each
+	@.ci/faults.sh joblock/FAULTS.md
+
 .PHONY: cover
 cover: setup ## tests with coverage, of each package by all tests; total and report file
 	@mkdir -p $(CACHE)

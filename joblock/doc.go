@@ -145,6 +145,9 @@
 // persistence) or after its clock jumped forward past a lease. Exclusion for
 // code that neither watches the context nor passes the fence on.
 //
+// FAULTS.md, beside this file, has a row for each fault: what holds, what is seen of
+// it, and the test that shows it.
+//
 // Stored times are the store's. Token contents are a capability: whoever has the
 // text can resume or release the lock. Logs, errors and String show a short
 // digest of the owner instead; the marshalled forms (text, binary, JSON,

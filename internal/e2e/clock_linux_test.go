@@ -31,7 +31,7 @@ func TestServersClockIsSetAhead(t *testing.T) {
 		t.Errorf("fence %d after %d is no hour later", next.Fence(), lock.Fence())
 	}
 	if err := lock.Renew(t.Context()); !errors.Is(err, joblock.ErrLost) {
-		t.Errorf("renew: %v, want ErrLost", err)
+		t.Fatalf("renew: %v, want ErrLost", err)
 	}
 	<-ctx.Done()
 	if !errors.Is(context.Cause(ctx), joblock.ErrLost) {

@@ -142,7 +142,7 @@ func TestRecordIsGone(t *testing.T) {
 			// After a restart the first connections are dead ones.
 			await(t, "an answer", func() bool { err = lock.Renew(t.Context()); return !errors.Is(err, joblock.ErrUnavailable) })
 			if !errors.Is(err, joblock.ErrLost) {
-				t.Errorf("renew: %v, want ErrLost", err)
+				t.Fatalf("renew: %v, want ErrLost", err)
 			}
 			<-ctx.Done()
 			if !errors.Is(context.Cause(ctx), joblock.ErrLost) {

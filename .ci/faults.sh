@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# faults.sh FILE runs the tests that the rows of the tables in FILE name, and prints each
+# row's fault behind what became of its test. It fails unless all of them passed.
+set -euo pipefail
+
+file=$1
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+
+for pkg in $(sed -nE 's/^\| .*`([a-z0-9]+)\.Test[^`]*` \|$/\1/p' "$file" | sort -u); do
+	dir=$(find joblock worker handoff scheduler internal -type d -name "$pkg" | head -n 1)
+	tests=$(sed -nE "s/^\| .*\`$pkg\.(Test[A-Za-z0-9_]+)[^\`]*\` \|$/\1/p" "$file" | sort -u | paste -s -d '|' -)
+	{ go test -count=1 -v -timeout 15m -run "^($tests)\$" "./$dir" || true; } |
+		sed -nE "s/^ *--- (PASS|FAIL|SKIP): (.*) \([0-9.]+s\)\$/$pkg.\2\t\1/p" >>"$results"
+done
+
+awk -F '\t' '
+	NR == FNR { became[$1] = $2; next }
+	/^## / { print "\n" substr($0, 4) }
+	/^\| .*`[a-z0-9]+\.Test/ {
+		n = split($0, cell, / \| /)
+		fault = substr(cell[1], 3)
+		name = cell[n]
+		gsub(/^`|` \|$/, "", name)
+		gsub(/ /, "_", name)
+		what = name in became ? became[name] : "MISSING"
+		rows++
+		if (what != "PASS") bad++
+		printf "  %-7s  %s\n", what, fault
+	}
+	END {
+		printf "\n%d of %d rows passed\n", rows - bad, rows
+		exit bad > 0 || rows == 0
+	}' "$results" "$file"
