@@ -83,11 +83,10 @@ func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []s
 
 // nodesConf returns the topology as node me has it.
 func nodesConf(me, masters int, ports, buses []int) []byte {
-	id := func(i int) string { return fmt.Sprintf("%040x", 0xa000+i) }
 	var b strings.Builder
 	for i := range ports {
 		of := i % masters
-		flags, master, served := "slave", id(of), ""
+		flags, master, served := "slave", nodeID(of), ""
 		if i < masters {
 			flags, master = "master", "-"
 			served = fmt.Sprintf(" %d-%d", i*slots/masters, (i+1)*slots/masters-1)
@@ -95,7 +94,7 @@ func nodesConf(me, masters int, ports, buses []int) []byte {
 		if i == me {
 			flags = "myself," + flags
 		}
-		fmt.Fprintf(&b, "%s 127.0.0.1:%d@%d %s %s 0 0 %d connected%s\n", id(i), ports[i], buses[i], flags, master, of+1, served)
+		fmt.Fprintf(&b, "%s 127.0.0.1:%d@%d %s %s 0 0 %d connected%s\n", nodeID(i), ports[i], buses[i], flags, master, of+1, served)
 	}
 	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
 	return []byte(b.String())
@@ -168,27 +167,21 @@ func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 // Owner returns the number of the node that was started as the master of key's slot.
 func (c *Cluster) Owner(key string) int {
 	c.t.Helper()
-	for _, s := range c.nodes {
-		answer, err := ask(s.Addr(), "CLUSTER", "KEYSLOT", key)
-		if err != nil {
-			continue // killed or paused; any node knows
-		}
-		slot, err := strconv.Atoi(answer)
-		if err != nil {
-			break
-		}
-		for i := range c.masters {
-			if slot < (i+1)*slots/c.masters {
-				return i
-			}
-		}
-	}
-	c.t.Errorf("no node of the cluster tells the slot of %q", key)
-	return 0
+	return c.Home(c.Slot(key))
 }
 
-// Failover kills master i, waits until a replica of it was promoted and all remaining
-// nodes agree, and returns that replica. Other nodes must be running.
+// Home returns the number of the node that was started as the master of slot.
+func (c *Cluster) Home(slot int) int {
+	for i := range c.masters {
+		if slot < (i+1)*slots/c.masters {
+			return i
+		}
+	}
+	return 0 // there are no more slots
+}
+
+// Failover kills node i, a master, waits until a replica of it was promoted and all
+// remaining nodes agree, and returns the promoted node. Other nodes must be running.
 func (c *Cluster) Failover(i int) *Server {
 	c.t.Helper()
 	c.nodes[i].Kill()
@@ -200,7 +193,10 @@ func (c *Cluster) AwaitFailover(i int) *Server {
 	c.t.Helper()
 	var promoted *Server
 	err := poll(failoverTimeout, func() (bool, error) {
-		for r := i + c.masters; r < len(c.nodes); r += c.masters {
+		for r := i % c.masters; r < len(c.nodes); r += c.masters {
+			if r == i {
+				continue
+			}
 			info, err := ask(c.nodes[r].Addr(), "INFO", "replication")
 			if err == nil && infoField(info, "role") == "master" {
 				promoted = c.nodes[r]
@@ -223,4 +219,21 @@ func (c *Cluster) AwaitFailover(i int) *Server {
 		c.t.Errorf("after the promotion for node %d: %v", i, err)
 	}
 	return promoted
+}
+
+// Rejoin starts node i again after a fail-over from it, and returns when it is a
+// replica in step with the node that took its place.
+func (c *Cluster) Rejoin(i int) {
+	c.t.Helper()
+	c.nodes[i].Restart()
+	err := poll(failoverTimeout, func() (bool, error) {
+		info, err := ask(c.nodes[i].Addr(), "INFO", "replication")
+		return err == nil && infoField(info, "role") == "slave" && infoField(info, "master_link_status") == "up", nil
+	})
+	if err == nil {
+		err = c.await(failoverTimeout, c.nodes)
+	}
+	if err != nil {
+		c.t.Errorf("node %d as a replica: %v", i, err)
+	}
 }

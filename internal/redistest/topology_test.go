@@ -3,6 +3,8 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,11 +64,53 @@ func TestClusterFailsOver(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	eventually(t, func(ctx context.Context) error { return rdb.Get(ctx, key).Err() })
 
-	c.Node(owner).Restart()
+	c.Rejoin(owner)
+	if got := c.Server(c.Slot(key)); got != owner+3 {
+		t.Errorf("the slot is served by node %d, want %d", got, owner+3)
+	}
+	if again := c.Failover(owner + 3); again != c.Node(owner) {
+		t.Errorf("promoted is %s, want node %d again", again.Addr(), owner)
+	}
+}
+
+func TestClusterMovesSlots(t *testing.T) {
+	c := StartCluster(t, 3, 1)
+	rdb := c.Client(t)
+	ctx := t.Context()
+	for _, key := range []string{"{a}1", "{a}2"} {
+		if err := rdb.Set(ctx, key, key, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slot := c.Slot("{a}1")
+	from := c.Owner("{a}1")
+	to := (from + 1) % 3
+	m := c.BeginMove(slot, to)
+	if m.From() != from || c.Server(slot) != from {
+		t.Errorf("the slot moves from node %d and is served by %d, want %d", m.From(), c.Server(slot), from)
+	}
+	if keys := m.Keys(); !slices.Equal(keys, []string{"{a}1", "{a}2"}) {
+		t.Errorf("keys %q", keys)
+	}
+	m.Move("{a}1", "{a}gone")
+	for key, want := range map[string]string{"{a}1": "ASK ", "{a}2": "", "{a}new": "ASK "} {
+		_, err := ask(c.Node(from).Addr(), "EXISTS", key)
+		if err == nil && want != "" || err != nil && (want == "" || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s at the old master: %v, want %q", key, err, want)
+		}
+	}
+	m.Finish()
+	if c.Server(slot) != to {
+		t.Errorf("the slot is served by node %d, want %d", c.Server(slot), to)
+	}
+	if _, err := ask(c.Node(from).Addr(), "EXISTS", "{a}1"); err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
+		t.Errorf("at the old master: %v", err)
+	}
+	c.Failover(to) // what was moved is on the replica
 	eventually(t, func(ctx context.Context) error {
-		info, err := ask(c.Node(owner).Addr(), "INFO", "replication")
-		if err == nil && infoField(info, "role") != "slave" {
-			err = fmt.Errorf("the old master is a %q", infoField(info, "role"))
+		n, err := rdb.Exists(ctx, "{a}1", "{a}2").Result()
+		if err == nil && n != 2 {
+			t.Fatalf("%d keys are left", n)
 		}
 		return err
 	})

@@ -1,0 +1,184 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// migrateTimeout bounds how long one key may take to its new node.
+const migrateTimeout = 10 * time.Second
+
+// Slot returns the hash slot of key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	for _, s := range c.nodes {
+		answer, err := ask(s.Addr(), "CLUSTER", "KEYSLOT", key)
+		if err != nil {
+			continue // killed or paused; any node knows
+		}
+		if slot, err := strconv.Atoi(answer); err == nil {
+			return slot
+		}
+		break
+	}
+	c.t.Errorf("no node of the cluster tells the slot of %q", key)
+	return 0
+}
+
+// Server returns the number of the node that serves slot, as that node has it, which
+// is right also after slots were moved and masters replaced; see [Cluster.Owner] for
+// how it began.
+func (c *Cluster) Server(slot int) int {
+	c.t.Helper()
+	found := -1
+	err := poll(failoverTimeout, func() (bool, error) {
+		var claim []int // two while a killed master has not heard yet
+		for i, s := range c.nodes {
+			if nodes, err := ask(s.Addr(), "CLUSTER", "NODES"); err == nil && servedBy(nodes, slot) == nodeID(i) {
+				claim = append(claim, i)
+			}
+		}
+		if len(claim) == 1 {
+			found = claim[0]
+		}
+		return found >= 0, nil
+	})
+	if err != nil {
+		c.t.Errorf("which node serves slot %d: %v", slot, err)
+		return 0
+	}
+	return found
+}
+
+func nodeID(i int) string { return fmt.Sprintf("%040x", 0xa000+i) }
+
+// servedBy returns the id of the node that serves slot, as CLUSTER NODES has it, ""
+// if none does.
+func servedBy(nodes string, slot int) string {
+	for line := range strings.Lines(nodes) {
+		words := strings.Fields(line)
+		if len(words) < 9 {
+			continue
+		}
+		for _, served := range words[8:] {
+			first, last, isRange := strings.Cut(served, "-")
+			if !isRange {
+				last = first
+			}
+			from, ferr := strconv.Atoi(first) // not where it is [slot->-node]
+			to, terr := strconv.Atoi(last)
+			if ferr == nil && terr == nil && from <= slot && slot <= to {
+				return words[0]
+			}
+		}
+	}
+	return ""
+}
+
+// SlotMove is a slot on its way from one master to another. Until Finish, keys that
+// are still there are served by the old one, which answers ASK for all others. Its
+// methods may be called from any goroutine, one at a time.
+type SlotMove struct {
+	c        *Cluster
+	slot     int
+	from, to int
+}
+
+// BeginMove begins to move slot to node to, a master that does not serve it. The move
+// must be finished.
+func (c *Cluster) BeginMove(slot, to int) *SlotMove {
+	c.t.Helper()
+	m := &SlotMove{c: c, slot: slot, from: c.Server(slot), to: to}
+	m.set(m.to, "IMPORTING", nodeID(m.from))
+	m.set(m.from, "MIGRATING", nodeID(m.to))
+	return m
+}
+
+// From returns the number of the node that the slot comes from.
+func (m *SlotMove) From() int { return m.from }
+
+func (m *SlotMove) set(node int, args ...string) {
+	m.c.t.Helper()
+	if _, err := ask(m.c.nodes[node].Addr(), append([]string{"CLUSTER", "SETSLOT", strconv.Itoa(m.slot)}, args...)...); err != nil {
+		m.c.t.Errorf("slot %d, node %d, %q: %v", m.slot, node, args, err)
+	}
+}
+
+// Keys returns the keys that are still to be moved, in their order.
+func (m *SlotMove) Keys() []string {
+	m.c.t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: m.c.nodes[m.from].Addr()})
+	defer rdb.Close()
+	keys, err := rdb.ClusterGetKeysInSlot(context.Background(), m.slot, 1<<20).Result()
+	if err != nil {
+		m.c.t.Errorf("keys of slot %d: %v", m.slot, err)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Move moves keys. One that is gone is no error.
+func (m *SlotMove) Move(keys ...string) {
+	m.c.t.Helper()
+	if len(keys) == 0 {
+		return
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: m.c.nodes[m.from].Addr(), ReadTimeout: 2 * migrateTimeout, MaxRetries: -1})
+	defer rdb.Close()
+	host, port, _ := strings.Cut(m.c.nodes[m.to].Addr(), ":")
+	for _, key := range keys {
+		// What a move that broke off has left there is older.
+		err := rdb.Do(context.Background(), "MIGRATE", host, port, key, 0, migrateTimeout.Milliseconds(), "REPLACE").Err()
+		if err != nil {
+			m.c.t.Errorf("move %q: %v", key, err)
+		}
+	}
+}
+
+// Finish moves what is left and returns when all nodes that answer know the new
+// master of the slot and, where there are replicas, the master's replicas have it all.
+func (m *SlotMove) Finish() {
+	m.c.t.Helper()
+	for keys := m.Keys(); len(keys) > 0 && !m.c.t.Failed(); keys = m.Keys() {
+		m.Move(keys...)
+	}
+	m.set(m.to, "NODE", nodeID(m.to)) // the new one first: the old one goes on sending there
+	m.set(m.from, "NODE", nodeID(m.to))
+	err := poll(failoverTimeout, func() (bool, error) {
+		for _, s := range m.c.nodes {
+			nodes, err := ask(s.Addr(), "CLUSTER", "NODES")
+			if err == nil && servedBy(nodes, m.slot) != nodeID(m.to) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		m.c.t.Errorf("slot %d at node %d: %v", m.slot, m.to, err)
+	}
+	m.awaitReplicas()
+}
+
+// awaitReplicas returns when the replicas of the new master have what was moved.
+func (m *SlotMove) awaitReplicas() {
+	rdb := redis.NewClient(&redis.Options{Addr: m.c.nodes[m.to].Addr(), ReadTimeout: 2 * migrateTimeout})
+	defer rdb.Close()
+	replicas := len(m.c.nodes)/m.c.masters - 1
+	if replicas == 0 {
+		return
+	}
+	ctx := context.Background()
+	pipe := rdb.Pipeline()
+	pipe.Ping(ctx) // WAIT is about what was written before the connection's last command
+	wait := pipe.Do(ctx, "WAIT", replicas, migrateTimeout.Milliseconds())
+	_, err := pipe.Exec(ctx)
+	if have, _ := wait.Int(); have < replicas {
+		m.c.t.Errorf("slot %d: %d of %d replicas have it, %v", m.slot, have, replicas, err)
+	}
+}

@@ -1,0 +1,382 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/history"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Locks are used in every way while their slot, and then that of the index, goes from
+// master to master, at each stage of a move, by callers who have not been told.
+func TestLocksMoveWithTheirSlots(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	k := newKit(t, cluster.Client(t))
+	moveLocks(t, cluster, k, func() *Store { return New(k.rdb, nil) })
+}
+
+// moveLocks is the test for stores such as k's, of which open makes more.
+func moveLocks(t *testing.T, cluster *redistest.Cluster, k *kit, open func() *Store) {
+	before := errorStats(t, cluster)
+	m := newMovedLocks(t, cluster, k)
+	m.open = open
+	m.stage("before")
+	stop := m.crowd()
+	slot, index := cluster.Slot("lock:"+m.name("any")), cluster.Slot(k.index())
+	for range 3 { // and back home
+		m.move(slot)
+		m.move(index)
+	}
+	stop()
+	m.stage("after")
+	m.end()
+
+	got := errorStats(t, cluster)
+	t.Logf("error replies: before %v, after %v", before, got)
+	for _, answer := range []string{"ASK", "MOVED"} {
+		if got[answer] == before[answer] {
+			t.Errorf("no call was answered %s: this proves nothing", answer)
+		}
+	}
+	// What scripts with one key are for. Those of the test are the two-key probes.
+	if n := got["TRYAGAIN"] - before["TRYAGAIN"]; n != m.probes {
+		t.Errorf("%d calls were answered TRYAGAIN, of which %d are the test's own", n, m.probes)
+	}
+}
+
+// errorStats counts error replies by their first word, over all nodes.
+func errorStats(t *testing.T, cluster *redistest.Cluster) map[string]int {
+	t.Helper()
+	sum := make(map[string]int)
+	for _, addr := range cluster.Addrs() {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		text, err := rdb.Info(context.Background(), "errorstats").Result()
+		if err := errors.Join(err, rdb.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for name, val := range parseInfo(text) {
+			if kind, ok := strings.CutPrefix(name, "errorstat_"); ok {
+				n, _ := strconv.Atoi(strings.TrimPrefix(val, "count="))
+				sum[kind] += n
+			}
+		}
+	}
+	return sum
+}
+
+// movedLocks are locks in one slot, but for those elsewhere, with what is known of
+// them.
+type movedLocks struct {
+	*kit
+	t       *testing.T
+	cluster *redistest.Cluster
+	open    func() *Store // for others who use the same locks
+	probes  int           // calls with two keys that were told to try again
+	stages  int
+
+	held   []joblock.Term          // here and elsewhere
+	parked map[string]joblock.Term // by key, each for the job of its name
+	line   joblock.Term            // whoever has the key that is waited for
+	queue  []string                // nonces of those who wait for it
+	pushed chan joblock.Grant
+}
+
+func (m *movedLocks) name(s string) string  { return "{moved}" + s }
+func (m *movedLocks) job(key string) string { return "q/" + key }
+
+func newMovedLocks(t *testing.T, cluster *redistest.Cluster, k *kit) *movedLocks {
+	m := &movedLocks{kit: k, t: t, cluster: cluster, parked: make(map[string]joblock.Term), pushed: make(chan joblock.Grant, 100)}
+	for i := range 6 {
+		m.held = append(m.held, k.acquire(m.name(fmt.Sprint("held-", i))), k.acquire(fmt.Sprint("elsewhere-", i)))
+		m.park(m.name(fmt.Sprint("parked-", i)))
+	}
+	stop, err := k.Listen(context.Background(), "inbox", func(g joblock.Grant) { m.pushed <- g })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	m.line = k.acquire(m.name("line"))
+	for range 3 {
+		m.join()
+	}
+	return m
+}
+
+// park takes a key and parks it for its job.
+func (m *movedLocks) park(key string) {
+	m.t.Helper()
+	req := m.kit.park(m.acquire(key))
+	req.Job, req.Grace = m.job(key), 0
+	r, err := m.Park(context.Background(), req)
+	wantOutcome(m.t, "park", r, err, joblock.OutcomeOK)
+	m.parked[key] = joblock.Term{Key: key, Owner: req.Owner, Fence: r.Fence}
+}
+
+// join puts another waiter at the end of the line.
+func (m *movedLocks) join() {
+	m.t.Helper()
+	nonce := m.nonce()
+	r, err := m.Acquire(context.Background(), joblock.AcquireRequest{
+		Key: m.line.Key, Owner: nonce, Nonce: nonce, TTL: long, Retain: long, Inbox: "inbox", Patience: long})
+	wantOutcome(m.t, "join the line", r, err, joblock.OutcomeHeld)
+	if r.Ahead != len(m.queue) {
+		m.t.Errorf("%d are ahead in the line, want %d", r.Ahead, len(m.queue))
+	}
+	m.queue = append(m.queue, nonce)
+}
+
+// next frees the key that is waited for; the first in line gets it, by a push.
+func (m *movedLocks) next() {
+	m.t.Helper()
+	ctx := context.Background()
+	rs, err := m.Release(ctx, []joblock.ReleaseRequest{m.release(m.line)})
+	wantOutcomes(m.t, "release to the line", rs, err, 1, joblock.OutcomeOK)
+	select {
+	case g := <-m.pushed:
+		if g.Nonce != m.queue[0] || g.Fence <= m.line.Fence {
+			m.t.Fatalf("granted to %s with fence %d after %d, want %s", g.Nonce, g.Fence, m.line.Fence, m.queue[0])
+		}
+		m.line = joblock.Term{Key: m.line.Key, Owner: g.Nonce, Fence: g.Fence}
+	case <-time.After(time.Minute):
+		m.t.Fatal("the first in line was not told")
+	}
+	m.queue = m.queue[1:]
+}
+
+// move moves a slot to the next master.
+func (m *movedLocks) move(slot int) {
+	m.t.Helper()
+	move := m.cluster.BeginMove(slot, (m.cluster.Server(slot)+1)%3)
+	what := fmt.Sprintf("slot %d from node %d: ", slot, move.From())
+	m.stage(what + "begun")
+	keys := move.Keys()
+	move.Move(keys[:len(keys)/2]...)
+	m.probe(move, keys)
+	m.stage(what + "half")
+	move.Move(keys...)
+	m.stage(what + "all but told")
+	move.Finish()
+	m.stage(what + "done")
+}
+
+// probe makes sure that a script with two keys would have failed now.
+func (m *movedLocks) probe(move *redistest.SlotMove, keys []string) {
+	m.t.Helper()
+	if len(keys) < 2 {
+		return // the index is by itself
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: m.cluster.Addrs()[move.From()], MaxRetries: -1})
+	defer rdb.Close()
+	err := rdb.Exists(context.Background(), keys[0], keys[len(keys)-1]).Err()
+	switch {
+	case redis.IsTryAgainError(err):
+		m.probes++
+	default:
+		if _, ask := redis.IsAskError(err); !ask { // Redis 6.2 says so there
+			m.t.Errorf("keys on both sides at once: %v", err)
+		}
+	}
+}
+
+// stage does a bit of everything, and looks whether all is as it must be. What fails
+// is about the stage that was logged last.
+func (m *movedLocks) stage(name string) {
+	m.t.Helper()
+	m.t.Log(name)
+	m.stages++
+	m.everything(fmt.Sprint(m.stages))
+}
+
+func (m *movedLocks) everything(stage string) {
+	ctx := context.Background()
+	var renewals []joblock.RenewRequest
+	for _, term := range m.held {
+		renewals = append(renewals, m.renewal(term))
+	}
+	rs, err := m.Renew(ctx, renewals)
+	wantOutcomes(m.t, "renew", rs, err, len(m.held), joblock.OutcomeOK)
+	for i, r := range rs {
+		if r.Fence != m.held[i].Fence {
+			m.t.Errorf("%s has fence %d, want %d", m.held[i].Key, r.Fence, m.held[i].Fence)
+		}
+	}
+
+	m.next()
+	m.join()
+
+	key := m.name("new-" + stage)
+	term := m.acquire(key)
+	r, err := m.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "another", Nonce: m.nonce(), TTL: long, Retain: long})
+	wantOutcome(m.t, "acquire what is held", r, err, joblock.OutcomeHeld)
+	rs, err = m.Release(ctx, []joblock.ReleaseRequest{m.release(term)})
+	wantOutcomes(m.t, "release", rs, err, 1, joblock.OutcomeOK)
+	if again := m.acquire(key); again.Fence <= term.Fence {
+		m.t.Errorf("fence %d after %d", again.Fence, term.Fence)
+	} else {
+		rs, err = m.Release(ctx, []joblock.ReleaseRequest{m.release(again)})
+		wantOutcomes(m.t, "release", rs, err, 1, joblock.OutcomeOK)
+	}
+
+	m.jobs(stage)
+	seen := listAll(m.t, m.kit, joblock.ListRequest{Prefix: m.name("")})
+	for _, key := range append(slices.Collect(maps.Keys(m.parked)), m.held[0].Key, m.line.Key) {
+		if seen[key] != 1 {
+			m.t.Errorf("%s was listed %d times", key, seen[key])
+		}
+	}
+}
+
+// jobs has one job more parked and one done, and the keeper look at all.
+func (m *movedLocks) jobs(stage string) {
+	ctx := context.Background()
+	key := slices.Min(slices.Collect(maps.Keys(m.parked)))
+	was := m.parked[key]
+	m.park(m.name("parked-at-" + stage))
+	r, err := m.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: was.Owner, Nonce: m.nonce(), TTL: long, Retain: long, Job: m.job(key)})
+	wantOutcome(m.t, "resume", r, err, joblock.OutcomeOK)
+	if r.Fence <= was.Fence || r.Recovered {
+		m.t.Errorf("resumed with fence %d after %d, recovered: %v", r.Fence, was.Fence, r.Recovered)
+	}
+	was.Fence = r.Fence
+	rs, err := m.Release(ctx, []joblock.ReleaseRequest{m.release(was)})
+	wantOutcomes(m.t, "release the job's", rs, err, 1, joblock.OutcomeOK)
+	delete(m.parked, key)
+
+	due, err := m.Due(ctx, joblock.DueRequest{Limit: 1000, Later: time.Microsecond})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	done := slices.IndexFunc(due, func(e joblock.JobLock) bool { return e.Key == key })
+	if done < 0 || len(due) != len(m.parked)+1 {
+		m.t.Fatalf("%d are due, want %d and %s, which is done", len(due), len(m.parked), key)
+	}
+	if err := m.Forget(ctx, due[done:done+1]); err != nil {
+		m.t.Fatal(err)
+	}
+	var keep []joblock.ReserveRequest
+	for _, e := range slices.Delete(due, done, done+1) {
+		keep = append(keep, joblock.ReserveRequest{Key: e.Key, Job: e.Job, Hold: long, Retain: long})
+	}
+	rs, err = m.Reserve(ctx, keep)
+	wantOutcomes(m.t, "reserve", rs, err, len(m.parked), joblock.OutcomeOK)
+}
+
+// crowd has lockers use keys of the slot all the time, until stop.
+// end frees everything; then nothing is left.
+func (m *movedLocks) end() {
+	m.t.Helper()
+	ctx := context.Background()
+	for len(m.queue) > 0 {
+		m.next()
+	}
+	var last []joblock.ReleaseRequest
+	for _, term := range append(slices.Collect(maps.Values(m.parked)), append(m.held, m.line)...) {
+		last = append(last, m.release(term))
+	}
+	rs, err := m.Release(ctx, last)
+	wantOutcomes(m.t, "release all", rs, err, len(last), joblock.OutcomeOK)
+	due, err := m.Due(ctx, joblock.DueRequest{Limit: 1000, Later: time.Microsecond})
+	if err != nil || len(due) != len(m.parked) {
+		m.t.Errorf("%d are due, want %d, %v", len(due), len(m.parked), err)
+	}
+	if err := m.Forget(ctx, due); err != nil {
+		m.t.Error(err)
+	}
+	if n := m.rdb.Exists(ctx, m.index()).Val(); n != 0 {
+		m.t.Error("an entry of the index is left")
+	}
+	recs, err := m.Inspect(ctx, slices.Collect(maps.Keys(listAll(m.t, m.kit, joblock.ListRequest{}))))
+	if err != nil || len(recs) < len(last) {
+		m.t.Errorf("%d records, %v", len(recs), err)
+	}
+	for _, rec := range recs {
+		if rec.State != joblock.StateFree || rec.Waiters != 0 {
+			m.t.Errorf("%s is %s and has %d waiters", rec.Key, rec.State, rec.Waiters)
+		}
+	}
+}
+
+func (m *movedLocks) crowd() (stop func()) {
+	const processes, users, keys = 2, 4, 3
+	var (
+		text bytes.Buffer
+		rec  = history.NewRecorder(&text, "p")
+		wg   sync.WaitGroup
+		turn atomic.Int64
+	)
+	ctx, cancel := context.WithCancel(context.Background())
+	var lockers []*joblock.Locker
+	t, name := m.t, m.name
+	for range processes {
+		store := m.open()
+		t.Cleanup(func() { _ = store.Close() })
+		locks, err := joblock.New(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockers = append(lockers, locks)
+		for range users {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					key := name(fmt.Sprint("crowd-", turn.Add(1)%keys))
+					h, err := rec.Acquire(ctx, locks, key)
+					if ctx.Err() != nil && err != nil {
+						return
+					}
+					// Nothing dies, so that everything has to work.
+					if err == nil {
+						err = h.Renew(context.Background())
+					}
+					var token joblock.Token
+					if err == nil {
+						token, err = h.Park(context.Background(), joblock.ParkOptions{Hold: long})
+					}
+					if err == nil {
+						h, err = rec.Resume(context.Background(), locks, token, 0)
+					}
+					if err == nil {
+						err = h.Release(context.Background())
+					}
+					if err != nil {
+						t.Errorf("in the crowd: %v", err)
+						return
+					}
+				}
+			})
+		}
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		for _, locks := range lockers {
+			if err := locks.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		events, err := history.Read(&text)
+		if err := errors.Join(err, rec.Err()); err != nil {
+			t.Error(err)
+		}
+		t.Logf("the crowd has seen %d events", len(events))
+		for _, v := range append(history.Check(events), history.Linearizable(events, time.Minute)...) {
+			t.Error(v)
+		}
+	})
+	t.Cleanup(stop) // where the test ends early
+	return stop
+}
