@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +22,8 @@ const (
 	// MaxReplicas bounds Config.Replicas.
 	MaxReplicas = 16
 
-	// ackTries is how often a call is sent: a server may not know the script, and a
-	// cluster may have moved the slot, each once.
+	// ackTries is how often a call is sent to a slot's master: a server may not know
+	// the script, and a slot may move on while a call is sent on, each once.
 	ackTries = 4
 )
 
@@ -46,8 +49,13 @@ func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (jobl
 		}
 		wait := s.waitCmd(ctx)
 		exec(ctx, node, []*redis.Cmd{op, wait})
-		a := answerOf(op)
-		if try < ackTries && (isNoScript(a.err) || moved(ctx, s.ops, a.err)) {
+		a, short := answerOf(op), s.enough(wait)
+		if addr, on := sentOn(ctx, s.ops, a.err); on {
+			var as []answer
+			as, short = s.follow(ctx, node, addr, sc, []*redis.Cmd{newCmd(ctx, op.Args())})
+			a = as[0]
+		}
+		if _, on := sentOn(ctx, s.ops, a.err); try < ackTries && (on || isNoScript(a.err)) {
 			continue
 		}
 		if a.err != nil {
@@ -55,7 +63,7 @@ func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (jobl
 		}
 		r, err := parseReply(sc, a.val)
 		if err == nil && r.Outcome == joblock.OutcomeOK {
-			err = s.enough(wait)
+			err = short
 		}
 		if err != nil {
 			return joblock.Reply{}, err
@@ -99,20 +107,87 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node *re
 	wait := s.waitCmd(ctx)
 	exec(ctx, node, append(batch, wait))
 	short := s.enough(wait)
+	elsewhere := make(map[string][]int) // by where that is
 	for n, i := range items {
 		out[i] = answerOf(batch[n])
+		addr, on := sentOn(ctx, rdb, out[i].err)
 		switch {
+		case on:
+			cmds[i] = newCmd(ctx, batch[n].Args())
+			elsewhere[addr] = append(elsewhere[addr], i)
 		case try < ackTries && isNoScript(out[i].err):
 			cmds[i] = renewScript.withSource(ctx, batch[n])
 			again = append(again, i)
-		case try < ackTries && moved(ctx, rdb, out[i].err):
-			cmds[i] = newCmd(ctx, batch[n].Args())
+		case short != nil && granted(renewScript, out[i]):
+			out[i] = answer{err: short}
+		}
+	}
+	for addr, items := range elsewhere {
+		again = append(again, s.renewAt(ctx, rdb, node, addr, items, cmds, out, try)...)
+	}
+	return again
+}
+
+// renewAt renews the items that were sent on to addr, and returns those that have to
+// go again.
+func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from *redis.Client, addr string, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
+	batch := make([]*redis.Cmd, 0, len(items))
+	for _, i := range items {
+		batch = append(batch, cmds[i])
+	}
+	as, short := s.follow(ctx, from, addr, renewScript, batch)
+	for n, i := range items {
+		out[i] = as[n]
+		_, on := sentOn(ctx, rdb, out[i].err)
+		switch {
+		case on && try < ackTries:
+			cmds[i] = newCmd(ctx, cmds[i].Args())
 			again = append(again, i)
 		case short != nil && granted(renewScript, out[i]):
 			out[i] = answer{err: short}
 		}
 	}
 	return again
+}
+
+// follow sends calls that a node of a cluster did not take on to addr, with a WAIT,
+// and tells what enough says of that. The connection is made for it: the node may be
+// none that the cluster client knows as yet, and go-redis, which follows such answers
+// by itself, does not say on which connection.
+func (s *Store) follow(ctx context.Context, from *redis.Client, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
+	opt := cloneOptions(from.Options())
+	if strings.HasPrefix(addr, ":") { // the same host, says a node that does not know its own
+		host, _, _ := net.SplitHostPort(opt.Addr)
+		addr = host + addr
+	}
+	opt.Addr = addr
+	rdb := redis.NewClient(opt)
+	defer rdb.Close()
+	batch := slices.Clone(cmds) // those without an answer
+	out := make([]answer, len(cmds))
+	for try := 1; ; try++ {
+		var pipe []*redis.Cmd
+		for _, cmd := range batch {
+			if cmd != nil { // a node that has the slot for good takes no notice of the ASKING
+				pipe = append(pipe, redis.NewCmd(ctx, "asking"), cmd)
+			}
+		}
+		wait := s.waitCmd(ctx)
+		exec(ctx, rdb, append(pipe, wait))
+		unknown := false
+		for i, cmd := range batch {
+			if cmd == nil {
+				continue
+			}
+			out[i], batch[i] = answerOf(cmd), nil
+			if try == 1 && isNoScript(out[i].err) {
+				batch[i], unknown = sc.withSource(ctx, cmd), true
+			}
+		}
+		if !unknown {
+			return out, s.enough(wait) // also for the pipeline before, on whichever connection
+		}
+	}
 }
 
 // granted reports whether an answer is worth being acknowledged.
@@ -148,14 +223,18 @@ func master(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.
 	return rdb.(*redis.Client), nil // New takes no other with Config.Replicas
 }
 
-// moved reports whether err says that the key is on another node now, and has the
-// client look where. While a slot migrates (ASK) its keys that have gone already
-// cannot be written to.
-func moved(ctx context.Context, rdb redis.UniversalClient, err error) bool {
+// sentOn tells where a key is that the node which was asked for it no longer has
+// (MOVED), or has already given away while its slot migrates (ASK). After MOVED the
+// client looks for itself, too; but not at once, and until it knows more it asks the
+// same node again.
+func sentOn(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok || err == nil || !redis.HasErrorPrefix(err, "MOVED") {
-		return false
+	if !ok || err == nil {
+		return "", false
 	}
-	cluster.ReloadState(ctx)
-	return true
+	if addr, on = redis.IsMovedError(err); on {
+		cluster.ReloadState(ctx)
+		return addr, true
+	}
+	return redis.IsAskError(err)
 }

@@ -141,6 +141,7 @@
 //
 // What it costs: the round trip to the replicas, refusals included, with one WAIT for
 // each call and for each batch of renewals. The hand-over to a waiter takes another
-// round trip. While a slot of a cluster migrates, calls for the keys that have moved
-// already fail.
+// round trip. While a slot of a cluster migrates, and for a moment afterwards, a call for a
+// key that has moved goes to the old node and then, through a connection made for it,
+// to the new one.
 package redisstore

@@ -380,3 +380,19 @@ func (m *movedLocks) crowd() (stop func()) {
 	t.Cleanup(stop) // where the test ends early
 	return stop
 }
+
+// A WAIT has to follow each call to the node that it was sent on to.
+func TestAcknowledgedLocksMoveWithTheirSlots(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "15000") // a fail-over would be another test
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})
+	t.Cleanup(func() { _ = rdb.Close() })
+	open := func() *Store {
+		s := New(rdb, &Config{Replicas: 1})
+		beForgiving(s)
+		return s
+	}
+	k := &kit{Store: open(), t: t, rdb: rdb}
+	t.Cleanup(func() { _ = k.Close() })
+	moveLocks(t, cluster, k, open)
+}
