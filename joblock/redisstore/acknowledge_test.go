@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -157,6 +158,31 @@ func TestAcknowledgedCallsBringTheirScripts(t *testing.T) {
 	flush()
 	rs, err := k.Renew(ctx, renewals)
 	wantOutcomes(t, "renew", rs, err, len(renewals), joblock.OutcomeOK)
+}
+
+// A node of a cluster that does not know the host of another leaves it out.
+func TestCallsAreSentOnToTheSameHost(t *testing.T) {
+	master, _ := withReplica(t)
+	rdb := redis.NewClient(&redis.Options{Addr: master.Addr(), ReadTimeout: 2 * patience,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr != master.Addr() { // ":port" would do on this machine
+				return nil, fmt.Errorf("dialed %q", addr)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}})
+	t.Cleanup(func() { rdb.Close() })
+	k := acknowledged(t, rdb)
+	ctx := context.Background()
+	held := k.acquire("a")
+	cmd := newWords(inspectScript, k.prefix+held.Key).cmd(ctx)
+	_, port, _ := strings.Cut(master.Addr(), ":")
+	as, short := k.follow(ctx, k.ops.(*redis.Client), ":"+port, inspectScript, []*redis.Cmd{cmd})
+	if short != nil || as[0].err != nil {
+		t.Fatalf("%v, %v", short, as[0].err)
+	}
+	if rec, _, err := parseRecord(held.Key, as[0].val); err != nil || rec.Fence != held.Fence {
+		t.Errorf("%+v, %v", rec, err)
+	}
 }
 
 // A push is sent before any replica has the grant: the waiter has to ask.
