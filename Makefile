@@ -41,7 +41,7 @@ lint: ## formatting, go vet, staticcheck, tidy go.mod
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 
 .PHONY: torture
-torture: setup ## locks for TORTURE (default 10m), then jobs for JOBTORTURE (2m), while networks break and processes are killed
+torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
 	JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 ./internal/torture
 	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
 

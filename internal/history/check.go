@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The rules that Check, CheckGuard and Linearizable know.
+// The rules that Check, CheckGuard, CheckLimit and Linearizable know.
 const (
 	RuleOverlap     = "two holders at once"
 	RuleLate        = "trusted after its deadline"
@@ -16,6 +16,7 @@ const (
 	RuleFence       = "a fence that did not grow"
 	RuleInterleaved = "the guard let two holders in, one between the other's writes"
 	RuleOrder       = "no order of the calls explains their answers"
+	RuleLimit       = "more holders at once than there are permits"
 )
 
 // Violation is one broken promise.
@@ -106,7 +107,7 @@ func checkOverlaps(stories []*story) (out []Violation) {
 func checkFences(events []Event) (out []Violation) {
 	var given []Event
 	for _, e := range events {
-		if e.Fence != 0 {
+		if e.Fence != 0 && e.Kind != FreeBegun { // which was told it
 			given = append(given, e)
 		}
 	}

@@ -48,6 +48,33 @@ func park(id string, from, to, fence int64) []Event {
 
 func force(from, to int64) Event { return Event{Kind: Forced, Key: "k", Call: from, At: to} }
 
+// of has an event be about a job.
+func of(job string, e Event) Event {
+	e.Job = job
+	return e
+}
+
+// parkFor is a park for a job.
+func parkFor(job, id string, from, to, fence int64) []Event {
+	out := park(id, from, to, fence)
+	out[0].Job = job
+	return out
+}
+
+// freeing is a ReleaseForJob, without an answer if answer is "".
+func freeing(job string, answer Kind, from, to, fence int64) []Event {
+	id := fmt.Sprint("free at ", from)
+	out := []Event{{Kind: FreeBegun, Key: "k", Holding: id, Job: job, Call: from, Fence: fence}}
+	if answer != "" {
+		out = append(out, Event{Kind: answer, Key: "k", Holding: id, Call: from, At: to})
+	}
+	return out
+}
+
+func reserve(job string, from, to int64) Event {
+	return Event{Kind: Reserved, Key: "k", Job: job, Call: from, At: to, Hold: 3 * ttl}
+}
+
 func list(parts ...any) (out []Event) {
 	for _, p := range parts {
 		switch p := p.(type) {
@@ -167,6 +194,48 @@ func TestHistories(t *testing.T) {
 		{"forced away, and then two others", list(
 			grant(Acquired, "a", "A", 10, 1), force(20, 22), grant(Acquired, "b", "B", 30, 2),
 			grant(Acquired, "c", "C", 40, 3)), RuleOverlap, RuleOrder},
+		{"resumed by its job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2),
+			of("q/1", grant(Resumed, "b", "A", 30, 3)), parkFor("q/1", "b", 40, 42, 4),
+			of("q/1", grant(Resumed, "c", "A", 50, 5))), "", ""},
+		{"resumed by another job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/2", grant(Resumed, "b", "A", 30, 3))), "", RuleOrder},
+		{"resumed by no job although it is one's", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), grant(Resumed, "b", "A", 30, 3)), "", RuleOrder},
+		{"resumed by another job after its own had died", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			of("q/2", grant(Resumed, "c", "A", 150, 4))), "", RuleOrder},
+		{"freed for its job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Freed, 24, 25, 2),
+			grant(Acquired, "b", "B", 28, 3)), "", ""},
+		{"freed for its job whose attempt had died", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			freeing("q/1", Freed, 131, 132, 0), grant(Acquired, "c", "C", 140, 4)), "", ""},
+		{"freed while its job runs", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			freeing("q/1", Freed, 40, 42, 0)), "", RuleOrder},
+		{"freed for another job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/2", Freed, 24, 25, 0)), "", RuleOrder},
+		{"freed although it was parked again", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			parkFor("q/1", "b", 40, 42, 4), freeing("q/1", Freed, 44, 45, 2)), "", RuleOrder},
+		{"resumed after it was freed", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Freed, 24, 25, 2),
+			of("q/1", grant(Resumed, "b", "A", 30, 3))), "", RuleOrder},
+		{"freed by a call without an answer, later", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", "", 15, 0, 0),
+			grant(Acquired, "b", "B", 28, 3)), "", ""},
+		{"freed by a call whose re-send was refused", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Refused, 24, 27, 0),
+			grant(Acquired, "b", "B", 28, 3)), "", ""},
+		{"another has what was kept for a job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), reserve("q/1", 200, 202),
+			grant(Acquired, "b", "B", 400, 3)), "", RuleOrder},
+		{"another has what was kept for a job for long enough", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), reserve("q/1", 200, 202),
+			grant(Acquired, "b", "B", 502, 3)), "", ""},
+		{"kept for another job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), reserve("q/2", 200, 202)), "", RuleOrder},
 		{"keys do not meet", list(
 			grant(Acquired, "a", "A", 10, 2), Event{Kind: Acquired, Key: "other", Holding: "b", Chain: "B", At: 20, Fence: 1, Trust: 90, TTL: ttl}), "", ""},
 	} {
@@ -221,5 +290,32 @@ func TestGuard(t *testing.T) {
 				t.Errorf("%v, want %q", vs, tc.want)
 			}
 		})
+	}
+}
+
+// A permit is a key of its own, and there are as many as the limit says.
+func TestLimit(t *testing.T) {
+	permit := func(key, id string, at, fence int64) Event {
+		e := grant(Acquired, id, id, at, fence)
+		e.Key = key
+		return e
+	}
+	two := list(permit("l%#1", "a", 10, 1), permit("l%#2", "b", 20, 1))
+	for _, tc := range []struct {
+		name   string
+		events []Event
+		want   string
+	}{
+		{"as many as there are", two, ""},
+		{"one too many", append(slices.Clone(two), permit("l%#3", "c", 30, 1)), RuleLimit},
+		{"of another limit", append(slices.Clone(two), permit("m%#3", "c", 30, 1)), ""},
+		{"a lock of that name", append(slices.Clone(two), permit("l", "c", 30, 1)), ""},
+		{"after one has lapsed", append(slices.Clone(two), permit("l%#3", "c", 109, 1)), ""},
+		{"after one was forced away", append(slices.Clone(two),
+			Event{Kind: Forced, Key: "l%#2", Call: 25, At: 26}, permit("l%#3", "c", 30, 1)), ""},
+	} {
+		if vs := CheckLimit(tc.events, 2); rules(vs) != tc.want {
+			t.Errorf("%s: %v, want %q", tc.name, vs, tc.want)
+		}
 	}
 }

@@ -10,12 +10,13 @@
 // beliefs of one key may overlap, and fences have to grow in the order of the grants.
 // A process that was killed believes until its deadline, as nobody has told it
 // otherwise. This is the check to rely on: O(n log n), never inconclusive, and its
-// complaint names the two holders.
+// complaint names the two holders. CheckLimit is the same for the permits of a limit.
 //
 // Linearizable asks for an order of all calls under which each of them does what the
 // state machine of a lock says, reservations and unanswered calls included. It finds
 // what beliefs do not show, such as a token that is resumed after its lock was
-// released, but a contradiction may take it long.
+// released or by another job than it was parked for, but a contradiction may take it
+// long.
 //
 // What is not seen is never held against a lock: an event that a kill kept from
 // being written makes a check weaker, not wrong.

@@ -23,20 +23,24 @@ const (
 	Released     Kind = "released"      // it did
 	Refused      Kind = "refused"       // the call begun before has changed nothing
 	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
+	FreeBegun    Kind = "free begun"    // ReleaseForJob was called; without Freed after it, its outcome is unknown
+	Freed        Kind = "freed"         // it has freed the key
+	Reserved     Kind = "reserved"      // ReserveForJob has kept the key for its job
 )
 
 // Event is one thing that a user of a lock saw. Times are UnixNano.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Key     string        `json:"key"`
-	Holding string        `json:"holding,omitempty"` // one per Acquired or Resumed; not of Forced
+	Holding string        `json:"holding,omitempty"` // one per Acquired or Resumed, and one per FreeBegun; not of Forced and Reserved
 	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share
 	Call    int64         `json:"call"`              // when the call was made
 	At      int64         `json:"at"`                // when its answer was there
-	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Parked
+	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, FreeBegun, Reserved
+	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Parked; FreeBegun: the one that the key must have, 0 for any
 	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Trusted: the deadline
 	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed
-	Hold    time.Duration `json:"hold,omitempty"`    // Resumed: reserved beyond the lease; ParkBegun: from the call on
+	Hold    time.Duration `json:"hold,omitempty"`    // Resumed: reserved beyond the lease; ParkBegun, Reserved: from the call on
 }
 
 // Read reads what a Recorder wrote. A last line without its end is left out: its

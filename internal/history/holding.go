@@ -14,7 +14,7 @@ type story struct {
 	calls []*call // its Parks and Releases
 }
 
-// call is a Park or a Release.
+// call is a Park, a Release or a ReleaseForJob.
 type call struct {
 	begun  Event
 	answer Event // of Kind "" where none was seen
@@ -22,6 +22,22 @@ type call struct {
 
 // end is when the belief is over, for all that was seen.
 func (s *story) end() int64 { return min(s.trust, s.ended) }
+
+// freesOf returns the calls of ReleaseForJob.
+func freesOf(events []Event) (frees []*call) {
+	byID := make(map[string]*call)
+	for _, e := range events {
+		switch c := byID[e.Holding]; {
+		case e.Kind == FreeBegun:
+			c = &call{begun: e}
+			byID[e.Holding] = c
+			frees = append(frees, c)
+		case c != nil:
+			c.answer = e
+		}
+	}
+	return frees
+}
 
 // bookOf sorts events into stories, in the order in which their grants came, and
 // what was forced away.

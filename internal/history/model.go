@@ -26,6 +26,7 @@ type lease struct {
 	phase    phase
 	holding  string // who has it, or parked it
 	chain    string
+	job      string // the only one that may resume it, "" for any
 	fence    int64
 	trust    int64 // nobody else holds before, unless the holder gives it up
 	reserved int64 // no other chain has it before, unless the holder gives it up
@@ -44,7 +45,9 @@ type step struct {
 // answer, in which every answer is the right one. Calls that brought nothing are left
 // out: a refusal may be owed to a caller that had given up by then, or was killed,
 // and of which nothing was seen. An unanswered grant is left out for the same reason.
-// An unanswered Park or Release may have been applied or not.
+// An unanswered Park, Release or ReleaseForJob may have been applied or not. A refused
+// ReleaseForJob too: what is refused may be a re-send, of a call that was applied
+// before others came.
 //
 // Whatever is not decided within timeout counts as a violation.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
@@ -60,6 +63,10 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 	}
 	return out
 }
+
+// straggling is how long after it was made a call may come to the store, if its answer
+// was never seen.
+const straggling = 5 * time.Second
 
 // stepsOf makes the calls of one key.
 //
@@ -94,6 +101,19 @@ func stepsOf(events []Event) []porcupine.Operation {
 	for _, f := range forced {
 		add(step{Event: f, end: f.At})
 	}
+	for _, c := range freesOf(events) {
+		do := step{Event: c.begun, end: c.answer.At, unknown: c.answer.Kind != Freed}
+		if c.answer.Kind == "" {
+			// Nobody's belief has ended with the call, so that when it came matters.
+			do.end = do.Call + int64(straggling)
+		}
+		add(do)
+	}
+	for _, e := range events {
+		if e.Kind == Reserved {
+			add(step{Event: e, end: e.At})
+		}
+	}
 	return out
 }
 
@@ -120,17 +140,27 @@ func (l lease) take(s step) (lease, bool) {
 	switch s.Kind {
 	case Acquired:
 		ok := (l.phase == free || s.end > l.reserved) && s.Fence > l.fence
-		return lease{held, s.Holding, s.Chain, s.Fence, s.trust, s.trust}, ok
+		return lease{held, s.Holding, s.Chain, "", s.Fence, s.trust, s.trust}, ok
 	case Resumed:
-		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence
-		return lease{held, s.Holding, s.Chain, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Hold))}, ok
+		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
+			(l.job == "" || l.job == s.Job)
+		return lease{held, s.Holding, s.Chain, l.job, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Hold))}, ok
 	case ParkBegun:
 		ok := l.phase != free && l.holding == s.Holding && (s.unknown || s.Fence > l.fence)
-		l.phase, l.fence, l.reserved = parked, max(l.fence, s.Fence), s.since+int64(s.Hold)
+		l.phase, l.job, l.fence, l.reserved = parked, s.Job, max(l.fence, s.Fence), s.since+int64(s.Hold)
 		return l, ok
 	case ReleaseBegun:
 		ok := l.phase != free && l.holding == s.Holding
 		l.phase = free
+		return l, ok
+	case FreeBegun:
+		// A fence that is larger than the last is of a grant or a Park without an answer.
+		ok := l.phase != free && l.job == s.Job && (l.phase == parked || s.end > l.trust) && (s.Fence == 0 || s.Fence >= l.fence)
+		l.phase = free
+		return l, ok
+	case Reserved:
+		ok := l.phase != free && l.job == s.Job
+		l.reserved = max(l.reserved, s.Call+int64(s.Hold))
 		return l, ok
 	case Forced:
 		l.phase = free // whose it was may not have been seen

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,25 +56,53 @@ func (r *Recorder) Acquire(ctx context.Context, locks *joblock.Locker, key strin
 	return r.granted(Event{Kind: Acquired, Call: call}, lock), nil
 }
 
-// Resume is Locker.Resume with Reserve(reserve).
-func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, reserve time.Duration) (*Holding, error) {
+// Resume is Locker.Resume with Reserve(reserve), and ForJob(job) unless that is "".
+func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, reserve time.Duration, job string) (*Holding, error) {
 	call := now()
-	lock, err := locks.Resume(ctx, token, joblock.Reserve(reserve))
+	lock, err := locks.Resume(ctx, token, joblock.Reserve(reserve), joblock.ForJob(job))
 	if err != nil {
 		return nil, err
 	}
-	return r.granted(Event{Kind: Resumed, Call: call, Hold: reserve}, lock), nil
+	return r.granted(Event{Kind: Resumed, Call: call, Hold: reserve, Job: job}, lock), nil
 }
 
 func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	e.At, e.Trust = now(), lock.ExpiresAt().UnixNano()
 	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), lock.Digest(), lock.Fence(), lock.TTL()
-	r.mu.Lock()
-	r.n++
-	e.Holding = fmt.Sprintf("%s/%d", r.name, r.n)
-	r.mu.Unlock()
+	e.Holding = r.id()
 	r.write(e)
-	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust}
+	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust, reserve: e.Hold}
+}
+
+func (r *Recorder) id() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n++
+	return fmt.Sprintf("%s/%d", r.name, r.n)
+}
+
+// Free is Locker.ReleaseForJob.
+func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64) error {
+	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
+	r.write(e)
+	err := locks.ReleaseForJob(ctx, key, job, fence, "its job is gone")
+	switch {
+	case err == nil:
+		r.write(Event{Kind: Freed, Key: key, Holding: e.Holding, Call: e.Call, At: now()})
+	case !errors.Is(err, joblock.ErrUnavailable):
+		r.write(Event{Kind: Refused, Key: key, Holding: e.Holding, Call: e.Call, At: now()})
+	}
+	return err
+}
+
+// Reserve is Locker.ReserveForJob for one key. Hold must be given.
+func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res joblock.JobReservation) error {
+	call := now()
+	err := locks.ReserveForJob(ctx, []joblock.JobReservation{res})[0]
+	if err == nil {
+		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Hold: res.Hold})
+	}
+	return err
 }
 
 // Force is Locker.ForceRelease. The caller has to wait for it, as what an
@@ -93,9 +122,12 @@ type Holding struct {
 	Lock *joblock.Lock
 	ID   string // the Holding of its events
 
-	r     *Recorder
-	trust int64
-	lost  bool
+	r         *Recorder
+	trust     int64
+	lost      bool
+	reserve   time.Duration // of the Resume
+	job       string        // of the last Park
+	reclaimed int64         // when the first Reclaim without an answer was called
 }
 
 // Look is Lock.Err: nil while the lock is held and trusted.
@@ -125,7 +157,8 @@ func (h *Holding) Renew(ctx context.Context) error {
 // Park is Lock.Park. Hold must be given: what a default may be is not known here.
 func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.Token, error) {
 	call := now()
-	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold})
+	h.job = opts.Job
+	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold, Job: opts.Job})
 	token, err := h.Lock.Park(ctx, opts)
 	switch {
 	case err == nil:
@@ -134,6 +167,19 @@ func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.T
 		h.write(Event{Kind: Refused, Call: call, At: now()})
 	}
 	return token, err
+}
+
+// Reclaim is Lock.Reclaim: h is over, and the Holding that is returned is the lock's.
+func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
+	h.reclaimed = cmp.Or(h.reclaimed, now()) // a repeated call finds the grant of the one before
+	err := h.Lock.Reclaim(ctx)
+	if err == nil {
+		return h.r.granted(Event{Kind: Resumed, Call: h.reclaimed, Hold: h.reserve, Job: h.job}, h.Lock), nil
+	}
+	if !errors.Is(err, joblock.ErrUnavailable) {
+		h.reclaimed = 0
+	}
+	return nil, err
 }
 
 // Release is Lock.Release.

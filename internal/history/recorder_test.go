@@ -39,6 +39,7 @@ func TestRightHistoryIsAccepted(t *testing.T) {
 				}
 			}
 		})
+		wg.Go(func() { keep(t, rec, locks, rand.New(rand.NewPCG(1, 8))) })
 		wg.Wait()
 		if err := errors.Join(rec.Err(), locks.Close(t.Context())); err != nil {
 			t.Fatal(err)
@@ -52,7 +53,7 @@ func TestRightHistoryIsAccepted(t *testing.T) {
 			kinds[e.Kind]++
 		}
 		t.Log(len(events), "events:", kinds)
-		for _, kind := range []Kind{Acquired, Resumed, Trusted, Lost, Parked, Released, Refused, Forced} {
+		for _, kind := range []Kind{Acquired, Resumed, Trusted, Lost, Parked, Released, Refused, Forced, Freed, Reserved} {
 			if kinds[kind] == 0 {
 				t.Errorf("nothing was %s", kind)
 			}
@@ -79,12 +80,18 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 			if h = stay(ctx, h, dice); h.Look() != nil {
 				break
 			}
-			token, err := h.Park(ctx, joblock.ParkOptions{Hold: 200 * time.Millisecond})
+			job := []string{"", "q/1", "q/2"}[dice.IntN(3)]
+			token, err := h.Park(ctx, joblock.ParkOptions{Hold: 200 * time.Millisecond, Job: job})
 			if err != nil {
 				break
 			}
 			time.Sleep(time.Duration(dice.IntN(100)) * time.Millisecond)
-			next, err := rec.Resume(ctx, locks, token, 200*time.Millisecond)
+			var next *Holding
+			if dice.IntN(4) == 0 {
+				next, err = h.Reclaim(ctx)
+			} else {
+				next, err = rec.Resume(ctx, locks, token, 200*time.Millisecond, job)
+			}
 			if err != nil {
 				break
 			}
@@ -92,6 +99,24 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 		}
 		stay(ctx, h, dice)
 		_ = h.Release(ctx) // whatever it says is in the history
+	}
+}
+
+// keep reserves and frees the locks of jobs.
+func keep(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
+	for range 200 {
+		time.Sleep(20 * time.Millisecond)
+		st, err := locks.Status(t.Context(), fmt.Sprint("k", dice.IntN(2)))
+		if err != nil {
+			t.Error(err)
+		}
+		switch {
+		case st.Job == "":
+		case dice.IntN(3) == 0:
+			_ = rec.Reserve(t.Context(), locks, joblock.JobReservation{Key: st.Key, Job: st.Job, Hold: 300 * time.Millisecond})
+		default:
+			_ = rec.Free(t.Context(), locks, st.Key, st.Job, st.Fence)
+		}
 	}
 }
 

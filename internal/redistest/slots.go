@@ -56,6 +56,17 @@ func (c *Cluster) Server(slot int) int {
 	return found
 }
 
+// Masters returns the numbers of the nodes that are masters at present.
+func (c *Cluster) Masters() (out []int) {
+	c.t.Helper()
+	for i, s := range c.nodes {
+		if info, err := ask(s.Addr(), "INFO", "replication"); err == nil && infoField(info, "role") == "master" {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 func nodeID(i int) string { return fmt.Sprintf("%040x", 0xa000+i) }
 
 // servedBy returns the id of the node that serves slot, as CLUSTER NODES has it, ""

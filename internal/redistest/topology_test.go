@@ -68,6 +68,9 @@ func TestClusterFailsOver(t *testing.T) {
 	if got := c.Server(c.Slot(key)); got != owner+3 {
 		t.Errorf("the slot is served by node %d, want %d", got, owner+3)
 	}
+	if masters := c.Masters(); len(masters) != 3 || !slices.Contains(masters, owner+3) {
+		t.Errorf("masters are %v", masters)
+	}
 	if again := c.Failover(owner + 3); again != c.Node(owner) {
 		t.Errorf("promoted is %s, want node %d again", again.Addr(), owner)
 	}

@@ -4,16 +4,35 @@
 //
 //	JOBLOCK_TORTURE=10m JOBLOCK_SEED=7 go test -v ./internal/torture
 //
-// Each process has a proxy of its own before one redis-server: connections are cut,
+// There is a test for each way to set Redis up; of JOBLOCK_TORTURE they get 60, 20 and
+// 20 percent:
+//
+//   - One server, that is stopped, killed and started again with its append-only file.
+//   - Sentinel, a master and a replica, without files and with redisstore's Replicas 1:
+//     the master is killed and comes back empty, or stopped and comes back as one that
+//     takes itself for the master.
+//   - A cluster of three masters with a replica each, and Replicas 1: slots with locks
+//     and the one with the index of jobs move from master to master, and masters are
+//     killed.
+//
+// On the latter two a release may be undone, and so may what a keeper has reserved: these
+// wait for no replica, and nothing else is promised. All of the rest is.
+//
+// Each process has proxies of its own, one before each server: connections are cut,
 // refused and black-holed, requests and replies dropped and held back for longer than
 // a lease. The processes are stopped with SIGSTOP for longer than a lease, and killed.
-// The server is stopped, killed and started again with its append-only file, and loses
-// its scripts and its subscribers. Its clock is not set: package joblock says what that
-// would cost.
+// Servers lose their scripts and their subscribers. Their clocks are not set: package
+// joblock says what that would cost.
 //
-// Asked for at the end: no two holders at once, growing fences, an order that explains
-// all answers (package history), and once leases and reservations are over no key that
-// is still locked and no place in a queue.
+// Locks are plain and permits of a limit, parked for jobs and for nobody, resumed by the
+// right job and by a wrong one, and taken back by who has parked them. A keeper in each
+// process goes through the index of jobs, and reserves or frees whatever the dice say.
+// On one server locks are also forced away.
+//
+// Asked for at the end: no two holders at once nor more than there are permits, growing
+// fences, an order that explains all answers (package history), and once leases and
+// reservations are over no key that is still locked, no place in a queue and no entry in
+// the index.
 //
 // The seed decides what is done to whom in which order; it does not make a run
 // repeatable to the instruction, as the machine and its scheduler play along. A seed

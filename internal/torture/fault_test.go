@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,38 +81,38 @@ func between(dice *rand.Rand, from, to time.Duration) time.Duration {
 
 // once arms a fault that strikes one script call.
 func once(act func() redistest.Action) func(*slot, *rand.Rand) {
-	return func(s *slot, _ *rand.Rand) { s.proxy.Once(redistest.Named("evalsha"), act()) }
+	return func(s *slot, dice *rand.Rand) { s.proxy(dice).Once(redistest.Named("evalsha"), act()) }
 }
 
-// slow arms a fault that holds several script calls in a row back: mostly within a
+// heldBack arms a fault that holds several script calls in a row back: mostly within a
 // lease, now and then beyond it.
-func slow(act func(time.Duration) redistest.Action) func(*slot, *rand.Rand) {
+func heldBack(act func(time.Duration) redistest.Action) func(*slot, *rand.Rand) {
 	return func(s *slot, dice *rand.Rand) {
 		d := between(dice, 0, ttl/2)
 		if dice.IntN(6) == 0 {
 			d *= 4
 		}
-		s.proxy.Times(1+dice.IntN(12), redistest.Named("evalsha"), act(d))
+		s.proxy(dice).Times(1+dice.IntN(12), redistest.Named("evalsha"), act(d))
 	}
 }
 
-// forAWhile does something to the proxy that lasts for up to one and a half leases.
+// forAWhile does something to the proxies that lasts for up to one and a half leases.
 func forAWhile(do func(*redistest.Proxy)) func(*slot, *rand.Rand) {
 	return func(s *slot, dice *rand.Rand) {
-		do(s.proxy)
+		s.each(do)
 		time.Sleep(between(dice, ttl/4, 3*ttl/2))
-		s.proxy.Heal()
+		s.each((*redistest.Proxy).Heal)
 	}
 }
 
 var slotFaults = []fault[*slot]{
 	{"replies dropped", 6, once(redistest.DropReply)},
 	{"requests dropped", 3, once(redistest.DropRequest)},
-	{"slow replies", 8, slow(redistest.DelayReply)},
-	{"slow requests", 6, slow(redistest.DelayRequest)},
+	{"slow replies", 8, heldBack(redistest.DelayReply)},
+	{"slow requests", 6, heldBack(redistest.DelayRequest)},
 	{"connections deaf", 2, once(redistest.SwallowReply)},
 	{"connections dead", 2, once(redistest.Swallow)},
-	{"cuts", 3, func(s *slot, _ *rand.Rand) { s.proxy.Cut() }},
+	{"cuts", 3, func(s *slot, _ *rand.Rand) { s.each((*redistest.Proxy).Cut) }},
 	{"refusals", 1, forAWhile((*redistest.Proxy).Refuse)},
 	{"black holes", 1, forAWhile((*redistest.Proxy).BlackHole)},
 	{"processes stopped", 2, func(s *slot, dice *rand.Rand) { s.stopped(between(dice, ttl/4, 2*ttl)) }},
@@ -121,37 +122,57 @@ var slotFaults = []fault[*slot]{
 	}},
 }
 
-// center is what all processes share. Locks are forced away here as well, as an
-// unanswered ForceRelease would make a history hard to judge: this goes to the server
-// directly, and not while the server is being harmed.
+// center is what all processes share. What it does it does one after the other.
 type center struct {
-	server *redistest.Server
-	rdb    *redis.Client
-	rec    *history.Recorder
-	locks  *joblock.Locker
+	*rig
+	t     *testing.T
+	rec   *history.Recorder
+	locks *joblock.Locker
 }
 
-var centerFaults = []fault[*center]{
-	{"locks forced", 8, func(c *center, dice *rand.Rand) {
-		key := fmt.Sprintf("k%d.%d", time.Now().UnixNano()/int64(era), dice.IntN(keys))
-		for {
-			err := c.rec.Force(context.Background(), c.locks, key)
-			if !errors.Is(err, joblock.ErrUnavailable) {
-				return // nothing was there, or nothing is any more
-			}
+// force is done here, as an unanswered ForceRelease would make a history hard to judge:
+// this goes to the server directly, and not while the server is being harmed.
+func (c *center) force(dice *rand.Rand) {
+	key := c.plan.Pace.lockKey(dice)
+	if dice.IntN(4) == 0 {
+		key = fmt.Sprintf("%s%%#%d", c.plan.Pace.limitKey(dice), 1+dice.IntN(permits))
+	}
+	for {
+		err := c.rec.Force(context.Background(), c.locks, key)
+		if !errors.Is(err, joblock.ErrUnavailable) {
+			return // nothing was there, or nothing is any more
 		}
-	}},
-	{"scripts flushed", 2, func(c *center, _ *rand.Rand) { _ = c.rdb.ScriptFlush(context.Background()).Err() }},
-	{"subscribers cut", 2, func(c *center, _ *rand.Rand) {
-		_ = c.rdb.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err()
-	}},
-	{"server stopped", 2, func(c *center, dice *rand.Rand) {
-		c.server.Stop()
-		time.Sleep(between(dice, 0, ttl))
-		c.server.Cont()
-	}},
-	{"server killed", 1, func(c *center, _ *rand.Rand) {
-		c.server.Kill()
-		c.server.Restart()
-	}},
+	}
+}
+
+// everywhere does something to each server. One that is not there has nothing to lose.
+func (c *center) everywhere(do func(context.Context, *redis.Client)) {
+	for _, addr := range c.servers {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+		do(context.Background(), rdb)
+		_ = rdb.Close()
+	}
+}
+
+func (c *center) flushScripts(*rand.Rand) {
+	c.everywhere(func(ctx context.Context, rdb *redis.Client) { _ = rdb.ScriptFlush(ctx).Err() })
+}
+
+func (c *center) cutSubscribers(*rand.Rand) {
+	c.everywhere(func(ctx context.Context, rdb *redis.Client) { _ = rdb.ClientKillByFilter(ctx, "TYPE", "pubsub").Err() })
+}
+
+// leaveBehind has a replica miss what its master, which is then killed, does for a
+// moment: with luck that is told of to somebody, but not believed.
+func (c *center) leaveBehind(master, replica *redistest.Server, dice *rand.Rand) {
+	replica.Stop()
+	rdb := redis.NewClient(&redis.Options{Addr: master.Addr()})
+	defer rdb.Close()
+	// What is on its way to it would come to it all the same.
+	if err := rdb.ClientKillByFilter(context.Background(), "TYPE", "replica").Err(); err != nil {
+		c.t.Error(err)
+	}
+	time.Sleep(between(dice, ttl/4, ttl))
+	master.Kill()
+	replica.Cont()
 }

@@ -11,15 +11,11 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// settled is more than it takes until everything has run out that a process can have
-// left: a lease behind a reservation, and a place in a queue behind a lease.
-const settled = 2*(ttl+hold) + 3*poll
-
 // checkLeaks waits for what dead processes have left to run out, and fails if anything
 // is locked or waited for even then.
 func checkLeaks(t *testing.T, c *center) {
 	t.Helper()
-	time.Sleep(settled)
+	awaitSettled(t, c)
 	checked := 0
 	for st, err := range c.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
 		if err != nil {
@@ -50,5 +46,44 @@ func checkLeaks(t *testing.T, c *center) {
 	}
 	if checked == 0 {
 		t.Error("there is no key to look at")
+	}
+	checkIndex(t, c)
+}
+
+// awaitSettled returns when nothing is locked any more, or should not be.
+func awaitSettled(t *testing.T, c *center) {
+	t.Helper()
+	for end := time.Now().Add(c.plan.Pace.settled()); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		locked := 0
+		for _, err := range c.locks.List(t.Context(), joblock.ListOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			locked++
+		}
+		if locked == 0 {
+			return
+		}
+	}
+}
+
+// checkIndex fails if the index has locks that never come to a keeper.
+func checkIndex(t *testing.T, c *center) {
+	t.Helper()
+	for {
+		due, err := c.locks.DueJobs(t.Context(), joblock.MaxBatch, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(due) == 0 {
+			break
+		}
+		if err := c.locks.ForgetJobs(t.Context(), due); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := c.rdb.ZRange(t.Context(), redisstore.DefaultPrefix, 0, -1).Result()
+	if err != nil || len(left) > 0 {
+		t.Errorf("leaked entries of the index: %q, %v", left, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,15 +18,13 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
-// slot is a place for a process, behind a proxy of its own; when a process is killed
-// another one takes its place.
+// slot is a place for a process, behind proxies of its own, one for each server; when a
+// process is killed another one takes its place.
 type slot struct {
 	t       *testing.T
-	name    string
-	direct  string
+	plan    plan // of all its processes
 	dir     string
-	proxy   *redistest.Proxy
-	seed    uint64
+	proxies []*redistest.Proxy
 	started int
 
 	cmd *exec.Cmd
@@ -33,17 +32,35 @@ type slot struct {
 	out bytes.Buffer
 }
 
-func newSlot(t *testing.T, n int, server *redistest.Server, dir string, seed uint64) *slot {
-	return &slot{t: t, name: fmt.Sprintf("p%d", n), direct: server.Addr(), dir: dir,
-		proxy: redistest.NewProxy(t, server.Addr()), seed: seed + uint64(n)<<32}
+func newSlot(t *testing.T, n int, r *rig, dir string, seed uint64) *slot {
+	s := &slot{t: t, dir: dir, plan: r.plan}
+	s.plan.Name, s.plan.Seed, s.plan.Via = fmt.Sprintf("p%d", n), seed+uint64(n)<<32, make(map[string]string)
+	for _, addr := range r.servers {
+		proxy := redistest.NewProxy(t, addr)
+		s.proxies = append(s.proxies, proxy)
+		s.plan.Via[addr] = proxy.Addr()
+	}
+	return s
+}
+
+// proxy returns one of its proxies.
+func (s *slot) proxy(dice *rand.Rand) *redistest.Proxy { return s.proxies[dice.IntN(len(s.proxies))] }
+
+// each does something to all of its proxies.
+func (s *slot) each(do func(*redistest.Proxy)) {
+	for _, p := range s.proxies {
+		do(p)
+	}
 }
 
 // start reports whether there is a process now.
 func (s *slot) start() bool {
 	s.started++
-	name := fmt.Sprintf("%s.%d", s.name, s.started)
-	text, err := json.Marshal(plan{Name: name, Addr: s.proxy.Addr(), Direct: s.direct,
-		History: filepath.Join(s.dir, name), Seed: s.seed + uint64(s.started)})
+	p := s.plan
+	p.Name = fmt.Sprintf("%s.%d", p.Name, s.started)
+	p.Seed += uint64(s.started)
+	p.History = filepath.Join(s.dir, p.Name)
+	text, err := json.Marshal(p)
 	if err != nil {
 		s.t.Error(err)
 		return false
@@ -56,7 +73,7 @@ func (s *slot) start() bool {
 		err = s.cmd.Start()
 	}
 	if err != nil {
-		s.t.Errorf("start %s: %v", name, err)
+		s.t.Errorf("start %s: %v", p.Name, err)
 		s.cmd = nil
 	}
 	return s.cmd != nil
@@ -71,7 +88,7 @@ func (s *slot) kill() {
 	_ = s.cmd.Wait()
 	s.cmd = nil
 	if s.out.Len() > 0 {
-		s.t.Errorf("%s: %s", s.name, &s.out)
+		s.t.Errorf("%s: %s", s.plan.Name, &s.out)
 	}
 }
 
@@ -79,7 +96,7 @@ func (s *slot) kill() {
 func (s *slot) stopped(d time.Duration) {
 	for _, sig := range []os.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
 		if err := s.cmd.Process.Signal(sig); err != nil {
-			s.t.Errorf("%s: %v", s.name, err)
+			s.t.Errorf("%s: %v", s.plan.Name, err)
 		}
 		if sig == syscall.SIGSTOP {
 			time.Sleep(d)
@@ -96,7 +113,7 @@ func (s *slot) finish() {
 	hung := time.AfterFunc(time.Minute, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) }) // prints all stacks
 	defer hung.Stop()
 	if err := s.cmd.Wait(); err != nil || s.out.Len() > 0 {
-		s.t.Errorf("%s: %v: %s", s.name, err, &s.out)
+		s.t.Errorf("%s: %v: %s", s.plan.Name, err, &s.out)
 	}
 	s.cmd = nil
 }

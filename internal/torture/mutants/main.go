@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	length := flag.Duration("time", 20*time.Second, "length of one torture")
+	length := flag.Duration("time", 20*time.Second, "length of one torture, of each kind of Redis that it takes")
 	tries := flag.Int("tries", 3, "how often a mutant is tortured until it is found out")
 	flag.Parse()
 	survived, err := run(flag.Args(), *length, *tries)
@@ -82,9 +82,11 @@ func (m *mutant) build(root, dir string) (bin string, err error) {
 // torture returns how the mutant was found out, "" if it was not.
 func (m *mutant) torture(root, bin string, length time.Duration, tries int) string {
 	for try := 1; try <= tries; try++ {
-		cmd := exec.Command(bin, "-test.v", "-test.timeout", (length + 3*time.Minute).String())
+		test, share := m.test()
+		all := time.Duration(float64(length) / share)
+		cmd := exec.Command(bin, "-test.v", "-test.run", "^"+test+"$", "-test.timeout", (length + 3*time.Minute).String())
 		cmd.Dir = filepath.Join(root, "internal", "torture")
-		cmd.Env = append(os.Environ(), "JOBLOCK_TORTURE="+length.String(), fmt.Sprintf("JOBLOCK_SEED=%d", try))
+		cmd.Env = append(os.Environ(), "JOBLOCK_TORTURE="+all.String(), fmt.Sprintf("JOBLOCK_SEED=%d", try))
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			continue

@@ -15,6 +15,15 @@ type mutant struct {
 	name  string
 	edits []edit
 	found []string // complaints that give it away; any of them does
+	lossy bool     // it takes fail-overs to find out, or slots that move
+}
+
+// test is the test that is to find m out, and its share of JOBLOCK_TORTURE.
+func (m *mutant) test() (name string, share float64) {
+	if m.lossy {
+		return "TestTortureOn(Sentinel|Cluster)", 0.2
+	}
+	return "TestTorture", 0.6
 }
 
 // edit replaces a text that occurs once in a file.
@@ -28,49 +37,74 @@ const (
 
 	leakedLock    = "leaked lock"
 	leakedWaiters = "leaked waiters"
+	leakedEntries = "leaked entries"
 )
 
 var mutants = []mutant{
 	{"a lock is renewed by whoever was its owner once",
 		[]edit{{scripts + "renew.lua", "if no then return no end", ""}},
-		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}},
+		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}, false},
 	{"a lock is released under an older fence",
 		[]edit{
 			{scripts + "release_fast.lua", " and tonumber(ARGV[2]) == fence", ""},
 			{scripts + "release.lua", "refusal(by, ARGV[2], grant_call, true)", "refusal(by, '0', '', true)"},
 		},
-		[]string{history.RuleOverlap, history.RuleOrder}},
+		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"the trust deadline counts from the reply",
 		[]edit{{"joblock/lock.go", "k.trust = sent.Add(", "k.trust = k.l.now().Add("}},
-		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}},
+		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false},
 	{"a lease has no end",
 		[]edit{
 			{scripts + "acquire_fast.lua", "local ends = now + 1 + ttl", "local ends = now + 3600000"},
 			{scripts + "queue.lua", "lease = now + 1 + waiter.ttl", "lease = now + 3600000"},
 		},
-		[]string{leakedLock}},
+		[]string{leakedLock}, false},
 	{"fences do not grow",
 		[]edit{
 			{scripts + "acquire_fast.lua", "math.max((fence or 0) + 1, now_us)", "(fence or 1)"},
 			{scripts + "functions.lua", "math.max((fence or 0) + 1, now_us)", "(fence or 1)"},
 			{scripts + "resume_fast.lua", "math.max(fence + 1, now_us)", "fence"},
 		},
-		[]string{history.RuleFence}},
+		[]string{history.RuleFence}, false},
 	{"a live holder is pre-empted by the next attempt",
 		[]edit{
 			{scripts + "resume_fast.lua", " and lease <= now then", " then"},
 			{scripts + "resume.lua", "  return obstacle(BUSY)\n", ""},
 		},
-		[]string{history.RuleOverlap}},
+		[]string{history.RuleOverlap}, false},
 	{"a parked lock is anybody's",
 		[]edit{{scripts + "park.lua", "now + 1 + hold", "now + 1"}},
-		[]string{history.RuleOrder}},
+		[]string{history.RuleOrder}, false},
 	{"who gives up leaves its place behind",
 		[]edit{{scripts + "queue.lua", "  redis.call('HDEL', key, 'w' .. call, 'q' .. n)\n", "  redis.call('HDEL', key, 'q' .. n)\n"}},
-		[]string{leakedWaiters}},
+		[]string{leakedWaiters}, false},
 	{"loss is not told by the clock",
 		[]edit{{"joblock/lock.go", "return k.liveLocked() && past(now, k.tellAtLocked())", "return false"}},
-		[]string{history.RuleLate}},
+		[]string{history.RuleLate}, false},
+	{"a lock answers to any job",
+		[]edit{
+			{scripts + "resume_fast.lua", "  if job == '' or job == ARGV[6] then", "  if job then"},
+			{scripts + "resume.lua", "if job ~= '' and job ~= ARGV[6] then return obstacle(WRONG_JOB) end\n", ""},
+		},
+		[]string{history.RuleOrder}, false},
+	{"a keeper frees the lock of a job that runs",
+		[]edit{{scripts + "release.lua", "if ARGV[8] == '1' and lease > now then return obstacle(BUSY) end\n", ""}},
+		[]string{history.RuleOverlap, history.RuleOrder}, false},
+	{"a keeper frees what has changed since it looked",
+		[]edit{{scripts + "release.lua", "  if ARGV[2] ~= '0' and tonumber(ARGV[2]) ~= fence then return obstacle(NOT_OWNER) end\n", ""}},
+		[]string{history.RuleOrder}, false},
+	{"what is reserved for a job is anybody's",
+		[]edit{{scripts + "reserve.lua", "reserved = math.max(reserved, now + 1 + ARGV[2])", "reserved = math.max(reserved, now + 1)"}},
+		[]string{history.RuleOrder}, false},
+	{"a limit has a permit too many",
+		[]edit{{"joblock/permit.go", "numbers := rand.Perm(p.o.limit)", "numbers := rand.Perm(p.o.limit + 1)"}},
+		[]string{history.RuleLimit}, false},
+	{"entries of the index are never forgotten",
+		[]edit{{scripts + "forget.lua", "tonumber(score) == tonumber(ARGV[i])", "false"}},
+		[]string{leakedEntries}, false},
+	{"a grant counts before a replica has it",
+		[]edit{{"joblock/redisstore/acknowledge.go", "\t\t\terr = short\n", ""}},
+		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true},
 }
 
 // overlay writes the mutant's files to dir, and what go test is to be told of them.

@@ -1,0 +1,47 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// permitMark is between the key of a limit and the number of a permit in the permit's
+// key; see joblock.Limit.
+const permitMark = "%#"
+
+// CheckLimit looks for more than n beliefs at once in the permits of one limit. That
+// two have the same permit is for Check to find.
+func CheckLimit(events []Event, n int) (out []Violation) {
+	limits := make(map[string][]*story)
+	for key, es := range byKey(events) {
+		if limit, _, ok := strings.Cut(key, permitMark); ok {
+			stories, forced := bookOf(es)
+			_ = checkForced(stories, forced) // ends the beliefs that were
+			limits[limit] = append(limits[limit], stories...)
+		}
+	}
+	for _, limit := range slices.Sorted(maps.Keys(limits)) {
+		out = append(out, crowds(limit, limits[limit], n)...)
+	}
+	return out
+}
+
+// crowds returns the beliefs that were one too many when they began.
+func crowds(limit string, stories []*story, n int) (out []Violation) {
+	slices.SortFunc(stories, func(a, b *story) int { return cmp.Compare(a.grant.At, b.grant.At) })
+	var inside []*story
+	for _, s := range stories {
+		if s.end() <= s.grant.At {
+			continue // over before its user could act
+		}
+		inside = slices.DeleteFunc(inside, func(other *story) bool { return other.end() <= s.grant.At })
+		if inside = append(inside, s); len(inside) > n {
+			out = append(out, Violation{RuleLimit, limit, fmt.Sprintf("%s (%s) makes %d of %d",
+				s.grant.Holding, s.grant.Key, len(inside), n)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// keep is what a keeper does, but for the dice that say which jobs are still there. So
+// it also says of jobs that they are gone while they run.
+func (u *user) keep(ctx context.Context) {
+	for ; ctx.Err() == nil; pause(ctx, u.upTo(2*later)) {
+		due, err := u.locks.DueJobs(ctx, 20, later)
+		if err != nil {
+			continue
+		}
+		var names []string
+		for _, d := range due {
+			names = append(names, d.Key)
+		}
+		locks, err := u.locks.StatusOf(ctx, names)
+		if err != nil {
+			continue
+		}
+		var over []joblock.JobLock
+		for i, d := range due {
+			if gone := u.look(ctx, d, locks[i]); gone {
+				over = append(over, d)
+			}
+		}
+		_ = u.locks.ForgetJobs(ctx, over) // or they come again
+	}
+}
+
+// look decides about one lock, and reports whether there is nothing more to be done.
+func (u *user) look(ctx context.Context, d joblock.JobLock, lock joblock.Status) bool {
+	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
+		return true
+	}
+	if u.oneIn(3) {
+		pause(ctx, u.upTo(20*time.Millisecond)) // it is asked whether the job is there
+	}
+	switch {
+	case u.oneIn(8): // whatever it is now
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, 0) == nil
+	case u.oneIn(3):
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
+	case u.oneIn(2):
+		_ = u.rec.Reserve(ctx, u.locks, joblock.JobReservation{Key: d.Key, Job: d.Job, Hold: u.Hold})
+	}
+	return !lock.Locked()
+}

@@ -1,0 +1,234 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/history"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// player is what the users of a process share.
+type player struct {
+	pace
+	rec    *history.Recorder
+	locks  *joblock.Locker
+	direct *redis.Client // unharmed, for what is no lock
+}
+
+// user is a goroutine that uses locks.
+type user struct {
+	*player
+	dice *rand.Rand
+	jobs int
+}
+
+func (u *user) upTo(d time.Duration) time.Duration { return time.Duration(u.dice.Int64N(int64(d) + 1)) }
+func (u *user) oneIn(n int) bool                   { return u.dice.IntN(n) == 0 }
+
+// once gets a lock, or fails to, and uses it.
+func (u *user) once(ctx context.Context) {
+	if u.oneIn(3) {
+		if h, job, any := u.resume(ctx); h != nil {
+			u.use(ctx, h, job, true)
+			return
+		} else if any {
+			return
+		}
+	}
+	if h := u.acquire(ctx); h != nil {
+		u.use(ctx, h, "", false)
+	}
+}
+
+// acquire gets a lock in one of the ways there are; nil if not.
+func (u *user) acquire(ctx context.Context) *history.Holding {
+	opts := []joblock.Option{joblock.MaxWait(3 * u.TTL)}
+	switch u.dice.IntN(8) {
+	case 0:
+		opts[0] = joblock.MaxWait(0)
+	case 1: // gives up in the middle
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, u.upTo(u.TTL/4))
+		defer cancel()
+	}
+	key := u.lockKey(u.dice)
+	if u.oneIn(5) {
+		key = u.limitKey(u.dice)
+		opts = append(opts, joblock.Limit(permits))
+	}
+	h, err := u.rec.Acquire(ctx, u.locks, key, opts...)
+	if err != nil {
+		pause(ctx, u.upTo(5*time.Millisecond))
+		return nil
+	}
+	return h
+}
+
+// resume continues a lock that somebody has parked; false if there is none.
+func (u *user) resume(ctx context.Context) (h *history.Holding, job string, any bool) {
+	entry, err := u.direct.LPop(ctx, tokenList).Result()
+	if err != nil {
+		return nil, "", false
+	}
+	job, text, _ := strings.Cut(entry, " ")
+	token, err := joblock.ParseToken(text)
+	if err != nil {
+		fmt.Println("a token was damaged:", err)
+		return nil, "", true
+	}
+	as := job
+	if u.oneIn(20) {
+		as = "q/another" // has no business with it, unless the lock is bound to no job
+	}
+	h, err = u.rec.Resume(ctx, u.locks, token, u.Hold, as)
+	if errors.Is(err, joblock.ErrBusy) || errors.Is(err, joblock.ErrUnavailable) || err != nil && as != job {
+		u.pass(job, token) // like a queue that delivers again
+		pause(ctx, u.upTo(10*time.Millisecond))
+	}
+	return h, job, true
+}
+
+// pass leaves the token of a job, which may be "", to whoever takes it.
+func (u *user) pass(job string, token joblock.Token) {
+	text, err := token.MarshalText()
+	if err != nil {
+		fmt.Println("a token has no text:", err)
+		return
+	}
+	// Detached, or a lock parked at the end would need its whole reservation. A token
+	// that gets lost all the same is a job that gets lost.
+	_ = u.direct.RPush(context.Background(), tokenList, job+" "+string(text)).Err()
+}
+
+// use works under a lock, well-behaved or not, until it is over.
+func (u *user) use(ctx context.Context, h *history.Holding, job string, resumed bool) {
+	stay := u.upTo(20 * time.Millisecond)
+	if u.oneIn(5) || resumed && u.oneIn(3) {
+		stay = u.upTo(3 * u.TTL / 2)
+	}
+	for end := time.Now().Add(stay); ctx.Err() == nil && time.Now().Before(end); {
+		u.write(ctx, h)
+		if u.oneIn(8) {
+			_ = h.Renew(ctx)
+		}
+		pause(ctx, u.upTo(10*time.Millisecond))
+		if h.Look() != nil {
+			break
+		}
+	}
+	switch fate := u.dice.IntN(20); {
+	case fate == 0:
+		h.Lock.StopRenewing() // and forgets it
+	case fate < 3, resumed && fate < 7: // only the latter can have a next attempt
+		u.haunt(ctx, h, job)
+	case fate < 12:
+		u.park(ctx, h, job)
+	default:
+		_ = h.Release(ctx)
+	}
+}
+
+// park hands the lock over, to the next attempt of its job or to another, now and then
+// by a queue that delivers twice, and now and then by one that fails.
+func (u *user) park(ctx context.Context, h *history.Holding, job string) {
+	if job == "" && !u.oneIn(3) || u.oneIn(4) {
+		u.jobs++
+		job = fmt.Sprintf("q/%d.%d.%d", os.Getpid(), u.dice.Uint32(), u.jobs)
+	}
+	token, err := h.Park(ctx, joblock.ParkOptions{Hold: u.Hold, Job: job})
+	if errors.Is(err, joblock.ErrUnavailable) && u.oneIn(2) {
+		token, err = h.Park(ctx, joblock.ParkOptions{Hold: u.Hold, Job: job})
+	}
+	if err != nil {
+		_ = h.Release(ctx)
+		return
+	}
+	late := u.oneIn(3)
+	if !late {
+		u.pass(job, token)
+	}
+	if u.oneIn(4) {
+		u.reclaim(ctx, h, job)
+	}
+	if late {
+		pause(ctx, u.upTo(u.Hold)) // the job has to wait for its turn
+		u.pass(job, token)
+	}
+	if u.oneIn(3) {
+		u.pass(job, token)
+	}
+}
+
+// reclaim takes back what was parked, and uses it for a moment.
+func (u *user) reclaim(ctx context.Context, h *history.Holding, job string) {
+	again, err := h.Reclaim(ctx)
+	if errors.Is(err, joblock.ErrUnavailable) {
+		again, err = h.Reclaim(ctx)
+	}
+	if err != nil {
+		return
+	}
+	u.write(ctx, again)
+	pause(ctx, u.upTo(10*time.Millisecond))
+	if again.Look() == nil {
+		u.write(ctx, again)
+	}
+	switch u.dice.IntN(4) {
+	case 0:
+		again.Lock.StopRenewing() // for the job, which can have it when this lease is over
+	case 1:
+		u.haunt(ctx, again, job)
+	default:
+		_ = again.Release(ctx)
+	}
+}
+
+// haunt goes on when the lock is lost, and others may have it.
+func (u *user) haunt(ctx context.Context, h *history.Holding, job string) {
+	u.pass(job, h.Lock.Token()) // a next attempt of the same job
+	h.Lock.StopRenewing()
+	for end := time.Now().Add(2 * u.TTL); h.Look() == nil && ctx.Err() == nil && time.Now().Before(end); {
+		pause(ctx, u.TTL/10)
+	}
+	pause(ctx, u.upTo(u.TTL/2))
+	u.write(ctx, h)
+	_ = h.Renew(ctx)
+	_ = h.Release(ctx)
+}
+
+// guard is a resource that refuses small fences. Of those that it accepts it notes
+// whose turn it is.
+const guard = `
+local seen = tonumber(redis.call('GET', KEYS[1]) or '0')
+if tonumber(ARGV[1]) < seen then return redis.call('INCR', KEYS[3]) end
+redis.call('SET', KEYS[1], ARGV[1])
+local line = ARGV[1] .. ' ' .. ARGV[2]
+if redis.call('LINDEX', KEYS[2], -1) ~= line then redis.call('RPUSH', KEYS[2], line) end
+return 0`
+
+const guardLog = "guard-log:"
+
+// write is a write to the resource that the lock protects.
+func (u *user) write(ctx context.Context, h *history.Holding) {
+	key := h.Lock.Key()
+	_ = u.direct.Eval(ctx, guard, []string{"guard:" + key, guardLog + key, refusals}, h.Lock.Fence(), h.ID).Err()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
