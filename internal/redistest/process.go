@@ -204,12 +204,35 @@ func freePorts(t testing.TB, n int) []int {
 			continue
 		}
 		defer l.Close() // not before all are found, so that they differ
+		if !claim(t, port) {
+			continue
+		}
 		if out = append(out, port); len(out) == n {
 			return out
 		}
 	}
 	t.Fatal("no free ports on 127.0.0.1 between 15000 and 32000")
 	return nil
+}
+
+// claim keeps a port from other tests until this one has ended, also of other
+// processes and while nothing listens on it: a server that was killed is to find it
+// free when it is started again. The port of another loopback address stands for it,
+// where there is one.
+func claim(t testing.TB, port int) bool {
+	t.Helper()
+	const second = "127.0.0.2"
+	l, err := net.Listen("tcp", net.JoinHostPort(second, strconv.Itoa(port)))
+	if err != nil {
+		l, err := net.Listen("tcp", second+":0")
+		if err != nil {
+			return true // there is no such address on this machine
+		}
+		_ = l.Close()
+		return false
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return true
 }
 
 // poll calls f every few milliseconds until it says yes or fails, or until the

@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,24 @@ func TestFreePortsAreDistinct(t *testing.T) {
 			t.Errorf("port %d twice", port)
 		}
 		seen[port] = true
+	}
+}
+
+// A server that was killed must find its port free, whoever looks for one meanwhile.
+func TestPortsAreClaimed(t *testing.T) {
+	port := freePort(t)
+	t.Run("another test", func(t *testing.T) {
+		if claim(t, port) {
+			if l, err := net.Listen("tcp", "127.0.0.2:0"); err == nil {
+				_ = l.Close()
+				t.Errorf("port %d can be had although it is somebody's", port)
+			}
+		}
+	})
+	var other int
+	t.Run("a test that has ended", func(t *testing.T) { other = freePort(t) })
+	if !claim(t, other) {
+		t.Errorf("port %d is not given back", other)
 	}
 }
 
