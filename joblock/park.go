@@ -154,7 +154,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	req := ResumeRequest{
 		Key: k.key, Owner: *k.owner, Nonce: k.reclaim.nonce,
 		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job, Hold: k.reserve,
-		Grace: k.l.cfg.JobGrace,
+		Grace: k.l.cfg.JobGrace, Fence: k.fence,
 	}
 	k.mu.Unlock()
 
@@ -194,7 +194,8 @@ func lateGrant(op, key string) *Error {
 //
 // Errors: ErrBusy while another attempt with this token holds the lock, with
 // what is left of its lease: a live holder is never pre-empted. ErrNotOwner when
-// the key belongs to another owner or the lock to another job;
+// the key belongs to another owner, or the lock to another job, or to no job but
+// to a later acquisition of this owner than the token is of;
 // ErrAlreadyReleased, with the reason given then; ErrNotFound when the store
 // remembers nothing of it; ErrUnavailable; ErrInvalid; ErrClosed. On error the
 // caller holds nothing; a resumption that took effect without an answer runs out
@@ -216,7 +217,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	r, err := l.resume(ctx, op, ResumeRequest{
 		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
-		Grace: l.cfg.JobGrace,
+		Grace: l.cfg.JobGrace, Fence: token.taken(),
 	})
 	if r.Outcome == OutcomeBusy {
 		l.tellContended(token.key, token.Owner(), r)

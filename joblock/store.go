@@ -40,9 +40,10 @@ type Store interface {
 	// Resume continues a parked or orphaned lock of the same owner under a new
 	// fence. OK with Fence, Memo, and Recovered when even the reservation had run
 	// out but nobody took the key in between; Busy while another attempt holds
-	// it; Released; NotOwner; WrongJob when the record is bound to a job other
-	// than req.Job; NotFound; Foreign. What it recovers of a job is in the index
-	// again before, as with Park.
+	// it; Released; NotOwner, also where the record is bound to no job and req.Fence
+	// is of before Since; WrongJob when the record is bound to a job other than
+	// req.Job; NotFound; Foreign. What it recovers of a job is in the index again
+	// before, as with Park.
 	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
 
 	// Park ends the term and leaves the key reserved for its owner. OK with the
@@ -168,6 +169,12 @@ type ResumeRequest struct {
 	Hold time.Duration
 
 	Grace time.Duration // as with ParkRequest, of what is recovered for a job
+
+	// Fence is one that the ownership had. A record whose Since is later, as fences in
+	// microseconds count, is of another one: an Acquire of its owner that was long under
+	// way, or that came again. That is refused unless the lock was bound to the job
+	// since: then the job has taken its lock anew. 0 is of any.
+	Fence int64
 }
 
 // Term names one holding of a key: by its fence or, where the reply that

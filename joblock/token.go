@@ -63,11 +63,22 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	if err := checkDuration(op, key, "TTL", ttl, MinTTL, MaxHoldLimit); err != nil {
 		return Token{}, err
 	}
-	t := Token{key: key, owner: newSecret(owner), fence: 1, ttl: ttl.Truncate(time.Millisecond)}
+	t := Token{key: key, owner: newSecret(owner), fence: untaken, ttl: ttl.Truncate(time.Millisecond)}
 	if err := t.check(); err != nil {
 		return Token{}, err
 	}
 	return t, nil
+}
+
+// untaken is the fence in tokens of NewToken, which is below all that a store gives.
+const untaken = 1
+
+// taken is a fence of the ownership that the token is of; 0 if there was none yet.
+func (t Token) taken() int64 {
+	if t.fence == untaken {
+		return 0
+	}
+	return t.fence
 }
 
 // ParseToken reads the text form.

@@ -245,3 +245,36 @@ func TestGoneIsWarnedAboutOnce(t *testing.T) {
 		})
 	}
 }
+
+// A lock that was taken anew is the job's like any other: the retry resumes it, with the
+// token of the one that had gone.
+func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		var fences []int64
+		began := time.Now()
+		r.enqueue("a", 1)
+		if err := r.locks.ForceRelease(context.Background(), "key-a", "test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // a later ownership, by the store's clock too
+		r.serve(service{}, p.handler(func(ctx context.Context, run int) error {
+			lock, _ := worker.LocksFrom(ctx).ByKey("key-a")
+			fences = append(fences, lock.Fence())
+			if run == 1 {
+				return errors.New("once more")
+			}
+			return nil
+		}))
+		r.untilTask("a", "gone", "archived")
+		r.wantTask("a", "gone", 0)
+		r.wantEnded("key-a", "job done")
+		r.wantRuns(&p, 2)
+		if len(fences) != 2 || fences[1] <= fences[0] {
+			t.Errorf("fences %v", fences)
+		}
+		if took := time.Since(began); took > 10*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

@@ -139,6 +139,8 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	switch {
 	case !r.exists() || r.owner != req.Owner || r.ended != joblock.EndedNone:
 		return r, r.refuse(now, req.Owner)
+	case r.job == "" && req.Fence > 0 && r.since*1000 > req.Fence: // of an ownership before
+		return r, r.inTheWay(now, joblock.OutcomeNotOwner)
 	case r.job != "" && r.job != req.Job:
 		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
 	case r.leased(now) && r.nonce == req.Nonce:

@@ -134,7 +134,7 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
 	call := func(listed bool) *words {
 		return newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).millis(req.TTL).
-			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed)
+			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed).int(req.Fence)
 	}
 	reply, err := s.one(ctx, resumeScript, call(false))
 	if !errors.Is(err, errUnlisted) {

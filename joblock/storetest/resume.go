@@ -21,6 +21,23 @@ var resumeCases = []testCase{
 			k.Errorf("lease %s, reserved %s, want %s, and the %s of the park", r.Lease, r.Reserved, long, 10*long)
 		}
 	}},
+	{"a token of an ownership that has ended does not continue a later one of its owner", func(k *kit) {
+		first := k.parkFor("key", "me", "q/job", k.Unit)
+		k.lapse()
+		h := k.hold("key", "me")
+		before := k.inspect("key")
+		req := k.resumeReq("key", "me", "q/job")
+		req.Fence = first.fence
+		k.want("resume with the fence of before", k.resume(req), joblock.OutcomeNotOwner)
+		k.unchanged("a refused resume", before)
+		req.Fence = h.fence
+		k.want("resume with its own", k.resume(req), joblock.OutcomeBusy)
+
+		// The job itself has taken its lock anew, and has no token but the first.
+		again := k.park(k.parkReq(byFence("key", "me", h.fence), "q/job"))
+		req.Fence = first.fence
+		k.wantGrant("resume of what is the job's", k.resume(req), again.Fence)
+	}},
 	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
 		k.parkFor("key", "me", "q/job", k.Unit)
 		req := k.resumeReq("key", "me", "q/job")

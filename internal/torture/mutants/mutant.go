@@ -83,7 +83,7 @@ var mutants = []mutant{
 		[]string{history.RuleLate}, false},
 	{"a lock answers to any job",
 		[]edit{
-			{scripts + "resume_fast.lua", "  if job == '' or job == ARGV[6] then", "  if job then"},
+			{scripts + "resume_fast.lua", "if job == '' and", "if job or"},
 			{scripts + "resume.lua", "if job ~= '' and job ~= ARGV[6] then return obstacle(WRONG_JOB) end\n", ""},
 		},
 		[]string{history.RuleOrder}, false},
@@ -103,7 +103,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "forget.lua", "tonumber(score) == tonumber(ARGV[i])", "false"}},
 		[]string{leakedEntries}, false},
 	{"a grant counts before a replica has it",
-		[]edit{{"joblock/redisstore/acknowledge.go", "\t\t\terr = short\n", ""}},
+		[]edit{{"joblock/redisstore/acknowledge.go", "err = short", "_ = short"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true},
 }
 

@@ -1,5 +1,6 @@
 -- Continues a parked or orphaned lock of the same owner.
--- ARGV     owner, nonce, ttl ms, retain ms, holder, job, hold ms, in the index 1|0
+-- ARGV     owner, nonce, ttl ms, retain ms, holder, job, hold ms, in the index 1|0,
+--          a fence of the ownership, 0 for any
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
@@ -14,6 +15,7 @@ if not exists then return NOT_FOUND end
 if owner ~= by then return not_owner() end
 if ended ~= '' then return released() end
 local _, job, reason, since = details()
+if job == '' and ARGV[9] ~= '0' and since * 1000 > tonumber(ARGV[9]) then return not_owner() end
 if job ~= '' and job ~= ARGV[6] then return obstacle(WRONG_JOB) end
 if lease > now then
   if nonce == call then return {OK, fence, memo, 0} end

@@ -4,7 +4,7 @@
 
 if live and not queue and owner == ARGV[1] and lease <= now then
   local job, reason, since = string.match(rest, '^[^\n]*\n([^\n]*)\n([^\n]*)\n(%d+)$')
-  if job == '' or job == ARGV[6] then
+  if job == '' and (ARGV[9] == '0' or since * 1000 <= tonumber(ARGV[9])) or job ~= '' and job == ARGV[6] then
     fence = math.max(fence + 1, now_us)
     lease = now + 1 + ARGV[3]
     reserved = math.max(reserved, lease + ARGV[7])
