@@ -228,6 +228,9 @@ func TestHistories(t *testing.T) {
 		{"freed by a call whose re-send was refused", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Refused, 24, 27, 0),
 			grant(Acquired, "b", "B", 28, 3)), "", ""},
+		{"released by a call without an answer, after it was kept for its job", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			does(ReleaseBegun, "", "b", 40, 0, 0), reserve("q/1", 50, 52), grant(Acquired, "c", "C", 60, 4)), "", ""},
 		{"another has what was kept for a job", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), reserve("q/1", 200, 202),
 			grant(Acquired, "b", "B", 400, 3)), "", RuleOrder},

@@ -65,7 +65,7 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 }
 
 // straggling is how long after it was made a call may come to the store, if its answer
-// was never seen.
+// was never seen: requests are held back for less.
 const straggling = 5 * time.Second
 
 // stepsOf makes the calls of one key.
@@ -74,6 +74,11 @@ const straggling = 5 * time.Second
 // held it all the time. So renewals are no steps.
 func stepsOf(events []Event) []porcupine.Operation {
 	stories, forced := bookOf(events)
+	// A Park or a Release without an answer may have come to the store much later. What
+	// that could explain is explained by its having come at once, or never, and both are
+	// tried; with an open end each would double the search. But a keeper that finds the
+	// lock still there tells that it had not come by then.
+	jobs := slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Reserved || e.Kind == FreeBegun })
 	var out []porcupine.Operation
 	add := func(s step) {
 		out = append(out, porcupine.Operation{Input: s, Call: s.Call, Return: s.end})
@@ -88,10 +93,10 @@ func stepsOf(events []Event) []porcupine.Operation {
 				do.since, do.Fence = park, c.answer.Fence
 			}
 			if c.answer.Kind == "" {
-				// It may have come to the store much later. But what that could explain is
-				// explained by its having come at once, or never, and both are tried; with an
-				// open end each would double the search.
 				do.unknown, do.end = true, do.Call
+				if jobs {
+					do.end += int64(straggling)
+				}
 			}
 			if c.answer.Kind != Refused {
 				add(do)
@@ -104,7 +109,6 @@ func stepsOf(events []Event) []porcupine.Operation {
 	for _, c := range freesOf(events) {
 		do := step{Event: c.begun, end: c.answer.At, unknown: c.answer.Kind != Freed}
 		if c.answer.Kind == "" {
-			// Nobody's belief has ended with the call, so that when it came matters.
 			do.end = do.Call + int64(straggling)
 		}
 		add(do)
