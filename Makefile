@@ -10,6 +10,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
+SOAK ?= 3m
 TIMEOUT ?= 15m
 
 # Binaries of tests and examples need no revision stamped in, and asking git for it
@@ -44,6 +45,10 @@ lint: ## formatting, go vet, staticcheck, tidy go.mod
 torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
 	JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 ./internal/torture
 	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
+
+.PHONY: soak
+soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (default 3m); nothing may grow or be left
+	JOBLOCK_SOAK=$(SOAK) go test -v -count=1 -timeout 0 ./internal/soak
 
 .PHONY: mutants
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out
