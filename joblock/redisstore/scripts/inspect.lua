@@ -11,5 +11,5 @@ elseif ended == '' then
   ended = 'lapsed'
 end
 local holder, job, reason, since = details()
-return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, tonumber(since), holder, job,
+return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, math.min(tonumber(since), MAX_FENCE), holder, job,
   ended, reason, memo, queue and tail - head or 0, string.format('%d', now_us)}

@@ -3,9 +3,10 @@
 -- KEYS[1]  the record; in a cluster no script touches any other key, so that they
 --          run there, also in the middle of a slot migration
 --
--- Leaves behind as locals: now (ms), exists, live, what the field 's' holds, memo
--- and queue. Answers FOREIGN itself when the value at the key is no lock record;
--- such a value is never written to.
+-- Leaves behind as locals: now (ms), exists, live, what the field 's' holds, memo,
+-- queue and what that holds. Answers FOREIGN itself when the value at the key is no
+-- lock record; such a value is never written to. What somebody else has written into
+-- one may cost a refusal, never a lock for two or a walk without end.
 --
 -- Numbers are written with %d, which is twice as fast as %.0f and needs a server
 -- with 64-bit longs; Lua's own conversion would write 1.8e+15.
@@ -21,6 +22,8 @@
 
 local OK, FOREIGN = 1, 9
 local MAX_FENCE = 9007199254740991 -- 2^53-1: the last integer that doubles count to
+local MAX_PLACE = 99999999999999 -- the last integer that Lua's own conversion writes in full
+local MAX_MEMO = 65536 -- joblock.MaxMemoBytes
 
 local key = KEYS[1]
 local clock = redis.call('TIME')
@@ -36,12 +39,19 @@ local memo, queue = row[2], row[3]
 local fence, lease, reserved, ended, owner, nonce, last, rest
 if row[1] then
   fence, lease, reserved, ended, owner, nonce, last, rest = string.match(row[1],
-    '^(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.+)$')
-  if not fence then return FOREIGN end
+    '^(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*\n[^\n]*\n[^\n]*\n%d+)$')
+  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced') then return FOREIGN end
+  if memo and #memo > MAX_MEMO then return FOREIGN end
   fence, lease, reserved = tonumber(fence), tonumber(lease), tonumber(reserved)
   if fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE then return FOREIGN end
 elseif redis.call('EXISTS', key) == 1 then
   return FOREIGN
+end
+local head, tail = 0, 0
+if queue then
+  head, tail = string.match(queue, '^(%d+) (%d+)$')
+  head, tail = tonumber(head or nil), tonumber(tail or nil)
+  if not head or head > tail or tail > MAX_PLACE then return FOREIGN end
 end
 local exists = fence ~= nil
 local live = exists and ended == '' and reserved > now

@@ -1,0 +1,202 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// spoiled are records that somebody else has written to, or that were written by
+// something that is broken: the fields that are set in a lock that is held, in which
+// F, L and U stand for its fence, lease and until.
+var spoiled = map[string][]string{
+	"empty state":               {"s", ""},
+	"state of another kind":     {"s", `{"owner":"me","fence":1}`},
+	"too few lines":             {"s", "F\nL\nU\n\nowner of key\nn"},
+	"details too few":           {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\n0"},
+	"details too many":          {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0\n0"},
+	"since no number":           {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\nyesterday"},
+	"since without end":         {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n" + strings.Repeat("9", 300)},
+	"negative fence":            {"s", "-F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"negative lease":            {"s", "F\n-L\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"fence no integer":          {"s", "1.5\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"fence in hex":              {"s", "0x10\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"fence at the end":          {"s", "9007199254740991\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"fence beyond the end":      {"s", strings.Repeat("9", 400) + "\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"until beyond the end":      {"s", "F\nL\n99999999999999999999\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"lease beyond the end":      {"s", "F\n9007199254740991\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"an end that there is not":  {"s", "F\nL\nU\nexploded\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"an end in capitals":        {"s", "F\nL\nU\nRELEASED\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"huge memo":                 {"memo", strings.Repeat("m", 8<<20)},
+	"queue no numbers":          {"q", "first last"},
+	"queue empty":               {"q", ""},
+	"queue negative":            {"q", "-5 5"},
+	"queue backwards":           {"q", "5 1"},
+	"queue to the end":          {"q", "0 9007199254740990"},
+	"queue beyond the end":      {"q", "0 " + strings.Repeat("9", 300)},
+	"queue as doubles":          {"q", "0 1e300"},
+	"queue of empty places":     {"q", "0 20000000000"},
+	"place is garbage":          {"q", "0 1", "q0", "garbage", "wcall", "0"},
+	"place with negatives":      {"q", "0 1", "q0", "-1\n-1\n-1\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place with doubles":        {"q", "0 1", "q0", "1e300\n1e300\n1e300\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place without end":         {"q", "0 1", "q0", "9007199254740990\n9007199254740990\n9007199254740990\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place beyond all ends":     {"q", "0 1", "q0", strings.Repeat("9", 400) + "\n1000\n1000\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"places that nobody counts": {"q", "0 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
+}
+
+// spoil takes the key, and has somebody else write to its record.
+func (k *kit) spoil(t *testing.T, key string, fields []string) joblock.Term {
+	t.Helper()
+	ctx := context.Background()
+	term := k.acquire(key)
+	lines := strings.SplitN(k.rdb.HGet(ctx, k.prefix+key, "s").Val(), "\n", 4)
+	read := strings.NewReplacer("F", lines[0], "L", lines[1], "U", lines[2], "owner of key", term.Owner)
+	set := make([]any, len(fields))
+	for i, f := range fields {
+		set[i] = f
+		if i > 0 && fields[i-1] == "s" {
+			set[i] = read.Replace(f)
+		}
+	}
+	if err := k.rdb.HSet(ctx, k.prefix+key, set...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+// calls does every call about the key that the term may be for, the releases last. It
+// fails the test if one is not answered, or if two have the key.
+func (k *kit) calls(t *testing.T, key string, term joblock.Term) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // a guard
+	defer cancel()
+	try := func(what string, call func() (joblock.Reply, error)) joblock.Reply {
+		t.Helper()
+		r, err := call()
+		if err != nil && ctx.Err() != nil {
+			t.Fatalf("%s of %q is not answered: %v", what, key, err)
+		}
+		if err != nil && r.Outcome != joblock.OutcomeUnknown {
+			t.Errorf("%s of %q: outcome %d with the error %v", what, key, r.Outcome, err)
+		}
+		return r
+	}
+	one := func(rs []joblock.Reply, err error) (joblock.Reply, error) { return rs[0], err }
+	acquire := func(owner, inbox string) joblock.Reply {
+		t.Helper()
+		return try("acquire", func() (joblock.Reply, error) {
+			return k.Acquire(ctx, joblock.AcquireRequest{
+				Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Inbox: inbox, Patience: long,
+			})
+		})
+	}
+	have := 0
+	for _, r := range []joblock.Reply{
+		acquire("a stranger", ""), acquire("one who waits", "inbox"),
+		try("renew", func() (joblock.Reply, error) { return one(k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})) }),
+	} {
+		if r.Outcome == joblock.OutcomeOK {
+			have++
+		}
+	}
+	if have > 1 {
+		t.Errorf("%d have the key %q", have, key)
+	}
+	try("inspect", func() (joblock.Reply, error) {
+		_, err := k.Inspect(ctx, []string{key})
+		return joblock.Reply{}, err
+	})
+	try("list", func() (joblock.Reply, error) {
+		_, err := k.List(ctx, joblock.ListRequest{Prefix: key})
+		return joblock.Reply{}, err
+	})
+	try("reserve", func() (joblock.Reply, error) {
+		return one(k.Reserve(ctx, []joblock.ReserveRequest{{Key: key, Job: "q/1", Hold: long, Retain: long}}))
+	})
+	try("park", func() (joblock.Reply, error) { return k.Park(ctx, k.park(term)) })
+	for _, owner := range []string{term.Owner, "a stranger"} {
+		try("resume", func() (joblock.Reply, error) {
+			return k.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long})
+		})
+	}
+	leave := k.release(joblock.Term{Key: key, Owner: "x", Grant: "call"})
+	force := k.release(joblock.Term{Key: key})
+	force.Force = true
+	for _, req := range []joblock.ReleaseRequest{leave, k.release(joblock.Term{Key: key, Owner: term.Owner}), force, force} {
+		req.Nonce = k.nonce()
+		try("release", func() (joblock.Reply, error) { return one(k.Release(ctx, []joblock.ReleaseRequest{req})) })
+	}
+	if first, second := acquire("the next", ""), acquire("one more", "inbox"); first.Outcome == joblock.OutcomeOK && second.Outcome == joblock.OutcomeOK {
+		t.Errorf("two have the key %q after it was freed", key)
+	}
+	if err := k.rdb.Ping(ctx).Err(); err != nil {
+		t.Fatalf("after the calls about %q the server does not answer: %v", key, err)
+	}
+}
+
+// Whatever stands in a record: every call about it is answered, the server goes on
+// answering others, and no two get the lock.
+func TestHostileRecords(t *testing.T) {
+	k := newRealKit(t)
+	for name, fields := range spoiled {
+		t.Run(name, func(t *testing.T) {
+			term := k.spoil(t, name, fields)
+			before := k.rdb.Dump(context.Background(), k.prefix+name).Val()
+			k.calls(t, name, term)
+			// Of what is no record of ours nobody is told more than that, and it is left alone.
+			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "since without end"
+			if after := k.rdb.Dump(context.Background(), k.prefix+name).Val(); ours == (after == before) {
+				t.Errorf("the record changed: %t", after != before)
+			}
+		})
+	}
+}
+
+// The same for records in which a few bytes are others.
+func TestDamagedRecords(t *testing.T) {
+	k := newRealKit(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	bytes := []byte("\n\n\n  -019999\x00\xffaeqs.")
+	for i := range 300 {
+		key := fmt.Sprintf("key %d", i)
+		term := k.acquire(key)
+		ctx := context.Background()
+		for _, inbox := range []string{"one", "two"} {
+			r, err := k.Acquire(ctx, joblock.AcquireRequest{
+				Key: key, Owner: inbox, Nonce: k.nonce(), TTL: long, Retain: long, Inbox: inbox, Patience: long,
+			})
+			wantOutcome(t, "wait", r, err, joblock.OutcomeHeld)
+		}
+		record := k.rdb.HGetAll(ctx, k.prefix+key).Val()
+		was := fmt.Sprintf("%q", record)
+		fields := []string{"s", "q", "q0", "q1"}
+		for range 1 + rnd.IntN(3) {
+			f := fields[rnd.IntN(len(fields))]
+			text := []byte(record[f])
+			switch at := rnd.IntN(len(text) + 1); rnd.IntN(3) {
+			case 0:
+				text = append(text[:at:at], text[min(len(text), at+1+rnd.IntN(3)):]...)
+			case 1:
+				text = append(append(text[:at:at], bytes[rnd.IntN(len(bytes))]), text[at:]...)
+			case 2:
+				if at < len(text) {
+					text[at] = bytes[rnd.IntN(len(bytes))]
+				}
+			}
+			record[f] = string(text)
+		}
+		if err := k.rdb.HSet(ctx, k.prefix+key, record).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if k.calls(t, key, term); t.Failed() {
+			t.Fatalf("the record was\n%s\nand became\n%q", was, record)
+		}
+	}
+}
