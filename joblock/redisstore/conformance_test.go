@@ -74,10 +74,7 @@ func miniHarness(t *testing.T) *storetest.Harness {
 		m.SetTime(now)
 		m.FastForward(d)
 	}
-	h.Step = func(d time.Duration) {
-		now = now.Add(d)
-		m.SetTime(now)
-	}
+	h.Step = h.Advance
 	return h
 }
 

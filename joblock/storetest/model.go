@@ -13,8 +13,9 @@ import (
 )
 
 // RunModel drives the store through random histories of a few keys, owners and
-// jobs, stale terms and re-sends included, and compares every answer and every
-// record with a reference implementation. The harness is made once and must be
+// jobs, and compares every answer and every record with a reference implementation.
+// Terms may be stale; calls are sent again, arrive late or never; and where the Harness
+// has a Step, the store's clock is set back. The harness is made once and must be
 // Exact. The number of histories is rapid's flag -rapid.checks.
 func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	k := newKit(t, newHarness)
@@ -34,7 +35,7 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
 		}
-		rt.Repeat(map[string]func(*rapid.T){
+		actions := map[string]func(*rapid.T){
 			"acquire": m.acquire,
 			"wait":    m.wait,
 			"ask":     m.askAgain,
@@ -47,9 +48,15 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 			"due":     m.due,
 			"forget":  m.forget,
 			"resend":  m.resend,
+			"delay":   m.delay,
+			"arrive":  m.arrive,
 			"advance": m.advance,
 			"":        m.compareRecords,
-		})
+		}
+		if k.Step != nil {
+			actions["step back"] = m.stepBack
+		}
+		rt.Repeat(actions)
 	})
 }
 
@@ -62,6 +69,11 @@ type model struct {
 	locks map[string]*reference
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
+	late  []func()          // those that were sent and have not arrived
+
+	delaying bool // what is sent now does not arrive
+	stepped  bool // the clock was set back at some time
+
 	nonce int
 
 	history int
@@ -236,16 +248,23 @@ func (m *model) sendRelease(req joblock.ReleaseRequest) {
 	})
 }
 
-// resend repeats one of the last few calls.
+// resend repeats one of the last calls, most often of the last few.
 func (m *model) resend(t *rapid.T) {
 	if len(m.sent) == 0 {
 		return
 	}
 	back := rapid.IntRange(1, min(4, len(m.sent))).Draw(t, "back")
+	if rapid.IntRange(0, 3).Draw(t, "long ago") == 0 {
+		back = rapid.IntRange(1, min(40, len(m.sent))).Draw(t, "back")
+	}
 	m.sent[len(m.sent)-back]()
 }
 
 func (m *model) send(call func()) {
+	if m.delaying {
+		m.late = append(m.late, call)
+		return
+	}
 	m.sent = append(m.sent, call)
 	call()
 }
