@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,9 @@ type merger struct {
 // pipeline is calls that go together. The merger has their commands to itself until
 // done is closed.
 type pipeline struct {
-	cmds  []*redis.Cmd
-	until time.Time // when the last of the callers will have gone
+	cmds  []*redis.Cmd // guarded by the merger's mu until sent
+	sent  bool         // it is no longer in waiting
+	until time.Time    // when the last of the callers will have gone
 	done  chan struct{}
 }
 
@@ -56,7 +58,7 @@ func newMerger(rdb redis.UniversalClient) *merger {
 func unmerged(rdb redis.UniversalClient) *merger { return &merger{rdb: rdb, above: math.MaxInt} }
 
 // do makes one call. Its caller must not use cmd any more. When ctx ends before the
-// answer, the call may still be applied.
+// answer, the call may still be applied, but not if it has only been waiting.
 func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
 	if p == nil {
@@ -67,6 +69,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		m.leave(p, cmd)
 		return answer{err: ctx.Err()} // not its cause: as from go-redis
 	}
 	a := answerOf(cmd)
@@ -103,6 +106,17 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
+// leave takes a call that nobody waits for any more out of its pipeline, unless that
+// is under way. Sent all the same, such calls would add to the load that has made them
+// wait for too long.
+func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(p.cmds, cmd); i >= 0 && !p.sent {
+		p.cmds = slices.Delete(p.cmds, i, i+1)
+	}
+}
+
 // forever is beyond every deadline; the client's own timeouts end such calls.
 var forever = time.Unix(1<<40, 0)
 
@@ -123,15 +137,18 @@ func (m *merger) take() *pipeline {
 	}
 	p := m.waiting[0]
 	m.waiting = m.waiting[1:]
+	p.sent = true
 	return p
 }
 
 // send has a goroutine of its own, as no caller's context is good for all.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
-		ctx, cancel := context.WithDeadline(context.Background(), p.until)
-		exec(ctx, m.rdb, p.cmds)
-		cancel()
+		if len(p.cmds) > 0 { // else all callers have gone
+			ctx, cancel := context.WithDeadline(context.Background(), p.until)
+			exec(ctx, m.rdb, p.cmds)
+			cancel()
+		}
 		close(p.done)
 	}
 }

@@ -139,6 +139,33 @@ func TestMergedCallEndsWithItsContext(t *testing.T) {
 	k.finish()
 }
 
+// Under more load than the server takes, what nobody waits for any more would be most
+// of what it does, and the more so the longer it goes on.
+func TestCallThatNobodyWaitsForIsNotSent(t *testing.T) {
+	k := newMergeKit(t)
+	k.start(t.Context(), 2)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for range 3 {
+		if a := k.do(gone, redis.NewCmd(gone, "echo", "unheard")); !errors.Is(a.err, context.Canceled) {
+			t.Errorf("answered %v, %v, want context.Canceled", a.val, a.err)
+		}
+	}
+	k.start(t.Context(), 3)
+	k.finish()
+	if !slices.Equal(k.traffic.pipelines, []int{5}) {
+		t.Errorf("pipelines of %v calls, want the 5 that somebody waited for", k.traffic.pipelines)
+	}
+	alone := newMergeKit(t)
+	if a := alone.do(gone, redis.NewCmd(gone, "echo", "unheard")); !errors.Is(a.err, context.Canceled) {
+		t.Errorf("answered %v, %v, want context.Canceled", a.val, a.err)
+	}
+	alone.finish()
+	if len(alone.traffic.pipelines) != 0 {
+		t.Errorf("pipelines of %v calls, want none", alone.traffic.pipelines)
+	}
+}
+
 func TestPipelineLastsAsLongAsTheMostPatientOfItsCallers(t *testing.T) {
 	k := newMergeKit(t)
 	for _, d := range []time.Duration{time.Minute, time.Hour, 30 * time.Minute} {
