@@ -1,0 +1,56 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+)
+
+// Whatever stands in a record, every call about it is answered and no two get the lock.
+// The texts take the places of the fields of a lock that is held; an empty one leaves
+// its field as it is.
+func FuzzRecord(f *testing.F) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(f).Addr()})
+	f.Cleanup(func() { rdb.Close() })
+	store := New(rdb, nil)
+	f.Cleanup(func() { _ = store.Close() })
+	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\na host\nq/1\n\n1795307164008"
+	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\nlock:inbox:one"
+	f.Add("", "", "0 2", place, "")
+	f.Add(state, "memo", "0 1", place, "0")
+	f.Add(state[:40], "", "0 20000000000", "", "7")
+	f.Add("", "", "5 9007199254740990", "-1\n-1\n-1\n\n\n\n", "-1")
+	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string) {
+		ctx := context.Background()
+		k := &kit{Store: store, t: t, rdb: rdb}
+		term := k.acquire("key")
+		defer k.rdb.Del(ctx, k.prefix+"key", k.index())
+		for field, text := range map[string]string{"s": state, "memo": memo, "q": queue, "q0": place, "wcall": number} {
+			if text == "" {
+				continue
+			}
+			if err := k.rdb.HSet(ctx, k.prefix+"key", field, text).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.calls(t, "key", term)
+	})
+}
+
+// What anybody publishes is a grant that may be, or none.
+func FuzzPush(f *testing.F) {
+	f.Add("nonce\n7\n1700000000000000\n\nmemo")
+	f.Add("7\nlock:key\nwhy\nnot")
+	s := &Store{prefix: DefaultPrefix}
+	f.Fuzz(func(t *testing.T, text string) {
+		if g, ok := parseGrant(text); ok && (g.Fence < 1 || g.At.UnixMicro() < 1 || g.Ask) {
+			t.Errorf("%q is the grant %+v", text, g)
+		}
+		if p, ok := s.parseForced(text); ok && p.Fence < 1 {
+			t.Errorf("%q is the push %+v", text, p)
+		}
+	})
+}
