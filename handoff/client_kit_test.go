@@ -32,7 +32,7 @@ type web struct {
 // newWeb returns a web side on rdb.
 func newWeb(t testing.TB, rdb *redis.Client, cfg *handoff.Config) *web {
 	t.Helper()
-	w := &web{store: newStore(nil), rdb: rdb, faults: &faults{}}
+	w := &web{store: newStore(), rdb: rdb, faults: &faults{}}
 	w.locks = newLocker(t, w.store)
 	w.connect(t, cfg)
 	return w

@@ -197,7 +197,7 @@ func TestBadLocksAreRefused(t *testing.T) {
 	if _, err := parked.Park(t.Context(), joblock.ParkOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := acquire(t, newLocker(t, newStore(nil)), "elsewhere")
+	elsewhere := acquire(t, newLocker(t, newStore()), "elsewhere")
 	many := make(joblock.Locks, envelope.MaxTokens+1)
 	for i := range many {
 		many[i] = acquire(t, w.locks, fmt.Sprint("many", i))

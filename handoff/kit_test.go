@@ -77,10 +77,9 @@ func (s *store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 
 var errDown = errors.New("connection refused")
 
-// newStore returns a memstore that can be made to fail. Its clock is now, the
-// process's own if nil.
-func newStore(now func() time.Time) *store {
-	return &store{Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: now})}
+// newStore returns a memstore that can be made to fail.
+func newStore() *store {
+	return &store{Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})}
 }
 
 // newLocker returns a Locker on s that is closed with the test.
@@ -100,7 +99,7 @@ func newLocker(t testing.TB, s joblock.Store) *joblock.Locker {
 	return locks
 }
 
-func newMemLocker(t testing.TB) *joblock.Locker { return newLocker(t, newStore(nil)) }
+func newMemLocker(t testing.TB) *joblock.Locker { return newLocker(t, newStore()) }
 
 // acquire takes a lock that must be free.
 func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.Option) *joblock.Lock {

@@ -58,7 +58,7 @@ func TestRequestRunsUnderItsLock(t *testing.T) {
 }
 
 func TestZeroClaimServesWithoutALock(t *testing.T) {
-	s := newStore(nil)
+	s := newStore()
 	s.set(&s.acquire, errDown) // it is not even asked
 	locks := newLocker(t, s)
 	h := handoff.Middleware(locks, fixed(handoff.Claim{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +170,7 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 }
 
 func TestFailedReleaseIsLogged(t *testing.T) {
-	s := newStore(nil)
+	s := newStore()
 	locks := newLocker(t, s)
 	var log logBuffer
 	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(http.HandlerFunc(

@@ -68,16 +68,18 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 		{name: "senseless bound", ttl: time.Hour, opts: []handoff.MiddlewareOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			at := time.Date(2030, time.January, 1, 3, 0, 0, 0, time.UTC)
-			locks := newLocker(t, newStore(func() time.Time { return at }))
-			lock := acquire(t, locks, "k", joblock.TTL(tc.ttl), joblock.NoRenew())
-			if tc.hold > 0 {
-				if _, err := lock.Park(t.Context(), joblock.ParkOptions{Hold: tc.hold, Job: "default/1"}); err != nil {
-					t.Fatal(err)
+			// Virtual time: a lease of a millisecond may be over before its acquire returns.
+			synctest.Test(t, func(t *testing.T) {
+				locks := newMemLocker(t)
+				lock := acquire(t, locks, "k", joblock.TTL(tc.ttl), joblock.NoRenew())
+				if tc.hold > 0 {
+					if _, err := lock.Park(t.Context(), joblock.ParkOptions{Hold: tc.hold, Job: "default/1"}); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), tc.opts...)(accept))
-			wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeHeld, "k", tc.want)
+				w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), tc.opts...)(accept))
+				wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeHeld, "k", tc.want)
+			})
 		})
 	}
 }
@@ -165,7 +167,7 @@ func TestFaultsOfTheServerAre500(t *testing.T) {
 		"foreign, and waits": {handoff.Claim{Key: "k", MaxWait: time.Minute}, "not a lock", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &foreignStore{Store: newStore(nil)}
+			s := &foreignStore{Store: newStore()}
 			var log logBuffer
 			ctx, cancel := context.WithCancel(t.Context())
 			var got handoff.Refusal
@@ -203,7 +205,7 @@ func TestRefusalMadeByHandIsServed(t *testing.T) {
 }
 
 func TestStoreThatIsDownIs503(t *testing.T) {
-	s := newStore(nil)
+	s := newStore()
 	var log logBuffer
 	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(accept)
 	s.set(&s.acquire, errDown)
@@ -275,7 +277,7 @@ func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
 }
 
 func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
-	s := newStore(nil)
+	s := newStore()
 	locks := newLocker(t, s)
 	acquire(t, locks, "taken")
 	s.set(&s.release, errDown) // nothing gets better by itself
