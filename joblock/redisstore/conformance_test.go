@@ -78,12 +78,35 @@ func miniHarness(t *testing.T) *storetest.Harness {
 	return h
 }
 
+// giveTime takes the short timeouts from the renewals of s, which are for a Locker that
+// tries again: a batch of hundreds takes miniredis most of a second as it is.
+func giveTime(t testing.TB, s *Store, rdb redis.UniversalClient) {
+	own := s.renew
+	switch c := rdb.(type) {
+	case *redis.Client:
+		o := renewOptions(c.Options())
+		o.DialTimeout, o.PoolTimeout, o.ReadTimeout, o.WriteTimeout = long, long, long, long
+		s.renew = redis.NewClient(o)
+	case *redis.ClusterClient:
+		o := renewClusterOptions(c.Options())
+		o.DialTimeout, o.PoolTimeout, o.ReadTimeout, o.WriteTimeout = long, long, long, long
+		s.renew = redis.NewClusterClient(o)
+	default:
+		return
+	}
+	s.renewals = unmerged(s.renew)
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func harness(t testing.TB, rdb redis.UniversalClient, prefix string) *storetest.Harness {
 	return harnessWith(t, rdb, &Config{Prefix: prefix})
 }
 
 func harnessWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *storetest.Harness {
 	s, prefix := New(rdb, cfg), cfg.Prefix
+	giveTime(t, s, rdb)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
