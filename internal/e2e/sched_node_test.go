@@ -90,16 +90,28 @@ func work(ctx context.Context, rdb *redis.Client, node string) error {
 	if err := say("begun", nil); err != nil {
 		return err
 	}
+	write := func() (bool, error) {
+		return fencedWrite.Run(context.Background(), rdb, []string{"resource"}, lock.Fence()).Bool()
+	}
 	for {
 		if ctx.Err() != nil { // before it does anything more
 			err := say("stopped", context.Cause(ctx))
-			if ok, werr := fencedWrite.Run(context.Background(), rdb, []string{"resource"}, lock.Fence()).Bool(); werr == nil && !ok {
+			if ok, werr := write(); werr == nil && !ok {
 				err = errors.Join(err, say("refused", nil))
 			}
 			return errors.Join(context.Cause(ctx), err)
 		}
-		if ok, err := fencedWrite.Run(context.Background(), rdb, []string{"resource"}, lock.Fence()).Bool(); err != nil || !ok {
-			return fmt.Errorf("write: %t, %v", ok, err)
+		ok, err := write()
+		if err != nil {
+			return err
+		}
+		if !ok { // paused between the look and the write, so the fence was what it met first
+			select {
+			case <-ctx.Done():
+				continue
+			case <-time.After(time.Minute):
+				return errors.New("a write was refused, and the lock is not lost")
+			}
 		}
 		if n, err := rdb.Exists(context.Background(), "finish").Result(); err == nil && n == 1 {
 			return say("done", nil)

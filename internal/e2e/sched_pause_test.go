@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -26,7 +28,13 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 	if second.Node == first.Node || second.Tick != first.Tick || second.Fence <= first.Fence {
 		t.Errorf("taken over as %+v from %+v", second, first)
 	}
-	time.Sleep(100 * time.Millisecond) // the other has written under its fence
+	await(t, "a write under the other's fence", func() bool {
+		fence, err := c.rdb.Get(t.Context(), "resource").Int64()
+		if err != nil && err != redis.Nil {
+			t.Fatal(err)
+		}
+		return fence == second.Fence
+	})
 	if err := node.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
