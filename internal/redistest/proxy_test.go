@@ -24,7 +24,7 @@ func proxied(t *testing.T) (p *Proxy, through, direct *redis.Client) {
 	s := Start(t)
 	p = NewProxy(t, s.Addr())
 	through = redis.NewClient(&redis.Options{
-		Addr: p.Addr(), MaxRetries: -1, ReadTimeout: 100 * time.Millisecond, DialerRetries: 1, PoolSize: 1,
+		Addr: p.Addr(), MaxRetries: -1, ReadTimeout: time.Second, DialerRetries: 1, PoolSize: 1,
 	})
 	t.Cleanup(func() { _ = through.Close() })
 	if err := through.Ping(t.Context()).Err(); err != nil {
