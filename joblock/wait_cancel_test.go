@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,14 +132,14 @@ func TestWaiterThatGivesUpLeavesAtOnceWhateverEndsIt(t *testing.T) {
 				w := k.wait(k.locks, "key", joblock.MaxWait(7*time.Second))
 				next := k.wait(peer, "key")
 				k.wantWaiters("key", 2)
-				before := runtime.NumGoroutine()
+				before := goroutines()
 				time.Sleep(7*time.Second - time.Millisecond)
 				end(k, w)
 				want := map[string]error{"cancelled": context.Canceled, "MaxWait": joblock.ErrTimeout, "Close": joblock.ErrClosed}[name]
 				wantErr(t, w.failed(time.Millisecond), want)
 				time.Sleep(100 * time.Millisecond)
 				k.wantWaiters("key", 1)
-				if n := runtime.NumGoroutine(); n >= before {
+				if n := goroutines(); n >= before {
 					t.Errorf("%d goroutines, %d while it waited", n, before)
 				}
 				wantNil(t, "Release", holder.Release(t.Context()))

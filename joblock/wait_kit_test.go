@@ -1,8 +1,10 @@
 package joblock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +93,17 @@ func (k *kit) wantWaiters(key string, n int) {
 	synctest.Wait()
 	if got := k.record(key).Waiters; got != n {
 		k.Errorf("%d waiters at %q, want %d", got, key, n)
+	}
+}
+
+// goroutines returns how many there are in the bubble. Those outside, the runtime's and
+// the testing package's, come and go as they like.
+func goroutines() int {
+	synctest.Wait()
+	for size := 1 << 20; ; size *= 2 {
+		if stacks := make([]byte, size); runtime.Stack(stacks, true) < size {
+			return bytes.Count(stacks, []byte(", synctest bubble "))
+		}
 	}
 }
 
