@@ -127,8 +127,8 @@ func TestCrashOnTheLastAttemptWithoutASpareRetry(t *testing.T) {
 		r.crash("a", token)
 		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		r.untilTask("a", "archived")
-		r.wantState("key-a", joblock.StateHeld, "a") // the lease of the dead runs on
-		time.Sleep(ttl + every + time.Second)
+		r.wantState("key-a", joblock.StateHeld, "a")     // the lease of the dead runs on
+		time.Sleep(ttl + every + every/10 + time.Second) // the keeper asks what is due ten times in a period
 		r.wantFreed("key-a", archived)
 		r.wantRuns(&p, 0)
 		if told := p.heard(); len(told) != 0 {

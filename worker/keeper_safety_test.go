@@ -206,7 +206,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, _ := r.keep(r.locks, worker.Config{})
-		time.Sleep(every)
+		time.Sleep(every / 2) // one look
 		r.wantState("key-a", joblock.StateParked, "a")
 		if st := r.status("key-taken"); st.State != joblock.StateHeld || st.Job != "" {
 			t.Errorf("the lock that somebody took is %+v, want theirs", st)

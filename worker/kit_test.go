@@ -250,6 +250,9 @@ func (r *rig) until(what string, cond func() bool) {
 			r.t.Fatalf("never happened: %s\n%s", what, r.log)
 		}
 	}
+	if r.mini != nil {
+		synctest.Wait() // what else happens in this instant has happened
+	}
 }
 
 // untilTask waits for a task to be in one of states.
