@@ -30,7 +30,7 @@ func TestServersClockIsSetAhead(t *testing.T) {
 	if next.Fence() < lock.Fence()+time.Hour.Microseconds() {
 		t.Errorf("fence %d after %d is no hour later", next.Fence(), lock.Fence())
 	}
-	if err := lock.Renew(t.Context()); !errors.Is(err, joblock.ErrLost) {
+	if err := renew(t, lock); !errors.Is(err, joblock.ErrLost) {
 		t.Fatalf("renew: %v, want ErrLost", err)
 	}
 	<-ctx.Done()
@@ -40,13 +40,13 @@ func TestServersClockIsSetAhead(t *testing.T) {
 	if err := lock.Release(t.Context()); !errors.Is(err, joblock.ErrLost) {
 		t.Errorf("release: %v, want ErrLost", err)
 	}
-	if err := next.Renew(t.Context()); err != nil {
+	if err := renew(t, next); err != nil {
 		t.Errorf("the next after that: %v", err)
 	}
 
 	// And back again: the lock that there is lasts, and so does the growth of fences.
 	clock.Set(0)
-	if err := next.Renew(t.Context()); err != nil {
+	if err := renew(t, next); err != nil {
 		t.Errorf("renew: %v", err)
 	}
 	if err := next.Release(t.Context()); err != nil {
@@ -77,7 +77,7 @@ func TestServersClockIsSetBack(t *testing.T) {
 	if _, err := others.TryAcquire(t.Context(), "k"); !errors.As(err, &e) || e.Code != joblock.CodeHeld || e.Remaining < 50*time.Minute {
 		t.Errorf("the other: %v, want ErrHeld for an hour", err)
 	}
-	if err := lock.Renew(t.Context()); err != nil || ctx.Err() != nil {
+	if err := renew(t, lock); err != nil || ctx.Err() != nil {
 		t.Errorf("renew: %v, %v", err, ctx.Err())
 	}
 	token, err := lock.Park(t.Context(), joblock.ParkOptions{})

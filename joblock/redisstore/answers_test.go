@@ -52,7 +52,12 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 			fault := proxy.Always(scripts, redistest.Fail(text))
 			_, err = locks.TryAcquire(t.Context(), name+" free")
 			wantUnavailable(t, "TryAcquire", err, name)
-			wantUnavailable(t, "Renew", held.Renew(t.Context()), name)
+			for range 10 { // as with renew, it may be the time that was up
+				if err = held.Renew(t.Context()); err != nil && strings.Contains(err.Error(), name) {
+					break
+				}
+			}
+			wantUnavailable(t, "Renew", err, name)
 			_, err = held.Park(t.Context(), joblock.ParkOptions{})
 			wantUnavailable(t, "Park", err, name)
 			_, err = locks.Status(t.Context(), name+" held")
@@ -64,7 +69,7 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 				t.Errorf("the answer was given %d times", fault.Hits())
 			}
 			proxy.Heal()
-			if err := held.Renew(t.Context()); err != nil {
+			if err := renew(held); err != nil {
 				t.Errorf("renew: %v", err)
 			}
 

@@ -33,7 +33,7 @@ func TestLocksOverTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := first.Renew(t.Context()); err != nil {
+		if err := renew(first); err != nil {
 			t.Errorf("renew: %v", err)
 		}
 		next := make(chan error, 1)
