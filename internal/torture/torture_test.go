@@ -130,7 +130,9 @@ func newCenter(t *testing.T, r *rig, dir string) *center {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = file.Close() })
-	locks, err := joblock.New(redisstore.New(r.rdb, &redisstore.Config{Replicas: r.plan.Replicas}), r.plan.Pace.config())
+	patient := r.plan.Pace.config()
+	patient.CallTimeout = 10 * time.Second // nothing here is held, and the machine may be busy
+	locks, err := joblock.New(redisstore.New(r.rdb, &redisstore.Config{Replicas: r.plan.Replicas}), patient)
 	if err != nil {
 		t.Fatal(err)
 	}
