@@ -113,7 +113,7 @@ func BenchmarkKeeper(b *testing.B) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			done := make(chan error)
-			start := time.Now()
+			start, cpu := time.Now(), cpuTime()
 			b.ResetTimer()
 			go func() { done <- w.Run(ctx) }()
 			for w.KeeperStats().Kept < int64(n) {
@@ -121,6 +121,7 @@ func BenchmarkKeeper(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric(time.Since(start).Seconds(), "s/round")
+			b.ReportMetric((cpuTime() - cpu).Seconds(), "cpu-s/round")
 			b.ReportMetric(float64(count.commands.Load())/float64(n), "asynq-commands/lock")
 			b.ReportMetric(float64(store.Calls("")-calls), "store-calls")
 			cancel()
