@@ -222,6 +222,14 @@ func TestHistories(t *testing.T) {
 		{"resumed after it was freed", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Freed, 24, 25, 2),
 			of("q/1", grant(Resumed, "b", "A", 30, 3))), "", RuleOrder},
+		{"freed after a Park whose re-send was refused", list(
+			grant(Acquired, "a", "A", 10, 1), of("q/1", does(ParkBegun, "", "a", 20, 0, 0)[0]),
+			freeing("q/1", Freed, 24, 25, 2), Event{Kind: Refused, Key: "k", Holding: "a", Call: 20, At: 40},
+			grant(Acquired, "b", "B", 28, 3)), "", ""},
+		{"freed for another job than that of the Park that was refused", list(
+			grant(Acquired, "a", "A", 10, 1), of("q/1", does(ParkBegun, "", "a", 20, 0, 0)[0]),
+			Event{Kind: Refused, Key: "k", Holding: "a", Call: 20, At: 22},
+			freeing("q/2", Freed, 24, 25, 0), grant(Acquired, "b", "B", 28, 3)), "", RuleOrder},
 		{"freed by a call without an answer, later", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", "", 15, 0, 0),
 			grant(Acquired, "b", "B", 28, 3)), "", ""},

@@ -21,7 +21,7 @@ const (
 	Parked       Kind = "parked"        // it did
 	ReleaseBegun Kind = "release begun" // as ParkBegun
 	Released     Kind = "released"      // it did
-	Refused      Kind = "refused"       // the call begun before has changed nothing
+	Refused      Kind = "refused"       // the call begun before was refused: it, or a re-send of it
 	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
 	FreeBegun    Kind = "free begun"    // ReleaseForJob was called; without Freed after it, its outcome is unknown
 	Freed        Kind = "freed"         // it has freed the key

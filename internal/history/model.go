@@ -46,8 +46,8 @@ type step struct {
 // out: a refusal may be owed to a caller that had given up by then, or was killed,
 // and of which nothing was seen. An unanswered grant is left out for the same reason.
 // An unanswered Park, Release or ReleaseForJob may have been applied or not. A refused
-// ReleaseForJob too: what is refused may be a re-send, of a call that was applied
-// before others came.
+// Park or ReleaseForJob too: what is refused may be a re-send, of a call that was applied
+// before others came. A Park may have been followed by somebody who freed its job's lock.
 //
 // Whatever is not decided within timeout counts as a violation.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
@@ -98,9 +98,13 @@ func stepsOf(events []Event) []porcupine.Operation {
 					do.end += int64(straggling)
 				}
 			}
-			if c.answer.Kind != Refused {
-				add(do)
+			if c.answer.Kind == Refused {
+				if do.Kind != ParkBegun {
+					continue
+				}
+				do.unknown = true
 			}
+			add(do)
 		}
 	}
 	for _, f := range forced {
