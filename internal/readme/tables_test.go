@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// table is a file with tables of scenarios, of which each row ends with its test.
+// table is a file with tables, of which each row ends with its test or tests.
 type table struct {
 	file  string
 	first string // the name of the first column
@@ -18,12 +18,13 @@ type table struct {
 	rows  int // at the least
 }
 
-// Every row of the tables of exits and of faults names a test that exists.
+// Every row of the tables of exits, of faults and of evidence names tests that exist.
 func TestTablesNameTheirTests(t *testing.T) {
 	tests := readTests(t)
 	for _, tab := range []table{
 		{file: "worker/EXITS.md", first: "exit", cells: 4, rows: 30},
 		{file: "joblock/FAULTS.md", first: "fault", cells: 4, rows: 40},
+		{file: "joblock/EVIDENCE.md", first: "promise", cells: 3, rows: 9},
 	} {
 		t.Run(tab.file, func(t *testing.T) {
 			rows := 0
@@ -42,9 +43,11 @@ func TestTablesNameTheirTests(t *testing.T) {
 					t.Errorf("%s is there twice", cells[0])
 				}
 				seen[cells[0]] = true
-				name := strings.TrimSuffix(strings.TrimPrefix(cells[tab.cells-1], "`"), "`")
-				if why := tests.missing(name); why != "" {
-					t.Errorf("%s names the test %q: %s", cells[0], name, why)
+				for cell := range strings.SplitSeq(cells[tab.cells-1], "`, `") {
+					name := strings.Trim(cell, "`")
+					if why := tests.missing(name); why != "" {
+						t.Errorf("%s names the test %q: %s", cells[0], name, why)
+					}
 				}
 			}
 			if rows < tab.rows {
@@ -75,7 +78,8 @@ func TestMissingTestsAreFound(t *testing.T) {
 var testDirs = map[string][]string{
 	"joblock": {"joblock"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
 	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"},
-	"e2e": {"internal/e2e"}, "torture": {"internal/torture"},
+	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
+	"soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
 }
 
 // sources is what there is to be named: the test functions of the packages, and all

@@ -40,8 +40,12 @@ func (u *user) look(ctx context.Context, d joblock.JobLock, lock joblock.Status)
 	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
 		return true
 	}
-	if u.oneIn(3) {
-		pause(ctx, u.upTo(20*time.Millisecond)) // it is asked whether the job is there
+	switch { // it is asked whether the job is there
+	case u.oneIn(3):
+		pause(ctx, u.upTo(20*time.Millisecond))
+	case u.oneIn(4): // which may take as long as its next attempt
+		pause(ctx, u.upTo(u.TTL/2))
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
 	}
 	switch {
 	case u.oneIn(8): // whatever it is now

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	length := flag.Duration("time", 20*time.Second, "length of one torture, of each kind of Redis that it takes")
-	tries := flag.Int("tries", 3, "how often a mutant is tortured until it is found out")
+	tries := flag.Int("tries", 6, "how often a mutant is tortured until it is found out")
 	flag.Parse()
 	survived, err := run(flag.Args(), *length, *tries)
 	if err != nil {
