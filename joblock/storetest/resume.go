@@ -1,6 +1,10 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"fmt"
+
+	"github.com/joblock/toolkit/joblock"
+)
 
 var resumeCases = []testCase{
 	{"it continues the chain under a new term", func(k *kit) {
@@ -37,6 +41,31 @@ var resumeCases = []testCase{
 		again := k.park(k.parkReq(byFence("key", "me", h.fence), "q/job"))
 		req.Fence = first.fence
 		k.wantGrant("resume of what is the job's", k.resume(req), again.Fence)
+	}},
+	{"nor does it while nobody runs under that one", func(k *kit) {
+		for _, orphaned := range []bool{false, true} {
+			key := fmt.Sprintf("orphaned %t", orphaned)
+			first := k.parkFor(key, "me", "", k.Unit)
+			k.lapse()
+			later := k.parkFor(key, "me", "", 10*long) // by the same owner, bound to no job
+			state := joblock.StateParked
+			if orphaned {
+				req := k.resumeReq(key, "me", "")
+				req.TTL = k.Unit
+				reply := k.resume(req)
+				k.wantGrant("resume", reply, later.fence)
+				later.fence = reply.Fence
+				k.lapse()
+				state = joblock.StateOrphaned
+			}
+			before := k.wantState(key, state)
+			req := k.resumeReq(key, "me", "")
+			req.Fence = first.fence
+			k.want("resume with the fence of before", k.resume(req), joblock.OutcomeNotOwner)
+			k.unchanged("a refused resume", before)
+			req.Fence = later.fence
+			k.wantGrant("resume with its own", k.resume(req), later.fence)
+		}
 	}},
 	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
 		k.parkFor("key", "me", "q/job", k.Unit)
