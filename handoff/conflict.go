@@ -3,6 +3,7 @@ package handoff
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hibiken/asynq"
 
@@ -37,6 +38,23 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case err != nil:
 		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
+	// That the record names a task says nothing about the task: between the park and
+	// an enqueue that is refused, for a TaskID that exists, it names somebody else's.
+	// Replace finds out for itself, when it resumes the token.
+	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
+	if over || u.OnConflict == Skip {
+		carried, err := c.carried(dctx, held, other)
+		switch {
+		case err != nil && u.OnConflict == Reject:
+			return Enqueued{}, false, held
+		case err != nil:
+			return Enqueued{}, false, fmt.Errorf("%w; and whose it is could not be read: %w", held, err)
+		case !carried:
+			e := *held
+			e.Detail = "task " + held.Job + " exists, but does not carry this lock"
+			return Enqueued{}, soon, &e
+		}
+	}
 	switch other.State {
 	case asynq.TaskStateArchived, asynq.TaskStateCompleted:
 		return c.freeOver(ctx, held)
@@ -54,6 +72,20 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		return Enqueued{TaskInfo: other, Duplicate: true}, false, nil
 	}
 	return Enqueued{}, soon, held
+}
+
+// carried reports whether task carries the lock that held is about, as it is now.
+func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
+	env, _, err := envelope.Open(task.Headers)
+	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
+	if err != nil || i < 0 {
+		return false, nil // what cannot be read is no proof
+	}
+	st, err := c.locks.Status(ctx, held.Key)
+	if err != nil {
+		return false, err
+	}
+	return st.Locked() && st.Owner == env.Tokens[i].Digest(), nil
 }
 
 // freeOver frees the key of a job that is over. A handler that runs on all the same

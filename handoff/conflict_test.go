@@ -170,3 +170,67 @@ func TestStoreFailsWhileFreeingAKey(t *testing.T) {
 		t.Errorf("when it works again: %v", err)
 	}
 }
+
+// A request's enqueue is refused because somebody else's task has the TaskID, and the
+// request has its lock back. That task is not taken for the job that has the key: it
+// does not carry it, and a dispatch that it stood for would be lost.
+func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
+	for name, end := range map[string]func(w *web) error{
+		"waits":       func(*web) error { return nil },
+		"is archived": func(w *web) error { return w.inspector.ArchiveTask("default", "first") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				foreign := asynq.NewTask("report", nil, asynq.TaskID("first"), asynq.ProcessIn(48*time.Hour))
+				if _, err := w.client.Enqueue(foreign); err != nil {
+					t.Fatal(err)
+				}
+				if err := end(w); err != nil {
+					t.Fatal(err)
+				}
+				lock := acquire(t, w.locks, "k")
+				_, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("first")))
+				if !errors.Is(err, asynq.ErrTaskIDConflict) || lock.Err() != nil {
+					t.Fatalf("the enqueue gave %v, the lock %v; want a conflict, and the lock back", err, lock.Err())
+				}
+				for policy := handoff.Reject; policy <= handoff.Replace; policy++ {
+					got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: policy})
+					if !errors.Is(err, joblock.ErrHeld) || got.TaskInfo != nil || got.Duplicate {
+						t.Errorf("policy %d: %+v, %v; want ErrHeld: a request has the key", policy, got, err)
+					}
+				}
+				if lock.Err() != nil {
+					t.Errorf("the request has lost its lock: %v", lock.Err())
+				}
+				w.task(t, "default", "first")
+			})
+		})
+	}
+}
+
+// The same in the moment between the park and the enqueue that is going to be
+// refused: what an archived task of that name has left behind is not the request's.
+func TestKeyParkedForATaskIDThatIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		if _, err := w.client.Enqueue(asynq.NewTask("report", nil, asynq.TaskID("first"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.inspector.ArchiveTask("default", "first"); err != nil {
+			t.Fatal(err)
+		}
+		lock := acquire(t, w.locks, "k")
+		if _, err := lock.Park(t.Context(), joblock.ParkOptions{Job: "default/first"}); err != nil {
+			t.Fatal(err)
+		}
+		for policy := handoff.Reject; policy <= handoff.Replace; policy++ {
+			if _, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: policy}); !errors.Is(err, joblock.ErrHeld) {
+				t.Errorf("policy %d: %v, want ErrHeld", policy, err)
+			}
+		}
+		if err := lock.Reclaim(t.Context()); err != nil {
+			t.Errorf("the request cannot have its lock back: %v", err)
+		}
+	})
+}

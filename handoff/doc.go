@@ -66,6 +66,10 @@
 //	deleted                        ErrHeld until the keeper has freed the key
 //	none: a request holds the lock ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
 //
+// A task is the job that has the key if it carries the key's token. One that the lock
+// merely names, because an enqueue under its TaskID is about to be refused, counts as
+// "being enqueued by another call": ErrHeld if that takes longer than a moment.
+//
 // Three ways in which asynq.Unique fails do not exist here: the key does not lapse
 // under a job that waits for long, a job that has finally failed does not keep it,
 // and an enqueue that is refused, as for a TaskID that exists, leaves nothing behind.

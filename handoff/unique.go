@@ -51,7 +51,8 @@ const (
 	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
 	Reject Policy = iota
 
-	// Skip enqueues nothing and returns the other job's task, as a success.
+	// Skip enqueues nothing and returns the other job's task, as a success. It is
+	// returned only if it carries the key: for what a request has, Skip is ErrHeld.
 	Skip
 
 	// Replace has the new job take the place of one that does not run: of one that is
