@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -233,7 +234,7 @@ func (r *Reply) errorOf(op, key string) error {
 			e.Detail = "the lock is bound to no job"
 		}
 	case OutcomeForeign:
-		e.Code, e.Detail = CodeInvalid, "the value at this key is not a lock; it was left alone"
+		e.Code, e.Detail = CodeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
 	default:
 		e.Code, e.Detail = CodeUnavailable, "the store gave no answer"
 	}

@@ -257,6 +257,7 @@ type Reply struct {
 	Memo      []byte        // OK of Acquire and Resume: what the last holder left
 	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
 	Reason    string        // Released: what the release gave as its reason
+	Detail    string        // Foreign: what is there instead, and where, for people; may be empty
 	Recovered bool          // OK of Resume and Reserve
 	State     State         // Held, Busy, NotOwner, WrongJob; OK of Reserve
 	Holder    string        // as State

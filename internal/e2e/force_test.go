@@ -46,8 +46,8 @@ func TestForceReleaseTellsAnotherProcessAtOnce(t *testing.T) {
 	ctx, stop := lock.Context(t.Context())
 	defer stop()
 	await(t, "the subscription", func() bool {
-		n, err := server.Client(t).PubSubNumSub(t.Context(), "lock:forced").Result()
-		return err == nil && n["lock:forced"] == 1
+		n, err := server.Client(t).PubSubNumSub(t.Context(), "joblock:forced").Result()
+		return err == nil && n["joblock:forced"] == 1
 	})
 	next := make(chan error, 1)
 	go func() {

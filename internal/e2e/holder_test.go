@@ -109,7 +109,7 @@ func TestHolderSurvives(t *testing.T) {
 func TestRecordIsGone(t *testing.T) {
 	for name, befall := range map[string]func(t *testing.T, server *redistest.Server, rdb *redis.Client) error{
 		"deleted": func(t *testing.T, _ *redistest.Server, rdb *redis.Client) error {
-			return rdb.Del(t.Context(), "lock:k").Err()
+			return rdb.Del(t.Context(), "joblock:k").Err()
 		},
 		"flushed": func(t *testing.T, _ *redistest.Server, rdb *redis.Client) error {
 			return rdb.FlushAll(t.Context()).Err()
@@ -155,7 +155,7 @@ func TestRecordIsGone(t *testing.T) {
 			if !errors.Is(context.Cause(ctx), joblock.ErrLost) {
 				t.Errorf("cause %v, want ErrLost", context.Cause(ctx))
 			}
-			if n, err := rdb.Exists(t.Context(), "lock:k").Result(); err != nil || n != 0 {
+			if n, err := rdb.Exists(t.Context(), "joblock:k").Result(); err != nil || n != 0 {
 				t.Errorf("%d records, %v: the renewal has made a new one", n, err)
 			}
 			next, err := locks.Acquire(t.Context(), "k", joblock.MaxWait(time.Minute))

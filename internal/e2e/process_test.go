@@ -166,7 +166,7 @@ func TestTokenMovesLockToAnotherProcess(t *testing.T) {
 // with a TTL of 30 s the first is 10 s away.
 func record(t *testing.T, server *redistest.Server, key string) string {
 	t.Helper()
-	fields, err := server.Client(t).HGetAll(context.Background(), "lock:"+key).Result()
+	fields, err := server.Client(t).HGetAll(context.Background(), "joblock:"+key).Result()
 	if err != nil || len(fields) == 0 {
 		t.Fatalf("no record: %v", err)
 	}

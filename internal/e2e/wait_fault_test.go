@@ -153,7 +153,7 @@ func TestPlacesThatWereLeftAreGone(t *testing.T) {
 		t.Error(err)
 	}
 	q.done(t, rdb, 1)
-	fields, err := rdb.HKeys(t.Context(), "lock:k").Result()
+	fields, err := rdb.HKeys(t.Context(), "joblock:k").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

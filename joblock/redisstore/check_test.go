@@ -174,7 +174,7 @@ func user(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
 
 func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 	srv := redistest.Start(t, wellKept...)
-	documented := append([]any{"~lock:*", "&lock:*"}, aclRules()...)
+	documented := append([]any{"~joblock:*", "&joblock:*"}, aclRules()...)
 	t.Run("none", func(t *testing.T) {
 		r := report(t, user(t, srv, append(documented, "+info", "+config|get")...))
 		if len(r) != 0 {

@@ -38,7 +38,7 @@
 //
 // # The index of the locks of jobs
 //
-// A sorted set at the bare prefix ("lock:"), which is no lock's name, as keys are
+// A sorted set at the bare prefix ("joblock:"), which is no lock's name, as keys are
 // not empty. A member is a job and a key, a line each, its score the µs since 1970
 // at which the lock is to be looked at next. An entry is written before the record
 // is bound to the job: by the same script on one server; by a call before it in a
@@ -105,6 +105,7 @@
 // and in a cluster +cluster|slots (before Redis 7: +cluster) +asking. The second line
 // is for the locks of jobs, the last for waiting and joblock.Config.WatchForced, but
 // for SCAN, which is for List. Config.Replicas needs +wait.
+// With +type errors about a value that is no lock tell its type.
 //
 // # What Redis has to be told
 //

@@ -18,7 +18,7 @@ func FuzzRecord(f *testing.F) {
 	store := New(rdb, nil)
 	f.Cleanup(func() { _ = store.Close() })
 	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\na host\nq/1\n\n1795307164008"
-	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\nlock:inbox:one"
+	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
 	f.Add("", "", "0 2", place, "")
 	f.Add(state, "memo", "0 1", place, "0")
 	f.Add(state[:40], "", "0 20000000000", "", "7")
@@ -43,7 +43,7 @@ func FuzzRecord(f *testing.F) {
 // What anybody publishes is a grant that may be, or none.
 func FuzzPush(f *testing.F) {
 	f.Add("nonce\n7\n1700000000000000\n\nmemo")
-	f.Add("7\nlock:key\nwhy\nnot")
+	f.Add("7\njoblock:key\nwhy\nnot")
 	s := &Store{prefix: DefaultPrefix}
 	f.Fuzz(func(t *testing.T, text string) {
 		if g, ok := parseGrant(text); ok && (g.Fence < 1 || g.At.UnixMicro() < 1 || g.Ask) {

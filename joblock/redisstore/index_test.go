@@ -77,7 +77,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 			"Park": park, "Resume": resume, "Due": due,
 			"Forget": k.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
-			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"lock:"`) {
+			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 		req.Grace = long
 		r, err := k.Park(ctx, req)
 		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-		got := k.rdb.ZRangeWithScores(ctx, "lock:", 0, -1).Val()
+		got := k.rdb.ZRangeWithScores(ctx, "joblock:", 0, -1).Val()
 		if len(got) != 1 || got[0].Member != "q/1\nplain" {
 			t.Fatalf("the index has %v", got)
 		}

@@ -66,7 +66,7 @@ func TestListShowsForeignValuesAndNothingElsesKeys(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.acquire("ours")
-		k.rdb.Set(ctx, "lock:text", "v", 0)
+		k.rdb.Set(ctx, "joblock:text", "v", 0)
 		k.rdb.Set(ctx, "elsewhere", "v", 0)
 		page, err := k.List(ctx, joblock.ListRequest{})
 		if err != nil {

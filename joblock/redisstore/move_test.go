@@ -33,7 +33,7 @@ func moveLocks(t *testing.T, cluster *redistest.Cluster, k *kit, open func() *St
 	m.open = open
 	m.stage("before")
 	stop := m.crowd()
-	slot, index := cluster.Slot("lock:"+m.name("any")), cluster.Slot(k.index())
+	slot, index := cluster.Slot("joblock:"+m.name("any")), cluster.Slot(k.index())
 	for range 3 { // and back home
 		m.move(slot)
 		m.move(index)

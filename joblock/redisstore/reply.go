@@ -147,6 +147,15 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
+// foreign reads what is told of a value that is no lock record.
+func (f *fields) foreign() string {
+	kind, key := f.str(), f.str()
+	if kind == "" { // this user may not ask
+		kind = "value"
+	}
+	return fmt.Sprintf("a %s that is no lock is at the Redis key %q; it was left alone", kind, key)
+}
+
 // parseReply reads the answer of every script but inspect.
 func parseReply(sc *script, val any) (joblock.Reply, error) {
 	if sc == resumeScript && val == unlisted {
@@ -177,6 +186,8 @@ func parseReply(sc *script, val any) (joblock.Reply, error) {
 		}
 	case joblock.OutcomeReleased:
 		r.Ended, r.Reason = f.ended(), f.str()
+	case joblock.OutcomeForeign:
+		r.Detail = f.foreign()
 	}
 	if err := f.end(sc.op); err != nil {
 		return joblock.Reply{}, err
@@ -201,6 +212,7 @@ func parseRecord(key string, val any) (joblock.Record, bool, error) {
 		rec.Waiters, rec.Now = int(f.num()), f.clock()
 	case joblock.OutcomeNotFound:
 	case joblock.OutcomeForeign:
+		_ = f.foreign() // a Status has no place for it
 		rec.State = joblock.StateForeign
 	default:
 		f.bad = true

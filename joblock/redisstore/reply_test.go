@@ -48,7 +48,9 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"released alone":        list(released),
 		"released oddly":        list(released, int64(1), ""),
 		"lapsed with more":      list(lapsed, int64(1)),
-		"foreign with more":     list(foreign, "x"),
+		"foreign alone":         list(foreign),
+		"foreign without a key": list(foreign, "string"),
+		"foreign with more":     list(foreign, "string", "key", "x"),
 		"float":                 list(1.0),
 		"error inside":          list(ok, errors.New("ERR"), int64(0), int64(1), nil),
 	} {
@@ -118,13 +120,13 @@ func TestHostilePushesAreDropped(t *testing.T) {
 }
 
 func TestHostileForcedPushesAreDropped(t *testing.T) {
-	s := &Store{prefix: "lock:"}
-	const good = "7\nlock:a key\nwhy\nnot"
+	s := &Store{prefix: "joblock:"}
+	const good = "7\njoblock:a key\nwhy\nnot"
 	if f, ok := s.parseForced(good); !ok || f != (joblock.Forced{Key: "a key", Fence: 7, Reason: "why\nnot"}) {
 		t.Fatalf("good push: %+v, %v", f, ok)
 	}
 	for _, bad := range []string{
-		"", "7", "7\nlock:k", "seven\nlock:k\n", "0\nlock:k\n", "-7\nlock:k\n", "7\nk\n", "99999999999999999999\nlock:k\n",
+		"", "7", "7\njoblock:k", "seven\njoblock:k\n", "0\njoblock:k\n", "-7\njoblock:k\n", "7\nk\n", "99999999999999999999\njoblock:k\n",
 	} {
 		if f, ok := s.parseForced(bad); ok {
 			t.Errorf("%q was taken for %+v", bad, f)

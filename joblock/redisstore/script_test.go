@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -181,14 +183,14 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 		return recs[0].Fence
 	}
 
-	lost := lose("lock:job")
+	lost := lose("joblock:job")
 	term := k.acquire("job")
 	lost()
 	if got := fenceOf("job"); got != term.Fence {
 		t.Errorf("acquire answered fence %d, the record has %d", term.Fence, got)
 	}
 
-	lost = lose("lock:job")
+	lost = lose("joblock:job")
 	r, err = k.Park(ctx, k.park(term))
 	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
 	lost()
@@ -196,7 +198,7 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 		t.Errorf("park answered fence %d, the record has %d, before it was %d", r.Fence, got, term.Fence)
 	}
 
-	lost = lose("lock:job")
+	lost = lose("joblock:job")
 	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "job", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
 	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
 	lost()
@@ -205,7 +207,7 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 	}
 
 	term.Fence = r.Fence
-	lost = lose("lock:job")
+	lost = lose("joblock:job")
 	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
 	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
 	lost()
@@ -228,7 +230,7 @@ func TestBatchKeepsTheAnswersItGot(t *testing.T) {
 	rs, err := k.Renew(ctx, reqs)
 	wantOutcomes(t, "renew", rs, err, 4, joblock.OutcomeOK)
 
-	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("lock:c")), redistest.DropReply())
+	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("joblock:c")), redistest.DropReply())
 	rs, err = k.Renew(ctx, reqs)
 	if err == nil {
 		t.Fatal("renew of a broken batch gave no error")
@@ -240,7 +242,7 @@ func TestBatchKeepsTheAnswersItGot(t *testing.T) {
 		}
 	}
 	// One item is refused by the server, the others are not affected.
-	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("lock:b")), redistest.Fail("OOM command not allowed when used memory > 'maxmemory'."))
+	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("joblock:b")), redistest.Fail("OOM command not allowed when used memory > 'maxmemory'."))
 	rs, err = k.Renew(ctx, reqs)
 	if err == nil || !strings.HasPrefix(err.Error(), "OOM") {
 		t.Fatalf("renew gave error %v, want OOM", err)
@@ -295,6 +297,46 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 	}
 }
 
+// Whoever shares a server has to find the value that is in the way: under the name that
+// it has in Redis, and with its type, where the user may ask for that.
+func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	if err := k.rdb.Set(ctx, "joblock:orders:7", "of another program", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.rdb.Do(ctx, append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "&joblock:*"}, aclRules()...)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := *k.rdb.(*redis.Client).Options()
+	o.Username, o.Password = "locks", "pw"
+	bare := redis.NewClient(&o)
+	t.Cleanup(func() { bare.Close() })
+	for _, tc := range []struct {
+		store *Store
+		want  string
+	}{
+		{k.Store, `a string that is no lock is at the Redis key "joblock:orders:7"`},
+		{newKit(t, bare).Store, `a value that is no lock is at the Redis key "joblock:orders:7"`},
+	} {
+		locks, err := joblock.New(tc.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = locks.TryAcquire(ctx, "orders:7")
+		_, waited := locks.Acquire(ctx, "orders:7", joblock.MaxWait(time.Minute))
+		forced := locks.ForceRelease(ctx, "orders:7", "")
+		for _, err := range []error{err, waited, forced} {
+			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want ErrInvalid with %s", err, tc.want)
+			}
+		}
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
@@ -325,7 +367,7 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		term := k.acquire("plain")
 		read := func() []string {
 			t.Helper()
-			lines := strings.Split(k.rdb.HGet(ctx, "lock:plain", "s").Val(), "\n")
+			lines := strings.Split(k.rdb.HGet(ctx, "joblock:plain", "s").Val(), "\n")
 			if len(lines) != 11 {
 				t.Fatalf("record is %q, want 11 lines", lines)
 			}
@@ -343,7 +385,7 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		}
 		between := func(what string, lo, hi time.Duration) {
 			t.Helper()
-			if ttl := k.rdb.PTTL(ctx, "lock:plain").Val(); ttl <= lo || ttl > hi {
+			if ttl := k.rdb.PTTL(ctx, "joblock:plain").Val(); ttl <= lo || ttl > hi {
 				t.Errorf("after %s the record lives for %v, want above %v and up to %v", what, ttl, lo, hi)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultPrefix stands before every key unless Config says otherwise.
-const DefaultPrefix = "lock:"
+const DefaultPrefix = "joblock:"
 
 // MaxPrefixBytes bounds Config.Prefix.
 const MaxPrefixBytes = 64
@@ -25,7 +25,7 @@ type Config struct {
 	// Prefix stands before every key in Redis: printable UTF-8, at most
 	// MaxPrefixBytes. Stores with different prefixes do not see each other's
 	// locks, unless one prefix begins with the other: then List of the shorter
-	// one shows both. Default "lock:".
+	// one shows both. Default DefaultPrefix, "joblock:".
 	Prefix string
 
 	// Replicas is how many replicas must have acknowledged a grant, a Park or a

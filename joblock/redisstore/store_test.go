@@ -57,7 +57,7 @@ func TestPrefixes(t *testing.T) {
 	t.Cleanup(func() { app.Close() })
 	ctx := context.Background()
 	for prefix, want := range map[string]string{
-		"":                                  "lock:k",
+		"":                                  "joblock:k",
 		"a b/é*{tag}:":                      "a b/é*{tag}:k",
 		strings.Repeat("p", MaxPrefixBytes): strings.Repeat("p", MaxPrefixBytes) + "k",
 	} {
@@ -96,7 +96,7 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 func TestListedPermissionsAreEnough(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
-	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*", "&lock:*"}, aclRules()...)
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "&joblock:*"}, aclRules()...)
 	if err := k.rdb.Do(ctx, rules...).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestCluster(t *testing.T) {
 	admin := cluster.Client(t)
 
 	// All of it as a user with the permissions that the package comment lists.
-	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~lock:*", "+cluster|slots", "+asking", "+command"}, aclRules()...)
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "+cluster|slots", "+asking", "+command"}, aclRules()...)
 	err := admin.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rules...).Err() })
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestClusterFailoverIsNoticed(t *testing.T) {
 	k := newKit(t, cluster.Client(t))
 	ctx := context.Background()
 	term := k.acquire("a")
-	cluster.Failover(cluster.Owner("lock:a"))
+	cluster.Failover(cluster.Owner("joblock:a"))
 	renewUntilAnswered(t, k, term)
 	if _, err := k.List(ctx, joblock.ListRequest{}); err != nil {
 		t.Errorf("list: %v", err)

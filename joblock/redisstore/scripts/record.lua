@@ -4,7 +4,7 @@
 --          run there, also in the middle of a slot migration
 --
 -- Leaves behind as locals: now (ms), exists, live, what the field 's' holds, memo,
--- queue and what that holds. Answers FOREIGN itself when the value at the key is no
+-- queue and what that holds. Answers with foreign() itself when the value at the key is no
 -- lock record; such a value is never written to. What somebody else has written into
 -- one may cost a refusal, never a lock for two or a walk without end.
 --
@@ -26,13 +26,21 @@ local MAX_PLACE = 99999999999999 -- the last integer that Lua's own conversion w
 local MAX_MEMO = 65536 -- joblock.MaxMemoBytes
 
 local key = KEYS[1]
+
+-- foreign is the answer about a value that is no record. The type is for people, and
+-- a user that may not ask for it goes without.
+local function foreign()
+  local kind = redis.pcall('TYPE', key)
+  return {FOREIGN, kind.ok or '', key}
+end
+
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 
 local row = redis.pcall('HMGET', key, 's', 'memo', 'q')
 if row.err then
-  if string.find(row.err, 'WRONGTYPE', 1, true) then return FOREIGN end
+  if string.find(row.err, 'WRONGTYPE', 1, true) then return foreign() end
   return row
 end
 local memo, queue = row[2], row[3]
@@ -40,18 +48,18 @@ local fence, lease, reserved, ended, owner, nonce, last, rest
 if row[1] then
   fence, lease, reserved, ended, owner, nonce, last, rest = string.match(row[1],
     '^(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*\n[^\n]*\n[^\n]*\n%d+)$')
-  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced') then return FOREIGN end
-  if memo and #memo > MAX_MEMO then return FOREIGN end
+  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced') then return foreign() end
+  if memo and #memo > MAX_MEMO then return foreign() end
   fence, lease, reserved = tonumber(fence), tonumber(lease), tonumber(reserved)
-  if fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE then return FOREIGN end
+  if fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE then return foreign() end
 elseif redis.call('EXISTS', key) == 1 then
-  return FOREIGN
+  return foreign()
 end
 local head, tail = 0, 0
 if queue then
   head, tail = string.match(queue, '^(%d+) (%d+)$')
   head, tail = tonumber(head or nil), tonumber(tail or nil)
-  if not head or head > tail or tail > MAX_PLACE then return FOREIGN end
+  if not head or head > tail or tail > MAX_PLACE then return foreign() end
 end
 local exists = fence ~= nil
 local live = exists and ended == '' and reserved > now
