@@ -19,15 +19,18 @@ export GOFLAGS += -buildvcs=false
 
 CACHE := $(CURDIR)/.cache
 BACKENDS := $(CACHE)/backends.tsv
+# What talks to a server.
+MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff ./scheduler
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: setup lint ## install what is missing, lint, run all tests on every back end
+test: setup lint ## install what is missing, lint, run all tests, then what talks to a server on newer ones
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
+	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) .ci/matrix.sh $(MATRIX)
 	@.ci/backends.sh $(BACKENDS)
 	@# A module of its own, hence not in ./... above. Its tests start many processes,
 	@# each of which the race detector would have sleep for a second before it ends.
@@ -82,6 +85,10 @@ microbench: setup ## run the packages' own Go benchmarks
 .PHONY: quickstart
 quickstart: ## run the smallest example; it needs no Redis
 	go run ./examples/quickstart
+
+.PHONY: servers
+servers: ## bring Redis 8.0 and Valkey 8.0 into .cache/servers, where Debian has them
+	@.ci/servers.sh
 
 .PHONY: setup
 setup: ## install redis-server and a C compiler if they are missing

@@ -34,9 +34,20 @@ type process struct {
 	done chan struct{} // closed once the child was waited for
 }
 
-// binary returns the path of redis-server, or ends the test.
+// ServerEnv names the environment variable with the program to start instead of
+// redis-server: another version, or another server that speaks like it.
+const ServerEnv = "JOBLOCK_SERVER"
+
+// binary returns the path of the server's program, or ends the test.
 func binary(t testing.TB) string {
 	t.Helper()
+	if other := os.Getenv(ServerEnv); other != "" {
+		bin, err := exec.LookPath(other)
+		if err != nil {
+			t.Fatalf("%s names no program: %v", ServerEnv, err)
+		}
+		return bin
+	}
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Fatal("redis-server not found: run `make test`, which installs it")

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,18 +113,29 @@ func (s *Server) Cont() {
 // "7.0.15". The server must be running.
 func (s *Server) Version() string {
 	s.p.t.Helper()
-	info, err := ask(s.Addr(), "INFO", "server")
-	if err != nil {
-		s.p.t.Errorf("version of redis-server: %v", err)
-		return ""
-	}
-	return infoField(info, "redis_version")
+	_, version := s.identity()
+	return version
 }
 
-// Backend returns the server's name for [Ran], such as "redis-server 7.0.15".
+// Backend returns the server's name for [Ran], such as "redis-server 7.0.15" or
+// "valkey-server 8.0.1".
 func (s *Server) Backend() string {
 	s.p.t.Helper()
-	return "redis-server " + s.Version()
+	name, version := s.identity()
+	return name + " " + version
+}
+
+// identity asks the server what it is. Servers that are not Redis report as
+// redis_version which Redis they can stand in for, and their own beside it.
+func (s *Server) identity() (name, version string) {
+	s.p.t.Helper()
+	info, err := ask(s.Addr(), "INFO", "server")
+	if err != nil {
+		s.p.t.Errorf("version of the server: %v", err)
+		return "", ""
+	}
+	name = cmp.Or(infoField(info, "server_name"), "redis")
+	return name + "-server", cmp.Or(infoField(info, name+"_version"), infoField(info, "redis_version"))
 }
 
 // infoField returns the value of a "name:value" line of an INFO answer, "" if

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ func (f *fakeTB) Name() string      { return "TestFake" }
 func (f *fakeTB) Failed() bool      { return f.failed }
 func (f *fakeTB) Skipped() bool     { return f.skipped }
 func (f *fakeTB) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	f.Fatal(fmt.Sprintf(format, args...))
+}
 func (f *fakeTB) Fatal(args ...any) {
 	f.fatal, _ = args[0].(string)
 	panic(f)
@@ -50,7 +54,7 @@ func TestServerStartsAnswersAndEndsWithItsTest(t *testing.T) {
 		if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if v := s.Version(); strings.Count(v, ".") != 2 || s.Backend() != "redis-server "+v {
+		if v := s.Version(); strings.Count(v, ".") != 2 || !strings.HasSuffix(s.Backend(), "-server "+v) {
 			t.Errorf("Version() = %q, Backend() = %q", v, s.Backend())
 		}
 		s.Stop() // a paused server must not outlive its test either
@@ -126,16 +130,40 @@ func TestStoppedServerDoesNotAnswerUntilCont(t *testing.T) {
 
 func TestMissingServerFailsTheTest(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	f := &fakeTB{TB: t}
-	defer func() {
-		if r := recover(); r != any(f) {
-			t.Fatalf("Start did not call Fatal: %v", r)
-		}
-		if want := "redis-server not found: run `make test`, which installs it"; f.fatal != want {
-			t.Errorf("Fatal(%q), want %q", f.fatal, want)
-		}
-	}()
-	Start(f)
+	for other, want := range map[string]string{
+		"":               "redis-server not found: run `make test`, which installs it",
+		"no-such-server": "JOBLOCK_SERVER names no program",
+	} {
+		t.Setenv(ServerEnv, other)
+		f := &fakeTB{TB: t}
+		func() {
+			defer func() {
+				if r := recover(); r != any(f) {
+					t.Fatalf("Start did not call Fatal: %v", r)
+				}
+				if !strings.HasPrefix(f.fatal, want) {
+					t.Errorf("Fatal(%q), want %q", f.fatal, want)
+				}
+			}()
+			Start(f)
+		}()
+	}
+}
+
+// A server that stands in for Redis tells which Redis it is like.
+func TestServerIsCalledByItsOwnName(t *testing.T) {
+	s := Start(t)
+	info, err := ask(s.Addr(), "INFO", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "redis-server " + infoField(info, "redis_version")
+	if v := infoField(info, "valkey_version"); v != "" {
+		want = "valkey-server " + v
+	}
+	if got := s.Backend(); got != want {
+		t.Errorf("Backend() = %q, want %q", got, want)
+	}
 }
 
 func TestStartReportsWhatTheServerSays(t *testing.T) {

@@ -26,6 +26,20 @@ func eventually(t *testing.T, f func(context.Context) error) {
 	}
 }
 
+// setAndWait sets a key and waits until a replica has it, on one connection: from Redis
+// 7.2 on WAIT knows of no other's writes.
+func setAndWait(t *testing.T, rdb *redis.Client, key string) {
+	t.Helper()
+	conn := rdb.Conn()
+	defer conn.Close()
+	if err := conn.Set(t.Context(), key, "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Wait(t.Context(), 1, hang).Result(); n != 1 || err != nil {
+		t.Fatalf("replicas that have the write: %d, %v, want 1", n, err)
+	}
+}
+
 func TestClusterServesAllSlots(t *testing.T) {
 	c := StartCluster(t, 3, 0)
 	rdb := c.Client(t)
@@ -51,12 +65,7 @@ func TestClusterFailsOver(t *testing.T) {
 	const key = "k"
 	owner := c.Owner(key)
 	direct := c.Node(owner).Client(t)
-	if err := direct.Set(t.Context(), key, "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := direct.Wait(t.Context(), 1, hang).Result(); n != 1 || err != nil {
-		t.Fatalf("replicas that have the write: %d, %v, want 1", n, err)
-	}
+	setAndWait(t, direct, key)
 	now := c.Failover(owner)
 	if now != c.Node(owner+3) {
 		t.Fatalf("promoted is %s, want node %d", now.Addr(), owner+3)
@@ -124,12 +133,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	s := StartSentinel(t)
 	rdb := s.Client(t)
 	old := s.Master()
-	if err := rdb.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := old.Client(t).Wait(t.Context(), 1, hang).Result(); n != 1 || err != nil {
-		t.Fatalf("replicas that have the write: %d, %v, want 1", n, err)
-	}
+	setAndWait(t, old.Client(t), "k")
 	s.Failover()
 	if s.Master() == old || s.Replica() != old {
 		t.Error("Master and Replica did not change places")

@@ -32,10 +32,10 @@ const (
 // cleans up or tries again as after any call without an answer.
 //
 // The WAIT goes along in the same pipeline, for it has to be on the same connection:
-// it waits for all that the server had written when that connection's last command
-// ended. So it also covers the grant of an earlier call that this one finds. A refusal
-// waits too, although nothing depends on it: to wait only for grants would cost them
-// a second round trip.
+// from Redis 7.2 on it waits for what that connection has written last, and for nothing
+// else. So a script that answers with a grant always writes, also where it finds that an
+// earlier call has granted it. A refusal waits too, although nothing depends on it: to
+// wait only for grants would cost them a second round trip.
 func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (joblock.Reply, error) {
 	key := w.texts[0]
 	for try := 1; ; try++ {
@@ -165,6 +165,7 @@ func (s *Store) follow(ctx context.Context, from *redis.Client, addr string, sc 
 	defer rdb.Close()
 	batch := slices.Clone(cmds) // those without an answer
 	out := make([]answer, len(cmds))
+	var short error // of those with one
 	for try := 1; ; try++ {
 		var pipe []*redis.Cmd
 		for _, cmd := range batch {
@@ -182,10 +183,14 @@ func (s *Store) follow(ctx context.Context, from *redis.Client, addr string, sc 
 			out[i], batch[i] = answerOf(cmd), nil
 			if try == 1 && isNoScript(out[i].err) {
 				batch[i], unknown = sc.withSource(ctx, cmd), true
+			} else if short == nil {
+				// The next pipeline may go through another connection, and its WAIT says
+				// nothing about this one.
+				short = s.enough(wait)
 			}
 		}
 		if !unknown {
-			return out, s.enough(wait) // also for the pipeline before, on whichever connection
+			return out, short
 		}
 	}
 }

@@ -103,17 +103,23 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	short("acquire", err)
 	// Sent again it finds its own grant, and must not believe it, not on a connection
 	// either that has written nothing.
-	again := acknowledged(t, patient(t, master))
-	again.replicaTimeout = k.replicaTimeout
-	_, err = again.Acquire(ctx, acquire)
+	again := func() *kit {
+		k2 := acknowledged(t, patient(t, master))
+		k2.replicaTimeout = k.replicaTimeout
+		return k2
+	}
+	_, err = again().Acquire(ctx, acquire)
 	short("acquire again", err)
 	resume := joblock.ResumeRequest{Key: "parked", Owner: parked.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job}
 	_, err = k.Resume(ctx, resume)
 	short("resume", err)
-	_, err = again.Resume(ctx, resume)
+	_, err = again().Resume(ctx, resume)
 	short("resume again", err)
-	_, err = k.Park(ctx, k.park(held))
+	parking := k.park(held)
+	_, err = k.Park(ctx, parking)
 	short("park", err)
+	_, err = again().Park(ctx, parking)
+	short("park again", err)
 	stale := held
 	stale.Fence--
 	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(renewed), k.renewal(stale)})

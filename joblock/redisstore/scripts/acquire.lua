@@ -7,6 +7,7 @@
 local by, call, ttl, retain, inbox = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[6]
 
 if live and owner == by and nonce == call and lease > now then
+  save(reserved, retain) -- see there
   return {OK, fence, NO_END, lease - now, memo} -- a re-send, or granted while it waited
 end
 if not live then

@@ -22,6 +22,9 @@ end
 -- that exist can still be renewed, parked and released, while no new ones are
 -- made. '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a
 -- shebang for a syntax error.
+--
+-- A call that finds what an earlier one has done writes it again as it is: from Redis
+-- 7.2 on WAIT waits only for what its own connection has written.
 local function save(ends, retain, ...)
   local life = math.max(ends, now) - now + retain
   if queue then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it

@@ -16,7 +16,10 @@ if not again then
   if lease <= now then return LAPSED end
 end
 local holder, job, reason, since = details()
-if again and job == ARGV[7] then return {OK, fence} end
+if again and job == ARGV[7] then
+  save(reserved, retain) -- see there
+  return {OK, fence}
+end
 
 if KEYS[2] then bind(KEYS[2], ARGV[7], string.sub(key, #KEYS[2] + 1), now_us, ARGV[8]) end
 fence, nonce, lease, reserved = next_fence(), call, 0, now + 1 + hold

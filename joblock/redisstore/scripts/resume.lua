@@ -18,7 +18,10 @@ local _, job, reason, since = details()
 if job == '' and ARGV[9] ~= '0' and since * 1000 > tonumber(ARGV[9]) then return not_owner() end
 if job ~= '' and job ~= ARGV[6] then return obstacle(WRONG_JOB) end
 if lease > now then
-  if nonce == call then return {OK, fence, memo, 0} end
+  if nonce == call then
+    save(reserved, retain) -- see there
+    return {OK, fence, memo, 0}
+  end
   return obstacle(BUSY)
 end
 if not live and job ~= '' and ARGV[8] ~= '1' then return UNLISTED end

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# matrix.sh PACKAGE... runs the tests of the packages on the servers that servers.sh
+# brings. In CI it fails if there is one that it cannot bring; elsewhere it says so and
+# goes on, for not every machine can run Debian's programs or has a network.
+set -euo pipefail
+
+for name in redis-8.0 valkey-8.0; do
+	if ! .ci/servers.sh "$name"; then
+		echo "THE TESTS DO NOT RUN ON $name, which this machine does not have." >&2
+		[ "${CI:-false}" = false ] || exit 1
+		continue
+	fi
+	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -race -count=1 -timeout "${TIMEOUT:-15m}" "$@"
+done
