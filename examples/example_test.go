@@ -42,7 +42,7 @@ func Example() {
 	done := make(chan bool)
 	ctx := context.Background()
 	handle := func(ctx context.Context, task *asynq.Task) error {
-		_, ok := worker.LockFrom(ctx)
+		_, ok := joblock.FromContext(ctx)
 		done <- ok
 		return nil
 	}
@@ -59,7 +59,7 @@ func Example() {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
 	})
 	routes.Handle("POST /exports/{account}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
+		lock, _ := joblock.FromContext(r.Context())
 		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
 			http.Error(w, "could not start the export", http.StatusInternalServerError)
 			return // the lock is released with the response; if Redis was away, once it is known that there is no job

@@ -14,7 +14,7 @@ import (
 // and answered 400. The other fields are the application's own: one out of bounds
 // is answered 500 and logged.
 type Claim struct {
-	// Key is the lock to take, and what LockFrom returns. Build it with
+	// Key is the lock to take, and what joblock.FromContext returns. Build it with
 	// joblock.Key behind a fixed first part: joined by hand, two different
 	// requests can mean one key, and a bare empty parameter is the zero Claim.
 	Key string

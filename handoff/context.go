@@ -25,28 +25,6 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// LockFrom returns the lock that the middleware took for the request: the one on
-// Claim.Key, of the innermost middleware that took any. ok is false where none
-// did. The lock may be over by now; Lock.Err tells.
-func LockFrom(ctx context.Context) (lock *joblock.Lock, ok bool) {
-	h := heldFrom(ctx)
-	if h == nil {
-		return nil, false
-	}
-	return h.locks[0], true
-}
-
-// LocksFrom returns all locks of the request, those of nested middlewares
-// included: the outermost middleware's first, each middleware's in the order of
-// its Claim. It returns nil where there are none.
-func LocksFrom(ctx context.Context) joblock.Locks {
-	var all joblock.Locks
-	for h := heldFrom(ctx); h != nil; h = h.outer {
-		all = slices.Concat(h.locks, all)
-	}
-	return all
-}
-
 // Keep takes lock out of the middleware's hands: it is not released after the
 // response. The caller will, through this handle or from anywhere by
 // joblock.Locker.Release with the owner token; until then this process goes on

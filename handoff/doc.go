@@ -4,7 +4,7 @@
 //
 //	mux.Handle("POST /exports", handoff.Middleware(locks, claim)(http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
-//			lock, _ := handoff.LockFrom(r.Context())
+//			lock, _ := joblock.FromContext(r.Context())
 //			info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload))
 //			...
 //			w.WriteHeader(http.StatusAccepted)

@@ -42,7 +42,7 @@ func ExampleMiddleware() {
 
 	var exports http.Handler
 	exports = handoff.Middleware(locks, claim)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
+		lock, _ := joblock.FromContext(r.Context())
 		fmt.Println("serving under", lock.Key())
 		second := post(exports, "/exports?account=acct-7")
 		fmt.Println(second.Code, second.Header().Get("Retry-After") != "", second.Body)

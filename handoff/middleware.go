@@ -60,7 +60,8 @@ type middleware struct {
 // that claim names for it, and refuses the request when it cannot have them; see
 // Refusal for the answers. The package comment has the life of a request.
 //
-// The request's context carries the locks (LockFrom, LocksFrom) and is cancelled
+// The request's context carries the locks (joblock.FromContext has the one on
+// Claim.Key, joblock.LocksFromContext all of them) and is cancelled
 // with cause joblock.ErrLost when one of them is lost. After the handler has
 // returned, or panicked, they are released, last first, even if the client is
 // gone; those that were handed over, released or kept (Keep) are left alone. The

@@ -45,9 +45,9 @@ func TestRequestRunsUnderItsLock(t *testing.T) {
 	locks := newMemLocker(t)
 	claim := handoff.Claim{Key: "k", Holder: "export of acct-7"}
 	h := handoff.Middleware(locks, fixed(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, ok := handoff.LockFrom(r.Context())
+		lock, ok := joblock.FromContext(r.Context())
 		if !ok || lock.Key() != "k" || lock.Err() != nil {
-			t.Errorf("LockFrom = %v, %v", lock, ok)
+			t.Errorf("FromContext = %v, %v", lock, ok)
 		}
 		if st := wantState(t, locks, "k", joblock.StateHeld); st.Holder != claim.Holder {
 			t.Errorf("holder is %q", st.Holder)
@@ -62,11 +62,11 @@ func TestZeroClaimServesWithoutALock(t *testing.T) {
 	s.set(&s.acquire, errDown) // it is not even asked
 	locks := newLocker(t, s)
 	h := handoff.Middleware(locks, fixed(handoff.Claim{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if lock, ok := handoff.LockFrom(r.Context()); ok || lock != nil {
-			t.Errorf("LockFrom = %v, %v; want none", lock, ok)
+		if lock, ok := joblock.FromContext(r.Context()); ok || lock != nil {
+			t.Errorf("FromContext = %v, %v; want none", lock, ok)
 		}
-		if all := handoff.LocksFrom(r.Context()); all != nil {
-			t.Errorf("LocksFrom = %v", all)
+		if all := joblock.LocksFromContext(r.Context()); all != nil {
+			t.Errorf("LocksFromContext = %v", all)
 		}
 		if handoff.Keep(r.Context(), nil) {
 			t.Error("a nil lock was kept")
@@ -149,7 +149,7 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 			if err := locks.ForceRelease(r.Context(), "b", "by hand"); err != nil {
 				t.Error(err)
 			}
-			lock, _ := handoff.LocksFrom(r.Context()).ByKey("b")
+			lock, _ := joblock.LocksFromContext(r.Context()).ByKey("b")
 			owner = lock.Owner()
 			if err := lock.Renew(r.Context()); !errors.Is(err, joblock.ErrLost) {
 				t.Errorf("Renew: %v", err)
@@ -207,7 +207,7 @@ func TestWhatTheHandlerHasSettledIsLeftAlone(t *testing.T) {
 			var lock *joblock.Lock
 			h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) {
-					lock, _ = handoff.LockFrom(r.Context())
+					lock, _ = joblock.FromContext(r.Context())
 					if err := tc.settle(r.Context(), lock); err != nil {
 						t.Error(err)
 					}
@@ -235,7 +235,7 @@ func TestKeepIsForTheRequestsOwnLocksWhileItRuns(t *testing.T) {
 	serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			ctx = r.Context()
-			lock, _ = handoff.LockFrom(ctx)
+			lock, _ = joblock.FromContext(ctx)
 			if handoff.Keep(ctx, strange) {
 				t.Error("a lock of somebody else was kept")
 			}
@@ -256,11 +256,11 @@ func TestSeveralKeysAreTakenTogether(t *testing.T) {
 	locks := newMemLocker(t)
 	claim := handoff.Claim{Key: "c", Keys: []string{"a", "b"}}
 	h := handoff.Middleware(locks, fixed(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if first, _ := handoff.LockFrom(r.Context()); first.Key() != "c" {
-			t.Errorf("LockFrom has %s, want the lock on Claim.Key", first.Key())
+		if first, _ := joblock.FromContext(r.Context()); first.Key() != "c" {
+			t.Errorf("FromContext has %s, want the lock on Claim.Key", first.Key())
 		}
-		if got := keysOf(handoff.LocksFrom(r.Context())); !slices.Equal(got, []string{"c", "a", "b"}) {
-			t.Errorf("LocksFrom has %v", got)
+		if got := keysOf(joblock.LocksFromContext(r.Context())); !slices.Equal(got, []string{"c", "a", "b"}) {
+			t.Errorf("LocksFromContext has %v", got)
 		}
 		w.WriteHeader(http.StatusAccepted)
 	}))
@@ -284,8 +284,8 @@ func TestKeysWithoutAFirst(t *testing.T) {
 	locks := newMemLocker(t)
 	serve(handoff.Middleware(locks, fixed(handoff.Claim{Keys: []string{"b", "a"}}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			if lock, ok := handoff.LockFrom(r.Context()); !ok || lock.Key() != "b" {
-				t.Errorf("LockFrom = %v, %v; want the first of Keys", lock, ok)
+			if lock, ok := joblock.FromContext(r.Context()); !ok || lock.Key() != "b" {
+				t.Errorf("FromContext = %v, %v; want the first of Keys", lock, ok)
 			}
 		})))
 }
@@ -297,12 +297,12 @@ func TestNestedMiddlewares(t *testing.T) {
 	inner := handoff.Middleware(locks, fixed(handoff.Claim{Key: "export"}))
 	serve(outer(none(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if lock, _ := handoff.LockFrom(ctx); lock.Key() != "export" {
-			t.Errorf("LockFrom has %s, want the innermost", lock.Key())
+		if lock, _ := joblock.FromContext(ctx); lock.Key() != "export" {
+			t.Errorf("FromContext has %s, want the innermost", lock.Key())
 		}
-		all := handoff.LocksFrom(ctx)
+		all := joblock.LocksFromContext(ctx)
 		if got := keysOf(all); !slices.Equal(got, []string{"account", "region", "export"}) {
-			t.Errorf("LocksFrom has %v", got)
+			t.Errorf("LocksFromContext has %v", got)
 		}
 		if !handoff.Keep(ctx, all[1]) {
 			t.Error("a lock of the outer middleware could not be kept")

@@ -77,19 +77,6 @@ func (ls Locks) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Context returns a context that is cancelled when any of the locks is lost, as
-// Lock.Context does for one. Without locks it is a plain cancellable child.
-func (ls Locks) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithCancel(parent)
-	for _, lock := range ls {
-		var stopOne context.CancelFunc
-		outer := stop
-		ctx, stopOne = lock.Context(ctx)
-		stop = func() { stopOne(); outer() }
-	}
-	return ctx, stop
-}
-
 // Err returns the first error among the locks' Err, nil while all are held.
 func (ls Locks) Err() error {
 	for _, lock := range ls {

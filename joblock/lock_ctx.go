@@ -1,6 +1,9 @@
 package joblock
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // lockCtx is a context that ends when a lock is lost. Its Err looks at the
 // clocks first: in a process that was stopped past the deadline it tells the
@@ -12,13 +15,40 @@ type lockCtx struct {
 	cancel context.CancelCauseFunc
 }
 
-type lockCtxKey struct{}
-
 // Context returns a child of parent that carries the lock (see FromContext) and
 // is cancelled with cause ErrLost when the lock is lost. Releasing the lock or
 // handing it over does not cancel it. For a lock that is over already it comes
 // cancelled, with the reason as its cause. Call stop when the work is done.
 func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	return Locks{k}.Context(parent)
+}
+
+// Context returns a child of parent that carries the locks (see FromContext) and is
+// cancelled when any of them is lost, as Lock.Context does for one. Without locks it
+// is a plain cancellable child.
+func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	if len(ls) == 0 {
+		return context.WithCancel(parent)
+	}
+	ctx, stop = parent, func() {}
+	carried := make(Locks, 0, len(ls))
+	for _, lock := range ls {
+		var stopOne context.CancelFunc
+		outer := stop
+		ctx, stopOne = lock.watched(ctx)
+		stop = func() { stopOne(); outer() }
+		if !lock.none() {
+			carried = append(carried, lock)
+		}
+	}
+	if len(carried) > 0 {
+		ctx = context.WithValue(ctx, carriedKey{}, &carriedLocks{locks: carried, outer: carriedBy(parent)})
+	}
+	return ctx, stop
+}
+
+// watched returns a child of parent that ends when the lock is lost.
+func (k *Lock) watched(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(parent)
 	if k.none() {
 		cancel(nilLock("context"))
@@ -55,16 +85,46 @@ func (c *lockCtx) Err() error {
 	return c.Context.Err()
 }
 
-func (c *lockCtx) Value(key any) any {
-	if key == (lockCtxKey{}) {
-		return c.lock
-	}
-	return c.Context.Value(key)
+// carriedLocks are the locks of one Context, and those of the one around it.
+type carriedLocks struct {
+	locks Locks // never empty
+	outer *carriedLocks
 }
 
-// FromContext returns the lock whose Context ctx is or descends from, the
-// innermost if there are several.
-func FromContext(ctx context.Context) (*Lock, bool) {
-	k, ok := ctx.Value(lockCtxKey{}).(*Lock)
-	return k, ok
+type carriedKey struct{}
+
+func carriedBy(ctx context.Context) *carriedLocks {
+	c, _ := ctx.Value(carriedKey{}).(*carriedLocks)
+	return c
+}
+
+// FromContext returns the lock that the work with ctx is done under. Everything that
+// runs work under a lock puts it there: Do, SingleFlight, Lock.Context,
+// Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
+//
+// If there are several it is the innermost, and of several that were taken together
+// the first that was asked for. Code that sends a fence to a resource should ask for
+// the key that protects it, since somebody may put a lock on another key around the
+// code, or within:
+//
+//	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
+//
+// ok is false where there is none. The lock may be over by now; Lock.Err tells.
+func FromContext(ctx context.Context) (lock *Lock, ok bool) {
+	c := carriedBy(ctx)
+	if c == nil {
+		return nil, false
+	}
+	return c.locks[0], true
+}
+
+// LocksFromContext returns all locks that the work with ctx is done under, the
+// outermost first, those that were taken together in the order in which they were
+// asked for. It returns nil where there are none.
+func LocksFromContext(ctx context.Context) Locks {
+	var all Locks
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		all = slices.Concat(c.locks, all)
+	}
+	return all
 }

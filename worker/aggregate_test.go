@@ -12,7 +12,6 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // group starts a server that makes one task of the members of a group ten seconds
@@ -33,7 +32,7 @@ func (r *rig) group(make func([]*asynq.Task) *asynq.Task, handler asynq.HandlerF
 // keysHeld returns the keys of the locks that a handler has.
 func keysHeld(ctx context.Context) []string {
 	var keys []string
-	for _, lock := range worker.LocksFrom(ctx) {
+	for _, lock := range joblock.LocksFromContext(ctx) {
 		keys = append(keys, lock.Key())
 	}
 	return keys

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,8 @@ type attempt struct {
 	task   *asynq.Task
 	id     string
 	queue  string
-	tokens []joblock.Token
+	tokens []joblock.Token // in the order of keys
+	asked  []joblock.Token // the same, in the order of the envelope
 
 	// Of tokens, those with a shorter life than the job: locks given up when the
 	// handler starts, and locks taken only then.
@@ -68,7 +70,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 
 // carry makes the attempt that of a task with an envelope.
 func (a *attempt) carry(env envelope.Envelope) error {
-	a.tokens, a.budget = env.Tokens, budget(env, a.limit)
+	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
 	a.ctx = withRetries(a.ctx, a.budget, a.limit)
 	// One order everywhere, so that two tasks with overlapping keys cannot wait
@@ -142,7 +144,7 @@ func (a *attempt) run(next asynq.Handler) error {
 		a.settleAbandoned()
 		return err
 	}
-	ctx, stop := a.locks.Context(a.ctx)
+	ctx, stop := a.handed().Context(a.ctx)
 	defer stop()
 	defer a.limitOverrun()()
 
@@ -155,9 +157,21 @@ func (a *attempt) run(next asynq.Handler) error {
 			_ = a.settle(errPanicked)
 		}
 	}()
-	err := next.ProcessTask(withLocks(ctx, a.locks), a.task)
+	err := next.ProcessTask(ctx, a.task)
 	finished = true
 	return a.settle(err)
+}
+
+// handed returns the locks in the order in which they were handed over, so that the
+// first is the handler's as it was the request's.
+func (a *attempt) handed() joblock.Locks {
+	place := make(map[string]int, len(a.asked))
+	for i, token := range a.asked {
+		place[token.Key()] = i
+	}
+	return slices.SortedFunc(slices.Values(a.locks), func(x, y *joblock.Lock) int {
+		return cmp.Compare(place[x.Key()], place[y.Key()])
+	})
 }
 
 var errPanicked = errors.New("the handler panicked")

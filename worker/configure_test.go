@@ -237,7 +237,7 @@ func TestTasksWithoutLocks(t *testing.T) {
 		r.submit("a", asynq.NewTask(taskType, nil), 0)
 		r.submit("b", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{"trace": "1"}), 1)
 		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(func(ctx context.Context, _ int) error {
-			if lock, ok := worker.LockFrom(ctx); ok || worker.LocksFrom(ctx) != nil {
+			if lock, ok := joblock.FromContext(ctx); ok || joblock.LocksFromContext(ctx) != nil {
 				t.Errorf("a task without locks has %v", lock)
 			}
 			if n, ok := worker.MaxRetry(ctx); ok {
@@ -269,10 +269,6 @@ func TestMaxRetryIsTheAuthorsOwn(t *testing.T) {
 			m, mok := asynq.GetMaxRetry(ctx)
 			if n != 7 || !ok || m != 7 || !mok {
 				t.Errorf("MaxRetry %d, %t; asynq.GetMaxRetry %d, %t; want 7 of both", n, ok, m, mok)
-			}
-			lock, ok := joblock.FromContext(ctx)
-			if mine, _ := worker.LockFrom(ctx); !ok || lock != mine {
-				t.Errorf("joblock.FromContext gave %v, worker.LockFrom %v", lock, mine)
 			}
 			return nil
 		}))

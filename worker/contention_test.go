@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // steal frees the key of a waiting job and takes it for somebody else.
@@ -115,12 +114,12 @@ func TestOneBusyLockOfSeveral(t *testing.T) {
 		r.submit("a", r.seal(0, tokens...), 1)
 		thief := r.steal("m")
 		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error {
-			locks := worker.LocksFrom(ctx)
-			if len(locks) != 3 || locks[0].Key() != "b" || locks[1].Key() != "m" || locks[2].Key() != "z" {
-				t.Errorf("the handler has %v, want the locks on b, m, z", locks)
+			locks := joblock.LocksFromContext(ctx)
+			if len(locks) != 3 || locks[0].Key() != "z" || locks[1].Key() != "m" || locks[2].Key() != "b" {
+				t.Errorf("the handler has %v, want the locks on z, m, b, as they were handed over", locks)
 			}
-			if lock, ok := worker.LockFrom(ctx); !ok || lock != locks[0] {
-				t.Errorf("LockFrom gave %v, want the first of LocksFrom", lock)
+			if lock, ok := joblock.FromContext(ctx); !ok || lock != locks[0] {
+				t.Errorf("FromContext gave %v, want the first of LocksFromContext", lock)
 			}
 			return locks.Err()
 		}))

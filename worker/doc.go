@@ -23,9 +23,10 @@
 //
 // The attempt resumes the task's locks under new fences, bound to this very task:
 //
-//	all resumed               the handler runs; LockFrom(ctx) has the lock, and ctx
-//	                          ends with cause joblock.ErrLost if it is lost; Status
-//	                          shows a holder such as "host:123 attempt 2/4"
+//	all resumed               the handler runs; joblock.FromContext(ctx) has the lock,
+//	                          LocksFromContext all in the order of the hand-over;
+//	                          ctx ends with cause joblock.ErrLost if one is lost;
+//	                          Status shows a holder such as "host:123 attempt 2/4"
 //	busy                      another attempt still runs: put back without charge,
 //	                          for two seconds at most
 //	held by somebody else     put back without charge, for Config.PutBack at most

@@ -40,7 +40,7 @@ func Example() {
 	mux.Use(w.Middleware)
 	mux.HandleFunc("export", func(ctx context.Context, _ *asynq.Task) error {
 		defer close(handled)
-		if lock, ok := worker.LockFrom(ctx); ok {
+		if lock, ok := joblock.FromContext(ctx); ok {
 			fmt.Println("exporting under", lock.Key(), "with fence", lock.Fence())
 		} else {
 			fmt.Println("exporting without a lock")
@@ -101,7 +101,7 @@ func ExampleWorker_WithoutOverlapping() {
 	mux.Use(w.WithoutOverlapping(all, worker.Limit(3)))
 	mux.HandleFunc("report", func(ctx context.Context, _ *asynq.Task) error {
 		defer close(handled)
-		fmt.Println("running under", worker.LocksFrom(ctx)[0].Key(), "and one of three permits")
+		fmt.Println("running under", joblock.LocksFromContext(ctx)[0].Key(), "and one of three permits")
 		return nil
 	})
 	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))

@@ -56,7 +56,7 @@ func TestGone(t *testing.T) {
 					thief := vanish(r, tokens[1])
 					r.serve(service{worker: worker.Config{Gone: tt.policy}, asynq: asynq.Config{ErrorHandler: p.ear()}},
 						p.handler(func(ctx context.Context, _ int) error {
-							lock, ok := worker.LocksFrom(ctx).ByKey("key-b")
+							lock, ok := joblock.LocksFromContext(ctx).ByKey("key-b")
 							if !ok || lock.Fence() <= tokens[1].Fence() || lock.Owner() != tokens[1].Owner() {
 								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, tokens[1].Fence())
 							}
@@ -128,7 +128,7 @@ func TestHandlerReleasesItsLockEarly(t *testing.T) {
 				var next *joblock.Lock
 				r.enqueue("a", 1)
 				r.serve(service{}, p.handler(first(func(ctx context.Context, _ int) error {
-					lock, _ := worker.LockFrom(ctx)
+					lock, _ := joblock.FromContext(ctx)
 					if err := lock.ReleaseWith(ctx, "early"); err != nil {
 						return err
 					}
@@ -187,7 +187,7 @@ func TestHandlerHandsItsLockToAnotherTask(t *testing.T) {
 						return nil // the next run of it, once the other task is done
 					}
 					handed = true
-					lock, _ := worker.LockFrom(ctx)
+					lock, _ := joblock.FromContext(ctx)
 					r.submit("b", r.seal(0, r.parkLock(lock, "b")), 1, asynq.ProcessIn(3*time.Minute))
 					return tt.end(ctx, n)
 				})
@@ -259,7 +259,7 @@ func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
 		}
 		time.Sleep(time.Second) // a later ownership, by the store's clock too
 		r.serve(service{}, p.handler(func(ctx context.Context, run int) error {
-			lock, _ := worker.LocksFrom(ctx).ByKey("key-a")
+			lock, _ := joblock.LocksFromContext(ctx).ByKey("key-a")
 			fences = append(fences, lock.Fence())
 			if run == 1 {
 				return errors.New("once more")

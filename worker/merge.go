@@ -88,7 +88,8 @@ func (m *merge) run(ctx context.Context, carried envelope.Envelope) (*asynq.Task
 		}
 	}
 	env := envelope.Envelope{Retries: m.limit}
-	for key, token := range m.tokens {
+	for _, key := range slices.Sorted(maps.Keys(m.tokens)) {
+		token := m.tokens[key]
 		env.Tokens = append(env.Tokens, token)
 		if slices.ContainsFunc(carried.UntilStart, ofKey(key)) {
 			env.UntilStart = append(env.UntilStart, token)

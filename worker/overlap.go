@@ -133,7 +133,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, next asynq.Hand
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	defer a.limitOverrun()()
-	return next.ProcessTask(withLocks(ctx, slices.Concat(LocksFrom(ctx), a.locks)), task)
+	return next.ProcessTask(ctx, task)
 }
 
 // carried reports whether the task carries the lock on key, or a permit of it: it

@@ -29,12 +29,12 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 				if n <= used {
 					return errBoom
 				}
-				if lock, _ := worker.LockFrom(ctx); lock.Key() != "carried" {
-					t.Errorf("LockFrom gave %v, want the lock that is carried", lock)
+				if lock, _ := joblock.FromContext(ctx); lock.Key() != "a" {
+					t.Errorf("FromContext gave %v, want the innermost", lock)
 				}
-				locks := worker.LocksFrom(ctx)
+				locks := joblock.LocksFromContext(ctx)
 				if keys := []string{locks[0].Key(), locks[1].Key()}; len(locks) != 2 || !slices.Equal(keys, []string{"carried", "a"}) {
-					t.Errorf("LocksFrom gave %v", locks)
+					t.Errorf("LocksFromContext gave %v", locks)
 				}
 				return locks.Err()
 			}))
@@ -108,7 +108,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 				lock := r.occupy("k", c.take...)
 				token := r.parkLock(lock, "a")
 				r.serve(service{use: overlap(c.opts...)}, p.handler(func(ctx context.Context, _ int) error {
-					if locks := worker.LocksFrom(ctx); len(locks) != 1 || locks[0].Key() != lock.Key() {
+					if locks := joblock.LocksFromContext(ctx); len(locks) != 1 || locks[0].Key() != lock.Key() {
 						t.Errorf("the handler has %v", locks)
 					}
 					return nil
@@ -127,7 +127,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.serve(service{use: overlap(worker.Limit(1))}, p.handler(func(ctx context.Context, _ int) error {
-			if locks := worker.LocksFrom(ctx); len(locks) != 2 {
+			if locks := joblock.LocksFromContext(ctx); len(locks) != 2 {
 				t.Errorf("the handler has %v, want a lock and a permit", locks)
 			}
 			return nil

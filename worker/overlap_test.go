@@ -97,7 +97,7 @@ func TestTasksThatDoNotShareAKeyRunBesideEachOther(t *testing.T) {
 		r.submit("y", asynq.NewTask(taskType, nil), 0)
 		r.serve(service{use: overlap()}, p.handler(func(ctx context.Context, _ int) error {
 			id, _ := asynq.GetTaskID(ctx)
-			if _, ok := worker.LockFrom(ctx); ok != (id != "x" && id != "y") {
+			if _, ok := joblock.FromContext(ctx); ok != (id != "x" && id != "y") {
 				t.Errorf("task %s: has a lock: %t", id, ok)
 			}
 			c.stay(10 * time.Second)
@@ -189,12 +189,9 @@ func TestHandlerHasTheLock(t *testing.T) {
 		var p probe
 		causes := make(chan error, 1)
 		r.serve(service{use: overlap()}, p.handler(first(func(ctx context.Context, _ int) error {
-			lock, ok := worker.LockFrom(ctx)
+			lock, ok := joblock.FromContext(ctx)
 			if !ok || lock.Key() != "k" || lock.Err() != nil {
 				t.Errorf("the handler has %v", lock)
-			}
-			if own, _ := joblock.FromContext(ctx); own != lock {
-				t.Errorf("joblock.FromContext gave %v", own)
 			}
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -282,7 +279,7 @@ func TestWithoutOverlappingOnRedis(t *testing.T) {
 				TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
 			},
 		}, p.handler(func(ctx context.Context, _ int) error {
-			lock, _ := worker.LockFrom(ctx)
+			lock, _ := joblock.FromContext(ctx)
 			var i int
 			if _, err := fmt.Sscan(lock.Key(), &i); err != nil {
 				return err

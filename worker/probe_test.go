@@ -6,7 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/worker"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // run is what a handler saw of one call.
@@ -47,7 +47,7 @@ func (p *probe) enter(ctx context.Context) (int, string) {
 	r := run{id: id}
 	r.retried, _ = asynq.GetRetryCount(ctx)
 	r.budget, _ = asynq.GetMaxRetry(ctx)
-	if lock, ok := worker.LockFrom(ctx); ok {
+	if lock, ok := joblock.FromContext(ctx); ok {
 		r.fence = lock.Fence()
 	}
 	p.mu.Lock()

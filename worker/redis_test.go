@@ -41,7 +41,7 @@ func TestManyTasksOnRedis(t *testing.T) {
 			TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
 		},
 	}, p.handler(func(ctx context.Context, n int) error {
-		lock, _ := worker.LockFrom(ctx)
+		lock, _ := joblock.FromContext(ctx)
 		mu.Lock()
 		inside[lock.Key()]++
 		if inside[lock.Key()] > 1 {

@@ -53,7 +53,7 @@ func TestLockUntilStartIsFreeWhileTheHandlerRuns(t *testing.T) {
 		r.untilStart("a", 0)
 		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error {
 			r.wantEnded("key-a", "job started")
-			if lock, ok := worker.LockFrom(ctx); ok {
+			if lock, ok := joblock.FromContext(ctx); ok {
 				t.Errorf("the handler has %v, want no lock", lock)
 			}
 			return nil
@@ -185,7 +185,7 @@ func TestLockFromStart(t *testing.T) {
 				var p probe
 				r.queued("a", 1)
 				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(func(ctx context.Context, n int) error {
-					if lock, ok := worker.LockFrom(ctx); !ok || lock.Key() != "run" {
+					if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() != "run" {
 						t.Errorf("the handler has %v, want the lock on run", lock)
 					}
 					r.wantState("run", joblock.StateHeld, "a")

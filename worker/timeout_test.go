@@ -65,7 +65,7 @@ func TestOverrunLetsTheNextAttemptIn(t *testing.T) {
 		release := make(chan struct{})
 		r.serve(service{worker: worker.Config{Overrun: 30 * time.Second}, asynq: asynq.Config{RetryDelayFunc: atOnce}},
 			p.handler(func(ctx context.Context, n int) error {
-				lock, _ := worker.LockFrom(ctx)
+				lock, _ := joblock.FromContext(ctx)
 				if n == 1 {
 					old <- lock
 					<-release // longer than anyone is willing to wait

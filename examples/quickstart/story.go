@@ -13,7 +13,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // story plays the requests and the job, and checks that what it says is so.
@@ -67,7 +66,7 @@ func (l *ledger) write(fence int64) error {
 // export is the job. Its first attempt fails, its second overruns its timeout,
 // its third does the work; the second job just works.
 func (s *story) export(ctx context.Context, _ *asynq.Task) error {
-	lock, ok := worker.LockFrom(ctx)
+	lock, ok := joblock.FromContext(ctx)
 	if !ok {
 		return errors.New("the job came without its lock")
 	}

@@ -18,7 +18,7 @@ func routes(s *story, locks *joblock.Locker, jobs *handoff.Client, queue string)
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /exports/{account}", takeLock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
+		lock, _ := joblock.FromContext(r.Context())
 		defer lock.Release(r.Context()) // harmless once the job has the lock
 		taken := lock.Fence()
 		info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil,

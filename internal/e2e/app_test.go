@@ -22,6 +22,7 @@ type app struct {
 	locks     *joblock.Locker
 	jobs      *handoff.Client
 	inspector *asynq.Inspector
+	worker    *worker.Worker
 }
 
 // newApp starts a worker that gives every task to handle. Pauses are short, so
@@ -42,6 +43,7 @@ func newApp(t *testing.T, handle asynq.HandlerFunc) *app {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.worker = w
 	mux := asynq.NewServeMux()
 	mux.Use(w.Middleware)
 	mux.HandleFunc("job", handle)

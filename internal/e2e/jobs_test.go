@@ -15,7 +15,6 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // gauge counts how many run at once, and the most that ever did.
@@ -128,7 +127,7 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 // A client that goes away takes neither the lock with it nor the job's chance.
 func TestDisconnectedClientLeavesNoLock(t *testing.T) {
 	a := newApp(t, func(ctx context.Context, _ *asynq.Task) error {
-		if _, ok := worker.LockFrom(ctx); !ok {
+		if _, ok := joblock.FromContext(ctx); !ok {
 			return errors.New("no lock")
 		}
 		return nil

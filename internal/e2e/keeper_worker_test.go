@@ -94,7 +94,7 @@ func runWorker() error {
 func useResource(ctx context.Context, rdb *redis.Client) error {
 	bg := context.WithoutCancel(ctx)
 	id, _ := asynq.GetTaskID(ctx)
-	lock, ok := worker.LockFrom(ctx)
+	lock, ok := joblock.FromContext(ctx)
 	if !ok {
 		return errors.New("the task came without its lock")
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
-	"github.com/joblock/toolkit/worker"
 )
 
 // A task that carries a lock, enqueued by the clock on two nodes: while one is queued or
@@ -25,7 +25,7 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 			t.Errorf("%d at work", n)
 		}
 		defer inside.Add(-1)
-		if _, ok := worker.LockFrom(ctx); !ok {
+		if _, ok := joblock.FromContext(ctx); !ok {
 			t.Error("the task came without its lock")
 		}
 		time.Sleep(2500 * time.Millisecond)

@@ -253,7 +253,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	ctx := s.Context()
 	claim := func(r *http.Request) (handoff.Claim, error) { return handoff.Claim{Key: "web:" + r.URL.Path[1:]}, nil }
 	web := handoff.Middleware(s.locks, claim, handoff.Logger(s.logger))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
+		lock, _ := joblock.FromContext(r.Context())
 		s.hide(lock.Owner())
 		info, err := s.jobs.Enqueue(r.Context(), lock, asynq.NewTask(r.URL.Path[1:], nil), asynq.MaxRetry(0), asynq.Timeout(time.Second))
 		if err != nil {
@@ -286,7 +286,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	mux.Use(w.Middleware)
 	handle := func(name string, f func(context.Context) error) {
 		mux.HandleFunc(name, func(ctx context.Context, _ *asynq.Task) error {
-			lock, _ := worker.LockFrom(ctx)
+			lock, _ := joblock.FromContext(ctx)
 			s.hide(lock.Owner())
 			s.note(lock, lock.Token())
 			return f(ctx)

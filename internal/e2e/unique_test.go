@@ -14,7 +14,6 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // notes are the payloads of the jobs that ran, in order.
@@ -80,7 +79,7 @@ func TestUntilStarted(t *testing.T) {
 	u := handoff.Unique{Key: "k", Until: handoff.UntilStarted}
 	a = newApp(t, func(ctx context.Context, task *asynq.Task) error {
 		runs.add(task)
-		if lock, ok := worker.LockFrom(ctx); ok {
+		if lock, ok := joblock.FromContext(ctx); ok {
 			t.Errorf("the handler has %v", lock)
 		}
 		if string(task.Payload()) != "first" {
@@ -112,7 +111,7 @@ func TestKeepLast(t *testing.T) {
 	a := newApp(t, func(ctx context.Context, task *asynq.Task) error {
 		defer g.enter()()
 		runs.add(task)
-		if lock, ok := worker.LockFrom(ctx); !ok || lock.Key() != "k" {
+		if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() != "k" {
 			t.Errorf("the handler has %v, want the lock on k", lock)
 		}
 		<-release

@@ -108,7 +108,7 @@ func (j *jobs) enqueue() error {
 var errAgain = errors.New("once more")
 
 func (j *jobs) handle(ctx context.Context, _ *asynq.Task) error {
-	lock, ok := worker.LockFrom(ctx)
+	lock, ok := joblock.FromContext(ctx)
 	if !ok {
 		j.t.Error("a job came without its lock")
 	}

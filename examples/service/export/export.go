@@ -12,7 +12,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
 // Type is the asynq task type.
@@ -40,7 +39,7 @@ func Handle(ctx context.Context, task *asynq.Task) error {
 	if err := json.Unmarshal(task.Payload(), &p); err != nil {
 		return fmt.Errorf("%v: %w", err, asynq.SkipRetry) // it will never be readable
 	}
-	lock, ok := worker.LockFrom(ctx)
+	lock, ok := joblock.FromContext(ctx)
 	if !ok {
 		return fmt.Errorf("export of %s came without a lock", p.Account)
 	}

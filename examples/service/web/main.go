@@ -76,7 +76,7 @@ func run() error {
 // start hands the request's lock to a new job.
 func start(jobs *handoff.Client) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := handoff.LockFrom(r.Context())
+		lock, _ := joblock.FromContext(r.Context())
 		task, err := export.NewTask(r.PathValue("account"))
 		if err == nil {
 			_, err = jobs.Enqueue(r.Context(), lock, task)
