@@ -59,7 +59,8 @@ type Spec struct {
 
 // Next returns the first tick after the given time, strictly, in UTC. It is the zero
 // time only if the spec has no ticks at all ("0 0 30 2 *": between any other two lie 8
-// years at most), and for a time before the year 1 or after 9999.
+// years at most), and for a time before the year 1 or after 9999. What it does is
+// bounded: it looks at no more than 8 years of months, and at some days of the zone.
 func (s Spec) Next(after time.Time) time.Time {
 	at := after.Unix()
 	if at < earliest || at > latest {
@@ -83,6 +84,8 @@ func (s Spec) Prev(at time.Time) time.Time {
 	// The last tick is where "the next tick is not after at" stops being true, which
 	// is found by halving. A search of its own, backwards through calendar and zone,
 	// would be a second statement of the rules above.
+	//
+	// The steps back double up to farthest: there are 29 at most, and as many to halve.
 	end := at.Unix()
 	due := func(from int64) bool {
 		next := s.Next(time.Unix(from, 0))

@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,5 +207,65 @@ func TestTicksOfASpan(t *testing.T) {
 	}
 	for tick := range parse(t, "0 0 30 2 *").Ticks(at, at.AddDate(100, 0, 0)) {
 		t.Errorf("a tick on 30 February: %s", tick)
+	}
+}
+
+// everyFirstOfMarchLeftOut is data of a zone of which no clock ever shows 1 March: it goes
+// on by a day then, and back by one on 27 October.
+func everyFirstOfMarchLeftOut(t testing.TB) *time.Location {
+	t.Helper()
+	block := "TZif2" + strings.Repeat("\x00", 15) + strings.Repeat("\x00", 4*4) + "\x00\x00\x00\x01" + "\x00\x00\x00\x04" + // one type, no changes
+		"\xff\xff\x57\x40\x00\x00" + "AAA\x00" // 12 hours west
+	zone, err := time.LoadLocationFromTZData("Test/Gap", []byte(block+block+"\nAAA12BBB-12,J60/0,J300/0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
+}
+
+// A search for what no clock ever shows comes to an end.
+func TestARhythmOfADayThatIsAlwaysLeftOutHasNoTicks(t *testing.T) {
+	zone := everyFirstOfMarchLeftOut(t)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct{ spec, want string }{
+		{"30 * 1 3 *", "0001-01-01 00:00:00 +0000 UTC"},
+		{"30 2 1 3 *", "2026-03-02 00:00:00 +1200 BBB"},    // named: due as the clock passes it
+		{"30 * 1,3 3 *", "2026-03-03 00:30:00 +1200 BBB"},  // the next that is shown
+		{"30 * 26 10 *", "2026-10-26 00:30:00 +1200 BBB"},  // shown twice
+		{"30 2 26 10 *", "2026-10-26 02:30:00 +1200 BBB"},  // and once
+		{"30 * 27 10 *", "2026-10-27 00:30:00 -1200 AAA"},  // right after
+		{"* * 29 2 0", "2026-02-01 00:00:00 -1200 AAA"},    // a Sunday
+		{"0 0 1 1 *", "2026-01-01 00:00:00 -1200 AAA"},     // soon
+		{"59 23 29 2 *", "2028-02-29 23:59:00 -1200 AAA"},  // right before
+		{"0 * 1 3,4 *", "2026-04-01 00:00:00 +1200 BBB"},   // a month later
+		{"0 12 31 12 *", "2026-12-31 12:00:00 -1200 AAA"},  // at the end of the year
+		{"0 0 29 2,3 *", "2026-03-29 00:00:00 +1200 BBB"},  // four weeks later
+		{"0 0 1 3 6", "2026-03-02 00:00:00 +1200 BBB"},     // before the first Saturday
+		{"*/30 * 1 3 1", "2026-03-02 00:00:00 +1200 BBB"},  // the first Monday
+		{"0 0 30 2 *", "0001-01-01 00:00:00 +0000 UTC"},    // never
+		{"15 * 1 3,12 *", "2026-12-01 00:15:00 -1200 AAA"}, // in the next winter
+	} {
+		s, err := scheduler.ParseSpec(tc.spec, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := s.Next(at)
+		if !next.IsZero() {
+			next = next.In(zone)
+		}
+		if got := next.String(); got != tc.want {
+			t.Errorf("%s: after %s comes %s, want %s", tc.spec, at, got, tc.want)
+		}
+		if prev := s.Prev(at); prev.After(at) {
+			t.Errorf("%s: up to %s, the last is %s", tc.spec, at, prev)
+		}
+	}
+	// Both showings of a day, by the hour.
+	s, err := scheduler.ParseSpec("0 */12,0-23 26 10 *", zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(slices.Collect(s.Ticks(at, at.AddDate(1, 0, 0)))); n != 48 {
+		t.Errorf("%d ticks on a day that is shown twice, want 48", n)
 	}
 }

@@ -110,6 +110,10 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 			return nil, nil, fmt.Errorf("zone is %q, must be in the time zone database: %w", name, err)
 		}
 	}
+	// Only a zone that a program made up can be further off: Next looks no further.
+	if _, offset := time.Unix(0, 0).In(zone).Zone(); max(offset, -offset) > farOff {
+		return nil, nil, fmt.Errorf("zone %q is %s from UTC, must be at most %s", name, time.Duration(offset)*time.Second, farOff*time.Second)
+	}
 	return zone, words, nil
 }
 

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,12 @@ func TestZonesThatMeanNothingToOthersAreRefused(t *testing.T) {
 	for _, zone := range []*time.Location{time.FixedZone("Local", 0), time.FixedZone("", 3600)} {
 		if _, err := scheduler.ParseSpec("@daily", zone); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("zone %q: %v, want invalid", zone, err)
+		}
+	}
+	for _, hours := range []int{-27, 27} {
+		_, err := scheduler.ParseSpec("@daily", time.FixedZone("far", hours*3600))
+		if want := fmt.Sprintf(`zone "far" is %dh0m0s from UTC, must be at most 26h0m0s`, hours); !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d hours from UTC: %v, want invalid and %s", hours, err, want)
 		}
 	}
 	s, err := scheduler.ParseSpec("0 9 * * *", time.FixedZone("UTC+3", 3*3600))

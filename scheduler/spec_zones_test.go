@@ -1,0 +1,273 @@
+package scheduler_test
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// zoneData is where the data of time zones come from. Go's own are slim: they have a rule
+// in place of the years to come. Those of many systems are fat: they have each change up
+// to 2037. time.Time.ZoneBounds is wrong on other days with the one than with the other.
+var zoneData = []struct {
+	name string
+	load func(testing.TB) []*time.Location
+}{
+	{"Go", goZones},
+	{"system", systemZones},
+}
+
+// goZones are the zones that come with Go, but for those that are another by a second name.
+var goZones = onceFor(func(t testing.TB) []*time.Location {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	seen := make(map[string]bool)
+	var zones []*time.Location
+	for _, f := range file.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) == 0 || seen[string(data)] { // a folder, or a second name
+			continue
+		}
+		seen[string(data)] = true
+		zone, err := time.LoadLocationFromTZData(f.Name, data)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		zones = append(zones, zone)
+	}
+	if len(zones) < 300 {
+		t.Fatalf("Go has %d zones only", len(zones))
+	}
+	return zones
+})
+
+// systemZones are those of the system, none if it has none.
+var systemZones = onceFor(func(t testing.TB) []*time.Location {
+	var zones []*time.Location
+	for _, zone := range goZones(t) {
+		data, err := os.ReadFile(filepath.Join("/usr/share/zoneinfo", zone.String()))
+		if err != nil {
+			continue
+		}
+		theirs, err := time.LoadLocationFromTZData(zone.String(), data)
+		if err != nil {
+			t.Fatalf("%s: %v", zone, err)
+		}
+		zones = append(zones, theirs)
+	}
+	return zones
+})
+
+func onceFor(load func(testing.TB) []*time.Location) func(testing.TB) []*time.Location {
+	var once sync.Once
+	var zones []*time.Location
+	return func(t testing.TB) []*time.Location {
+		once.Do(func() { zones = load(t) })
+		return zones
+	}
+}
+
+// shapes are the kinds of specs, as the oracle takes them. All are of quarters of an hour,
+// so that a diary by quarters will do: no zone changes at other times these days.
+var shapes = func() []plan {
+	base := plan{second: values(0, 0, 1), minute: values(30, 30, 1), hour: values(0, 23, 1), dom: values(1, 31, 1),
+		month: values(1, 12, 1), dow: values(0, 6, 1), anyDom: true, anyDow: true}
+	rhythm, named, weekday, monthday, leapday, newYear := base, base, base, base, base, base
+	rhythm.text = "30 * * * *"
+	named.text, named.hour = "30 0,2 * * *", values(0, 2, 2)
+	weekday.text, weekday.hour, weekday.dow, weekday.anyDow = "30 1 * * 0", values(1, 1, 1), values(0, 0, 1), false
+	monthday.text, monthday.hour, monthday.dom, monthday.anyDom = "30 23 31 * *", values(23, 23, 1), values(31, 31, 1), false
+	leapday.text, leapday.hour, leapday.dom, leapday.month, leapday.anyDom = "30 0 29 2 *", values(0, 0, 1), values(29, 29, 1), values(2, 2, 1), false
+	newYear.text, newYear.hour, newYear.dom, newYear.month, newYear.anyDom = "30 0 1 1 *", values(0, 0, 1), values(1, 1, 1), values(1, 1, 1), false
+	return []plan{rhythm, named, weekday, monthday, leapday, newYear}
+}()
+
+// figures are what was compared.
+type figures struct{ zones, windows, ticks, probes int }
+
+func (f *figures) add(g figures) {
+	f.zones, f.windows, f.ticks, f.probes = f.zones+g.zones, f.windows+g.windows, f.ticks+g.ticks, f.probes+g.probes
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("%d zones, %d windows, %d ticks, %d instants between them", f.zones, f.windows, f.ticks, f.probes)
+}
+
+// window holds the ticks of all shapes between two instants against what the clock of the
+// zone shows in each quarter of an hour, and the shapes with @every.
+func window(zone *time.Location, from, until time.Time, step time.Duration) (f figures, err error) {
+	d := keepDiary(zone, from.AddDate(0, 0, -2), until.AddDate(0, 0, 2), 15*time.Minute)
+	f.windows = 1
+	for _, p := range shapes {
+		s, err := scheduler.ParseSpec(p.text, zone)
+		if err != nil {
+			return f, err
+		}
+		want := slices.DeleteFunc(d.ticks(p), func(at int64) bool { return at <= from.Unix() || at > until.Unix() })
+		g, err := follow(s, want, from, until, step)
+		f.add(g)
+		if err != nil {
+			return f, err
+		}
+	}
+	every, err := scheduler.ParseSpec("@every 7h", zone)
+	if err != nil {
+		return f, err
+	}
+	var want []int64
+	for at := from.Unix() + 1; at <= until.Unix(); at++ {
+		if at%(7*3600) == 0 {
+			want = append(want, at)
+			at += 7*3600 - 1
+		}
+	}
+	g, err := follow(every, want, from, until, step)
+	f.add(g)
+	return f, err
+}
+
+// follow goes from tick to tick, and asks for the tick after instants between them.
+func follow(s scheduler.Spec, want []int64, from, until time.Time, step time.Duration) (f figures, err error) {
+	ask := func(after time.Time, i int) (time.Time, error) {
+		next := s.Next(after)
+		switch {
+		case !next.After(after):
+			return next, fmt.Errorf("%s: after %s comes %s", s, after.In(s.Zone()), next.In(s.Zone()))
+		case i < len(want) && next.Unix() != want[i], i == len(want) && !next.After(until):
+			return next, fmt.Errorf("%s: after %s comes %s, the oracle has %s", s, after.In(s.Zone()), next.In(s.Zone()), at(want, i, s.Zone()))
+		}
+		return next, nil
+	}
+	after := from
+	for i := range len(want) + 1 {
+		if after, err = ask(after, i); err != nil {
+			return f, err
+		}
+	}
+	f.ticks = len(want)
+	for x := from; x.Before(until); x = x.Add(step) {
+		i, _ := slices.BinarySearch(want, x.Unix()+1)
+		if _, err := ask(x, i); err != nil {
+			return f, err
+		}
+		f.probes++
+	}
+	return f, nil
+}
+
+// eachZone calls f for all zones, on all processors, and says what was compared.
+func eachZone(t *testing.T, f func(data string, zone *time.Location) (figures, error)) {
+	for _, data := range zoneData {
+		t.Run(data.name, func(t *testing.T) {
+			zones := data.load(t)
+			if len(zones) == 0 {
+				t.Skip("the system has no zone data")
+			}
+			var all figures
+			var mu sync.Mutex
+			t.Run("zones", func(t *testing.T) {
+				for part := range slices.Chunk(zones, 40) {
+					t.Run(part[0].String(), func(t *testing.T) {
+						t.Parallel()
+						for _, zone := range part {
+							g, err := f(data.name, zone)
+							if err != nil {
+								t.Error(err)
+							}
+							g.zones = 1
+							mu.Lock()
+							all.add(g)
+							mu.Unlock()
+						}
+					})
+				}
+			})
+			t.Log(all)
+		})
+	}
+}
+
+// The last days of leap years, on which time.Time.ZoneBounds gives an end that has passed
+// (golang/go#81583), in every zone: the ticks are those of the clock on the wall, and none
+// comes before the one before it.
+func TestLastDaysOfLeapYears(t *testing.T) {
+	eachZone(t, func(data string, zone *time.Location) (all figures, err error) {
+		first, last := 2028, 2096
+		if data == "system" {
+			first, last = 2036, 2044 // fat data end in 2037
+		}
+		for year := first; year <= last; year += 4 {
+			from := time.Date(year, 12, 30, 12, 0, 0, 0, time.UTC)
+			f, err := window(zone, from, from.AddDate(0, 0, 2), 5*time.Hour)
+			all.add(f)
+			if err != nil {
+				return all, err
+			}
+		}
+		return all, nil
+	})
+}
+
+// The days on which clocks change, in every zone, in a year of which fat data has the
+// changes, and in one of which no data has.
+func TestDaysOnWhichClocksChangeInEveryZone(t *testing.T) {
+	eachZone(t, func(_ string, zone *time.Location) (all figures, err error) {
+		for _, year := range []int{2027, 2048} {
+			begin := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+			for day := begin; day.Year() == year; day = day.AddDate(0, 0, 1) {
+				_, before := day.In(zone).Zone()
+				if _, after := day.AddDate(0, 0, 1).In(zone).Zone(); before == after {
+					continue
+				}
+				f, err := window(zone, day.AddDate(0, 0, -1), day.AddDate(0, 0, 2), 3*time.Hour)
+				all.add(f)
+				if err != nil {
+					return all, err
+				}
+			}
+		}
+		return all, nil
+	})
+}
+
+// Every tick of all shapes in every zone from 2026 to 2100. It is long: make zones.
+func TestEveryZoneUntil2100(t *testing.T) {
+	if os.Getenv("JOBLOCK_ZONES") == "" {
+		t.Skip("JOBLOCK_ZONES is not set; see make zones")
+	}
+	eachZone(t, func(_ string, zone *time.Location) (all figures, err error) {
+		for year := 2026; year <= 2100; year++ {
+			from := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+			f, err := window(zone, from, from.AddDate(1, 0, 0), 31*time.Hour)
+			all.add(f)
+			if err != nil {
+				return all, err
+			}
+		}
+		return all, nil
+	})
+}
