@@ -96,6 +96,13 @@ type Store interface {
 	// same job meanwhile keeps its entry.
 	Forget(ctx context.Context, entries []JobLock) error
 
+	// SealKeys returns the SealKeys of this Store, at least one, in the order of Since
+	// and those of one instant in that of their secrets. Those of req.Known that are not
+	// there are put back first, as they were. If there is none then, req.Fresh is made
+	// one. Of more than MaxSealKeys the oldest are dropped. They are never listed, are no
+	// lock's record, and do not end by themselves.
+	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
+
 	// Listen has the Grants that are pushed to inbox delivered, in any order, until
 	// the returned function is called; that waits for a delivery under way. Pushes
 	// may be lost, at any time and unnoticed; nothing may rely on them but speed.

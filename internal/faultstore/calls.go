@@ -49,6 +49,11 @@ func (s *Store) Forget(ctx context.Context, entries []joblock.JobLock) error {
 	return err
 }
 
+// SealKeys is the call of joblock.Store.
+func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+	return do(ctx, s, SealKeys, 1, func(ctx context.Context) ([]joblock.SealKey, error) { return s.inner.SealKeys(ctx, req) })
+}
+
 // Inspect is the call of joblock.Store.
 func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
 	return do(ctx, s, Inspect, len(keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, keys) })

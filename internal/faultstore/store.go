@@ -14,19 +14,20 @@ import (
 
 // The names of the calls, for Set, Clear, Calls, Items and Largest.
 const (
-	Acquire = "acquire"
-	Resume  = "resume"
-	Park    = "park"
-	Renew   = "renew"
-	Release = "release"
-	Reserve = "reserve"
-	Due     = "due"
-	Forget  = "forget"
-	Inspect = "inspect"
-	List    = "list"
-	Listen  = "listen"
-	Push    = "push" // of a grant to a listener
-	Watch   = "watch"
+	Acquire  = "acquire"
+	Resume   = "resume"
+	Park     = "park"
+	Renew    = "renew"
+	Release  = "release"
+	Reserve  = "reserve"
+	Due      = "due"
+	Forget   = "forget"
+	SealKeys = "seal keys"
+	Inspect  = "inspect"
+	List     = "list"
+	Listen   = "listen"
+	Push     = "push" // of a grant to a listener
+	Watch    = "watch"
 )
 
 // Err is the error of calls that fail here.

@@ -24,6 +24,7 @@ type Store struct {
 	records map[string]record
 	sweepAt int // number of records at which the forgotten ones are swept out
 	jobs    index
+	seals   []joblock.SealKey // in the order in which they are returned
 
 	inboxes  map[string][]*listener[joblock.Grant]
 	watchers []*listener[joblock.Forced]

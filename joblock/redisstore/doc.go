@@ -48,6 +48,13 @@
 // takes some 170 bytes. What Due costs goes by what is due: 0.2 ms for 100 entries,
 // among 1,000 as among 100,000.
 //
+// # The seal keys
+//
+// A sorted set at the prefix and "%seal" ("lock:%seal"), a name that joblock reserves.
+// Its members are the keys, in hexadecimal, with which packages handoff and worker seal
+// what tasks carry, its scores the µs since 1970 at which they were made. Mostly it has
+// one; it does not expire. Who may read it can forge what a task carries.
+//
 // # Calls
 //
 // Every transition is one Lua script on that one key, and all time is the

@@ -14,7 +14,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// walkThroughTheIndex parks a lock, finds it, keeps it, frees it and forgets it.
+// walkThroughTheIndex parks a lock, finds it, keeps it, frees it and forgets it, and
+// asks for the seal keys, which jobs need too.
 func walkThroughTheIndex(t *testing.T, k *kit, term joblock.Term) {
 	t.Helper()
 	ctx := context.Background()
@@ -37,6 +38,9 @@ func walkThroughTheIndex(t *testing.T, k *kit, term joblock.Term) {
 	}
 	if n := k.rdb.Exists(ctx, k.index()).Val(); n != 0 {
 		t.Error("an entry is left")
+	}
+	if keys, err := k.SealKeys(ctx, joblock.SealKeysRequest{}); err != nil || len(keys) != 1 {
+		t.Errorf("seal keys: %v, %v", keys, err)
 	}
 }
 

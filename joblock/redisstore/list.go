@@ -48,7 +48,7 @@ func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.List
 		next = cursor{node: at.node, scan: scan}
 	}
 	page := joblock.ListPage{Next: next.String(), Records: make([]joblock.Record, 0, len(names))}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == s.index() })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == s.index() || name == s.sealKeys() })
 	for i, name := range names {
 		names[i] = strings.TrimPrefix(name, s.prefix)
 	}

@@ -24,6 +24,7 @@ var (
 	bindScript    = newScript("bind", "index", "bind")
 	dueScript     = newScript("due", "due")
 	forgetScript  = newScript("forget", "forget")
+	sealScript    = newScript("seal keys", "seal")
 )
 
 // script is a Lua script together with the words that every call of it begins

@@ -30,8 +30,12 @@ var contextCases = []testCase{
 				_, err := k.Store.Reserve(ctx, []joblock.ReserveRequest{k.reserveReq("key", "q/job")})
 				return err
 			},
-			"Due":     func() error { _, err := k.Store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long}); return err },
-			"Forget":  func() error { return k.Store.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
+			"Due":    func() error { _, err := k.Store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long}); return err },
+			"Forget": func() error { return k.Store.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
+			"SealKeys": func() error {
+				_, err := k.Store.SealKeys(ctx, joblock.SealKeysRequest{Fresh: [joblock.SealKeyBytes]byte{1}})
+				return err
+			},
 			"Inspect": func() error { _, err := k.Store.Inspect(ctx, []string{"key"}); return err },
 			"List":    func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
 		} {
@@ -41,5 +45,8 @@ var contextCases = []testCase{
 		}
 		k.unchanged("a cancelled call", before)
 		k.wantState("other", joblock.StateFree)
+		if keys := k.sealKeys(2); keys[0].Secret != secretOf(2) {
+			k.Error("a cancelled call has made a seal key")
+		}
 	}},
 }

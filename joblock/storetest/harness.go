@@ -61,6 +61,7 @@ var areas = []area{
 	{name: "release", cases: releaseCases},
 	{name: "jobs", cases: jobCases},
 	{name: "index", cases: indexCases},
+	{name: "seal keys", cases: sealCases},
 	{name: "resend", cases: resendCases},
 	{name: "batch", cases: batchCases},
 	{name: "inspect", cases: inspectCases},

@@ -1,0 +1,34 @@
+package memstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// SealKeys is the call of joblock.Store.
+func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for _, known := range req.Known {
+		has := func(k joblock.SealKey) bool { return k.Secret == known.Secret }
+		if !slices.ContainsFunc(s.seals, has) {
+			s.seals = append(s.seals, known)
+		}
+	}
+	if len(s.seals) == 0 {
+		s.seals = []joblock.SealKey{{Secret: req.Fresh, Since: time.UnixMicro(now.us)}}
+	}
+	slices.SortFunc(s.seals, func(a, b joblock.SealKey) int {
+		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.Secret[:], b.Secret[:]))
+	})
+	s.seals = s.seals[max(0, len(s.seals)-joblock.MaxSealKeys):]
+	return slices.Clone(s.seals), nil
+}

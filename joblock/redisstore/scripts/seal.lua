@@ -1,0 +1,27 @@
+-- Reads the keys that seal what tasks carry: a sorted set, its members the keys in
+-- hexadecimal, their scores the time in us at which they were made.
+-- KEYS[1]  the set
+-- ARGV     how many at the most, a key for the case that there is none
+--          [, time, key ...], those that the caller knows
+-- Returns  {key, time [, key, time ...]}, the oldest first
+
+local set = KEYS[1]
+local function add(time, key)
+  -- A full server refuses a script's ZADD, unless it has written.
+  redis.call('ZREM', set, key)
+  redis.call('ZADD', set, time, key)
+end
+for i = 3, #ARGV, 2 do
+  if not redis.call('ZSCORE', set, ARGV[i + 1]) then add(ARGV[i], ARGV[i + 1]) end
+end
+local function all() return redis.call('ZRANGEBYSCORE', set, '-inf', '+inf', 'WITHSCORES') end
+local keys = all()
+if not keys[1] then
+  local clock = redis.call('TIME')
+  add(string.format('%d', clock[1] * 1000000 + clock[2]), ARGV[2])
+  keys = all()
+end
+local many = #keys / 2 - ARGV[1]
+for i = 1, many do redis.call('ZREM', set, keys[2 * i - 1]) end
+if many > 0 then keys = all() end
+return keys

@@ -1,0 +1,48 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// sealKeys is where the seal keys are: under the prefix, so that the ACL pattern of
+// the locks covers them too, and at a name that joblock reserves for itself, as '%'
+// does not stand before two hexadecimal digits in it.
+func (s *Store) sealKeys() string { return s.prefix + "%seal" }
+
+// SealKeys implements joblock.Store. It takes one round trip. In a cluster the keys
+// are on one node.
+func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	list := newWords(sealScript, s.sealKeys()).int(joblock.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
+	for _, k := range req.Known {
+		list = append(list, strconv.FormatInt(k.Since.UnixMicro(), 10), hex.EncodeToString(k.Secret[:]))
+	}
+	a := sealScript.run(ctx, s.calls, newCmd(ctx, list))
+	switch {
+	case a.err != nil && strings.Contains(a.err.Error(), "WRONGTYPE"):
+		return nil, invalid("the value at %q, the place of the keys that seal what tasks carry, is something else", s.sealKeys())
+	case a.err != nil:
+		return nil, a.err
+	}
+	words, ok := a.val.([]any)
+	f := fields{rest: words, bad: !ok}
+	keys := make([]joblock.SealKey, 0, len(f.rest)/2)
+	for !f.bad && len(f.rest) > 0 {
+		text, at := f.str(), f.str()
+		secret, err := hex.DecodeString(text)
+		us, terr := strconv.ParseFloat(at, 64) // a score
+		if err != nil || terr != nil || len(secret) != joblock.SealKeyBytes || !(us > 0 && us < 1<<53) {
+			continue // what this package has not written is nobody's key
+		}
+		keys = append(keys, joblock.SealKey{Secret: [joblock.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
+	}
+	return keys, f.end(sealScript.op)
+}

@@ -1,0 +1,125 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// sealKeys asks as one who knows known, and offers the key of that number.
+func (k *kit) sealKeys(fresh byte, known ...joblock.SealKey) []joblock.SealKey {
+	k.Helper()
+	keys, err := k.Store.SealKeys(k.ctx, joblock.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})
+	if err != nil {
+		k.Fatalf("SealKeys: %v", err)
+	}
+	return keys
+}
+
+func secretOf(n byte) (secret [joblock.SealKeyBytes]byte) {
+	secret[0], secret[joblock.SealKeyBytes-1] = n, 0xff
+	return secret
+}
+
+// old is a key that a store has had at some time before all others.
+func old(n byte) joblock.SealKey {
+	return joblock.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
+}
+
+// wantSealKeys compares the secrets.
+func (k *kit) wantSealKeys(got []joblock.SealKey, want ...byte) {
+	k.Helper()
+	var numbers []byte
+	for _, key := range got {
+		if key.Secret != secretOf(key.Secret[0]) {
+			k.Fatalf("a key came back changed: %x", key.Secret)
+		}
+		numbers = append(numbers, key.Secret[0])
+	}
+	if !slices.Equal(numbers, want) {
+		k.Fatalf("the keys are %d, want %d", numbers, want)
+	}
+}
+
+// sealCases are about the keys that seal what tasks carry.
+var sealCases = []testCase{
+	{"the first who asks makes the key, and all get it", func(k *kit) {
+		first := k.sealKeys(1)
+		k.wantSealKeys(first, 1)
+		k.Advance(time.Millisecond)
+		second := k.sealKeys(2)
+		k.wantSealKeys(second, 1)
+		if !first[0].Since.Equal(second[0].Since) || first[0].Since.IsZero() {
+			k.Errorf("the key is of %s, then of %s", first[0].Since, second[0].Since)
+		}
+		if h := k.hold("key", "me"); first[0].Since.UnixMicro() > h.fence {
+			k.Errorf("the key is of %s, not by the store's clock, which then gave the fence %d", first[0].Since, h.fence)
+		}
+	}},
+	{"of those who ask at once one makes the key", func(k *kit) {
+		const n = 8
+		var all [n][]joblock.SealKey
+		var errs [n]error
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				all[i], errs[i] = k.Store.SealKeys(k.ctx, joblock.SealKeysRequest{Fresh: secretOf(byte(i))})
+			})
+		}
+		wg.Wait()
+		for i := range n {
+			if errs[i] != nil {
+				k.Fatalf("SealKeys: %v", errs[i])
+			}
+			k.wantSealKeys(all[i], all[0][0].Secret[0])
+		}
+	}},
+	{"a key that is known is put back as it was, before one is made", func(k *kit) {
+		k.wantSealKeys(k.sealKeys(9, old(5)), 5)
+		got := k.sealKeys(9)
+		k.wantSealKeys(got, 5)
+		if !got[0].Since.Equal(old(5).Since) {
+			k.Errorf("the key is of %s, was of %s", got[0].Since, old(5).Since)
+		}
+	}},
+	{"keys come in the order of their age", func(k *kit) {
+		k.sealKeys(9)
+		k.wantSealKeys(k.sealKeys(8, old(5)), 5, 9)
+		same := old(3)
+		same.Since = old(5).Since
+		k.wantSealKeys(k.sealKeys(8, old(7), same, old(2)), 2, 3, 5, 7, 9)
+	}},
+	{"a key that is there is not changed by one who knows it", func(k *kit) {
+		made := k.sealKeys(1)
+		other := joblock.SealKey{Secret: secretOf(1), Since: old(1).Since}
+		if got := k.sealKeys(2, other, other); len(got) != 1 || !got[0].Since.Equal(made[0].Since) {
+			k.Errorf("the keys are %v, were %v", got, made)
+		}
+	}},
+	{"of too many keys the oldest go", func(k *kit) {
+		k.sealKeys(200)
+		var known []joblock.SealKey
+		var want []byte
+		for n := range byte(joblock.MaxSealKeys + 3) {
+			known = append(known, old(n))
+			if n >= 4 {
+				want = append(want, n)
+			}
+		}
+		want = append(want, 200)
+		k.wantSealKeys(k.sealKeys(0, known...), want...)
+		k.wantSealKeys(k.sealKeys(0, known[:2]...), want...)
+		k.wantSealKeys(k.sealKeys(0), want...)
+	}},
+	{"keys are not listed, and stay", func(k *kit) {
+		k.sealKeys(1)
+		k.hold("key", "me")
+		if got := k.list("", 1000); len(got) != 1 {
+			k.Errorf("%d keys listed, want 1: %v", len(got), got)
+		}
+		k.lapse()
+		k.wantSealKeys(k.sealKeys(2), 1)
+	}},
+}
