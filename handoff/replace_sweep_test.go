@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -124,7 +125,7 @@ func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, 
 	lock, err := s.direct.locks.Resume(ctx, token, joblock.ForJob(envelope.Job(info.Queue, info.ID)))
 	switch joblock.CodeOf(err) {
 	case joblock.CodeNotOwner, joblock.CodeAlreadyReleased, joblock.CodeNotFound:
-		return s.direct.locks.TryAcquire(ctx, token.Key(), joblock.Owner(token.Owner()))
+		return s.direct.locks.TryAcquire(ctx, token.Key(), keyspace.Own[joblock.Option](), joblock.Owner(token.Owner()))
 	}
 	return lock, err
 }

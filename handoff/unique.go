@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -79,15 +80,16 @@ func (u Unique) check() error {
 	case u.OnConflict == KeepLast && u.Until == UntilStarted:
 		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast is not made for: use Replace")
 	}
+	if detail := keyspace.CheckApplication(u.Key); detail != "" {
+		return invalid(op, u.Key, "%s", detail) // the slot would pass
+	}
 	return nil
 }
 
-// slot returns the key of the lock that the job has from its enqueue on. That a
-// key made by joblock.Key has '%' before two hexadecimal digits only keeps it apart
-// from all others.
+// slot returns the key of the lock that the job has from its enqueue on.
 func (u Unique) slot() string {
 	if u.OnConflict == KeepLast && u.Key != "" {
-		return u.Key + "%next"
+		return keyspace.Next(u.Key)
 	}
 	return u.Key
 }
@@ -212,7 +214,7 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 // tryUnique is EnqueueUnique once. again tells that what the error is about may be
 // over in a moment.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
-	lock, err := c.locks.TryAcquire(ctx, u.slot())
+	lock, err := c.locks.TryAcquire(ctx, u.slot(), keyspace.Own[joblock.Option]())
 	if err != nil {
 		var held *joblock.Error
 		if !errors.As(err, &held) || held.Code != joblock.CodeHeld {

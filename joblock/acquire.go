@@ -129,6 +129,9 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 	if err := l.cfg.optionsTo(&a.o, op, key, l.cfg.TTL, opts); err != nil {
 		return nil, err
 	}
+	if err := checkTaken(op, key, a.o.own); err != nil {
+		return nil, err
+	}
 	if !a.o.hasOwn {
 		a.o.owner = newOwner()
 	}

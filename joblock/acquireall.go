@@ -35,6 +35,11 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...Option) 
 	if err != nil {
 		return nil, err
 	}
+	for _, key := range keys {
+		if err := checkTaken(op, key, o.own); err != nil {
+			return nil, err
+		}
+	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
 	start := l.now()
 	byKey := make(map[string]*Lock, len(sorted))

@@ -170,8 +170,8 @@ func ExampleNewKeyBuilder() {
 		return
 	}
 	key := keys.Key("user", "eve@example.org")
-	fmt.Println(key[:5], len(key))
-	// Output: mail: 69
+	fmt.Println(key[:6], len(key))
+	// Output: mail:: 70
 }
 
 // What a keeper does: the locks of jobs that still exist stay reserved, the others

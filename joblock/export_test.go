@@ -9,3 +9,6 @@ func NewWithClock(store Store, cfg *Config, now func() time.Time) *Locker {
 
 // CheckKey is the check that every key passes before it is used.
 func CheckKey(key string) error { return checkKey("test", key) }
+
+// CheckTaken is the check that every key passes before an application takes its lock.
+func CheckTaken(key string) error { return checkTaken("test", key, false) }

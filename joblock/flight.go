@@ -132,7 +132,7 @@ func (f *flight[T]) check(retain *time.Duration, opts []Option) error {
 	if f.fn == nil {
 		return invalid(opFlight, f.key, "the function is nil")
 	}
-	if err := checkKey(opFlight, f.key); err != nil {
+	if err := checkTaken(opFlight, f.key, false); err != nil {
 		return err
 	}
 	o, err := f.locks.cfg.options(opFlight, f.key, f.locks.cfg.TTL, opts)

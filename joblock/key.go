@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/joblock/toolkit/internal/keyspace"
 )
 
 // Bounds of what a caller may pass in.
@@ -18,18 +20,38 @@ const (
 	MinSecretBytes = 16       // of a key builder's secret
 )
 
-// Key joins parts with ':' into a key, escaping '%', ':' and control characters
-// inside a part as %XX. It is injective: Key("a:b", "c") and Key("a", "b:c")
-// differ, and plain parts stay readable in redis-cli. A result that is empty,
-// too long or not UTF-8 is refused where it is used, with ErrInvalid.
+// Key joins parts with ':' into a key. It is injective: Key("a:b", "c") and
+// Key("a", "b:c") differ, and plain parts stay readable in redis-cli. Inside a part
+// it writes '%', ':', control characters and other invisible ones (of the Unicode
+// categories Cf, Zl and Zp, such as a zero-width space) as %XX.
+//
+// An empty part is refused: it is mostly a parameter that was not there, and would
+// make one key of all requests. Key has no error to return, so it returns a key that
+// every call refuses with ErrInvalid, naming the part. A result that is empty, too
+// long or not UTF-8 is refused in the same way.
+//
+// Keys are compared byte by byte. "Acct" and "acct" are two keys, "é" as one code
+// point and as two are two keys, and so are "7" and "07". Where they mean the same to
+// the application, it must bring them into one form before it calls Key: trim them,
+// fold their case, normalise them to NFC, print the number that was parsed. Only the
+// application knows which of these are right.
+//
+// A key that was not built with Key must be UTF-8 without control and other invisible
+// characters, and may have '%' only as Key writes it, before two upper-case
+// hexadecimal digits. All other keys with '%' are the toolkit's own: permits of a
+// limit, the keeper's, those of package scheduler. Calls that take a lock refuse them
+// with ErrInvalid. Calls that look at locks, and ForceRelease, accept them.
 func Key(parts ...string) string {
-	if len(parts) == 1 && !needsEscape(parts[0]) {
+	if len(parts) == 1 && parts[0] != "" && !needsEscape(parts[0]) {
 		return parts[0]
 	}
 	var b strings.Builder
 	for i, p := range parts {
 		if i > 0 {
 			b.WriteByte(':')
+		}
+		if p == "" {
+			b.WriteString(keyspace.Empty(i + 1))
 		}
 		escapePart(&b, p)
 	}
@@ -38,9 +60,9 @@ func Key(parts ...string) string {
 
 // KeyConfig configures a KeyBuilder.
 type KeyConfig struct {
-	// Function prefixes every key with a function's name, so that equal keys of
-	// different functions do not collide: scope "function". Empty is scope
-	// "global".
+	// Function prefixes every key with a function's name and "::", which no key made
+	// by the function Key has in it: keys of one function are different from those of
+	// another, and from all keys without a function. Empty is no prefix.
 	Function string
 	// Secret, when set, replaces what follows the function's name by an
 	// HMAC-SHA256, so that neither guests of the Redis nor makers of keys can
@@ -66,15 +88,14 @@ func NewKeyBuilder(cfg *KeyConfig) (*KeyBuilder, error) {
 	}
 	b := &KeyBuilder{secret: append([]byte(nil), cfg.Secret...)}
 	if cfg.Function != "" {
-		b.prefix = Key(cfg.Function) + ":"
+		b.prefix = Key(cfg.Function) + "::"
 	}
 	return b, nil
 }
 
 // Key builds a key from parts as the function Key does, in the builder's scope.
-// With a secret the parts become 64 hexadecimal digits. A key that Key would make
-// of parts and that is empty, too long or not UTF-8 is left as it is, to be refused
-// where it is used. A nil KeyBuilder is the function Key.
+// With a secret the parts become 64 hexadecimal digits. Parts of which Key makes a
+// key that is refused make one here too. A nil KeyBuilder is the function Key.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
 	if b == nil || checkKey("", key) != nil {
@@ -91,7 +112,7 @@ func (b *KeyBuilder) Key(parts ...string) string {
 
 func needsEscape(p string) bool {
 	for _, r := range p {
-		if r == ':' || r == '%' || unicode.IsControl(r) {
+		if r == ':' || r == '%' || invisible(r) {
 			return true
 		}
 	}
@@ -102,7 +123,7 @@ func escapePart(b *strings.Builder, p string) {
 	const digits = "0123456789ABCDEF"
 	for i := 0; i < len(p); {
 		r, n := utf8.DecodeRuneInString(p[i:])
-		if r == ':' || r == '%' || unicode.IsControl(r) {
+		if r == ':' || r == '%' || invisible(r) {
 			for _, c := range []byte(p[i : i+n]) {
 				b.WriteByte('%')
 				b.WriteByte(digits[c>>4])
@@ -115,9 +136,43 @@ func escapePart(b *strings.Builder, p string) {
 	}
 }
 
-// checkKey refuses keys outside the bounds every store can keep.
+// invisible reports whether r shows nothing where it stands, but may change what
+// shows beside it: two keys that look alike would be different, or one would look
+// like something else on an operator's screen. In names such characters are rightful,
+// as between the letters of some scripts, so Key writes them as %XX, and keys are
+// refused only if they were built without it. Characters that Unicode has not assigned
+// yet are taken for visible: which these are depends on the Go release, and two
+// programs must not make different keys of one text.
+func invisible(r rune) bool {
+	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+// checkKey refuses keys that nobody can have.
 func checkKey(op, key string) error {
-	return checkText(op, key, "key", key, 1, MaxKeyBytes)
+	if err := checkText(op, key, "key", key, 1, MaxKeyBytes); err != nil {
+		return err
+	}
+	if detail := keyspace.CheckParts(key); detail != "" {
+		return invalid(op, key, "%s", detail)
+	}
+	for i, r := range key {
+		if invisible(r) {
+			return invalid(op, key, "key has an invisible character (%U) at byte %d", r, i)
+		}
+	}
+	return nil
+}
+
+// checkTaken refuses keys that applications cannot take. Those of the toolkit itself
+// are for callers with the option own.
+func checkTaken(op, key string, own bool) error {
+	if err := checkKey(op, key); err != nil || own {
+		return err
+	}
+	if detail := keyspace.CheckApplication(key); detail != "" {
+		return invalid(op, key, "%s", detail)
+	}
+	return nil
 }
 
 // checkText refuses a text that is too short, too long, not UTF-8 or has control

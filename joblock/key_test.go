@@ -1,12 +1,17 @@
 package joblock_test
 
 import (
+	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -23,7 +28,7 @@ func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
 		{[]string{"žluť", "日本"}, "žluť:日本"},
 		{[]string{"a\nb\x00\x7f"}, "a%0Ab%00%7F"},
 		{[]string{"a\u0085b"}, "a%C2%85b"},
-		{[]string{"", "a", ""}, ":a:"},
+		{[]string{"a\u200bb\u202ec\u00ad\u2028"}, "a%E2%80%8Bb%E2%80%AEc%C2%AD%E2%80%A8"},
 		{[]string{"plain"}, "plain"},
 		{nil, ""},
 	} {
@@ -44,22 +49,26 @@ func TestKeyBuilderScopes(t *testing.T) {
 	if got := build(nil).Key("a", "b:c"); got != "a:b%3Ac" {
 		t.Errorf("global key %q", got)
 	}
-	if got := build(&joblock.KeyConfig{Function: "send:mail"}).Key("user", "1"); got != "send%3Amail:user:1" {
+	if got := build(&joblock.KeyConfig{Function: "send:mail"}).Key("user", "1"); got != "send%3Amail::user:1" {
 		t.Errorf("function key %q", got)
 	}
 	hidden := build(&joblock.KeyConfig{Function: "mail", Secret: secret})
 	got := hidden.Key("user", "1")
-	if !strings.HasPrefix(got, "mail:") || len(got) != len("mail:")+64 || strings.Contains(got, "user") {
+	if !strings.HasPrefix(got, "mail::") || len(got) != len("mail::")+64 || strings.Contains(got, "user") {
 		t.Errorf("secret key %q", got)
 	}
 	all := []string{
 		got, hidden.Key("user:1"), hidden.Key("user", "2"),
-		build(&joblock.KeyConfig{Function: "sms", Secret: secret}).Key("user", "1")[len("sms:"):],
+		build(&joblock.KeyConfig{Function: "sms", Secret: secret}).Key("user", "1")[len("sms::"):],
 		build(&joblock.KeyConfig{Function: "mail", Secret: []byte("fedcba9876543210")}).Key("user", "1"),
 	}
-	all = append(all, got[len("mail:"):])
+	all = append(all, got[len("mail::"):])
 	if n := len(slices.Compact(slices.Sorted(slices.Values(all)))); n != len(all) {
 		t.Errorf("only %d of %d keys differ: %q", n, len(all), all)
+	}
+
+	if got, global := build(&joblock.KeyConfig{Function: "a"}).Key("b"), joblock.Key("a", "b"); got == global {
+		t.Errorf("function a's key of b is %q, and so is the key of a and b without a function", got)
 	}
 
 	// The builder keeps its own copy of the secret.
@@ -76,17 +85,116 @@ func TestKeyBuilderScopes(t *testing.T) {
 	}
 }
 
+// An empty part is mostly a parameter that was not there: it must not make one key of
+// all requests.
+func TestEmptyPartIsRefused(t *testing.T) {
+	plain, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: "f"})
+	wantNil(t, "NewKeyBuilder", err)
+	hidden, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Secret: []byte("0123456789abcdef")})
+	wantNil(t, "NewKeyBuilder", err)
+	for key, part := range map[string]string{
+		joblock.Key(""):              "part 1",
+		joblock.Key("export", ""):    "part 2",
+		joblock.Key("", "7"):         "part 1",
+		joblock.Key("a", "", "b"):    "part 2",
+		plain.Key(""):                "part 1",
+		plain.Key("export", ""):      "part 2",
+		hidden.Key("export", "", ""): "part 2",
+	} {
+		for _, err := range []error{joblock.CheckKey(key), joblock.CheckTaken(key)} {
+			wantErr(t, err, joblock.ErrInvalid)
+			if !strings.Contains(err.Error(), part+" of the key is empty") {
+				t.Errorf("%q: %v, want it to name %s", key, err, part)
+			}
+		}
+	}
+}
+
+// What an application's users typed never becomes one of the toolkit's own keys.
+// Calls that look at locks, and ForceRelease, take any.
+func TestKeysOfTheToolkitAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		ctx := t.Context()
+		own := []string{"x%#3", "x%#gate", "x%next", "%keeper", "%cron:cron:job", "%", "100%", "a%zz", "a%3", "a%3a", "a%F"}
+		for _, key := range own {
+			for call, err := range map[string]error{
+				"TryAcquire": second(k.locks.TryAcquire(ctx, key)),
+				"Acquire":    second(k.locks.Acquire(ctx, key)),
+				"a permit":   second(k.locks.TryAcquire(ctx, key, joblock.Limit(2))),
+				"AcquireAll": second(k.locks.AcquireAll(ctx, []string{"fine", key})),
+				"Do":         k.locks.Do(ctx, key, func(context.Context) error { return nil }),
+				"Singleton":  k.locks.Singleton(ctx, key, func(context.Context) error { return nil }),
+				"NewToken":   second(joblock.NewToken(key, "owner", time.Minute)),
+				"SingleFlight": second(joblock.SingleFlight(ctx, k.locks, key, time.Minute,
+					func(context.Context) (int, error) { return 1, nil })),
+			} {
+				if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "'%' at byte") {
+					t.Errorf("%s of %q: %v, want ErrInvalid that tells where the %% is", call, key, err)
+				}
+			}
+			lock, err := k.locks.TryAcquire(ctx, key, keyspace.Own[joblock.Option]())
+			wantNil(t, "TryAcquire by the toolkit of "+key, err)
+			st, err := k.locks.Status(ctx, key)
+			wantNil(t, "Status of "+key, err)
+			if !st.Locked() {
+				t.Errorf("Status of %q is %s", key, st.State)
+			}
+			lock, err = k.locks.Resume(ctx, k.park(lock, joblock.ParkOptions{}))
+			wantNil(t, "Resume of "+key, err)
+			wantNil(t, "ForceRelease of "+key, k.locks.ForceRelease(ctx, key, "test"))
+			wantErr(t, lock.Renew(ctx), joblock.ErrLost)
+		}
+		for _, key := range []string{"a%3A", "%25", "%00%FF"} {
+			k.acquire(key)
+		}
+	})
+}
+
+// Two keys that look alike would be two locks, and nobody could see why.
+func TestInvisibleCharactersAreRefused(t *testing.T) {
+	for _, c := range []string{"\u200b", "\u200d", "\ufeff", "\u202e", "\u00ad", "\u2028", "\u2029", "\U000e0041"} {
+		err := joblock.CheckKey("a" + c + "b")
+		wantErr(t, err, joblock.ErrInvalid)
+		if !strings.Contains(err.Error(), "invisible character (U+") || !strings.Contains(err.Error(), "at byte 1") {
+			t.Errorf("%+q: %v", c, err)
+		}
+		wantNil(t, "CheckTaken", joblock.CheckTaken(joblock.Key("a"+c+"b")))
+		if joblock.Key("a"+c+"b") == joblock.Key("ab") {
+			t.Errorf("%+q is lost", c)
+		}
+	}
+	for _, key := range []string{"žluť", "e\u0301", "日本", "🔒", "a\u00a0b", " "} {
+		wantNil(t, "CheckTaken", joblock.CheckTaken(key))
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
 // FuzzKey cuts its inputs at '|' into two lists of parts.
 func FuzzKey(f *testing.F) {
 	f.Add("a:b|c", "a|b:c")
 	f.Add("a%3Ab", "a:b")
 	f.Add("", "|")
 	f.Add("\x00\x7f\u0085|\xff", "ž|日")
+	f.Add("a|b", "a||b")
+	f.Add("%!1", "|%!2")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		as, bs := strings.Split(a, "|"), strings.Split(b, "|")
 		ka, kb := joblock.Key(as...), joblock.Key(bs...)
 		if (ka == kb) != slices.Equal(as, bs) {
 			t.Errorf("%q gives %q, %q gives %q", as, ka, bs, kb)
+		}
+		if as[0] != "" {
+			scope, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: as[0]})
+			wantNil(t, "NewKeyBuilder", err)
+			if scope.Key(as[1:]...) == kb && joblock.CheckKey(kb) == nil {
+				t.Errorf("%q gives %q, and so does %q of function %q", bs, kb, as[1:], as[0])
+			}
+		}
+		if slices.Contains(as, "") {
+			wantErr(t, joblock.CheckKey(ka), joblock.ErrInvalid)
+			return
 		}
 		// It can be taken apart again.
 		for i, part := range strings.Split(ka, ":") {
@@ -94,8 +202,8 @@ func FuzzKey(f *testing.F) {
 				t.Errorf("part %d of %q decodes to %q, %v", i, ka, got, err)
 			}
 		}
-		if ka != "" && len(ka) <= joblock.MaxKeyBytes && utf8.ValidString(a) {
-			if err := joblock.CheckKey(ka); err != nil {
+		if len(ka) <= joblock.MaxKeyBytes && utf8.ValidString(a) {
+			if err := joblock.CheckTaken(ka); err != nil {
 				t.Errorf("Key(%q) is refused: %v", as, err)
 			}
 		}

@@ -1,6 +1,10 @@
 package joblock
 
-import "time"
+import (
+	"time"
+
+	"github.com/joblock/toolkit/internal/keyspace"
+)
 
 // Option changes one acquisition: TryAcquire, Acquire, Do, AcquireAll, Resume.
 // Where an option makes no sense for a call its comment says what happens.
@@ -23,7 +27,10 @@ type options struct {
 	hasHold  bool
 	part     *permits // the acquisition under a Limit that this one is a part of
 	silent   bool     // no event tells of the lock: its user does not see it
+	own      bool     // the key may be one of the toolkit's own, see package keyspace
 }
+
+func init() { keyspace.SetOwn(Option(func(o *options) { o.own = true })) }
 
 // TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
 // milliseconds (rounded down). Zero and negative are errors and never mean "for

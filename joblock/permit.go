@@ -5,9 +5,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/internal/keyspace"
 )
 
 // MaxLimit is the largest Limit.
@@ -21,8 +22,7 @@ const gateTTL = 5 * time.Second
 // the call returns is a permit: a Lock like any other, on a key of its own, that is
 // renewed, handed over, resumed, lost and released by itself. Its Key is the
 // limit's with "%#" and the permit's number behind it, and its fences grow from
-// holder to holder of that very permit. No key made by the function Key has "%#" in
-// it; a limit's own key is at most 506 bytes long.
+// holder to holder of that very permit. A limit's own key is at most 506 bytes long.
 //
 // Waiters get permits in the order in which they came, and nobody overtakes them.
 // A dead holder's permit can be had again one TTL later; a waiter that dies at the
@@ -52,16 +52,11 @@ func (o *options) checkLimit(op, key string) error {
 	if o.limit < 1 || o.limit > MaxLimit {
 		return invalid(op, key, "Limit is %d, must be from 1 to %d", o.limit, MaxLimit)
 	}
-	if most := MaxKeyBytes - len(gateKey("")); len(key) > most {
+	if most := MaxKeyBytes - len(keyspace.Gate("")); len(key) > most {
 		return invalid(op, key, "key has %d bytes, at most %d are allowed with Limit", len(key), most)
 	}
 	return nil
 }
-
-// The keys of a limit. Key escapes '%' and never follows it by '#', so no key made
-// by it is one of these, and the last "%#" of these ends the limit's own key.
-func permitKey(key string, number int) string { return key + "%#" + strconv.Itoa(number) }
-func gateKey(key string) string               { return key + "%#gate" }
 
 // permits is one acquisition under a Limit.
 //
@@ -93,7 +88,7 @@ func (a *acquisition) permits(opts []Option) *permits {
 
 // one is the option that makes an acquisition that of one lock.
 func (p *permits) one(o *options) {
-	o.limit, o.hasLimit, o.hasWait, o.part = 0, false, false, p
+	o.limit, o.hasLimit, o.hasWait, o.part, o.own = 0, false, false, p, true
 }
 
 func (p *permits) gateOptions() []Option {
@@ -122,7 +117,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	}
 	keys := make([]string, len(numbers))
 	for i, n := range numbers {
-		keys[i] = permitKey(p.key, n+1)
+		keys[i] = keyspace.Permit(p.key, n+1)
 	}
 	recs, err := p.l.inspectAll(ctx, "acquire", p.key, keys)
 	if err != nil {
@@ -148,7 +143,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 
 // take asks for the permit with index i.
 func (p *permits) take(ctx context.Context, i int) (*Lock, error) {
-	lock, err := p.l.TryAcquire(ctx, permitKey(p.key, i+1), p.opts...)
+	lock, err := p.l.TryAcquire(ctx, keyspace.Permit(p.key, i+1), p.opts...)
 	p.refused(err)
 	return lock, err
 }
@@ -156,7 +151,7 @@ func (p *permits) take(ctx context.Context, i int) (*Lock, error) {
 // nobodyWaits reports whether the line is empty at some instant of the call. Whoever
 // lines up afterwards came later.
 func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
-	gate, err := p.l.inspect(ctx, "acquire", gateKey(p.key))
+	gate, err := p.l.inspect(ctx, "acquire", keyspace.Gate(p.key))
 	if err != nil || gate.State == StateHeld {
 		return false, err
 	}
@@ -165,7 +160,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	}
 	// The one at the gate has died. There may be others, alive or dead: who asks
 	// serves the first who is alive.
-	lock, err := p.l.TryAcquire(ctx, gateKey(p.key), p.gateOptions()...)
+	lock, err := p.l.TryAcquire(ctx, keyspace.Gate(p.key), p.gateOptions()...)
 	if lock != nil {
 		return true, lock.Release(ctx)
 	}
@@ -200,7 +195,7 @@ func (p *permits) waitInLine(ctx context.Context) (*Lock, error) {
 	if retry := errors.Is(err, ErrHeld) || errors.Is(err, ErrUnavailable); !retry || ctx.Err() != nil {
 		return nil, p.failed(ctx, err)
 	}
-	gate, err := p.l.Acquire(ctx, gateKey(p.key), p.gateOptions()...)
+	gate, err := p.l.Acquire(ctx, keyspace.Gate(p.key), p.gateOptions()...)
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
@@ -225,7 +220,7 @@ func (p *permits) first(ctx context.Context, gate *Lock) (*Lock, error) {
 	answers := make(chan answer, p.o.limit)
 	for i := range p.o.limit {
 		go func() {
-			lock, err := p.l.Acquire(waiting, permitKey(p.key, i+1), p.opts...)
+			lock, err := p.l.Acquire(waiting, keyspace.Permit(p.key, i+1), p.opts...)
 			answers <- answer{lock, err}
 		}()
 	}

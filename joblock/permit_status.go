@@ -1,6 +1,10 @@
 package joblock
 
-import "context"
+import (
+	"context"
+
+	"github.com/joblock/toolkit/internal/keyspace"
+)
 
 // LimitStatus is what anyone may see of a key that is used with Limit.
 type LimitStatus struct {
@@ -26,9 +30,9 @@ func (l *Locker) LimitStatus(ctx context.Context, key string, n int) (LimitStatu
 	if err := o.checkLimit(op, key); err != nil {
 		return LimitStatus{}, err
 	}
-	keys := []string{gateKey(key)}
+	keys := []string{keyspace.Gate(key)}
 	for i := range n {
-		keys = append(keys, permitKey(key, i+1))
+		keys = append(keys, keyspace.Permit(key, i+1))
 	}
 	recs, err := l.inspectAll(ctx, op, key, keys)
 	if err != nil {

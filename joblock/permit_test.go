@@ -209,8 +209,6 @@ func TestKeysOfLimitsDoNotMeet(t *testing.T) {
 		k.acquire("key")
 		k.acquire("key", joblock.Limit(1))
 		k.acquire(joblock.Key("key%#1"))
-		k.acquire("key%#1", joblock.Limit(1))
-		k.acquire("key%#gate", joblock.Limit(1))
 		lock := k.acquire("other", joblock.Limit(2))
 		if key := lock.Key(); key != "other%#1" && key != "other%#2" {
 			t.Errorf("the permit's key is %q", key)

@@ -64,6 +64,9 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 		return Token{}, err
 	}
 	t := Token{key: key, owner: newSecret(owner), fence: untaken, ttl: ttl.Truncate(time.Millisecond)}
+	if err := checkTaken(op, key, false); err != nil {
+		return Token{}, err
+	}
 	if err := t.check(); err != nil {
 		return Token{}, err
 	}

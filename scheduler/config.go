@@ -27,8 +27,8 @@ const (
 // Config configures a Scheduler. The zero value of each field means its default;
 // negative values are refused.
 type Config struct {
-	// Scope is the first part of every key: the lock of a job is joblock.Key(Scope,
-	// name). Schedulers on one store with different scopes know nothing of each other.
+	// Scope is the first part of every key: that of a job's lock is "%cron:" and
+	// joblock.Key(Scope, name). Schedulers on one store with different scopes know nothing of each other.
 	// At most 32 bytes. Default "cron".
 	Scope string
 

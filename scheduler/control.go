@@ -76,7 +76,7 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 	known := s.jobs[name] != nil
 	s.mu.Unlock()
 	if ledgers[name].Version == 0 && !known {
-		return &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: joblock.Key(s.cfg.Scope, name), Detail: "no node has seen a job of that name"}
+		return &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: s.keyOf(name), Detail: "no node has seen a job of that name"}
 	}
 	for other, o := range all.Jobs {
 		if l := ledgers[other]; l != nil && o.obeyed(l) {
@@ -111,7 +111,7 @@ func (s *Scheduler) ledgersOf(ctx context.Context, name string, all orders) (map
 	}
 	keys := []string{s.control}
 	for _, n := range names {
-		keys = append(keys, joblock.Key(s.cfg.Scope, n))
+		keys = append(keys, s.keyOf(n))
 	}
 	sent := s.clock.local()
 	views, err := s.locks.Peek(ctx, keys...)

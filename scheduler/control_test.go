@@ -257,7 +257,7 @@ func TestObeyedOrdersAreForgotten(t *testing.T) {
 			wantNil(t, "Trigger", n.Trigger(c.Context(), fmt.Sprint("job", i)))
 		}
 		size := func() int {
-			views, err := n.locks.Peek(c.Context(), "cron:")
+			views, err := n.locks.Peek(c.Context(), "%cron:cron:")
 			wantNil(t, "Peek", err)
 			return len(views[0].Memo)
 		}
@@ -339,7 +339,7 @@ func TestTriggerOfALostLedger(t *testing.T) {
 		until(start, min)
 		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
 		until(start, 10*min)
-		c.write(n, "cron:job", "")
+		c.write(n, "%cron:cron:job", "")
 		until(start, hour+min)
 		r.wantTicks(t, start, ticksOf(r.all()[:1], start)[0], hour)
 	})

@@ -66,7 +66,7 @@
 //
 // # The ledger
 //
-// It is JSON, so HGET joblock:cron:rollup memo in redis-cli shows it, and its decoder needs
+// It is JSON, so HGET joblock:%cron:cron:rollup memo in redis-cli shows it, and its decoder needs
 // no defence against lengths that lie. It is kept for 366 days after it was last written;
 // a spec with longer pauses (29 February) starts anew each time. A job without a ledger is
 // a new job: its ticks count from when the first node has seen it, and nothing before is

@@ -107,7 +107,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 		return Entry{}, err
 	}
 	if entries[0].Spec == "" {
-		return Entry{}, &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: joblock.Key(s.cfg.Scope, name), Detail: "no node has seen a job of that name"}
+		return Entry{}, &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: s.keyOf(name), Detail: "no node has seen a job of that name"}
 	}
 	return entries[0], nil
 }
@@ -117,7 +117,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 func (s *Scheduler) entries(ctx context.Context, names []string) ([]Entry, error) {
 	keys := []string{s.control}
 	for _, name := range names {
-		keys = append(keys, joblock.Key(s.cfg.Scope, name))
+		keys = append(keys, s.keyOf(name))
 	}
 	views, err := s.locks.Peek(ctx, keys...)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -15,7 +17,7 @@ import (
 // write puts memo into the record of a key.
 func (c *cluster) write(n *node, key, memo string) {
 	c.Helper()
-	lock, err := n.locks.TryAcquire(c.Context(), key)
+	lock, err := n.locks.TryAcquire(c.Context(), key, keyspace.Own[joblock.Option]())
 	wantNil(c, "TryAcquire", err)
 	wantNil(c, "SetMemo", lock.SetMemo(c.Context(), []byte(memo)))
 	wantNil(c, "Release", lock.Release(c.Context()))
@@ -43,14 +45,14 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 				var r, other runs
 				start := time.Now()
 				n := c.node(0)
-				c.write(n, "cron:job", memo)
+				c.write(n, "%cron:cron:job", memo)
 				n.add("job", "@every 1m", r.fn(n, sec))
 				n.add("other", "@every 1m", other.fn(n, sec))
 				n.start()
 				until(start, 3*min+10*sec)
 				r.wantTicks(t, start)
 				other.wantTicks(t, start, min, 2*min, 3*min)
-				if got := c.memo(n, "cron:job"); got != memo {
+				if got := c.memo(n, "%cron:cron:job"); got != memo {
 					t.Errorf("the memo is %q now", got)
 				}
 				if n := strings.Count(c.logs.String(), "not run by this node"); n < 3 || n > 5 {
@@ -68,7 +70,7 @@ func TestLedgerOfALaterNodeWithTheSameVersion(t *testing.T) {
 		start := time.Now()
 		n := c.node(0)
 		last := start.Add(-25 * min).UnixMilli()
-		c.write(n, "cron:job", fmt.Sprintf(`{"v":1,"spec":"@every 10m0s","last":%d,"counts":{"done":41,"novel":1},"novel":{"a":[1]}}`, last))
+		c.write(n, "%cron:cron:job", fmt.Sprintf(`{"v":1,"spec":"@every 10m0s","last":%d,"counts":{"done":41,"novel":1},"novel":{"a":[1]}}`, last))
 		n.add("job", "@every 10m", r.fn(n, sec))
 		n.start()
 		until(start, 11*min)
@@ -145,7 +147,7 @@ func TestLedgerIsReadable(t *testing.T) {
 		n.add("job", "@every 10m", r.fn(n, sec))
 		n.start()
 		until(start, 200*min+5*sec)
-		memo := c.memo(n, "cron:job")
+		memo := c.memo(n, "%cron:cron:job")
 		line, past, _ := strings.Cut(memo, "\n")
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {

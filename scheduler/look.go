@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -226,5 +227,8 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 // lockOptions are those of every lock: the memo outlives the longest pause between two
 // ticks, and a run may be long.
 func (s *Scheduler) lockOptions() []joblock.Option {
-	return []joblock.Option{joblock.Holder(s.cfg.Node), joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit)}
+	return []joblock.Option{
+		keyspace.Own[joblock.Option](), joblock.Holder(s.cfg.Node),
+		joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit),
+	}
 }

@@ -115,7 +115,7 @@ func TestOrderAndTickInOneLook(t *testing.T) {
 		until(start, 90*min)
 		wantNil(t, "Trigger", c.admin().Trigger(c.Context(), "job"))
 		until(start, 90*min+10*sec)
-		st, err := n.locks.Status(c.Context(), "cron:job")
+		st, err := n.locks.Status(c.Context(), "%cron:cron:job")
 		wantNil(t, "Status", err)
 		if st.Waiters != 0 || len(r.all()) != 1 {
 			t.Errorf("%d wait in line after %d runs", st.Waiters, len(r.all()))
@@ -138,7 +138,7 @@ func TestStandbysComeAndGo(t *testing.T) {
 		}
 		for i := 1; i <= 6; i++ {
 			until(start, time.Duration(i)*hour+10*sec)
-			st, err := c.nodes[0].locks.Status(c.Context(), "cron:job")
+			st, err := c.nodes[0].locks.Status(c.Context(), "%cron:cron:job")
 			wantNil(t, "Status", err)
 			if st.Waiters != 1 {
 				t.Fatalf("%d wait in line at the tick %d, want 1", st.Waiters, i)
@@ -159,7 +159,7 @@ func TestLedgerStaysSmall(t *testing.T) {
 			until(start, time.Duration(i+1)*sec)
 			n.end()
 		}
-		memo := c.memo(c.nodes[0], "cron:job")
+		memo := c.memo(c.nodes[0], "%cron:cron:job")
 		if strings.Contains(memo, `"v11"`) || !strings.Contains(memo, `"v12"`) || len(memo) > 4500 {
 			t.Errorf("the ledger has %d bytes: %s", len(memo), memo)
 		}

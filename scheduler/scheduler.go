@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -58,7 +59,7 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 		locks:    locks,
 		cfg:      *full,
 		clock:    clock{local: now},
-		control:  joblock.Key(full.Scope, ""), // no job's, for a name is not empty
+		control:  keyspace.Cron(joblock.Key(full.Scope)),
 		wake:     make(chan struct{}, 1),
 		slots:    make(chan struct{}, full.Runs),
 		standbys: make(chan struct{}, full.Runs),
@@ -119,7 +120,7 @@ func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) er
 		return invalid(op, name, "spec %q has no ticks", spec)
 	}
 	j := &job{
-		options: o, name: name, key: joblock.Key(s.cfg.Scope, name), spec: parsed, text: parsed.String(),
+		options: o, name: name, key: s.keyOf(name), spec: parsed, text: parsed.String(),
 		delay: delayOf(name, o.jitter), fn: fn, index: -1,
 	}
 	s.mu.Lock()
@@ -132,6 +133,9 @@ func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) er
 	s.rouse()
 	return nil
 }
+
+// keyOf returns the key of the job's lock.
+func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
 
 // check refuses a Scheduler that was not made by New.
 func (s *Scheduler) check(op string) error {

@@ -88,10 +88,6 @@ type Config struct {
 	// them has it. Default: none but the one given to New.
 	Inspectors []*asynq.Inspector
 
-	// KeeperKey is the key of the lock under which one keeper of the cluster works.
-	// Default joblock.Key("joblock", "keeper").
-	KeeperKey string
-
 	// DryRun has the keeper log and count what it would do and change no lock. One
 	// that runs dry takes its turn like the others: set it everywhere or nowhere.
 	DryRun bool
@@ -114,7 +110,6 @@ func (c *Config) withDefaults() (Config, error) {
 	out.PutBack = cmp.Or(out.PutBack, DefaultPutBack)
 	out.Overrun = cmp.Or(out.Overrun, DefaultOverrun)
 	out.Every = cmp.Or(out.Every, min(DefaultEvery, out.Hold/4))
-	out.KeeperKey = cmp.Or(out.KeeperKey, joblock.Key("joblock", "keeper"))
 	for _, d := range []struct {
 		name string
 		val  time.Duration

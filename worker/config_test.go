@@ -44,8 +44,6 @@ func TestNew(t *testing.T) {
 		{"long Every", locks, inspector, &worker.Config{Hold: time.Minute, Every: 30*time.Second + 1}, false},
 		{"more Inspectors", locks, inspector, &worker.Config{Inspectors: []*asynq.Inspector{inspector}}, true},
 		{"a nil Inspector among them", locks, inspector, &worker.Config{Inspectors: []*asynq.Inspector{inspector, nil}}, false},
-		{"a key", locks, inspector, &worker.Config{KeeperKey: "k"}, true},
-		{"a key that is none", locks, inspector, &worker.Config{KeeperKey: "a\nb"}, true}, // Run says so
 		{"unknown policy", locks, inspector, &worker.Config{Gone: worker.Fail + 1}, false},
 		{"negative Hold", locks, inspector, &worker.Config{Hold: -1}, false},
 		{"short Hold", locks, inspector, &worker.Config{Hold: time.Second - 1}, false},

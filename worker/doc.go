@@ -115,7 +115,7 @@
 // and within how long, and the test that shows it.
 //
 // The work is done by one process of the cluster at a time, the one that holds the
-// lock on Config.KeeperKey. It costs two commands to asynq's Redis per lock and round,
+// lock on the key "%keeper". It costs two commands to asynq's Redis per lock and round,
 // one pipelined read in the locks' store for each 500 of them, and ten questions a
 // round for what is due; the locks that are held and the keys that are no locks of
 // jobs cost asynq nothing. A round of 10,000 takes about a second, one of 100,000 about

@@ -278,3 +278,26 @@ func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
 		}
 	})
 }
+
+// A task may carry a lock on a key that applications cannot take by name: a permit of
+// a limit. It takes that anew like any other.
+func TestGoneLockOnTheToolkitsOwnKey(t *testing.T) {
+	virtual(t, func(r *rig) {
+		lock, err := r.locks.TryAcquire(context.Background(), "key", joblock.Limit(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := r.parkLock(lock, "a")
+		r.submit("a", r.seal(1, token), 1, asynq.Retention(time.Hour))
+		vanish["forced"](r, token)
+		var p probe
+		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error {
+			r.wantState(token.Key(), joblock.StateHeld, "a")
+			return nil
+		}))
+		r.untilTask("a", "completed", "archived")
+		if state, info := r.task("a"); state != "completed" {
+			t.Errorf("the task is %s: %s", state, info.LastErr)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -50,9 +51,8 @@ func newKeeper(w *Worker) *keeper {
 // Run returns nil when ctx ends or the Worker is closed, promptly, whatever it was
 // doing. Errors: joblock.ErrClosed when the Worker or its Locker was closed before;
 // joblock.ErrInvalid for a nil Worker, while an earlier Run of this Worker has not
-// returned, and for a Config.KeeperKey that is no key, or has a value that is no lock.
-// An outage of either
-// Redis is waited out.
+// returned, and where the value at the keeper's key, "%keeper", is no lock. An outage
+// of either Redis is waited out.
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
@@ -71,14 +71,15 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	// Whatever the Locker has for a bound on holding a lock, this one is not
 	// forgotten.
-	err := w.locks.Singleton(ctx, w.cfg.KeeperKey, w.keeper.lead, joblock.MaxHold(joblock.MaxHoldLimit))
+	err := w.locks.Singleton(ctx, keyspace.Keeper, w.keeper.lead,
+		keyspace.Own[joblock.Option](), joblock.MaxHold(joblock.MaxHoldLimit))
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// lead works until ctx ends, with the caller's or with the lock on KeeperKey.
+// lead works until ctx ends, with the caller's or with the lock on the keeper's key.
 func (k *keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)

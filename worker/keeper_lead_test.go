@@ -156,7 +156,6 @@ func TestRunIsRefused(t *testing.T) {
 		var none *worker.Worker
 		want("a nil Worker", none.Run(ctx), joblock.ErrInvalid)
 
-		want("a key that is none", r.newWorker(r.locks, worker.Config{KeeperKey: "a\nb"}).Run(ctx), joblock.ErrInvalid)
 		w, stop := r.keep(r.locks, worker.Config{})
 		time.Sleep(time.Second)
 		want("a second Run", w.Run(ctx), joblock.ErrInvalid)

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -142,7 +143,8 @@ func (o *overlap) carried(task *asynq.Task, key string) bool {
 	env, _, _ := envelope.Open(task.Headers()) // a bad one is Middleware's business
 	return slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
 		if o.limited {
-			return strings.HasPrefix(t.Key(), key+"%#")
+			limit, ok := keyspace.Limit(t.Key())
+			return ok && limit == key
 		}
 		return t.Key() == key
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -166,7 +167,9 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 // can resume it, and by way of Park, so that it is bound to the job and outlives
 // a crash of this process like any job's lock.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
+	// The key may be the toolkit's own: a permit, or that of a job which waits for another.
+	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), keyspace.Own[joblock.Option](),
+		joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
 	if err != nil {
 		return nil, err
 	}

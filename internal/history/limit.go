@@ -5,19 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-)
 
-// permitMark is between the key of a limit and the number of a permit in the permit's
-// key; see joblock.Limit.
-const permitMark = "%#"
+	"github.com/joblock/toolkit/internal/keyspace"
+)
 
 // CheckLimit looks for more than n beliefs at once in the permits of one limit. That
 // two have the same permit is for Check to find.
 func CheckLimit(events []Event, n int) (out []Violation) {
 	limits := make(map[string][]*story)
 	for key, es := range byKey(events) {
-		if limit, _, ok := strings.Cut(key, permitMark); ok {
+		if limit, ok := keyspace.Limit(key); ok {
 			stories, forced := bookOf(es)
 			_ = checkForced(stories, forced) // ends the beliefs that were
 			limits[limit] = append(limits[limit], stories...)

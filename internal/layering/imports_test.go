@@ -29,7 +29,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock", msgpack, uuid}},
+	{"joblock", []string{"joblock", "internal/keyspace", msgpack, uuid}},
 	{"joblock/redisstore", []string{"joblock", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock"}},
 	{"joblock/storetest", []string{"joblock", rapid}},
@@ -40,7 +40,7 @@ var rules = []rule{
 	{"scheduler", []string{"joblock", "scheduler/...", "internal/...", asynq, cron, uuid}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/redistest", []string{goredis, mini}},
-	{"internal/history", []string{"joblock", porcup}},
+	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
