@@ -18,7 +18,10 @@ type held struct {
 	over bool // the handler has returned; nothing can be kept any more
 }
 
-type heldKey struct{}
+type (
+	heldKey       struct{}
+	middlewareKey struct{} // of the innermost *middleware that serves the request
+)
 
 func heldFrom(ctx context.Context) *held {
 	h, _ := ctx.Value(heldKey{}).(*held)
@@ -42,6 +45,21 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 		}
 	}
 	return false
+}
+
+// stopRenewing lets the leases of the locks run out that are still the middleware's,
+// and reports whether there are any.
+func (h *held) stopRenewing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	some := false
+	for _, lock := range h.locks {
+		if !h.over && !slices.Contains(h.kept, lock) && lock.Err() == nil {
+			lock.StopRenewing()
+			some = true
+		}
+	}
+	return some
 }
 
 func (h *held) keep(lock *joblock.Lock) bool {

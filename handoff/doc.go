@@ -5,14 +5,62 @@
 //	mux.Handle("POST /exports", handoff.Middleware(locks, claim)(http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
 //			lock, _ := joblock.FromContext(r.Context())
-//			info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload))
-//			...
+//			if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload)); err != nil {
+//				handoff.Refuse(w, r, err)
+//				return
+//			}
 //			w.WriteHeader(http.StatusAccepted)
 //		})))
 //
 // While the request runs, and then while its job waits, runs, is retried or is
 // recovered from a crash, a second request for the same key is answered 429. The
 // other end is package worker, without which the task is an ordinary task.
+//
+// # Clients and Redis
+//
+// An application that only has asynq's options can make all of it on one connection
+// pool:
+//
+//	rdb := redisOpt.MakeRedisClient().(redis.UniversalClient) // redisOpt: an asynq.RedisConnOpt
+//	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+//	client := asynq.NewClientFromRedisClient(rdb)
+//	inspector := asynq.NewInspectorFromRedisClient(rdb)
+//	jobs, err := handoff.NewClient(locks, client, inspector, nil)
+//
+// Web side and workers must agree on where the locks are: the same Redis, database
+// number and redisstore.Config.Prefix.
+//
+// # Routers
+//
+// The claim function sees the *http.Request as it is when the middleware runs. With
+// net/http the middleware is within the mux, as above, and r.PathValue has the route's
+// parameters. Routers that run their middlewares before they have matched the route, or
+// that keep its parameters elsewhere (Use of gin, echo and chi), leave r.PathValue
+// empty. Then the key is empty, or has an empty part, and every request is refused: it
+// is neither served without its lock, nor under one lock for everybody. There, take the
+// parameters from where the router has them, or wrap the handlers of single routes.
+//
+// An adapter must not go on after a refusal. A middleware made from this one knows by
+// whether the next handler was called; with gin, for one, it has to call Abort if not.
+//
+// A request that needs no lock says so: Claim.NoLock. A Claim that says nothing is an
+// error.
+//
+// # Clients that mean no good
+//
+// A request holds its lock from before its body is read. So that a client which sends
+// slowly does not keep others out, Claim.MaxHold bounds how long the lock is renewed,
+// and http.Server's ReadTimeout, or ReadHeaderTimeout with http.MaxBytesReader, how
+// long it may send. MaxWaiting bounds how many requests wait.
+//
+// Put authentication, and whatever limits the rate of clients, before this middleware,
+// not behind it. What asks for a lock costs Redis a record, and whoever may name any
+// key can keep others out of theirs. A key that is made from what the client sends
+// should have the account in it that was authenticated.
+//
+// A client that is refused learns a code, and when to come again: neither the key nor
+// who has it. Tell it no more in OnRefusal: the text of an error has host, process and
+// job in it.
 //
 // # Roll-out and shutdown
 //

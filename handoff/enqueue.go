@@ -63,12 +63,18 @@ func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 // checkLock refuses a lock that cannot be handed over.
 func (c *Client) checkLock(lock *joblock.Lock) error {
 	if lock == nil {
-		return badTask("a lock is nil")
+		return badTask("a lock is nil: if joblock.FromContext gave it, the request was not served behind a handoff.Middleware, " +
+			"or with Claim.NoLock")
 	}
 	if !c.locks.Owns(lock) {
 		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find it")
 	}
-	return lock.Err()
+	err := lock.Err()
+	var e *joblock.Error
+	if errors.As(err, &e) && e.Code == joblock.CodeAlreadyReleased && e.Reason == reasonRequestOver {
+		err = fmt.Errorf("%w; enqueue before the handler returns, or have it take the lock along with handoff.Keep", err)
+	}
+	return err
 }
 
 // run hands the locks over, all or none, and returns the task that has them.

@@ -5,22 +5,30 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
 )
 
-// DefaultMaxRetryAfter is the longest wait that a refused client is told, unless
-// MaxRetryAfter says otherwise.
-const DefaultMaxRetryAfter = time.Minute
+// Defaults of a Middleware.
+const (
+	// DefaultMaxRetryAfter is the longest wait that a refused client is told, unless
+	// MaxRetryAfter says otherwise.
+	DefaultMaxRetryAfter = time.Minute
+
+	// DefaultMaxWaiting is how many requests may wait for locks at a time, unless
+	// MaxWaiting says otherwise.
+	DefaultMaxWaiting = 1000
+)
 
 // MiddlewareOption changes a Middleware. A nil one changes nothing.
 type MiddlewareOption func(*middleware)
 
 // OnRefusal replaces the answer to a request that gets no lock, whatever the
-// reason: f has the status, the code and the error. Refusal.ServeHTTP is the
-// answer that is replaced. nil leaves it as it is.
+// reason, and that of Refuse in the handlers behind the middleware: f has the
+// status, the code and the error, which is not for the client. Refusal.ServeHTTP is
+// the answer that is replaced. nil leaves it as it is.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) MiddlewareOption {
 	return func(m *middleware) {
 		if answer != nil {
@@ -36,10 +44,20 @@ func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
 
-// Logger sets who hears of releases that failed and, once each, of the errors
-// behind 5xx answers: 500 as an error, 503 as a warning, or for information where
-// the client had left before. Default slog.Default(). It never hears an owner
-// token.
+// MaxWaiting bounds how many requests wait for their locks at a time, by Claim.MaxWait,
+// DefaultMaxWaiting if not given: each of them costs this process about 13 KB, and the
+// store a place in a queue. A request beyond the bound does not wait: it is served if
+// its locks are free, and refused at once, with 429, if they are not. With n below 1
+// none waits. The bound is that of all routes that use one Middleware.
+func MaxWaiting(n int) MiddlewareOption {
+	return func(m *middleware) { m.maxWaiting = int64(n) }
+}
+
+// Logger sets who hears of releases that failed, of requests that held their locks for
+// Claim.MaxHold and, once each, of the errors behind 5xx answers: 500 as an error, 503
+// as a warning. Where the client had left before, it is for debugging, and so is a
+// 400, except that the first of a Middleware is a warning: it may be the route that is
+// wrong and not the client. Default slog.Default(). It never hears an owner token.
 func Logger(logger *slog.Logger) MiddlewareOption {
 	return func(m *middleware) {
 		if logger != nil {
@@ -53,20 +71,42 @@ type middleware struct {
 	claim         func(*http.Request) (Claim, error)
 	answer        func(http.ResponseWriter, *http.Request, Refusal)
 	maxRetryAfter time.Duration
+	maxWaiting    int64
 	logger        *slog.Logger
+
+	waiting   atomic.Int64
+	toldOf400 atomic.Bool
+}
+
+// newMiddleware returns one with the defaults, changed by opts.
+func newMiddleware(opts ...MiddlewareOption) *middleware {
+	m := &middleware{
+		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
+		maxRetryAfter: DefaultMaxRetryAfter,
+		maxWaiting:    DefaultMaxWaiting,
+		logger:        slog.Default(),
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(m)
+		}
+	}
+	return m
 }
 
 // Middleware returns a middleware that serves a request while holding the locks
 // that claim names for it, and refuses the request when it cannot have them; see
-// Refusal for the answers. The package comment has the life of a request.
+// Refusal for the answers. A request that is refused does not reach the handler. The
+// package comment has the life of a request.
 //
 // The request's context carries the locks (joblock.FromContext has the one on
-// Claim.Key, joblock.LocksFromContext all of them) and is cancelled
-// with cause joblock.ErrLost when one of them is lost. After the handler has
-// returned, or panicked, they are released, last first, even if the client is
-// gone; those that were handed over, released or kept (Keep) are left alone. The
-// ResponseWriter is passed through as it is. A handler that hijacks the connection
-// and goes on after it has returned has no lock any more.
+// Claim.Key, joblock.LocksFromContext all of them). It is cancelled with cause
+// joblock.ErrLost when one of them is lost, and with cause ErrMaxHold when the request
+// has held them for Claim.MaxHold. After the handler has returned, or panicked, they
+// are released, last first, even if the client is gone; those that were handed over,
+// released or kept (Keep) are left alone. The ResponseWriter is passed through as it
+// is. A handler that hijacks the connection and goes on after it has returned has no
+// lock any more.
 //
 // Middlewares can be nested. All nestings should take their locks in one order,
 // or not wait: unlike the keys of one Claim, two middlewares' keys are not
@@ -76,18 +116,8 @@ type middleware struct {
 // the log says why: one route that is wired wrongly must neither be served without
 // its lock nor take the rest of the server down with it.
 func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
-	m := &middleware{
-		locks:         locks,
-		claim:         claim,
-		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
-		maxRetryAfter: DefaultMaxRetryAfter,
-		logger:        slog.Default(),
-	}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(m)
-		}
-	}
+	m := newMiddleware(opts...)
+	m.locks, m.claim = locks, claim
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
@@ -106,65 +136,104 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.refuse(w, r, err)
 		return
 	}
-	if claim.isZero() {
-		next.ServeHTTP(w, r)
-		return
-	}
-	locks, err := m.locks.AcquireAll(r.Context(), claim.keys(), claim.options()...)
+	ctx, end, err := m.begin(r.Context(), claim)
 	if err != nil {
-		if errors.Is(err, joblock.ErrInvalid) && !m.badKey(claim) {
-			err = &claimError{err}
-		}
 		m.refuse(w, r, err)
 		return
 	}
-	h := &held{locks: locks, outer: heldFrom(r.Context())}
-	ctx, stop := locks.Context(context.WithValue(r.Context(), heldKey{}, h))
 	// Deferred without recover: a panic goes on with its own stack, and net/http
-	// treats http.ErrAbortHandler as ever. The context ends before the locks do, so
-	// that whatever the handler left running is told to stop first.
-	defer m.release(r.Context(), h)
-	defer stop()
+	// treats http.ErrAbortHandler as ever.
+	defer end()
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// badKey reports whether it is a key of claim that makes it ErrInvalid. The Locker
-// is asked, for its rules for keys are its own; with a context that is over it
-// judges the key and sends nothing.
-func (m *middleware) badKey(claim Claim) bool {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	return slices.ContainsFunc(claim.keys(), func(key string) bool {
-		_, err := m.locks.TryAcquire(over, key)
-		return errors.Is(err, joblock.ErrInvalid)
-	})
+// begin takes the locks of claim and returns the context to serve the request with,
+// and what to call afterwards. It knows nothing of HTTP. After an error there is
+// nothing to serve and nothing to end.
+func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context, end func(), err error) {
+	if err := claim.check(); err != nil {
+		return nil, nil, &claimError{err}
+	}
+	inside := context.WithValue(ctx, middlewareKey{}, m)
+	if claim.NoLock {
+		return inside, func() {}, nil
+	}
+	locks, err := m.acquire(ctx, claim)
+	if err != nil {
+		return nil, nil, blame(err, claim.keys()...)
+	}
+	h := &held{locks: locks, outer: heldFrom(ctx)}
+	inside, stop := locks.Context(context.WithValue(inside, heldKey{}, h))
+	inside, stopTimer := m.limitHold(inside, h, claim)
+	return inside, func() {
+		// The context ends before the locks do, so that whatever the handler left
+		// running is told to stop first.
+		stopTimer()
+		stop()
+		m.release(ctx, h)
+	}, nil
 }
 
-// claimError is an ErrInvalid that the client cannot help: of a Claim's settings,
-// or about what the store keeps at the key.
-type claimError struct{ err error }
+// acquire takes the locks of claim, and waits for them if the claim says so and not
+// too many wait already.
+func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
+	if claim.MaxWait > 0 {
+		defer m.waiting.Add(-1)
+		if m.waiting.Add(1) > m.maxWaiting {
+			claim.MaxWait = 0
+		}
+	}
+	return m.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
+}
 
-func (e *claimError) Error() string { return e.err.Error() }
-func (e *claimError) Unwrap() error { return e.err }
+// limitHold returns a context that ends when the request has held its locks for as
+// long as it may. From then on they are not renewed.
+func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ctx context.Context, stop func()) {
+	limit := claim.MaxHold
+	if limit == 0 {
+		limit = DefaultMaxHold
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(limit, func() {
+		if h.stopRenewing() {
+			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, they are renewed no more",
+				"key", claim.Key, "max_hold", limit)
+			cancel(ErrMaxHold)
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
 
 // refuse answers a request that gets no lock.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	ctx := r.Context()
-	f := newRefusal(ctx, err, m.maxRetryAfter)
-	if f.Status >= http.StatusInternalServerError {
-		level := slog.LevelError
-		switch {
-		case f.Status != http.StatusServiceUnavailable:
-		case ctx.Err() != nil:
-			level = slog.LevelInfo // nobody is waiting for the answer
-		default:
-			level = slog.LevelWarn
-		}
-		m.logger.Log(ctx, level, "handoff: request refused",
-			"status", f.Status, "code", string(f.Code), "key", f.Key, "err", err)
-	}
+	f := newRefusal(r.Context(), err, m.maxRetryAfter)
+	m.log(r.Context(), f)
 	m.answer(w, r, f)
 }
+
+// log tells of a refusal. What clients can bring about at will is told but once, or
+// for debugging.
+func (m *middleware) log(ctx context.Context, f Refusal) {
+	level := slog.LevelDebug
+	switch {
+	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // nobody is waiting for the answer
+	case f.Status == http.StatusServiceUnavailable:
+		level = slog.LevelWarn
+	case f.Status >= http.StatusInternalServerError:
+		level = slog.LevelError
+	case f.Status == http.StatusBadRequest && !m.toldOf400.Swap(true):
+		level = slog.LevelWarn
+	case f.Status != http.StatusBadRequest:
+		return
+	}
+	m.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", string(f.Code), "err", f.Err)
+}
+
+// reasonRequestOver is the reason with which a request's locks are released.
+const reasonRequestOver = "request over"
 
 // release gives back what the handler has not disposed of itself.
 func (m *middleware) release(ctx context.Context, h *held) {
@@ -174,7 +243,7 @@ func (m *middleware) release(ctx context.Context, h *held) {
 		case joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
 			continue // handed over to a job, or released by the handler
 		}
-		if err := lock.Release(ctx); err != nil {
+		if err := lock.ReleaseWith(ctx, reasonRequestOver); err != nil {
 			m.logger.WarnContext(ctx, "handoff: release after the response failed",
 				"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
 		}

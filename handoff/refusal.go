@@ -18,33 +18,32 @@ const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
 
 // Refusal is why a request gets no lock, and the answer to it:
 //
-//	status  errors                            Retry-After
-//	429     ErrHeld, ErrTimeout, ErrBusy      what is left of the lock
-//	503     ErrUnavailable, ErrClosed         1 s
-//	503     the request's context has ended   1 s
-//	400     ErrInvalid about a key            none
-//	400     ErrInvalid of the claim function  none
-//	500     any other                         none
+//	status  errors                                Retry-After
+//	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
+//	503     ErrUnavailable, ErrClosed, ErrLost    1 s
+//	503     a context that has ended              1 s
+//	400     ErrInvalid about a key that is named  none
+//	400     ErrInvalid of the claim function      none
+//	500     any other                             none
 //
 // The errors of the claim function are judged like those of the Locker, so it can
-// refuse with a joblock.Error of its own making. Among the others are a Claim with
-// a TTL, MaxWait or Holder out of bounds, a value in the store that is not a lock,
+// refuse with a joblock.Error of its own making. Among the others are a Claim that
+// names no key or has a field out of bounds, a value in the store that is not a lock,
 // and a Middleware made without a Locker, a claim function or a next handler.
 type Refusal struct {
 	Status int          // of the answer; taken as 500 unless from 200 to 999
 	Code   joblock.Code // of the error; CodeClaimFailed where it has none of these
-	// Message is for the client. It is made from the code, and from the Detail of
-	// an ErrInvalid; no other text of an error, and no owner token, gets into it.
+	// Message is for the client: one sentence for each code. No text of an error gets
+	// into it, for that may name the key, who holds it, and for which job.
 	Message string
-	Key     string // the lock concerned, "" where none is
 	// RetryAfter is when to try again, in whole seconds, 0 for no advice.
 	RetryAfter time.Duration
-	Err        error // the error itself; not for the client
+	Err        error // the error itself, with all that it tells; not for the client
 }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object
-// {"message","code","key"}. A Refusal made by hand need not have anything set: the
-// zero one is a 500.
+// {"message","code"}. A Refusal made by hand need not have anything set: the zero one
+// is a 500.
 func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f.Status < http.StatusOK || f.Status > 999 { // net/http panics, or goes on waiting for an answer
 		f.Status = http.StatusInternalServerError
@@ -54,9 +53,8 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	body, err := json.Marshal(struct {
 		Message string       `json:"message"`
 		Code    joblock.Code `json:"code"`
-		Key     string       `json:"key"`
-	}{f.Message, f.Code, f.Key})
-	if err != nil { // three strings always marshal
+	}{f.Message, f.Code})
+	if err != nil { // two strings always marshal
 		panic("handoff: " + err.Error())
 	}
 	h := w.Header()
@@ -68,11 +66,32 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
 }
 
-// failedMessage tells a client that it is not its fault, and nothing else.
-const failedMessage = "the request could not be prepared"
+// Refuse answers a request whose handler got err from a call about a lock: from
+// Enqueue, EnqueueUnique, or a Locker. The answer is that of a Middleware which got
+// err, so that a client sees one kind of answer whoever found the lock busy; Refusal
+// has the table. Behind a Middleware it is that one's own answer (OnRefusal,
+// MaxRetryAfter), and its Logger hears of it; elsewhere they are the defaults.
+//
+// Unlike http.Error with the text of err it does not tell the client the key, nor who
+// holds it. What a lock does not explain, such as asynq.ErrTaskIDConflict, is a 500:
+// handle it before. So is a nil err.
+func Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	m, ok := r.Context().Value(middlewareKey{}).(*middleware)
+	if !ok {
+		m = newMiddleware()
+	}
+	var e *joblock.Error
+	if errors.As(err, &e) {
+		err = blame(err, e.Key)
+	}
+	m.refuse(w, r, err)
+}
 
-// newRefusal judges err, with which the claim function or the Locker refused a
-// request with context ctx.
+// failedMessage tells a client that it is not its fault, and nothing else.
+const failedMessage = "the request could not be served"
+
+// newRefusal judges err, with which the claim function, the Locker or a handler
+// refused a request with context ctx.
 func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Refusal {
 	f := Refusal{Err: err}
 	var e *joblock.Error
@@ -80,12 +99,12 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	if errors.As(err, &ours) {
 		f.Code = CodeClaimFailed
 	} else if errors.As(err, &e) {
-		f.Key, f.Code = e.Key, e.Code
-	} else if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		f.Code = e.Code
+	} else if over(ctx, err) {
 		// The client is gone, or the server is shutting down, while we waited. 503
 		// rather than nginx's 499: returning without an answer would be a 200.
 		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeTimeout
-		f.Message = "the request ended before the lock was free"
+		f.Message = "the request ended before it had the lock"
 		f.RetryAfter = time.Second
 		return f
 	}
@@ -99,16 +118,23 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	case joblock.CodeUnavailable, joblock.CodeClosed:
 		f.Status, f.Message = http.StatusServiceUnavailable, "locks are unavailable at the moment"
 		f.RetryAfter = time.Second
+	case joblock.CodeLost:
+		f.Status, f.Message = http.StatusServiceUnavailable, "the request has lost its lock"
+		f.RetryAfter = time.Second
 	case joblock.CodeInvalid:
 		f.Status, f.Message = http.StatusBadRequest, "the request names no valid lock"
-		if e.Detail != "" {
-			f.Message += ": " + e.Detail
-		}
 	default:
-		f.Status, f.Code = http.StatusInternalServerError, CodeClaimFailed
-		f.Message, f.Key = failedMessage, ""
+		f.Status, f.Code, f.Message = http.StatusInternalServerError, CodeClaimFailed, failedMessage
 	}
 	return f
+}
+
+// over reports whether err says that a context has ended, be it ctx, with whatever
+// cause, or one that the handler made of it.
+func over(ctx context.Context, err error) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && errors.Is(err, cause) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // retryAfter turns what is left of a lock into advice. Stores keep a lease for a

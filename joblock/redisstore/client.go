@@ -61,9 +61,6 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	// A cache of replies is of no use to scripts, and tracks on every connection.
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.AutoPipelineOptions = nil
-	// Else CLIENT SETINFO is sent on every connection, for which there is no right before
-	// Redis 7.2, and each time ACL LOG notes a command that was denied.
-	o.DisableIdentity = true
 	return &o
 }
 
@@ -103,11 +100,6 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.AutoPipelineOptions = nil
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	// All calls name their key. With the policies go-redis asks some node for its COMMANDs
-	// in front of a call, for up to five seconds whatever the deadline, and in front of
-	// every call where that is not allowed.
-	o.DisableRoutingPolicies = true
-	o.DisableIdentity = true
 	o.ClusterStateReloadInterval = atMost(o.ClusterStateReloadInterval, reloadInterval)
 	return &o
 }

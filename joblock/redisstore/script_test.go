@@ -300,16 +300,16 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 // Whoever shares a server has to find the value that is in the way: under the name that
 // it has in Redis, and with its type, where the user may ask for that.
 func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	k := newKit(t, srv.Client(t))
+	k := newRealKit(t)
 	ctx := context.Background()
 	if err := k.rdb.Set(ctx, "joblock:orders:7", "of another program", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	srv.SetUser(t, "locks", append(rules(onOne...), "-type")...)
+	if err := k.rdb.Do(ctx, append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "&joblock:*"}, aclRules()...)...).Err(); err != nil {
+		t.Fatal(err)
+	}
 	o := *k.rdb.(*redis.Client).Options()
-	o.Username, o.Password = "locks", redistest.Password
+	o.Username, o.Password = "locks", "pw"
 	bare := redis.NewClient(&o)
 	t.Cleanup(func() { bare.Close() })
 	for _, tc := range []struct {

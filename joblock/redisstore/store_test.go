@@ -91,3 +91,59 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 		t.Errorf("inspect: %v, %v", recs, err)
 	}
 }
+
+// The package comment lists what an ACL user needs.
+func TestListedPermissionsAreEnough(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "&joblock:*"}, aclRules()...)
+	if err := k.rdb.Do(ctx, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := *k.rdb.(*redis.Client).Options()
+	o.Username, o.Password = "locks", "pw"
+	app := redis.NewClient(&o)
+	t.Cleanup(func() { app.Close() })
+	user := newKit(t, app)
+	term := user.acquire("a")
+	rq := user.renewal(term)
+	rq.Memo = []byte{}
+	rs, err := user.Renew(ctx, []joblock.RenewRequest{rq})
+	wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+	if page, err := user.List(ctx, joblock.ListRequest{}); err != nil || len(page.Records) != 1 {
+		t.Errorf("list: %+v, %v", page, err)
+	}
+	walkThroughTheIndex(t, user, user.acquire("parked"))
+	pushes := make(chan joblock.Grant, 1)
+	stop, err := user.Listen(ctx, "mine", func(g joblock.Grant) { pushes <- g })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	r, err := user.Acquire(ctx, joblock.AcquireRequest{Key: "a", Owner: "next", Nonce: "waits", TTL: long, Retain: long,
+		Inbox: "mine", Patience: long})
+	wantOutcome(t, "acquire and wait", r, err, joblock.OutcomeHeld)
+	rs, err = user.Release(ctx, []joblock.ReleaseRequest{user.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	if g := <-pushes; g.Nonce != "waits" {
+		t.Errorf("pushed %+v", g)
+	}
+
+	// What is missing is named, and is neither an answer nor "foreign".
+	if err := k.rdb.Do(ctx, "acl", "setuser", "locks", "-hmget").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r, err = user.Acquire(ctx, joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	if err == nil || r.Outcome != joblock.OutcomeUnknown {
+		t.Errorf("acquire without HMGET: %+v, %v", r, err)
+	}
+}
+
+func aclRules() []any {
+	var rules []any
+	for _, cmd := range []string{"eval", "evalsha", "time", "exists", "hmget", "hget", "hset", "hdel", "pexpire", "pttl",
+		"zadd", "zrem", "zscore", "zrangebyscore", "publish", "subscribe", "unsubscribe", "ping", "scan"} {
+		rules = append(rules, "+"+cmd)
+	}
+	return rules
+}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -20,8 +19,10 @@ func TestCluster(t *testing.T) {
 	admin := cluster.Client(t)
 
 	// All of it as a user with the permissions that the package comment lists.
-	for i := range 3 {
-		cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights)...)...)
+	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "+cluster|slots", "+asking", "+command"}, aclRules()...)
+	err := admin.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rules...).Err() })
+	if err != nil {
+		t.Fatal(err)
 	}
 	app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: "pw"})
 	t.Cleanup(func() { app.Close() })

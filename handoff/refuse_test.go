@@ -1,0 +1,164 @@
+package handoff_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// wantRefusalOf checks what Refuse answers to a request whose handler got err.
+func wantRefusalOf(t *testing.T, r *http.Request, err error, status int, code joblock.Code, retryAfter string) body {
+	t.Helper()
+	w := httptest.NewRecorder()
+	handoff.Refuse(w, r, err)
+	return wantRefusal(t, w, status, code, retryAfter)
+}
+
+func TestRefuse(t *testing.T) {
+	w := newMiniWeb(t)
+	ctx := t.Context()
+	task := asynq.NewTask("export", nil)
+	if _, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, task); err != nil {
+		t.Fatal(err)
+	}
+	_, held := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, task)
+	_, noKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{}, task)
+	_, badKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: joblock.Key("export", "")}, task)
+	_, noType := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "l"}, asynq.NewTask("", nil))
+	_, noLock := w.jobs.Enqueue(ctx, nil, task)
+	lost := acquire(t, w.locks, "lost")
+	if err := w.locks.ForceRelease(ctx, "lost", ""); err != nil {
+		t.Fatal(err)
+	}
+	_ = lost.Renew(ctx) // which finds out
+	_, wasLost := w.jobs.Enqueue(ctx, lost, task)
+	for name, tc := range map[string]struct {
+		err        error
+		status     int
+		code       joblock.Code
+		retryAfter string
+	}{
+		"held":                {held, 429, joblock.CodeHeld, someSeconds},
+		"held, wrapped":       {fmt.Errorf("start the export: %w", held), 429, joblock.CodeHeld, someSeconds},
+		"busy":                {&joblock.Error{Code: joblock.CodeBusy, Remaining: 2 * time.Second}, 429, joblock.CodeBusy, "2"},
+		"timeout":             {joblock.ErrTimeout, 429, joblock.CodeTimeout, "1"},
+		"unavailable":         {&joblock.Error{Code: joblock.CodeUnavailable, Err: errDown}, 503, joblock.CodeUnavailable, "1"},
+		"closed":              {joblock.ErrClosed, 503, joblock.CodeClosed, "1"},
+		"lost":                {wasLost, 503, joblock.CodeLost, "1"},
+		"bad key":             {badKey, 400, joblock.CodeInvalid, ""},
+		"no key":              {noKey, 500, handoff.CodeClaimFailed, ""},
+		"a task with no type": {noType, 500, handoff.CodeClaimFailed, ""},
+		"no lock":             {noLock, 500, handoff.CodeClaimFailed, ""},
+		"another's":           {errors.New("the database is on fire"), 500, handoff.CodeClaimFailed, ""},
+		"task ID conflict":    {asynq.ErrTaskIDConflict, 500, handoff.CodeClaimFailed, ""},
+		"none at all":         {nil, 500, handoff.CodeClaimFailed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logBuffer
+			h := handoff.Middleware(w.locks, fixed(handoff.Claim{NoLock: true}), handoff.Logger(log.logger()))(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, tc.err) }))
+			wantRefusal(t, serve(h), tc.status, tc.code, tc.retryAfter)
+			switch tc.status {
+			case 500:
+				wantOneEntry(t, &log, "ERROR", "")
+			case 503, 400:
+				wantOneEntry(t, &log, "WARN", "")
+			default:
+				if log.String() != "" {
+					t.Errorf("log is %q", log.String())
+				}
+			}
+			if tc.err != nil && tc.status == 429 { // without a Middleware around it
+				wantRefusalOf(t, httptest.NewRequest(http.MethodPost, "/", nil), tc.err, tc.status, tc.code, tc.retryAfter)
+			}
+		})
+	}
+}
+
+// A handler behind a Middleware refuses as that does.
+func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
+	locks := newMemLocker(t)
+	held := &joblock.Error{Code: joblock.CodeHeld, Key: "k", Remaining: time.Hour}
+	outer := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a"}), handoff.OnRefusal(
+		func(http.ResponseWriter, *http.Request, handoff.Refusal) { t.Error("the outer one was asked") }))
+	inner := handoff.Middleware(locks, fixed(handoff.Claim{Key: "b"}), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
+		func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
+			if f.Err != held || f.RetryAfter != 7*time.Second {
+				t.Errorf("refusal is %+v", f)
+			}
+			w.WriteHeader(http.StatusConflict)
+		}))
+	w := serve(outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, held) }))))
+	if w.Code != http.StatusConflict {
+		t.Errorf("status is %d, want that of OnRefusal", w.Code)
+	}
+}
+
+// Whatever is the matter, a client learns a code and when to come again. The key may
+// be a secret (an HMAC is to keep it from being guessed), and so may be who has it.
+func TestAnswersTellNoMoreThanACode(t *testing.T) {
+	keys, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: "export", Secret: []byte("0123456789abcdef")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := joblock.Error{
+		Op: "acquire", Key: keys.Key("acct-7"), Holder: "host-1:4711", Job: "default/job-1", Remaining: time.Second,
+		Ended: joblock.EndedForced, Reason: "reason-1", Detail: "detail-1", Err: errors.New("10.0.0.1:6379: refused"),
+	}
+	secrets := []string{full.Key, full.Holder, full.Job, "job-1", full.Reason, full.Detail, "10.0.0.1", "acct-7"}
+	for _, code := range []joblock.Code{
+		joblock.CodeHeld, joblock.CodeTimeout, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased,
+		joblock.CodeBusy, joblock.CodeLost, joblock.CodeUnavailable, joblock.CodeInvalid, joblock.CodeClosed, "", "OTHER",
+	} {
+		e := full
+		e.Code = code
+		claim := func(*http.Request) (handoff.Claim, error) { return handoff.Claim{}, &e }
+		byMiddleware := serve(handoff.Middleware(newMemLocker(t), claim, silent())(accept))
+		byHandler := serve(handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{NoLock: true}), silent())(http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, &e) })))
+		for _, w := range []*httptest.ResponseRecorder{byMiddleware, byHandler} {
+			answer := fmt.Sprint(w.Header(), w.Body)
+			for _, secret := range secrets {
+				if strings.Contains(answer, secret) {
+					t.Errorf("%q: the answer has %q in it: %s", code, secret, answer)
+				}
+			}
+		}
+	}
+}
+
+// What was forgotten is named where it shows.
+func TestEnqueueSaysWhatWasForgotten(t *testing.T) {
+	w := newMiniWeb(t)
+	task := asynq.NewTask("export", nil)
+	says := func(err error, text string, want error) {
+		t.Helper()
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+			t.Errorf("error is %v, want %v that says %q", err, want, text)
+		}
+	}
+	var late *joblock.Lock
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		late, _ = joblock.FromContext(r.Context())
+		if late == nil {
+			_, err := w.jobs.Enqueue(r.Context(), late, task)
+			says(err, "handoff.Middleware", joblock.ErrInvalid)
+		}
+	})
+	serve(handler)
+	serve(handoff.Middleware(w.locks, fixed(handoff.Claim{Key: "k"}))(handler))
+	_, err := w.jobs.Enqueue(t.Context(), late, task)
+	says(err, "handoff.Keep", joblock.ErrAlreadyReleased)
+	if n := w.tasks(t); n != 0 {
+		t.Errorf("%d tasks were enqueued", n)
+	}
+}
