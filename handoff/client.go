@@ -18,14 +18,20 @@ type Config struct {
 	// Hold is how long locks stay reserved for their job beyond the delay that is
 	// known at the enqueue (ProcessIn, ProcessAt): for the queue before it, and
 	// for workers that are down. A job that starts later still gets its lock if
-	// nobody has taken the key meanwhile. Default joblock.DefaultHold, 1 h; at most
-	// joblock.MaxHoldLimit.
+	// nobody has taken the key meanwhile. The keeper of package worker prolongs it
+	// for as long as the job waits, if Hold is longer than the keeper may be away:
+	// one that dies is replaced a TTL later. At least 10 s, at most
+	// joblock.MaxHoldLimit. Default joblock.DefaultHold, 1 h.
 	Hold time.Duration
 
 	// Logger hears of enqueues whose outcome had to be found out, and how that
 	// went. It never hears an owner token. Default slog.Default().
 	Logger *slog.Logger
 }
+
+// minHold leaves the keeper the time to come by: it does so when half of a reservation
+// has passed, or a second later.
+const minHold = 10 * time.Second
 
 // Client enqueues tasks that carry locks. Make one per process with NewClient,
 // share it freely, and Close it before its Locker. The methods of a nil or zero
@@ -62,8 +68,9 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	if cfg.Hold < 0 || cfg.Hold > joblock.MaxHoldLimit {
-		return nil, invalid(op, "", "Config.Hold is %s, must be from 0 to %s", cfg.Hold, joblock.MaxHoldLimit)
+	if cfg.Hold != 0 && (cfg.Hold < minHold || cfg.Hold > joblock.MaxHoldLimit) {
+		return nil, invalid(op, "", "Config.Hold is %s, must be from %s to %s, or 0 for %s",
+			cfg.Hold, minHold, joblock.MaxHoldLimit, joblock.DefaultHold)
 	}
 	c := &Client{
 		locks:     locks,

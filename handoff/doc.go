@@ -111,7 +111,8 @@
 //	archived or completed, its     the key is freed and the job enqueued
 //	key left behind
 //	being enqueued by another call ErrHeld   in a moment: that one, replaced, replaced
-//	deleted                        ErrHeld until the keeper has freed the key
+//	deleted                        ErrHeld until the keeper has freed the key, half a
+//	                               minute, or a minute more if it was just enqueued
 //	none: a request holds the lock ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
 //
 // A task is the job that has the key if it carries the key's token. One that the lock

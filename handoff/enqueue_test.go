@@ -291,6 +291,9 @@ func TestNewClientWithoutItsParts(t *testing.T) {
 		"negative hold": func() (*handoff.Client, error) {
 			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: -1})
 		},
+		"short hold": func() (*handoff.Client, error) {
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: 10*time.Second - 1})
+		},
 		"endless hold": func() (*handoff.Client, error) {
 			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: joblock.MaxHoldLimit + 1})
 		},

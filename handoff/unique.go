@@ -170,7 +170,8 @@ const (
 //
 // When another job has the key, u.OnConflict decides. A key that a job has left
 // behind which asynq has archived or completed, without a worker to free it, is
-// freed here; that of a deleted job is ErrHeld until the keeper has freed it.
+// freed here; that of a deleted job is ErrHeld until the keeper has freed it, within
+// its Config.Every, and not before it has been reserved for a minute.
 //
 // It returns TryAcquire's errors, ErrHeld above all, which JobOf reads, and those of
 // Enqueue. On error the caller holds nothing, and no new job is there. After

@@ -14,7 +14,7 @@ const (
 	DefaultMaxTTL      = 24 * time.Hour
 	DefaultHold        = time.Hour
 	DefaultRetain      = 5 * time.Minute
-	DefaultJobGrace    = 30 * time.Second
+	DefaultJobGrace    = 20 * time.Second
 	DefaultPoll        = 4 * time.Second
 	DefaultCallTimeout = 3 * time.Second
 
@@ -55,8 +55,9 @@ type Config struct {
 	Retain time.Duration
 
 	// JobGrace passes between a Park for a job and the first time that DueJobs shows
-	// the lock: the task is enqueued after the Park, and is not to be missed before
-	// it can be there. Default 30 s.
+	// the lock, or half of the reservation if that is less, so that it can be prolonged
+	// in time. Most jobs are over by then, and cost a keeper nothing. The task is
+	// enqueued after the Park, and may take longer to be there. Default 20 s.
 	JobGrace time.Duration
 
 	// Poll is how often, give or take a quarter, a waiting Acquire asks although

@@ -15,7 +15,7 @@ func TestConfigDefaults(t *testing.T) {
 	var none *joblock.Config
 	c := none.WithDefaults()
 	if c.TTL != 30*time.Second || c.MaxTTL != 24*time.Hour || c.Hold != time.Hour || c.Retain != 5*time.Minute ||
-		c.JobGrace != 30*time.Second || c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxHold != 0 ||
+		c.JobGrace != 20*time.Second || c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxHold != 0 ||
 		c.Holder == "" || c.Logger == nil {
 		t.Errorf("the defaults are %+v", c)
 	}

@@ -21,8 +21,8 @@ type JobReservation struct {
 
 // DueJobs returns the locks of jobs that are to be looked at, those due for
 // longest first and at most limit, from 1 to MaxBatch; fewer are all there are.
-// A lock that was parked for a job is due Config.JobGrace after the Park, whatever
-// became of it, and again later than each look by later, until ForgetJobs. So
+// A lock that was parked for a job is due Config.JobGrace after the Park, or after half
+// of its reservation, whatever became of it, and again later than each look by later, until ForgetJobs. So
 // every entry goes to one caller only, and one whose caller has died comes back.
 //
 // Errors: ErrInvalid, ErrUnavailable (what was due may have been put off by later

@@ -98,6 +98,22 @@ func TestJobGraceIsConfigured(t *testing.T) {
 	})
 }
 
+// What is reserved for less than the grace is due in time to be prolonged.
+func TestShortReservationsAreFoundBeforeTheyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: 3 * time.Second})
+		k.park(k.acquire("shortest"), joblock.ParkOptions{Job: "q/2", Hold: joblock.MinTTL})
+		time.Sleep(joblock.MinTTL + time.Millisecond)
+		k.wantDue(time.Hour, "q/2 shortest")
+		time.Sleep(time.Second)
+		k.wantDue(time.Hour)
+		time.Sleep(500 * time.Millisecond)
+		k.wantDue(time.Hour, "q/1 key")
+		k.wantState("key", joblock.StateParked)
+	})
+}
+
 func TestReserveForJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

@@ -66,7 +66,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		Hold:   opts.Hold,
 		Retain: k.retain,
 		Job:    opts.Job,
-		Grace:  k.l.cfg.JobGrace,
+		Grace:  max(MinTTL, min(k.l.cfg.JobGrace, opts.Hold/2)), // or it would lapse before the first look
 	}
 	k.mu.Unlock()
 

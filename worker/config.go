@@ -77,10 +77,12 @@ type Config struct {
 	Overrun time.Duration
 
 	// Every is how often the keeper looks at each lock that waits for its task: how
-	// long after its task was deleted a lock is free, and what it costs, two
-	// commands to asynq's Redis per look. With very many locks a round may take
-	// longer. At least 100 ms, at most half of Hold. Default 30 s, or a quarter of
-	// Hold if that is less.
+	// long after its task was archived or deleted a lock is free, and what it costs,
+	// two commands to asynq's Redis per look. A lock that has just been parked is
+	// looked at for the first time after joblock.Config.JobGrace, and is not freed
+	// for a task that is not there within a minute of that. With very many locks a
+	// round may take longer. At least 100 ms, at most half of Hold. Default 30 s, or
+	// a quarter of Hold if that is less.
 	Every time.Duration
 
 	// Inspectors are those of further asynq databases whose tasks have locks in the

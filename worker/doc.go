@@ -102,7 +102,8 @@
 //	pending, scheduled,       prolongs the reservation: Config.Hold beyond the time at
 //	retry, aggregating,       which the task is due, however often; also where it had
 //	active                    run out, if nobody has taken the key since
-//	archived, completed       frees the lock
+//	archived, completed       frees the lock, if the task carries it or it was parked
+//	                          a minute ago or more
 //	no such task              frees the lock, if it was parked a minute ago or more:
 //	                          the task may still be on its way
 //	no such queue             the same, if this process has met the queue before
@@ -116,10 +117,10 @@
 //
 // The work is done by one process of the cluster at a time, the one that holds the
 // lock on the key "%keeper". It costs two commands to asynq's Redis per lock and round,
-// one pipelined read in the locks' store for each 500 of them, and ten questions a
-// round for what is due; the locks that are held and the keys that are no locks of
-// jobs cost asynq nothing. A round of 10,000 takes about a second, one of 100,000 about
-// ten.
+// one pipelined read in the locks' store for each 500 of them, and a question every
+// second, or ten a round if that is more, for what is due; the locks that are held and
+// the keys that are no locks of jobs cost asynq nothing. A round of 10,000 takes about
+// a second, one of 100,000 about ten.
 //
 // The keeper believes the Inspectors that it was given. If the tasks of several asynq
 // databases have their locks in one store under one prefix, then every keeper must be

@@ -40,6 +40,8 @@ type fate struct {
 	reason string          // of ended and absent
 	state  asynq.TaskState // of alive and ended
 	delay  time.Duration   // of alive: until it is due
+
+	headers map[string]string // of ended: what says whether it carries a lock
 }
 
 type fateKind uint8
@@ -86,7 +88,10 @@ func (k *keeper) ask(ctx context.Context, idle []suspect) error {
 	for i := range idle {
 		s := &idle[i]
 		s.fate = fates[at[s.Job]]
-		if s.fate.kind == absent && s.lock.Locked() && standing(s.lock) < enqueueGrace {
+		// What is not there, or is not what the lock was parked for, says nothing while
+		// the enqueue may still be on its way.
+		if (s.fate.kind == absent || s.fate.kind == ended && !s.fate.carries(s.lock)) &&
+			s.lock.Locked() && standing(s.lock) < enqueueGrace {
 			s.fate.kind = young
 		}
 	}
@@ -97,6 +102,15 @@ func (k *keeper) ask(ctx context.Context, idle []suspect) error {
 		k.w.cfg.Logger.Warn("worker: the keeper could not find out about a task, and perhaps others", "err", errs[i])
 	}
 	return nil
+}
+
+// carries reports whether the task carries the lock, as it is now. One that has ended
+// may be an earlier task under an ID for which an enqueue is about to be refused.
+func (f fate) carries(lock joblock.Status) bool {
+	env, _, err := envelope.Open(f.headers)
+	return err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
+		return t.Key() == lock.Key && t.Digest() == lock.Owner
+	})
 }
 
 // standing tells for how long a lock has been as it is, since it was parked or
@@ -171,9 +185,9 @@ func lookUp(inspector *asynq.Inspector, queue, id string) (fate, error) {
 	case err != nil:
 		return fate{}, err
 	case info.State == asynq.TaskStateArchived:
-		return fate{kind: ended, reason: reasonArchived, state: info.State}, nil
+		return fate{kind: ended, reason: reasonArchived, state: info.State, headers: info.Headers}, nil
 	case info.State == asynq.TaskStateCompleted:
-		return fate{kind: ended, reason: reasonCompleted, state: info.State}, nil
+		return fate{kind: ended, reason: reasonCompleted, state: info.State, headers: info.Headers}, nil
 	}
 	return fate{kind: alive, state: info.State, delay: max(0, time.Until(info.NextProcessAt))}, nil
 }

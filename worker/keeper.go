@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -15,9 +16,12 @@ const (
 	// keeperBatch is how many locks are read and acted on together.
 	keeperBatch = 500
 
-	// wakeups is how often within Config.Every the keeper asks what is due. An idle
-	// question is one command, and the work comes in small helpings.
-	wakeups = 10
+	// wakeups is how often within Config.Every the keeper asks what is due, or more
+	// often: at least once in longestNap, as a lock with a short reservation is due
+	// after half of that. An idle question is one command, and the work comes in small
+	// helpings.
+	wakeups    = 10
+	longestNap = time.Second
 )
 
 // keeper is the part of a Worker that Run works with.
@@ -83,7 +87,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (k *keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
-	tick := k.w.cfg.Every / wakeups
+	tick := k.nap()
 	for pause := tick; ; {
 		err := k.pass(ctx)
 		switch {
@@ -103,10 +107,13 @@ func (k *keeper) lead(ctx context.Context) error {
 	}
 }
 
+// nap is the pause between two questions for what is due.
+func (k *keeper) nap() time.Duration { return min(k.w.cfg.Every/wakeups, longestNap) }
+
 // pass looks at all that is due. After an error what it has not come to is due
 // again when it would have been otherwise.
 func (k *keeper) pass(ctx context.Context) error {
-	later := k.w.cfg.Every - k.w.cfg.Every/wakeups // it takes up to a tick to find that something is due
+	later := k.w.cfg.Every - k.nap() // it takes up to a nap to find that something is due
 	for {
 		due, err := k.w.locks.DueJobs(ctx, keeperBatch, later)
 		if err != nil {

@@ -104,7 +104,7 @@ func TestLockAfterTheInspector(t *testing.T) {
 					if err := tt.do(r, state); err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(every)
+					time.Sleep(every + time.Millisecond) // and the look itself
 					if tt.reason != "" {
 						r.wantFreed("key-a", tt.reason)
 						return
@@ -215,7 +215,7 @@ func TestLockWhoseTaskIsNotThereYet(t *testing.T) {
 				}
 				time.Sleep(time.Minute - time.Second)
 				r.wantState("key-a", joblock.StateParked, "a")
-				time.Sleep(every + time.Second)
+				time.Sleep(every + 2*time.Second)
 				r.wantFreed("key-a", absent)
 			})
 		})

@@ -182,7 +182,7 @@ func TestKeeperMeetsATaskThatCannotBeRead(t *testing.T) {
 		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(every)
+		time.Sleep(every + time.Millisecond) // and the look itself
 		r.wantFreed("key-dead", absent)
 		r.wantState("key-broken", joblock.StateParked, "broken")
 	})
