@@ -46,7 +46,8 @@
 //     reservation made for its job still stands: only the token can have it.
 //
 // A plain lock has no reservation beyond its lease: when its holder dies it is
-// free one TTL later. Only a lock that was parked at least once has one.
+// free one TTL later. Only a lock that was handed over has one, and no longer if the
+// hand-over was undone.
 //
 // An owner token names a chain of holders: the request that acquired, the job
 // that resumed, the retry that resumed again. Each link of the chain has its own

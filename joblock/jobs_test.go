@@ -79,10 +79,10 @@ func TestJobGraceIsConfigured(t *testing.T) {
 		time.Sleep(grace + time.Millisecond)
 		seen := k.wantDue(time.Hour, "q/1 key")
 
-		// What is recovered, by Reclaim or by Resume, is looked at again as soon.
+		// What is recovered, by Resume or by the Reclaim of what was resumed, is looked at again as soon.
 		for _, recovery := range []func() error{
-			func() error { return lock.Reclaim(t.Context()) },
 			func() (err error) { lock, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1")); return err },
+			func() error { return lock.Reclaim(t.Context()) },
 		} {
 			time.Sleep(time.Minute)
 			k.wantState("key", joblock.StateFree)

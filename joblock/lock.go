@@ -36,7 +36,8 @@ type Lock struct {
 	done   chan struct{} // made on demand, closed on loss
 	watch  map[*lockCtx]struct{}
 	job    string // what Park bound it to
-	// A reservation may stand beyond the lease: it was parked once.
+	own    string // what it was resumed for, and is bound to again when a Park is undone
+	// A reservation may stand beyond the lease: it was resumed.
 	reserved bool
 	reserve  time.Duration // how long renewals keep it reserved beyond the lease
 	// The nonces of a Park and of the Release; kept so that a repeated call is

@@ -77,6 +77,7 @@ func (k *Lock) renewRequestLocked() RenewRequest {
 		TTL:    k.ttl,
 		Retain: k.retain,
 		Hold:   k.reserve,
+		Back:   k.own,
 	}
 }
 

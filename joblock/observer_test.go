@@ -183,7 +183,7 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 
 		time.Sleep(time.Second)
 		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
-		rec.want(t, of(joblock.EventReclaimed, lock))
+		rec.want(t, about(joblock.EventReclaimed, lock)) // it is no job's any more
 		time.Sleep(2 * time.Second)
 		k.park(lock, joblock.ParkOptions{Job: "q/1"})
 		rec.want(t, heldFor(of(joblock.EventParked, lock), 2*time.Second))

@@ -126,7 +126,10 @@ func (k *Lock) awaitTakeBackLocked(ctx context.Context, op string) error {
 }
 
 // Reclaim undoes Park: what to do when the enqueue that was to carry the token
-// has failed for certain. The handle holds the lock again, under a new fence.
+// has failed for certain. The handle holds the lock again, under a new fence, and of
+// the Park nothing stays: a lock that was acquired is bound to no job and reserved no
+// longer than its lease; one that was resumed is bound to the job that it was resumed
+// for, and reserved beyond its lease as Reserve said then.
 //
 // Errors, after which the handle is still parked: ErrBusy when a job has resumed
 // the token meanwhile, ErrAlreadyReleased, ErrNotOwner, ErrNotFound when the
@@ -154,7 +157,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	req := ResumeRequest{
 		Key: k.key, Owner: *k.owner, Nonce: k.reclaim.nonce,
 		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job, Hold: k.reserve,
-		Grace: k.l.cfg.JobGrace, Fence: k.fence,
+		Grace: k.l.cfg.JobGrace, Fence: k.fence, Unpark: true, Back: k.own,
 	}
 	k.mu.Unlock()
 
@@ -175,7 +178,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		k.mu.Unlock()
 		return lateGrant(op, k.key)
 	}
-	k.state, k.err, k.reserved, k.since = lockHeld, nil, true, sent
+	k.state, k.err, k.job, k.parkHold, k.since = lockHeld, nil, k.own, 0, sent
 	k.granted(sent, r.Fence)
 	e := k.eventLocked(EventReclaimed)
 	k.mu.Unlock()
@@ -229,7 +232,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 		return nil, lateGrant(op, token.key)
 	}
 	lock := l.newLock(token.key, o, sent, r)
-	lock.reserved, lock.reserve = true, o.reserve
+	lock.own, lock.reserved, lock.reserve = o.job, true, o.reserve
 	lock.tellResumed()
 	if err := l.engine.add(lock); err != nil {
 		return nil, err

@@ -34,6 +34,90 @@ func TestReclaimUndoesPark(t *testing.T) {
 	})
 }
 
+// After a refused enqueue the lock is what it was before the Park: a plain one, which
+// is free a lease after its holder has died. Nobody may take the job, of which there
+// may be another one under that name, for the one that has the key.
+func TestReclaimGivesBackAPlainLock(t *testing.T) {
+	for name, undo := range map[string]func(k *kit, lock *joblock.Lock){
+		"reclaimed": func(k *kit, lock *joblock.Lock) {
+			k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
+		},
+		"reclaimed twice": func(k *kit, lock *joblock.Lock) {
+			for _, job := range []string{"q/1", "q/2"} {
+				k.park(lock, joblock.ParkOptions{Job: job, Hold: time.Hour})
+				wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
+			}
+		},
+		"taken back by a renewal": func(k *kit, lock *joblock.Lock) {
+			k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
+			_, err := lock.Park(k.Context(), joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+			wantErr(k, err, joblock.ErrUnavailable)
+			k.wantState("key", joblock.StateParked)
+			wantNil(k, "Renew", lock.Renew(k.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				lock := k.acquire("key", joblock.NoRenew())
+				undo(k, lock)
+				if r := k.record("key"); r.State != joblock.StateHeld || r.Job != "" || r.Reserved != r.Lease {
+					t.Errorf("%s for job %q, lease %s, reserved %s; want held, for none, both the same", r.State, r.Job, r.Lease, r.Reserved)
+				}
+				errs := k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})
+				wantErr(t, errs[0], joblock.ErrNotOwner)
+				time.Sleep(joblock.DefaultTTL + time.Second) // it has died
+				k.wantState("key", joblock.StateFree)
+			})
+		})
+	}
+}
+
+// A worker's lock that its handler hands on, to a job that is refused, is that
+// worker's job's again, reserved for its next attempt.
+func TestReclaimGivesBackToTheJobThatItWasResumedFor(t *testing.T) {
+	for name, undo := range map[string]func(k *kit, lock *joblock.Lock){
+		"reclaimed": func(k *kit, lock *joblock.Lock) {
+			k.park(lock, joblock.ParkOptions{Job: "q/2"})
+			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
+		},
+		"reclaimed after answers that were lost for a lease": func(k *kit, lock *joblock.Lock) {
+			k.park(lock, joblock.ParkOptions{Job: "q/2"})
+			k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
+			wantErr(k, lock.Reclaim(k.Context()), joblock.ErrUnavailable)
+			k.store.Clear()
+			time.Sleep(joblock.DefaultTTL + time.Second)
+			k.wantState("key", joblock.StateOrphaned)
+			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
+		},
+		"taken back by a renewal": func(k *kit, lock *joblock.Lock) {
+			k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
+			_, err := lock.Park(k.Context(), joblock.ParkOptions{Job: "q/2"})
+			wantErr(k, err, joblock.ErrUnavailable)
+			wantNil(k, "Renew", lock.Renew(k.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+				lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.Reserve(2*time.Hour), joblock.NoRenew())
+				wantNil(t, "Resume", err)
+				undo(k, lock)
+				if r := k.record("key"); r.State != joblock.StateHeld || r.Job != "q/1" || r.Reserved != r.Lease+2*time.Hour {
+					t.Errorf("%s for job %q, lease %s, reserved %s; want held, for q/1, 2h beyond the lease", r.State, r.Job, r.Lease, r.Reserved)
+				}
+				time.Sleep(joblock.DefaultTTL + time.Second) // it has died
+				_, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/2"))
+				wantErr(t, err, joblock.ErrNotOwner)
+				_, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
+				wantNil(t, "Resume by the next attempt", err)
+			})
+		})
+	}
+}
+
 func TestReclaimRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -42,8 +42,8 @@ type Store interface {
 	// out but nobody took the key in between; Busy while another attempt holds
 	// it; Released; NotOwner, also where the record is bound to no job and req.Fence
 	// is of before Since; WrongJob when the record is bound to a job other than
-	// req.Job; NotFound; Foreign. What it recovers of a job is in the index again
-	// before, as with Park.
+	// req.Job; NotFound; Foreign. What it recovers of a job, or binds to req.Back, is
+	// in the index again before, as with Park.
 	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
 
 	// Park ends the term and leaves the key reserved for its owner. OK with the
@@ -58,8 +58,9 @@ type Store interface {
 
 	// Renew extends leases, one reply per request in the same order. A lease
 	// that has ended is never extended: Lapsed. A record that the unanswered
-	// Park named by Term.Grant had parked is held again; the reply's Fence is
-	// then that of the Park. Otherwise like Park.
+	// Park named by Term.Grant had parked is held again, and bound to req.Back; the
+	// reply's Fence is then that of the Park. The index stays as it is. Otherwise like
+	// Park.
 	Renew(ctx context.Context, reqs []RenewRequest) ([]Reply, error)
 
 	// Release ends ownerships, one reply per request in the same order. OK; Lapsed
@@ -175,7 +176,13 @@ type ResumeRequest struct {
 	// as it is, but never shorter than the lease.
 	Hold time.Duration
 
-	Grace time.Duration // as with ParkRequest, of what is recovered for a job
+	Grace time.Duration // as with ParkRequest, of what is recovered for a job, or bound to Back
+
+	// Unpark says that it is the Park's own caller who takes it back. The record is
+	// bound to Back, the job of before that Park, and of the reservation nothing stays
+	// but Hold beyond the lease. A record that is bound to Back already answers too.
+	Unpark bool
+	Back   string
 
 	// Fence is one that the ownership had. A record whose Since is later, as fences in
 	// microseconds count, is of another one: an Acquire of its owner that was long under
@@ -200,6 +207,7 @@ type RenewRequest struct {
 	TTL    time.Duration
 	Retain time.Duration
 	Hold   time.Duration // as with ResumeRequest
+	Back   string        // as with ResumeRequest, where an unanswered Park is taken back
 	Memo   []byte        // nil leaves the memo as it is
 }
 

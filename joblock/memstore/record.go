@@ -141,7 +141,7 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 		return r, r.refuse(now, req.Owner)
 	case r.job == "" && req.Fence > 0 && r.since*1000 > req.Fence: // of an ownership before
 		return r, r.inTheWay(now, joblock.OutcomeNotOwner)
-	case r.job != "" && r.job != req.Job:
+	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
 	case r.leased(now) && r.nonce == req.Nonce:
 		return r, r.granted() // a re-send of the call that got it
@@ -151,6 +151,9 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	recovered := !r.live(now)
 	r.term(now, req.Nonce)
 	r.lease = now.after(req.TTL)
+	if req.Unpark {
+		r.unpark(req.Back)
+	}
 	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
 	r.holder = req.Holder
 	r.keep(now, req.Retain)
@@ -209,6 +212,9 @@ func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Re
 		return r, joblock.Reply{Outcome: joblock.OutcomeLapsed}
 	}
 	r.lease = now.after(req.TTL)
+	if unparks {
+		r.unpark(req.Back)
+	}
 	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
 	if req.Memo != nil {
 		r.memo = append([]byte(nil), req.Memo...) // nil when it is empty
@@ -216,6 +222,9 @@ func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Re
 	r.keep(now, req.Retain)
 	return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
 }
+
+// unpark undoes what a Park did besides ending the term.
+func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
 func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (record, joblock.Reply) {
 	if req.Grant != "" {

@@ -70,7 +70,7 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
 	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) {
 		next, reply := r.resume(now, req)
-		if reply.Recovered && next.job != "" {
+		if (reply.Recovered || req.Unpark && reply.Outcome == joblock.OutcomeOK) && next.job != "" {
 			s.jobs.bound(now, req.Key, next.job, req.Grace)
 		}
 		return next, reply

@@ -129,18 +129,31 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 	return s.one(ctx, acquireScript, w)
 }
 
-// Resume implements joblock.Store. It takes one round trip, and three where it
-// recovers a job's lock. The answer to a re-send does not repeat Recovered.
+// Resume implements joblock.Store. It takes one round trip, two where it binds the
+// lock back to a job, and three where it recovers a job's lock. The answer to a
+// re-send does not repeat Recovered.
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
 	call := func(listed bool) *words {
-		return newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).millis(req.TTL).
+		w := newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).millis(req.TTL).
 			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed).int(req.Fence)
+		if req.Unpark {
+			w.str(req.Back)
+		}
+		return w
 	}
-	reply, err := s.one(ctx, resumeScript, call(false))
-	if !errors.Is(err, errUnlisted) {
-		return reply, err
+	job := req.Job
+	switch {
+	case req.Unpark && req.Back == "": // nothing that is recovered here stays a job's
+		return s.one(ctx, resumeScript, call(true))
+	case req.Unpark:
+		job = req.Back
+	default:
+		reply, err := s.one(ctx, resumeScript, call(false))
+		if !errors.Is(err, errUnlisted) {
+			return reply, err
+		}
 	}
-	if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
+	if err := s.bind(ctx, req.Key, job, req.Grace); err != nil {
 		return joblock.Reply{}, err
 	}
 	return s.one(ctx, resumeScript, call(true))
@@ -170,6 +183,9 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *joblock.RenewRequest) *words {
 		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			millis(req.TTL).millis(req.Retain).hold(req.Hold)
+		if req.Grant != "" {
+			w.str(req.Back)
+		}
 		if req.Memo != nil {
 			w.bytes(req.Memo)
 		}

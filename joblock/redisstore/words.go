@@ -16,7 +16,7 @@ const headLen = 4
 // would be boxed.
 type words struct {
 	call  redis.Cmd
-	list  [headLen + 9]any
+	list  [headLen + 10]any
 	texts [9]string
 	nums  [5]int64
 

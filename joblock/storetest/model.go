@@ -187,11 +187,17 @@ func (m *model) resume(t *rapid.T) {
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
 		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"),
 	}
+	if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
+		req.Back = drawJob.Draw(t, "back")
+	}
 	m.send(func() {
 		p := m.locks[req.Key].resume(m.now, req)
 		got, err := m.kit.Store.Resume(m.kit.ctx, req)
 		m.compare("resume", req.Key, req.Nonce, p, got, err)
-		if p.reply.Recovered {
+		switch {
+		case req.Unpark:
+			m.bound(req.Key, req.Back, req.Grace, p.grows)
+		case p.reply.Recovered:
 			m.bound(req.Key, m.locks[req.Key].job, req.Grace, true)
 		}
 	})
@@ -213,7 +219,7 @@ func (m *model) park(t *rapid.T) {
 func (m *model) renew(t *rapid.T) {
 	req := joblock.RenewRequest{
 		Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
-		Hold: drawHold.Draw(t, "hold"),
+		Hold: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].renew(m.now, req)

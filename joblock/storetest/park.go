@@ -73,8 +73,8 @@ var parkCases = []testCase{
 			k.Errorf("renew gave fence %d, want %d, that of the park", reply.Fence, parked.Fence)
 		}
 		r := k.wantState("key", joblock.StateHeld)
-		if !within(r.Lease, long) || r.Reserved <= 9*long {
-			k.Errorf("lease %s, reserved %s, want %s and the %s of the park", r.Lease, r.Reserved, long, 10*long)
+		if !within(r.Lease, long) || r.Reserved != r.Lease || r.Job != "" {
+			k.Errorf("lease %s, reserved %s for job %q, want both %s and no job, as before the park", r.Lease, r.Reserved, r.Job, long)
 		}
 		k.want("resume while it is held again", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
 
@@ -83,6 +83,19 @@ var parkCases = []testCase{
 		again := k.park(park)
 		k.wantGrant("park again", again, reply.Fence)
 		k.wantState("key", joblock.StateParked)
+	}},
+	{"an unanswered park of a job's lock is taken back to that job", func(k *kit) {
+		h := k.runFor("key", "me", "q/one", long)
+		park := k.parkReq(byFence("key", "me", h.fence), "q/two")
+		k.wantGrant("park", k.park(park), h.fence)
+
+		req := k.renewReq(joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce})
+		req.Back, req.Hold = "q/one", 2*long
+		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		r := k.wantState("key", joblock.StateHeld)
+		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
+			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
+		}
 	}},
 	{"an unanswered park that never arrived is renewed past", func(k *kit) {
 		h := k.hold("key", "me")

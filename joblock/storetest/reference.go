@@ -152,7 +152,7 @@ func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) predict
 		return r.refuse(now, joblock.OutcomeNotOwner)
 	case ph == ended:
 		return r.refuse(now, joblock.OutcomeReleased)
-	case r.job != "" && r.job != req.Job:
+	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r.refuse(now, joblock.OutcomeWrongJob)
 	case ph == running && r.nonce == req.Nonce:
 		return r.again()
@@ -164,6 +164,9 @@ func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) predict
 		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: []byte(r.memo), Recovered: ph == ranOut},
 		apply: func(r *reference) {
 			r.nonce, r.holder = req.Nonce, req.Holder
+			if req.Unpark {
+				r.job, r.until = req.Back, 0
+			}
 			r.prolong(now, req.TTL, req.Hold, req.Retain)
 		},
 	}
@@ -220,6 +223,9 @@ func (r *reference) renew(now time.Duration, req joblock.RenewRequest) predictio
 		apply: func(r *reference) {
 			if req.Memo != nil {
 				r.memo = string(req.Memo)
+			}
+			if ph == waiting {
+				r.job, r.until = req.Back, 0
 			}
 			r.prolong(now, req.TTL, req.Hold, req.Retain)
 		},

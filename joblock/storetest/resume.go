@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/joblock/toolkit/joblock"
 )
@@ -84,6 +85,45 @@ var resumeCases = []testCase{
 		if r := k.wantState("key", joblock.StateHeld); r.Reserved < r.Lease || r.Lease <= 19*long {
 			k.Errorf("lease %s, reserved %s, want both %s", r.Lease, r.Reserved, 20*long)
 		}
+	}},
+	{"a park that is taken back leaves nothing behind", func(k *kit) {
+		parked := k.parkFor("key", "me", "q/job", 10*long)
+		req := k.resumeReq("key", "me", "q/job")
+		req.Fence, req.Unpark = parked.fence, true
+		for range 2 { // the second is a re-send
+			reply := k.resume(req)
+			k.wantGrant("resume", reply, parked.fence)
+			if reply.Recovered {
+				k.Error("recovered, want not: the reservation stood")
+			}
+			if r := k.wantState("key", joblock.StateHeld); r.Job != "" || r.Reserved != r.Lease || !within(r.Lease, long) {
+				k.Errorf("job %q, lease %s, reserved %s; want a plain lock of %s", r.Job, r.Lease, r.Reserved, long)
+			}
+		}
+		k.want("resume by the job that it was for", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), joblock.OutcomeWrongJob)
+	}},
+	{"a job's lock whose park is taken back is that job's again", func(k *kit) {
+		h := k.runFor("key", "me", "q/one", long)
+		parked := k.park(k.parkReq(byFence("key", "me", h.fence), "q/two"))
+		k.wantGrant("park", parked, h.fence)
+		req := k.resumeReq("key", "me", "q/two")
+		req.Fence, req.Unpark, req.Back, req.Hold, req.Grace, req.TTL = parked.Fence, true, "q/one", 2*long, 0, long
+		k.wantGrant("resume", k.resume(req), parked.Fence)
+		r := k.wantState("key", joblock.StateHeld)
+		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
+			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
+		}
+		k.lapse() // no grace was given
+		if due := k.due(10, long); !slices.ContainsFunc(due, func(l joblock.JobLock) bool { return l.Key == "key" && l.Job == "q/one" }) {
+			k.Errorf("due are %v, want the lock of q/one among them", due)
+		}
+		// Once more by another call, as after an answer that was lost for long.
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+		k.runFor("again", "me", "q/one", k.Unit)
+		k.lapse()
+		req.Key, req.Nonce, req.Fence = "again", k.nonce(), 0
+		k.want("resume what is bound back already", k.resume(req), joblock.OutcomeOK)
 	}},
 	{"it never pre-empts a live holder", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)

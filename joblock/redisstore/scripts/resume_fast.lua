@@ -2,7 +2,7 @@
 -- it does where that is simplest: a job's next attempt finds its lock parked, or
 -- left by an attempt that died, and nobody waits.
 
-if live and not queue and owner == ARGV[1] and lease <= now then
+if live and not queue and not ARGV[10] and owner == ARGV[1] and lease <= now then
   local job, reason, since = string.match(rest, '^[^\n]*\n([^\n]*)\n([^\n]*)\n(%d+)$')
   if job == '' and (ARGV[9] == '0' or since * 1000 <= tonumber(ARGV[9])) or job ~= '' and job == ARGV[6] then
     fence = math.max(fence + 1, now_us)
