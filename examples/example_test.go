@@ -61,8 +61,8 @@ func Example() {
 	routes.Handle("POST /exports/{account}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
-			http.Error(w, "could not start the export", http.StatusInternalServerError)
-			return // the lock is released with the response; if Redis was away, once it is known that there is no job
+			handoff.Refuse(w, r, err) // 503 if Redis was away, 500 if the task is wrong, …
+			return                    // the lock is released with the response; if Redis was away, once it is known that there is no job
 		}
 		w.WriteHeader(http.StatusAccepted) // the lock is the job's now
 	})))
@@ -221,6 +221,7 @@ func Example_unique() {
 	check(err)
 	defer func() { check(jobs.Close(ctx)) }()
 	account, changes := "acct-7", []byte("all of them")
+	routes := http.NewServeMux()
 
 	// [unique
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}
@@ -228,13 +229,31 @@ func Example_unique() {
 	check(err)
 	// unique]
 
+	// [uniqueweb
+	routes.HandleFunc("POST /reports/{account}", func(w http.ResponseWriter, r *http.Request) {
+		report := handoff.Unique{Key: joblock.Key("report", r.PathValue("account"))}
+		if _, err := jobs.EnqueueUnique(r.Context(), report, asynq.NewTask("report", nil)); err != nil {
+			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has one
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	// uniqueweb]
+
 	fmt.Println(job.State, job.Replaced != nil)
 	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
 	check(err)
 	fmt.Println(job.State, job.Replaced != nil)
+	for range 2 {
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/reports/acct-7", nil))
+		fmt.Println(w.Code)
+	}
 	// Output:
 	// pending false
 	// pending true
+	// 202
+	// 429
 }
 
 func check(err error) {

@@ -27,6 +27,8 @@
 //	inspector := asynq.NewInspectorFromRedisClient(rdb)
 //	jobs, err := handoff.NewClient(locks, client, inspector, nil)
 //
+// What is made of rdb does not close it: close rdb itself, last.
+//
 // Web side and workers must agree on where the locks are: the same Redis, database
 // number and redisstore.Config.Prefix.
 //
@@ -46,12 +48,12 @@
 // A request that needs no lock says so: Claim.NoLock. A Claim that says nothing is an
 // error.
 //
-// # Clients that mean no good
+// # Hostile clients
 //
-// A request holds its lock from before its body is read. So that a client which sends
-// slowly does not keep others out, Claim.MaxHold bounds how long the lock is renewed,
-// and http.Server's ReadTimeout, or ReadHeaderTimeout with http.MaxBytesReader, how
-// long it may send. MaxWaiting bounds how many requests wait.
+// A request holds its lock from before its body is read. A client that sends slowly
+// must not keep others out: Claim.MaxHold bounds how long the lock is renewed, and
+// ReadTimeout of http.Server, which has no default, how long a client may send. Set
+// both. MaxWaiting bounds how many requests wait.
 //
 // Put authentication, and whatever limits the rate of clients, before this middleware,
 // not behind it. What asks for a lock costs Redis a record, and whoever may name any
@@ -92,6 +94,11 @@
 // The lock is bound to "queue/taskID" before the task exists, so that a worker
 // that is faster than the reply of Redis finds it waiting, and so that the token
 // is of no use to any other task.
+//
+// Enqueue before the handler returns. A goroutine that does so later finds the lock
+// released with the response, and the client has been told 202 already: wait for it,
+// or take the lock out of the middleware's hands with Keep, and release it if the
+// enqueue fails.
 //
 // # One job per key
 //

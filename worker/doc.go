@@ -16,6 +16,9 @@
 //	w.Close(ctx) // the locks of handlers that Shutdown cut short; ends Run
 //	locks.Close(ctx)
 //
+// With srv.Start the program waits for its signal itself. srv.Run(mux) waits for one,
+// and has called Shutdown when it returns: go on with w.Close.
+//
 // Tasks without locks pass through untouched. Register the middleware first, so
 // that it is the outermost: what runs outside it runs without the lock.
 //

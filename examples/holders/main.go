@@ -12,8 +12,12 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/redis/go-redis/v9"
 
@@ -66,10 +70,20 @@ func table(out io.Writer, all []joblock.Status) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KEY\tSTATE\tHOLDER\tJOB\tAGE\tLEFT\tWAITERS\tFENCE\tOWNER")
 	for _, st := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", st.Key, state(st), cmp.Or(st.Holder, "-"), cmp.Or(st.Job, "-"),
-			seconds(st.Age), seconds(cmp.Or(st.Remaining, st.Reserved)), st.Waiters, st.Fence, cmp.Or(st.Owner, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", plain(st.Key), plain(state(st)), plain(cmp.Or(st.Holder, "-")), plain(cmp.Or(st.Job, "-")),
+			seconds(st.Age), seconds(cmp.Or(st.Remaining, st.Reserved)), st.Waiters, st.Fence, plain(cmp.Or(st.Owner, "-")))
 	}
 	return w.Flush()
+}
+
+// plain quotes a text that has something in it which does not print, such as an escape
+// sequence that a terminal would obey. Whoever can write to the Redis can write such a
+// text into a record.
+func plain(s string) string {
+	if quoted := strconv.Quote(s); quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
 }
 
 // state tells of a free key also how its last lock ended.
@@ -91,11 +105,29 @@ func seconds(d time.Duration) string {
 }
 
 func lines(out io.Writer, all []joblock.Status) error {
-	enc := json.NewEncoder(out)
 	for _, st := range all {
-		if err := enc.Encode(st); err != nil {
+		line, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(out, plainJSON(string(line))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// plainJSON is plain for JSON, which escapes only some of what does not print.
+func plainJSON(line string) string {
+	var b strings.Builder
+	for _, r := range line {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }

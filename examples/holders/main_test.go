@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -34,6 +35,34 @@ rollup    lapsed               -                   -       -      -       0     
 `
 	if got := "\n" + out.String(); err != nil || got != want {
 		t.Errorf("%v, got%swant%s", err, got, want)
+	}
+}
+
+// What is in a record was written by whoever can write to the Redis. A terminal must
+// not obey it.
+func TestRecordsAreNoTerminalCommands(t *testing.T) {
+	const evil = "a\x1b[2J\x07\u009b1m\u202eb\nc\td\x7f\U000e0001\xff"
+	st := joblock.Status{
+		Key: evil, State: joblock.StateFree, Holder: evil, Job: evil, Ended: joblock.EndedForced, Reason: evil, Owner: evil,
+	}
+	for name, write := range map[string]func(io.Writer, []joblock.Status) error{"table": table, "JSON": lines} {
+		var out strings.Builder
+		if err := write(&out, []joblock.Status{st}); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.TrimSuffix(out.String(), "\n")
+		if name == "table" {
+			_, text, _ = strings.Cut(text, "\n")
+		}
+		if i := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%s: %q at byte %d of %q", name, text[i:], i, text)
+		}
+		if name == "JSON" {
+			var got struct{ Key string }
+			if err := json.Unmarshal([]byte(text), &got); err != nil || got.Key != strings.ToValidUTF8(evil, "\ufffd") {
+				t.Errorf("the key is %q, %v", got.Key, err)
+			}
+		}
 	}
 }
 

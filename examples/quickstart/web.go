@@ -24,7 +24,7 @@ func routes(s *story, locks *joblock.Locker, jobs *handoff.Client, queue string)
 		info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil,
 			asynq.Queue(queue), asynq.MaxRetry(2), asynq.Timeout(time.Second)))
 		if err != nil {
-			http.Error(w, "could not enqueue", http.StatusInternalServerError)
+			handoff.Refuse(w, r, err)
 			return
 		}
 		s.say("request", taken, "took the lock")
@@ -41,7 +41,7 @@ func serve(h http.Handler) (url string, stop func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	web := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
+	web := &http.Server{Handler: h, ReadTimeout: 10 * time.Second}
 	go web.Serve(listener)
 	return "http://" + listener.Addr().String(), web.Close, nil
 }

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,8 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/examples/service/export"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // TestService runs the two programs as processes of their own, as the README
@@ -36,11 +41,14 @@ func TestService(t *testing.T) {
 	if code := post(t, url); code != http.StatusTooManyRequests {
 		t.Fatalf("POST while the job has the lock: %d, want 429", code)
 	}
+	if answer, _ := status(t, url); answer != "{\"exporting\":true}\n" {
+		t.Errorf("while the job has the lock clients are told %q, want no more than that it has", answer)
+	}
 	await(t, "the job to be done", func() bool {
-		st, _ := status(t, url)
-		return st.State == "free"
+		answer, _ := status(t, url)
+		return answer == "{\"exporting\":false}\n"
 	})
-	if st, _ := status(t, url); st.Reason != "job done" {
+	if st := lockStatus(t, redisAddr); st.Reason != "job done" {
 		t.Errorf("lock ended as %+v, want reason \"job done\"", st)
 	}
 	if code := post(t, url); code != http.StatusAccepted {
@@ -79,19 +87,36 @@ func start(t *testing.T, name string, env []string) *exec.Cmd {
 	return cmd
 }
 
-type lockStatus struct{ State, Reason string }
-
-func status(t *testing.T, url string) (st lockStatus, ok bool) {
+// status returns what a client is told of the account's export.
+func status(t *testing.T, url string) (answer string, ok bool) {
 	t.Helper()
 	res, err := http.Get(url)
 	if err != nil {
-		return st, false
+		return "", false
 	}
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(&st); err != nil {
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return st, true
+	return string(body), true
+}
+
+// lockStatus returns what an operator sees.
+func lockStatus(t *testing.T, redisAddr string) joblock.Status {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	st, err := locks.Status(t.Context(), export.Key("acct-7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }
 
 func post(t *testing.T, url string) int {

@@ -59,7 +59,10 @@ func run() error {
 	mux.Handle("POST /exports/{account}", takeLock(start(jobs)))
 	mux.Handle("GET /exports/{account}", show(locks))
 
-	web := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	web := &http.Server{
+		Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: mux,
+		ReadTimeout: 10 * time.Second, // a request has its lock while it sends its body
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- web.ListenAndServe() }()
 	select {
@@ -82,8 +85,7 @@ func start(jobs *handoff.Client) http.Handler {
 			_, err = jobs.Enqueue(r.Context(), lock, task)
 		}
 		if err != nil {
-			slog.Error("enqueue", "err", err) // the middleware releases the lock
-			http.Error(w, "could not start the export", http.StatusInternalServerError)
+			handoff.Refuse(w, r, err) // and logs it; the middleware releases the lock
 			return
 		}
 		w.Header().Set("Location", r.URL.Path)
@@ -91,16 +93,17 @@ func start(jobs *handoff.Client) http.Handler {
 	})
 }
 
-// show tells who has the account's lock.
+// show tells whether the account has an export under way. Who has it (which host and
+// process, for which job) is for operators, and so not in the answer.
 func show(locks *joblock.Locker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		st, err := locks.Status(r.Context(), export.Key(r.PathValue("account")))
 		if err != nil {
-			http.Error(w, "status unavailable", http.StatusServiceUnavailable)
+			handoff.Refuse(w, r, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(st); err != nil {
+		if err := json.NewEncoder(w).Encode(map[string]any{"exporting": st.Locked()}); err != nil {
 			slog.Warn("show", "err", err)
 		}
 	})
