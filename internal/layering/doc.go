@@ -1,4 +1,4 @@
 // Package layering has no code, only tests: which package may import which, which
-// modules end up in a user's binary, how long a file may get. They run with all
+// modules end up in a user's binary, that no file names a path of one machine. They run with all
 // other tests, so nobody needs a linter to hear that a rule is broken.
 package layering

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,8 +37,12 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 	c := &check{s: s}
 	c.client()
 	err := c.servers(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = c.play(ctx)
+	case denied(err): // nothing could be sent to a node, for none was found
+		c.add(Finding{Fault, "", "permissions", "this user may not find the servers: " + err.Error(), clusterRights.means, c.fix(err.Error())})
+		err = nil
 	}
 	c.report.sort()
 	return c.report, err
@@ -56,6 +61,13 @@ func (c *check) add(f Finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report = append(c.report, f)
+}
+
+// has reports whether something was found about subject.
+func (c *check) has(subject string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject })
 }
 
 // client looks at the kind of client.

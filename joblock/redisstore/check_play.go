@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -20,21 +19,23 @@ const (
 	probeWait = 2 * time.Second
 )
 
-// play goes through all that may happen to a lock, at a key of its own: what this
-// user may not do shows here, and nowhere else for certain.
+// play asks what this user may do, and goes through what happens to a lock at a key of
+// its own. The index is not played, for an entry in it is for the keeper to look at.
 func (c *check) play(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
-	err := p.transitions(ctx)
-	if err == nil {
+	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
+	if err != nil {
+		return fmt.Errorf("redisstore: check: permissions: %w", err)
+	}
+	if !usable { // what was begun could not be taken back
+		return nil
+	}
+	if err = p.transitions(ctx); err == nil {
 		err = p.handOver(ctx)
 	}
 	switch {
 	case denied(err):
-		fix := "give it what the documentation of package redisstore lists under Permissions"
-		if missing := c.missing(ctx, c.s.prefix+p.id, recordCommands); len(missing) > 0 {
-			fix = "ACL SETUSER … +" + strings.Join(missing, " +")
-		}
-		c.add(Finding{Fault, "", "permissions", "this user may not " + p.step + ": " + err.Error(), "such calls fail", fix})
+		c.add(Finding{Fault, "", "permissions", "this user may not " + p.step + ": " + err.Error(), "such calls fail", c.fix(err.Error())})
 		err = nil
 	case errors.Is(err, errTooFew):
 		c.add(Finding{Fault, "", "replicas", err.Error(), "no lock can be had, and those that are held will be lost",
@@ -42,51 +43,24 @@ func (c *check) play(ctx context.Context) error {
 		err = nil
 	case err != nil:
 		err = fmt.Errorf("redisstore: check: %s: %w", p.step, err)
-	case p.deaf != "":
-		c.add(Finding{Warning, "", "pub/sub", p.deaf,
-			"waiters find their grants only by asking, once per joblock.Config.Poll",
-			"+publish +subscribe +unsubscribe and the channels under the prefix, &" + c.s.prefix + "*"})
+	case p.deaf != "" && !c.has(pushRights.subject):
+		c.add(Finding{pushRights.severity, "", pushRights.subject, p.deaf, pushRights.means,
+			"+publish +subscribe +unsubscribe and the channels under the prefix, &" + escapeGlob(c.s.prefix) + "*"})
 	}
 	if err != nil {
 		return err
 	}
-	// Not played, for an entry in the index is for the keeper to look at.
-	if missing := c.missing(ctx, c.s.index(), indexCommands); len(missing) > 0 {
-		c.add(Finding{Fault, "", "permissions", "this user may not keep the index of jobs' locks: " + strings.Join(missing, ", "),
-			"locks cannot be handed to jobs", "ACL SETUSER … ~" + c.s.index() + " +" + strings.Join(missing, " +")})
+	if told {
+		return nil
 	}
 	// Everything but the listing works without SCAN.
 	if _, lerr := c.s.List(ctx, joblock.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
-		c.add(Finding{Warning, "", "permissions", "this user may not list locks: " + lerr.Error(),
-			"List fails, all else works", "+scan"})
+		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
+			listRights.means, "+scan"})
 	} else if lerr != nil {
 		return lerr
 	}
 	return nil
-}
-
-// The commands of the scripts, at a record and at the index of jobs' locks, with as
-// many arguments as each needs.
-const (
-	recordCommands = `{'TIME'}, {'EXISTS', KEYS[1]}, {'HGET', KEYS[1], 'f'}, {'HMGET', KEYS[1], 'f'},
-  {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}, {'PEXPIRE', KEYS[1], '1'}, {'PTTL', KEYS[1]}`
-	indexCommands = `{'ZADD', KEYS[1], '1', 'm'}, {'ZREM', KEYS[1], 'm'}, {'ZSCORE', KEYS[1], 'm'},
-  {'ZRANGEBYSCORE', KEYS[1], '1', '2'}`
-)
-
-// missing names those of commands that this user may not run at key. Redis 7 tells
-// a script what it may; before, nothing is found, and an error names the command.
-func (c *check) missing(ctx context.Context, key, commands string) []string {
-	missing, err := c.s.ops.Eval(ctx, `
-local missing = {}
-for _, call in ipairs({`+commands+`}) do
-  if not redis.acl_check_cmd(unpack(call)) then missing[#missing + 1] = string.lower(call[1]) end
-end
-return missing`, []string{key}).StringSlice()
-	if err != nil {
-		return nil // an older server, or EVAL itself is what may not be run: play finds that
-	}
-	return missing
 }
 
 // probe is the lock that is played with.

@@ -160,60 +160,6 @@ func TestCheckFindsReplicas(t *testing.T) {
 	wantFinding(t, r, Fault, "role")
 }
 
-// user makes an ACL user and returns a client of it.
-func user(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
-	t.Helper()
-	all := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw"}, rules...)
-	if err := srv.Client(t).Do(context.Background(), all...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: "pw"})
-	t.Cleanup(func() { rdb.Close() })
-	return rdb
-}
-
-func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
-	srv := redistest.Start(t, wellKept...)
-	documented := append([]any{"~joblock:*", "&joblock:*"}, aclRules()...)
-	t.Run("none", func(t *testing.T) {
-		r := report(t, user(t, srv, append(documented, "+info", "+config|get")...))
-		if len(r) != 0 {
-			t.Errorf("found %v of the documented rights", r)
-		}
-	})
-	for _, c := range []struct {
-		without  string
-		severity Severity
-		subject  string
-		says     string
-	}{
-		{"-hset", Fault, "permissions", "acquire"},
-		{"-evalsha", Fault, "permissions", "acquire"},
-		{"-pexpire", Fault, "permissions", "acquire"},
-		{"-hdel", Fault, "permissions", "release"},
-		{"-zadd", Fault, "permissions", "index"},
-		{"-scan", Warning, "permissions", "list"},
-		{"-subscribe", Warning, "pub/sub", "subscribe"},
-		{"-publish", Warning, "pub/sub", "push"},
-		{"resetchannels", Warning, "pub/sub", "channel"},
-		{"resetkeys", Fault, "permissions", "acquire"},
-	} {
-		t.Run(c.without, func(t *testing.T) {
-			rdb := user(t, srv, append(append(documented, "+info", "+config|get"), c.without)...)
-			f := wantFinding(t, report(t, rdb), c.severity, c.subject)
-			if !strings.Contains(f.Found, c.says) || !strings.Contains(f.Found+f.Fix, strings.TrimPrefix(c.without, "-")) && c.without[0] == '-' {
-				t.Errorf("found %s, want it to name %q and the right", f, c.says)
-			}
-		})
-	}
-	t.Run("neither INFO nor CONFIG", func(t *testing.T) {
-		r := report(t, user(t, srv, documented...))
-		if f := wantFinding(t, r, Note, "permissions"); !strings.Contains(f.Found, "INFO") {
-			t.Errorf("found %q, want it to name INFO", f.Found)
-		}
-	})
-}
-
 func TestCheckOfACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0, wellKept...)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"time"
@@ -61,6 +62,9 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	// A cache of replies is of no use to scripts, and tracks on every connection.
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.AutoPipelineOptions = nil
+	// Else CLIENT SETINFO is sent on every connection, for which there is no right before
+	// Redis 7.2, and each time ACL LOG notes a command that was denied.
+	o.DisableIdentity = true
 	return &o
 }
 
@@ -100,6 +104,17 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.AutoPipelineOptions = nil
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	// All calls name their key. With the policies go-redis asks some node for its COMMANDs
+	// in front of a call, for up to five seconds whatever the deadline, and in front of
+	// every call where that is not allowed.
+	o.DisableRoutingPolicies = true
+	newNode := o.NewClient
+	o.NewClient = func(opt *redis.Options) *redis.Client {
+		node := newNode(opt)
+		node.AddHook(lookup{})
+		return node
+	}
+	o.DisableIdentity = true
 	o.ClusterStateReloadInterval = atMost(o.ClusterStateReloadInterval, reloadInterval)
 	return &o
 }
@@ -146,4 +161,29 @@ func atMost(d, limit time.Duration) time.Duration {
 		return limit
 	}
 	return d
+}
+
+// lookup is a hook of the nodes of a cluster. A client that does not know yet who has
+// which slot asks one node after the other. Each is given half of the time that the call
+// has left: one that hangs would use up all of it, and the next call might ask it again.
+type lookup struct{}
+
+func (lookup) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (lookup) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if _, ok := cmd.(*redis.ClusterSlotsCmd); !ok {
+			return next(ctx, cmd)
+		}
+		if deadline, ends := ctx.Deadline(); ends {
+			half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+			defer cancel()
+			ctx = half
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (lookup) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

@@ -38,7 +38,7 @@ func TestClonedOptionsInitialiseToTheSame(t *testing.T) {
 			clone := redis.NewClient(opsOptions(app.Options()))
 			defer clone.Close()
 			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "PushNotificationProcessor",
-				"MaintNotificationsConfig") // go-redis derives its queues anew
+				"DisableIdentity", "MaintNotificationsConfig") // go-redis derives its queues anew
 			if !clone.Options().ContextTimeoutEnabled {
 				t.Error("the clone does not obey deadlines")
 			}
@@ -68,7 +68,8 @@ func TestClonedClusterOptionsInitialiseToTheSame(t *testing.T) {
 			defer app.Close()
 			clone := redis.NewClusterClient(opsClusterOptions(app.Options()))
 			defer clone.Close()
-			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "ClusterStateReloadInterval")
+			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "ClusterStateReloadInterval",
+				"DisableIdentity", "DisableRoutingPolicies")
 			if got := clone.Options().ClusterStateReloadInterval; got != reloadInterval {
 				t.Errorf("the clone looks at the cluster every %v, want %v", got, reloadInterval)
 			}

@@ -83,9 +83,9 @@
 //
 //   - One for everything but renewals. Differences: deadlines of a context end a
 //     call (ContextTimeoutEnabled), no connections are kept idle from the start,
-//     no client-side cache, and in a cluster only masters are asked and the
-//     topology is looked at every 2 s at the latest, not every minute, so that a
-//     fail-over does not outlast a lease.
+//     no client-side cache, no CLIENT SETINFO, and in a cluster only masters are
+//     asked, without COMMAND in front, and the topology is looked at every 2 s at
+//     the latest, not every minute, so that a fail-over does not outlast a lease.
 //   - One for renewals: at most 4 connections per node, timeouts of at most 1 s,
 //     one attempt per dial, no re-sends (the Locker tries again itself), no
 //     Limiter and no maintenance notifications. Whatever fills the other pools
@@ -103,16 +103,24 @@
 //
 // # Permissions
 //
-// An ACL user needs the keys and channels under the prefix and
+// An ACL user needs the keys and channels under the prefix, and these commands:
 //
-//	+eval +evalsha +time +exists +hmget +hget +hset +hdel +pexpire +pttl
-//	+zadd +zrem +zscore +zrangebyscore
-//	+publish +subscribe +unsubscribe +ping +scan
+//	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
+//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +hexists +hkeys +pexpire +pttl
+//	    +zadd +zrem +zscore +zrangebyscore
+//	    +publish +subscribe +unsubscribe +ping
+//	    +scan
+//	    +cluster|slots +asking
+//	    +wait
 //
-// and in a cluster +cluster|slots (before Redis 7: +cluster) +asking. The second line
-// is for the locks of jobs, the last for waiting and joblock.Config.WatchForced, but
-// for SCAN, which is for List. Config.Replicas needs +wait.
-// With +type errors about a value that is no lock tell its type.
+// The first line is for every lock, the next for the locks of jobs, the third for waiting
+// and joblock.Config.WatchForced, and SCAN is for List. The last two are for a cluster
+// (before Redis 7: +cluster) and for Config.Replicas, and not needed without. The
+// channels begin with the prefix too; before Redis 7 a new user may use all channels
+// unless resetchannels says otherwise.
+//
+// Nothing else is sent, save what the options of the client ask for: SELECT for a DB,
+// CLIENT SETNAME for a ClientName. [Store.Check] names what is missing.
 //
 // # What Redis has to be told
 //

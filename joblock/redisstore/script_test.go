@@ -300,16 +300,16 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 // Whoever shares a server has to find the value that is in the way: under the name that
 // it has in Redis, and with its type, where the user may ask for that.
 func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
-	k := newRealKit(t)
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	k := newKit(t, srv.Client(t))
 	ctx := context.Background()
 	if err := k.rdb.Set(ctx, "joblock:orders:7", "of another program", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.rdb.Do(ctx, append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "&joblock:*"}, aclRules()...)...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	srv.SetUser(t, "locks", append(rules(onOne...), "-type")...)
 	o := *k.rdb.(*redis.Client).Options()
-	o.Username, o.Password = "locks", "pw"
+	o.Username, o.Password = "locks", redistest.Password
 	bare := redis.NewClient(&o)
 	t.Cleanup(func() { bare.Close() })
 	for _, tc := range []struct {

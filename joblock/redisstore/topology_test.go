@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,10 +20,8 @@ func TestCluster(t *testing.T) {
 	admin := cluster.Client(t)
 
 	// All of it as a user with the permissions that the package comment lists.
-	rules := append([]any{"acl", "setuser", "locks", "reset", "on", ">pw", "~joblock:*", "+cluster|slots", "+asking", "+command"}, aclRules()...)
-	err := admin.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rules...).Err() })
-	if err != nil {
-		t.Fatal(err)
+	for i := range 3 {
+		cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights)...)...)
 	}
 	app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: "pw"})
 	t.Cleanup(func() { app.Close() })

@@ -1,0 +1,147 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// right is what an ACL has to allow, as ACL SETUSER takes it behind a +, and a call that
+// needs it. In the call $key and $index are names in Redis, $channel is a channel.
+type right struct{ rule, call string }
+
+// area is a part of what a Store does, and the rights that it needs. The package comment
+// lists the same, and a test compares.
+type area struct {
+	rights   []right
+	severity Severity
+	subject  string // of the Finding when one is missing
+	means    string
+	with     string // the keys or channels that may be what is missing
+}
+
+// lockRights are needed by every Store.
+var lockRights = area{severity: Fault, subject: "permissions", means: "locks cannot be taken, held or given back",
+	rights: []right{
+		{"eval", "EVAL x 0"}, {"evalsha", "EVALSHA x 0"}, {"time", "TIME"},
+		{"exists", "EXISTS $key"}, {"hmget", "HMGET $key f"}, {"hget", "HGET $key f"}, {"hset", "HSET $key f v"},
+		{"hdel", "HDEL $key f"}, {"hexists", "HEXISTS $key f"}, {"hkeys", "HKEYS $key"},
+		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"type", "TYPE $key"},
+	}}
+
+// jobRights are for the index of jobs' locks.
+var jobRights = area{severity: Fault, subject: "permissions", means: "locks cannot be handed to jobs", with: " ~$index",
+	rights: []right{
+		{"zadd", "ZADD $index 1 m"}, {"zrem", "ZREM $index m"}, {"zscore", "ZSCORE $index m"},
+		{"zrangebyscore", "ZRANGEBYSCORE $index 1 2"},
+	}}
+
+// pushRights are for waiting, and for joblock.Config.WatchForced.
+var pushRights = area{severity: Warning, subject: "pub/sub",
+	means: "waiters find their grants only by asking, once per joblock.Config.Poll", with: " &$prefix*",
+	rights: []right{
+		{"publish", "PUBLISH $channel m"}, {"subscribe", "SUBSCRIBE $channel"}, {"unsubscribe", "UNSUBSCRIBE $channel"},
+		{"ping", "PING"},
+	}}
+
+// listRights are for List.
+var listRights = area{severity: Warning, subject: "permissions", means: "List fails, all else works",
+	rights: []right{{"scan", "SCAN 0"}}}
+
+// clusterRights are for go-redis, which looks for a key's node and follows its answers.
+var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster are not found, or not those that have the keys",
+	rights: []right{{"cluster|slots", "CLUSTER SLOTS"}, {"asking", "ASKING"}}}
+
+// replicaRights are for Config.Replicas.
+var replicaRights = area{severity: Fault, subject: "permissions", means: "with Config.Replicas no lock can be had",
+	rights: []right{{"wait", "WAIT 0 1"}}}
+
+// areas returns what this Store does.
+func (s *Store) areas() []area {
+	all := []area{lockRights, jobRights, pushRights, listRights}
+	if _, many := s.ops.(*redis.ClusterClient); many {
+		all = append(all, clusterRights)
+	}
+	if s.replicas > 0 {
+		all = append(all, replicaRights)
+	}
+	return all
+}
+
+// rights finds out what this user may not do, without doing it: told is whether the
+// server says so, which Redis does from 7.0 on, and usable whether locks can be had.
+func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
+	areas := c.s.areas()
+	var rules []string
+	var calls []any
+	names := strings.NewReplacer("$key", key, "$index", c.s.index(), "$channel", c.s.channel("check"), " ", "\n")
+	for _, a := range areas {
+		for _, r := range a.rights {
+			rules = append(rules, r.rule)
+			calls = append(calls, names.Replace(r.call))
+		}
+	}
+	// A name may have a space in it, but no line break. A command that the server does
+	// not know is none that it denies.
+	answer := c.s.ops.Eval(ctx, `
+if not redis.acl_check_cmd then return false end
+local denied = {}
+for i, line in ipairs(ARGV) do
+  local call = {}
+  for word in string.gmatch(line, '[^\n]+') do call[#call + 1] = word end
+  local known, may = pcall(redis.acl_check_cmd, unpack(call))
+  if known and not may then denied[#denied + 1] = i end
+end
+return denied`, []string{key}, calls...)
+	err = withoutArgs(answer.Err())
+	switch {
+	case errors.Is(err, redis.Nil):
+		return false, true, nil
+	case denied(err):
+		c.add(Finding{Fault, "", "permissions", "this user may not take locks: " + err.Error(), lockRights.means, c.fix(err.Error())})
+		return true, false, nil
+	case err != nil:
+		return false, false, err
+	}
+	not, err := answer.Int64Slice()
+	if err != nil {
+		return false, false, err
+	}
+	usable = true
+	at := int64(0)
+	for _, a := range areas {
+		var missing []string
+		for range a.rights {
+			if at++; slices.Contains(not, at) {
+				missing = append(missing, rules[at-1])
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		usable = usable && a.severity != Fault
+		with := strings.NewReplacer("$prefix", escapeGlob(c.s.prefix), "$index", escapeGlob(c.s.index())).Replace(a.with)
+		c.add(Finding{a.severity, "", a.subject, "this user may not " + strings.Join(missing, ", "), a.means,
+			"ACL SETUSER … +" + strings.Join(missing, " +") + with})
+	}
+	return true, usable, nil
+}
+
+// fix says what is to be allowed to a user to whom a call was denied with that text.
+func (c *check) fix(text string) string {
+	switch {
+	case strings.Contains(text, "access a key") || strings.Contains(text, "one of the keys"):
+		return "ACL SETUSER … ~" + escapeGlob(c.s.prefix) + "*"
+	case strings.Contains(text, "unknown command"):
+		return "a server that runs scripts, and has not renamed its commands"
+	}
+	if _, rest, ok := strings.Cut(text, "'"); ok {
+		if command, _, ok := strings.Cut(rest, "'"); ok {
+			return "ACL SETUSER … +" + command + ", and what else the documentation of package redisstore lists under Permissions"
+		}
+	}
+	return "give it what the documentation of package redisstore lists under Permissions"
+}

@@ -1,0 +1,381 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// rules returns the documented rights of areas, with the keys and channels.
+func rules(areas ...area) []string {
+	out := []string{"~joblock:*", "resetchannels", "&joblock:*"}
+	for _, a := range areas {
+		for _, r := range a.rights {
+			out = append(out, "+"+r.rule)
+		}
+	}
+	return out
+}
+
+// onOne are the areas of a Store on one server.
+var onOne = []area{lockRights, jobRights, pushRights, listRights}
+
+func TestRightsAreDocumented(t *testing.T) {
+	documented := redistest.Rules(t, "doc.go", "Permissions")
+	documented = slices.DeleteFunc(documented, func(r string) bool { return r == "+cluster" }) // before Redis 7
+	listed := rules(append(slices.Clone(onOne), clusterRights, replicaRights)...)[3:]
+	slices.Sort(documented)
+	slices.Sort(listed)
+	if !slices.Equal(documented, listed) {
+		t.Errorf("documented are %v, listed %v", documented, listed)
+	}
+}
+
+// What the scripts may call is found in them, so that none can be forgotten; that each is
+// needed is another matter.
+func TestRightsAreThoseOfTheScripts(t *testing.T) {
+	files, err := fs.Glob(scripts, "scripts/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	var called []string
+	for _, name := range files {
+		text, err := scripts.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`redis\.p?call\(\s*'([A-Z]+)'`).FindAllSubmatch(text, -1)
+		if all := len(regexp.MustCompile(`redis\.p?call\b`).FindAll(text, -1)); all != len(found) {
+			t.Errorf("%s has %d calls, of which %d begin with a command's name", name, all, len(found))
+		}
+		for _, m := range found {
+			called = append(called, strings.ToLower(string(m[1])))
+		}
+	}
+	slices.Sort(called)
+	called = slices.Compact(called)
+	var listed []string
+	for _, a := range []area{lockRights, jobRights, pushRights} {
+		for _, r := range a.rights {
+			if !slices.Contains([]string{"eval", "evalsha", "subscribe", "unsubscribe", "ping"}, r.rule) {
+				listed = append(listed, r.rule)
+			}
+		}
+	}
+	slices.Sort(listed)
+	if !slices.Equal(called, listed) {
+		t.Errorf("the scripts call %v, listed are %v", called, listed)
+	}
+}
+
+// The documented rights are enough for all that can happen to a lock, and nothing is
+// sent that they do not cover: a call that fails in the background shows here only.
+func TestDocumentedRightsAreEnough(t *testing.T) {
+	one := func(t *testing.T, replicas int, servers []*redistest.Server, admin redis.UniversalClient, areas []area, rdb redis.UniversalClient) {
+		if err := admin.Set(t.Context(), "joblock:foreign", "no lock", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range servers {
+			s.SetUser(t, "locks", rules(areas...)...)
+		}
+		store := New(rdb, &Config{Replicas: replicas})
+		if replicas > 0 {
+			beForgiving(store)
+		}
+		live(t, store)
+		for _, s := range servers {
+			if denied := s.Denied(t); len(denied) > 0 {
+				t.Errorf("%s denied %q", s.Addr(), denied)
+			}
+		}
+	}
+	t.Run("one server", func(t *testing.T) {
+		srv := redistest.Start(t, wellKept...)
+		redistest.Ran(t, srv.Backend())
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
+		defer rdb.Close()
+		one(t, 0, []*redistest.Server{srv}, srv.Client(t), onOne, rdb)
+	})
+	t.Run("replicas", func(t *testing.T) {
+		master, _ := withReplica(t)
+		redistest.Ran(t, master.Backend())
+		rdb := redis.NewClient(&redis.Options{Addr: master.Addr(), Username: "locks", Password: redistest.Password, ReadTimeout: 2 * patience})
+		defer rdb.Close()
+		one(t, 1, []*redistest.Server{master}, master.Client(t), append(slices.Clone(onOne), replicaRights), rdb)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		cluster := redistest.StartCluster(t, 3, 0)
+		redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: redistest.Password})
+		defer rdb.Close()
+		one(t, 0, []*redistest.Server{cluster.Node(0), cluster.Node(1), cluster.Node(2)}, cluster.Client(t),
+			append(slices.Clone(onOne), clusterRights), rdb)
+	})
+}
+
+// live has happen to locks of a store what can happen to them.
+func live(t *testing.T, store *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	locks, err := joblock.New(store, &joblock.Config{TTL: 30 * time.Second, WatchForced: true, CallTimeout: patience})
+	must("new", err)
+	defer store.Close()
+	defer func() { must("close", locks.Close(context.Background())) }()
+
+	// Taken, renewed, handed to a job, continued, and given back.
+	lock, err := locks.TryAcquire(ctx, "life")
+	must("acquire", err)
+	must("renew", lock.Renew(ctx))
+	must("set memo", lock.SetMemo(ctx, []byte("memo")))
+	must("delete memo", lock.SetMemo(ctx, nil))
+	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+	must("park", err)
+	lock, err = locks.Resume(ctx, token, joblock.ForJob("q/1"))
+	must("resume", err)
+	must("release", lock.Release(ctx))
+	lock, err = locks.TryAcquire(ctx, "life")
+	must("acquire after a release", err)
+	must("force", locks.ForceRelease(ctx, "life", "to be seen"))
+	select {
+	case <-lock.Done():
+	case <-time.After(patience):
+		t.Error("the holder is not told that it was forced out")
+	}
+
+	// Waited for: by some that give up, and by some that get it.
+	lock, err = locks.TryAcquire(ctx, "waited")
+	must("acquire", err)
+	for range 3 {
+		if _, err := locks.Acquire(ctx, "waited", joblock.MaxWait(10*time.Millisecond)); !errors.Is(err, joblock.ErrTimeout) {
+			t.Errorf("a wait that was given up returned %v", err)
+		}
+	}
+	await(t, "waiters that gave up are gone", func() bool {
+		st, err := locks.Status(ctx, "waited")
+		must("status", err)
+		return st.Waiters == 0
+	})
+	got := make(chan error, 1)
+	go func() {
+		next, err := locks.Acquire(ctx, "waited")
+		if err == nil {
+			err = next.Release(ctx)
+		}
+		got <- err
+	}()
+	await(t, "a waiter has come", func() bool {
+		st, err := locks.Status(ctx, "waited")
+		must("status", err)
+		return st.Waiters == 1
+	})
+	must("release to a waiter", lock.Release(ctx))
+	must("wait", <-got)
+
+	// A queue of which all but the ends have left, and then the first; and one in which
+	// everybody has died.
+	for _, alive := range []bool{true, false} {
+		k := &kit{Store: store, t: t}
+		key := fmt.Sprint("queue ", alive)
+		term := k.acquire(key)
+		const n = 1300 // more places than are looked at one by one
+		wait := func(i int, patience time.Duration) {
+			r, err := store.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "w", Nonce: fmt.Sprint("w", i),
+				TTL: long, Retain: long, Inbox: "nobody", Patience: patience})
+			wantOutcome(t, "join", r, err, joblock.OutcomeHeld)
+		}
+		leave := func(i int) {
+			_, err := store.Release(ctx, []joblock.ReleaseRequest{{
+				Term: joblock.Term{Key: key, Owner: "w", Grant: fmt.Sprint("w", i)}, Retain: long}})
+			must("leave", err)
+		}
+		for i := range n {
+			wait(i, map[bool]time.Duration{true: long, false: time.Millisecond}[alive])
+		}
+		if alive {
+			for i := 1; i < n-1; i++ {
+				leave(i)
+			}
+			leave(0)
+		}
+		for range n { // whoever it is granted to gives it up
+			rs, err := store.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+			must("release a queue", err)
+			if rs[0].Outcome == joblock.OutcomeOK || rs[0].Outcome == joblock.OutcomeReleased {
+				break
+			}
+		}
+	}
+
+	// Locks of jobs that nobody runs: found, kept, freed, and recovered where the record
+	// was forgotten by the index.
+	k := &kit{Store: store, t: t}
+	for _, free := range []bool{true, false} {
+		term := k.acquire(fmt.Sprint("job ", free))
+		park := k.park(term)
+		park.Grace = 0
+		if !free {
+			park.Hold = time.Millisecond
+		}
+		r, err := store.Park(ctx, park)
+		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		due, err := store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+		must("due", err)
+		if len(due) != 1 {
+			t.Errorf("%d entries are due, want 1", len(due))
+		}
+		must("forget", store.Forget(ctx, due))
+		_, err = store.Reserve(ctx, []joblock.ReserveRequest{{Key: term.Key, Job: park.Job, Hold: time.Millisecond, Retain: long}})
+		must("reserve", err)
+		if free {
+			_, err := store.Release(ctx, []joblock.ReleaseRequest{{Term: joblock.Term{Key: term.Key}, Nonce: k.nonce(),
+				Retain: long, Force: true, IdleOnly: true, Job: park.Job}})
+			must("release of a job", err)
+			continue
+		}
+		time.Sleep(5 * time.Millisecond) // the reservation lapses
+		r, err = store.Resume(ctx, joblock.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job})
+		wantOutcome(t, "recover", r, err, joblock.OutcomeOK)
+	}
+
+	permit, err := locks.Acquire(ctx, "permits", joblock.Limit(3))
+	must("permit", err)
+	_, err = locks.LimitStatus(ctx, "permits", 3)
+	must("status of a limit", err)
+	must("release of a permit", permit.Release(ctx))
+	for range 2 {
+		v, err := joblock.SingleFlight(ctx, locks, "flight", time.Minute, func(context.Context) (int, error) { return 7, nil })
+		if err != nil || v != 7 {
+			t.Errorf("flight: %d, %v", v, err)
+		}
+	}
+	if _, err := locks.TryAcquire(ctx, "foreign"); !errors.Is(err, joblock.ErrInvalid) {
+		t.Errorf("acquire of something else returned %v", err)
+	}
+	both, err := locks.AcquireAll(ctx, []string{"all 1", "all 2"})
+	must("acquire all", err)
+	must("release all", both.Release(ctx))
+	for _, err := range locks.List(ctx, joblock.ListOptions{}) {
+		must("list", err)
+	}
+	_, err = locks.Peek(ctx, "flight", "none")
+	must("peek", err)
+}
+
+func await(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// Check says of every right that is missing which it is, and what goes without it.
+func TestCheckNamesEveryRightThatIsMissing(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	redistest.Ran(t, srv.Backend())
+	all := append(rules(append(slices.Clone(onOne), replicaRights)...), "+info", "+config|get")
+	look := func(t *testing.T, cfg *Config, without ...string) Report {
+		t.Helper()
+		srv.SetUser(t, "locks", append(slices.Clone(all), without...)...)
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
+		defer rdb.Close()
+		s := New(rdb, cfg)
+		defer s.Close()
+		r, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := look(t, nil); len(r) != 0 {
+		t.Errorf("with all rights found %v", r)
+	}
+	for _, a := range append(slices.Clone(onOne), replicaRights) {
+		cfg := &Config{}
+		if a.rights[0] == replicaRights.rights[0] {
+			cfg.Replicas = 1
+		}
+		for _, r := range a.rights {
+			t.Run(r.rule, func(t *testing.T) {
+				f := wantFinding(t, look(t, cfg, "-"+r.rule), a.severity, a.subject)
+				if !strings.Contains(f.Found, r.rule) || !strings.Contains(f.Fix, "+"+r.rule) || f.Means != a.means {
+					t.Errorf("found %s, want %s named", f, r.rule)
+				}
+			})
+		}
+	}
+	for without, fix := range map[string]string{"resetkeys": "~joblock:*", "resetchannels": "&joblock:*"} {
+		t.Run(without, func(t *testing.T) {
+			subject, severity := lockRights.subject, Fault
+			if without == "resetchannels" {
+				subject, severity = pushRights.subject, Warning
+			}
+			if f := wantFinding(t, look(t, nil, without), severity, subject); !strings.Contains(f.Fix, fix) {
+				t.Errorf("found %s, want the fix %s", f, fix)
+			}
+		})
+	}
+	t.Run("neither INFO nor CONFIG", func(t *testing.T) {
+		if f := wantFinding(t, look(t, nil, "-info"), Note, "permissions"); !strings.Contains(f.Found, "INFO") {
+			t.Errorf("found %q, want it to name INFO", f.Found)
+		}
+	})
+}
+
+func TestCheckNamesTheRightsThatAreMissingInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0, wellKept...)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	for _, r := range append([]right{{}}, clusterRights.rights...) {
+		for i := range 3 {
+			all := append(rules(append(slices.Clone(onOne), clusterRights)...), "+info", "+config|get")
+			if r.rule != "" {
+				all = slices.DeleteFunc(all, func(have string) bool { return have == "+"+r.rule })
+			}
+			cluster.Node(i).SetUser(t, "locks", all...)
+		}
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: redistest.Password})
+		got := report(t, rdb)
+		rdb.Close()
+		if r.rule == "" {
+			if len(got) != 0 {
+				t.Errorf("with all rights found %v", got)
+			}
+			continue
+		}
+		if f := wantFinding(t, got, Fault, "permissions"); !strings.Contains(f.Found, r.rule) || !strings.Contains(f.Fix, "+"+r.rule) {
+			t.Errorf("found %s, want %s named", f, r.rule)
+		}
+	}
+}
+
+// What is missing is named by calls too, and is neither an answer nor "foreign".
+func TestMissingRightIsNoAnswer(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	srv.SetUser(t, "locks", append(rules(onOne...), "-hmget")...)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
+	defer rdb.Close()
+	k := newKit(t, rdb)
+	r, err := k.Acquire(t.Context(), joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	if err == nil || r.Outcome != joblock.OutcomeUnknown {
+		t.Errorf("acquire without HMGET: %+v, %v", r, err)
+	}
+}
