@@ -39,11 +39,14 @@
 // parameters. Routers that run their middlewares before they have matched the route, or
 // that keep its parameters elsewhere (Use of gin, echo and chi), leave r.PathValue
 // empty. Then the key is empty, or has an empty part, and every request is refused: it
-// is neither served without its lock, nor under one lock for everybody. There, take the
-// parameters from where the router has them, or wrap the handlers of single routes.
+// is neither served without its lock, nor under one lock for everybody. There, wrap the
+// handlers of single routes (chi's With), or have the parameters copied, with
+// r.SetPathValue, from where the router has them.
 //
-// An adapter must not go on after a refusal. A middleware made from this one knows by
-// whether the next handler was called; with gin, for one, it has to call Abort if not.
+// What adapts this middleware to another kind of handler must not go on after a
+// refusal. It knows of one by the next handler not having been called; with gin it then
+// has to call Abort. And it must pass on the request that the next handler is given:
+// its context has the lock (with gin: of c.Request, not c itself).
 //
 // A request that needs no lock says so: Claim.NoLock. A Claim that says nothing is an
 // error.
