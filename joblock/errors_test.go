@@ -79,7 +79,7 @@ func TestNamesOfStatesAndEnds(t *testing.T) {
 	for want, got := range map[string]fmt.Stringer{
 		"free": joblock.StateFree, "held": joblock.StateHeld, "parked": joblock.StateParked,
 		"orphaned": joblock.StateOrphaned, "foreign": joblock.StateForeign, "unknown": joblock.State(99),
-		"": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed,
+		"": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed, "done": joblock.EndedDone,
 	} {
 		if got.String() != want {
 			t.Errorf("%#v is called %q, want %q", got, got, want)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/joblock/toolkit/internal/jobdone"
 )
 
 // Renew extends the lease now, by a full TTL, instead of waiting for the shared
@@ -159,6 +161,11 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 
 // end is ReleaseWith on a Locker that may be closing: for waiters that leave.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
+	job, done := jobdone.Of(ctx)
+	how := EndedReleased
+	if done {
+		how = EndedDone
+	}
 	k.check()
 	k.mu.Lock()
 	if k.state == lockReleased || k.state == lockParked || k.state == lockParking {
@@ -170,7 +177,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	if lost == nil {
 		e = k.eventLocked(EventReleased)
 		k.state = lockReleased
-		k.err = &Error{Code: CodeAlreadyReleased, Key: k.key, Ended: EndedReleased, Reason: reason}
+		k.err = &Error{Code: CodeAlreadyReleased, Key: k.key, Ended: how, Reason: reason}
 	}
 	if k.releaseNonce == "" {
 		k.releaseNonce = newNonce()
@@ -180,6 +187,8 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		Nonce:  k.releaseNonce,
 		Retain: k.retain,
 		Reason: reason,
+		Job:    job,
+		Done:   done,
 	}
 	until := k.trust.Add(k.l.cfg.margin(k.ttl))
 	if k.reserved || k.parkNonce != "" {

@@ -1,11 +1,14 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
 	"slices"
 	"time"
+
+	"github.com/joblock/toolkit/internal/jobdone"
 )
 
 // Status is what anyone may see of a key. It has no secrets in it.
@@ -201,8 +204,9 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 	if err != nil {
 		return err
 	}
+	job, done := jobdone.Of(ctx)
 	return l.end(ctx, op, ReleaseRequest{
-		Term: Term{Key: token.key, Owner: token.Owner()}, Job: o.job, Reason: reason, IdleOnly: true,
+		Term: Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, IdleOnly: true,
 	})
 }
 

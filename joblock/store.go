@@ -231,6 +231,7 @@ type ReleaseRequest struct {
 	Force    bool   // whoever the owner is; of Term only Key and Fence, if set, are looked at
 	IdleOnly bool   // leave it alone while a lease is alive
 	Job      string // if set, leave it alone unless it is bound to this job
+	Done     bool   // with Job and without Force: that job is done, see EndedDone
 }
 
 // ListRequest asks for a page of records.
@@ -314,9 +315,10 @@ const (
 	EndedReleased              // by its owner
 	EndedForced                // by ForceRelease
 	EndedLapsed                // its time ran out
+	EndedDone                  // by package worker: the job that it was bound to is done
 )
 
-var endedNames = [...]string{"", "released", "forced", "lapsed"}
+var endedNames = [...]string{"", "released", "forced", "lapsed", "done"}
 
 // String returns the name in lower case, "" for EndedNone.
 func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -116,7 +117,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.untilRetry("a", 0)
 		r.wantRuns(&p, 0)
 
-		if err := lock.ReleaseWith(context.Background(), "job done"); err != nil {
+		if err := lock.ReleaseWith(jobdone.Context(context.Background(), envelope.Job(queue, "a")), "job done"); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")
@@ -150,7 +151,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	if err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
-	if err := lock.ReleaseWith(context.Background(), reason); err != nil {
+	if err := lock.ReleaseWith(jobdone.Context(context.Background(), envelope.Job(queue, id)), reason); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}
 }
@@ -192,4 +193,26 @@ func TestRunTaskOfAnArchivedTask(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A completed task that somebody has run again runs, each time, as it does with asynq
+// alone. A duplicate delivery of it is told from that: asynq has not completed it.
+func TestRunTaskOfACompletedTask(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 0, asynq.Retention(time.Hour))
+		r.serve(service{}, p.handler(succeed))
+		for n := 1; n <= 3; n++ {
+			r.untilTask("a", "completed")
+			r.wantRuns(&p, n)
+			r.wantEnded("key-a", "job done")
+			if n == 3 {
+				break
+			}
+			if err := r.inspector.RunTask(queue, "a"); err != nil {
+				t.Fatal(err)
+			}
+			r.until("run again", func() bool { return p.count() > n })
+		}
+	})
 }

@@ -35,8 +35,10 @@
 //	held by somebody else     put back without charge, for Config.PutBack at most
 //	gone                      lapsed, forced, released by a final failure and run
 //	                          again: Config.Gone decides
-//	released as done          by this job (or as revoked): a duplicate delivery; the
-//	                          handler is not called, the task succeeds
+//	done                      by this job (or revoked), which its lock's record shows and
+//	                          no reason of a release can say: a duplicate delivery; the
+//	                          handler is not called, the task succeeds. A task that asynq
+//	                          has completed and somebody has run again runs
 //	store unavailable         put back without charge
 //	with another job, to      put back without charge: a handler has handed it over,
 //	which the token went on   or handoff is replacing that job by this one
@@ -59,6 +61,14 @@
 //	                          the task; parked while it lives, released otherwise
 //	never called, deadline    released on the last attempt, when asynq finds a task
 //	already past              past its deadline
+//
+// asynq is told what the handler returned as soon as the locks are settled, and a
+// second later at the most, or when half of what was left of the attempt's time has
+// passed: a store that hangs costs no job its result. All locks of the task are settled
+// at the same time; what takes longer goes on behind asynq, and Close waits for it.
+// Until then a next attempt finds the lock busy and is put back. A release that has no
+// answer is repeated, by the Locker; a park is not, and the reservation stands that the
+// attempt had.
 //
 // asynq does not wait for a handler after its timeout: the next attempt may start
 // while it still runs. It then finds the lock busy and is put back. The old

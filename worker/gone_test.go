@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -300,4 +301,37 @@ func TestGoneLockOnTheToolkitsOwnKey(t *testing.T) {
 			t.Errorf("the task is %s: %s", state, info.LastErr)
 		}
 	})
+}
+
+// That a job is done is for the worker alone to say: no reason that people or handlers
+// give for a release has its retry succeed without being run.
+func TestReasonsDoNotMakeAJobDone(t *testing.T) {
+	for _, reason := range []string{"job done", "job revoked"} {
+		for how, release := range map[string]func(r *rig, lock *joblock.Lock) error{
+			"by the handler": func(_ *rig, lock *joblock.Lock) error {
+				return lock.ReleaseWith(context.Background(), reason)
+			},
+			"by force": func(r *rig, lock *joblock.Lock) error {
+				return r.locks.ForceRelease(context.Background(), lock.Key(), reason)
+			},
+			"by its token": func(r *rig, lock *joblock.Lock) error {
+				token, err := lock.Park(context.Background(), joblock.ParkOptions{Job: envelope.Job(queue, "a")})
+				return errors.Join(err, r.locks.ReleaseIdle(context.Background(), token, reason, joblock.ForJob(envelope.Job(queue, "a"))))
+			},
+		} {
+			t.Run(reason+" "+how, func(t *testing.T) {
+				virtual(t, func(r *rig) {
+					var p probe
+					r.enqueue("a", 1)
+					r.serve(service{}, p.handler(first(func(ctx context.Context, _ int) error {
+						lock, _ := joblock.FromContext(ctx)
+						return errors.Join(errBoom, release(r, lock))
+					})))
+					r.untilTask("a", "gone", "archived")
+					r.wantTask("a", "gone", 0)
+					r.wantRuns(&p, 2)
+				})
+			})
+		}
+	}
 }

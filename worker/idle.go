@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -16,28 +17,28 @@ import (
 func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	job := envelope.Job(queue, id)
-	for _, token := range tokens {
+	atOnce(tokens, func(token joblock.Token) {
 		// A lock that a handler handed over to another job is that job's.
 		err := w.locks.ReleaseIdle(ctx, token, reason, joblock.ForJob(job))
 		var e *joblock.Error
 		if !errors.As(err, &e) {
-			continue
+			return
 		}
 		switch e.Code {
 		case joblock.CodeAlreadyReleased, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeClosed:
 		case joblock.CodeBusy:
-			w.lookAgain(e.Remaining+time.Millisecond, queue, id, token, reason)
+			w.lookAgain(ctx, e.Remaining+time.Millisecond, queue, id, token, reason)
 		case joblock.CodeUnavailable:
-			w.lookAgain(w.cfg.PutBack, queue, id, token, reason)
+			w.lookAgain(ctx, w.cfg.PutBack, queue, id, token, reason)
 		default:
 			w.cfg.Logger.Warn("worker: could not release the lock of a task", "job", job, "key", token.Key(), "err", err)
 		}
-	}
+	})
 }
 
 // lookAgain repeats releaseIdle for one token after a pause, unless somebody has
 // had the archived task run again by then. It ends with Close.
-func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.Token, reason string) {
+func (w *Worker) lookAgain(ctx context.Context, pause time.Duration, queue, id string, token joblock.Token, reason string) {
 	leave := func() {
 		w.cfg.Logger.Warn("worker: closed before the lock of a task that is over could be freed, it stays reserved",
 			"job", envelope.Job(queue, id), "key", token.Key())
@@ -48,7 +49,11 @@ func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.
 	}
 	go func() {
 		defer w.open.end()
+		job, done := jobdone.Of(ctx)
 		ctx := w.open.closing
+		if done {
+			ctx = jobdone.Context(ctx, job)
+		}
 		if !sleep(ctx, pause) {
 			leave()
 			return
@@ -56,7 +61,7 @@ func (w *Worker) lookAgain(pause time.Duration, queue, id string, token joblock.
 		st, err := w.locks.Status(ctx, token.Key())
 		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
-			w.lookAgain(w.cfg.PutBack, queue, id, token, reason)
+			w.lookAgain(ctx, w.cfg.PutBack, queue, id, token, reason)
 			return
 		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
 			return

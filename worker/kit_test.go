@@ -298,9 +298,13 @@ func (r *rig) wantTask(id, state string, retried int) {
 func (r *rig) wantEnded(key, reason string) {
 	r.t.Helper()
 	st := r.status(key)
-	if st.Locked() || st.Ended != joblock.EndedReleased || st.Reason != reason {
-		r.t.Errorf("lock %q is %s, ended %q because %q; want it released because %q",
-			key, st.State, st.Ended, st.Reason, reason)
+	how := joblock.EndedReleased
+	if reason == "job done" || reason == "job revoked" {
+		how = joblock.EndedDone
+	}
+	if st.Locked() || st.Ended != how || st.Reason != reason {
+		r.t.Errorf("lock %q is %s, ended %q because %q; want it %s because %q",
+			key, st.State, st.Ended, st.Reason, how, reason)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -74,8 +76,10 @@ func (a *attempt) tryResumeAll() error {
 			continue
 		}
 		if err == nil {
-			a.release(locks, reasonSkipped)
-			a.w.releaseIdle(ctx, a.queue, a.id, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
+			a.behind(func() {
+				a.end(ctx, locks, reasonSkipped)
+				a.w.releaseIdle(ctx, a.queue, a.id, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
+			})
 			return nil
 		}
 		if pb := a.putBack(err); pb != nil {
@@ -86,7 +90,7 @@ func (a *attempt) tryResumeAll() error {
 		return a.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
 	}
 	if pb := a.start(ctx); pb != nil {
-		a.backOut(locks)
+		a.behind(func() { a.backOut(locks) })
 		return pb
 	}
 	a.locks = locks
@@ -116,13 +120,12 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		}
 	}
 	log := a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type(), "key", token.Key(), "cause", err)
-	if e.Code == joblock.CodeAlreadyReleased && (e.Reason == reasonDone || e.Reason == reasonRevoked) {
-		// By this job, or by one that its handler had handed the lock over to?
-		st, err := a.w.locks.Status(ctx, token.Key())
+	if e.Code == joblock.CodeAlreadyReleased && e.Ended == joblock.EndedDone {
+		over, err := a.duplicate(ctx, token)
 		if err != nil {
 			return nil, err
 		}
-		if st.Job == a.job() {
+		if over {
 			log.Info("worker: the job is over already, its duplicate delivery is skipped")
 			return nil, nil
 		}
@@ -144,6 +147,27 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	}
 	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
 	return lock, err
+}
+
+// duplicate tells whether asynq delivers a job once more that is done, as the record of
+// token's lock says: asynq has not heard of it then. A task that asynq knows to be
+// completed comes again because somebody wants it to run again.
+func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
+	st, err := a.w.locks.Status(ctx, token.Key())
+	if err != nil {
+		return false, err
+	}
+	if st.Job != a.job() {
+		return false, nil // its handler had handed the lock over to that one
+	}
+	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return true, nil
+	case err != nil:
+		return false, &joblock.Error{Code: joblock.CodeUnavailable, Op: "inspect the task", Key: token.Key(), Err: err}
+	}
+	return info.CompletedAt.IsZero(), nil
 }
 
 // elsewhere tells, by an error that puts the task back, that the lock of token is

@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -31,13 +33,13 @@ func (a *attempt) settle(err error) error {
 		a.park(a.locks, a.w.hold(pb.delay))
 		return err
 	case err == nil:
-		a.finish(reasonDone)
+		a.finish(a.done(), reasonDone)
 		return nil
 	case errors.Is(err, asynq.RevokeTask):
-		a.finish(reasonRevoked)
+		a.finish(a.done(), reasonRevoked)
 		return err
 	case errors.Is(err, asynq.SkipRetry), a.last():
-		a.finish(reasonFailed)
+		a.finish(a.ctx, reasonFailed)
 		return &finalError{err: err, spent: a.spent()}
 	}
 	delay := a.w.retryDelay(a.retried, err, a.task)
@@ -51,7 +53,7 @@ func (a *attempt) settle(err error) error {
 // verdict is on the end of the context and not on the handler's result.
 func (a *attempt) settleAbandoned() {
 	if over, delay := a.w.verdict(context.WithoutCancel(a.ctx), a.queue, a.id); over != "" {
-		a.finish(over)
+		a.finish(a.ctx, over)
 	} else {
 		a.park(a.locks, a.w.hold(delay))
 	}
@@ -86,11 +88,17 @@ func (w *Worker) verdict(ctx context.Context, queue, id string) (over string, de
 	}
 }
 
+// done is for settling the locks of a job that is not to be run again, whoever has it
+// delivered once more: because it is done, or because its handler says so.
+func (a *attempt) done() context.Context { return jobdone.Context(a.ctx, a.job()) }
+
 // finish frees all locks of a task that will not run again: those that this
 // attempt holds, and those it never got hold of.
-func (a *attempt) finish(reason string) {
-	a.release(a.locks, reason)
-	a.w.releaseIdle(a.ctx, a.queue, a.id, a.unsettled(), reason)
+func (a *attempt) finish(ctx context.Context, reason string) {
+	a.behind(func() {
+		a.end(ctx, a.locks, reason)
+		a.w.releaseIdle(ctx, a.queue, a.id, a.unsettled(), reason)
+	})
 }
 
 // unsettled returns the tokens whose locks may still be reserved for the job.
@@ -105,25 +113,74 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// release gives locks back. What fails is logged and otherwise left to the
-// Locker's background clean-up and to the end of the reservation: the handler's
-// result stands.
-func (a *attempt) release(locks joblock.Locks, reason string) {
-	for _, lock := range locks {
-		a.report(lock, "release", lock.ReleaseWith(a.ctx, reason))
+// settleWait is for how long asynq is kept from hearing of an attempt's end by the
+// locks' store. A store that answers takes a small part of it. One that does not must
+// cost the locks' fate some certainty and not the job's: its time would run out, and
+// asynq would never hear that it is done.
+const settleWait = time.Second
+
+// behind has settle settle the attempt's locks, and waits for it, but for a moment
+// only, and never until asynq's time for the attempt is up. What takes longer goes on
+// behind asynq's back; Close waits for it. Meanwhile the locks are held or reserved, so
+// that a next attempt is put back.
+func (a *attempt) behind(settle func()) {
+	if a.ctx.Err() != nil {
+		settle() // asynq has moved on
+		return
 	}
+	settled := make(chan struct{})
+	a.w.open.more()
+	go func() {
+		defer a.w.open.end()
+		defer close(settled)
+		settle()
+	}()
+	t := time.NewTimer(min(settleWait, a.left()/2))
+	defer t.Stop()
+	select {
+	case <-settled:
+	case <-t.C:
+	}
+}
+
+// release gives locks back.
+func (a *attempt) release(locks joblock.Locks, reason string) {
+	a.behind(func() { a.end(a.ctx, locks, reason) })
+}
+
+// end gives locks back, all at a time: a store can put the calls together, and one
+// that does not answer keeps each of them waiting. What fails is logged and otherwise
+// left to the Locker's background clean-up and to the end of the reservation: the
+// handler's result stands.
+func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
+	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.ReleaseWith(ctx, reason)) })
 }
 
 // park keeps locks for the next attempt.
 func (a *attempt) park(locks joblock.Locks, hold time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
-	for _, lock := range locks {
-		_, err := lock.Park(ctx, joblock.ParkOptions{Hold: hold, Job: a.job()})
-		if errors.Is(err, joblock.ErrUnavailable) {
-			lock.StopRenewing() // the reservation made before stands
-		}
-		a.report(lock, "park", err)
+	a.behind(func() {
+		atOnce(locks, func(lock *joblock.Lock) {
+			_, err := lock.Park(ctx, joblock.ParkOptions{Hold: hold, Job: a.job()})
+			if errors.Is(err, joblock.ErrUnavailable) {
+				lock.StopRenewing() // the reservation made before stands
+			}
+			a.report(lock, "park", err)
+		})
+	})
+}
+
+// atOnce calls f for all of list at the same time and waits for all the calls.
+func atOnce[T any](list []T, f func(T)) {
+	if len(list) == 1 {
+		f(list[0])
+		return
 	}
+	var calls sync.WaitGroup
+	for _, v := range list {
+		calls.Go(func() { f(v) })
+	}
+	calls.Wait()
 }
 
 func (a *attempt) report(lock *joblock.Lock, op string, err error) {

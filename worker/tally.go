@@ -33,6 +33,13 @@ func (t *tally) begin() bool {
 	return true
 }
 
+// more counts one more for something that has begun already, and goes on after close.
+func (t *tally) more() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
+}
+
 func (t *tally) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,7 +29,8 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock", "internal/keyspace", msgpack, uuid}},
+	{"joblock", []string{"joblock", "internal/jobdone", "internal/keyspace", msgpack, uuid}},
+	{"internal/jobdone", nil},
 	{"joblock/redisstore", []string{"joblock", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock"}},
 	{"joblock/storetest", []string{"joblock", rapid}},

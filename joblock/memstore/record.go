@@ -29,7 +29,7 @@ type record struct {
 	since   int64  // ms
 	holder  string
 	job     string
-	ended   joblock.Ended // released or forced; lapsed is derived from until, never stored
+	ended   joblock.Ended // released, forced or done; lapsed is derived from until, never stored
 	reason  string
 	memo    []byte
 	expires int64  // ms; afterwards the record is forgotten
@@ -232,6 +232,9 @@ func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (r
 	}
 	whatever := req.Fence == 0 && req.Grant == "" && r.owner == req.Owner && r.ended == joblock.EndedNone
 	how := joblock.EndedReleased
+	if req.Done {
+		how = joblock.EndedDone
+	}
 	switch {
 	case r.exists() && req.Nonce != "" && r.last == req.Nonce:
 		// A re-send; the next ownership may have begun since.

@@ -12,7 +12,7 @@
 //	fence    integer that grows with every Acquire, Park and Resume
 //	lease    ms since 1970 until which somebody runs; 0: nobody does
 //	until    ms since 1970 until which the key is reserved
-//	ended    "", "released" or "forced"; lapsed is not written but follows from until
+//	ended    "", "released", "forced" or "done"; lapsed is not written but follows from until
 //	owner    token chain that owns the key, or was the last to; a secret
 //	nonce    the last call that changed the owner, the fence or the end
 //	last     the last call that ended an ownership

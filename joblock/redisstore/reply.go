@@ -103,12 +103,13 @@ var endings = map[string]joblock.Ended{
 	"released": joblock.EndedReleased,
 	"forced":   joblock.EndedForced,
 	"lapsed":   joblock.EndedLapsed,
+	"done":     joblock.EndedDone,
 }
 
 // how reads an end that comes as the number of a joblock.Ended.
 func (f *fields) how() joblock.Ended {
 	n := f.num()
-	if n > int64(joblock.EndedLapsed) {
+	if n > int64(joblock.EndedDone) {
 		f.bad = true
 		return 0
 	}

@@ -33,7 +33,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"ok with negative":      list(ok, int64(-7), int64(0), int64(1), nil),
 		"ok with list memo":     list(ok, int64(7), int64(0), int64(1), list()),
 		"ok with number memo":   list(ok, int64(7), int64(0), int64(1), int64(1)),
-		"ok with unknown end":   list(ok, int64(7), int64(4), int64(1), nil),
+		"ok with unknown end":   list(ok, int64(7), int64(5), int64(1), nil),
 		"ok too short":          list(ok, int64(7), int64(0)),
 		"ok too long":           list(ok, int64(7), int64(0), int64(1), nil, int64(1)),
 		"ok with text lease":    list(ok, int64(7), int64(0), "1", nil),

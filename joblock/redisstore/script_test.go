@@ -26,8 +26,8 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 	states := []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
 	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN", outcomes)
 	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
-	checkConstants(t, "NO_END released forced lapsed",
-		[]joblock.Ended{joblock.EndedNone, joblock.EndedReleased, joblock.EndedForced, joblock.EndedLapsed})
+	checkConstants(t, "NO_END released forced lapsed done",
+		[]joblock.Ended{joblock.EndedNone, joblock.EndedReleased, joblock.EndedForced, joblock.EndedLapsed, joblock.EndedDone})
 }
 
 // sources returns the texts of all scripts.
@@ -51,7 +51,7 @@ func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 			got[name] = values[i]
 		}
 	}
-	for _, m := range regexp.MustCompile(`(released|forced|lapsed) = ([0-9]+)`).FindAllStringSubmatch(sources(t), -1) {
+	for _, m := range regexp.MustCompile(`(released|forced|lapsed|done) = ([0-9]+)`).FindAllStringSubmatch(sources(t), -1) {
 		got[m[1]] = m[2]
 	}
 	for i, name := range strings.Fields(names) {

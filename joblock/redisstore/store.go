@@ -203,7 +203,7 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			str(req.Nonce).millis(req.Retain).str(req.Reason).str(force).flag(req.IdleOnly)
 		if req.Job != "" {
-			w.str(req.Job)
+			w.str(req.Job).flag(req.Done)
 		}
 		return w
 	})

@@ -18,7 +18,7 @@
 //	held       how long the lock was held
 //	late       how long after it was due a renewal was answered
 //	remaining  what is left of the lease or reservation in the way
-//	prior      how the previous ownership ended: released, forced, lapsed
+//	prior      how the previous ownership ended: released, forced, lapsed, done
 //	recovered  true when even the reservation had run out
 //	locks      how many renewals had no answer
 //	err        why

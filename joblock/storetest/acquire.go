@@ -24,6 +24,7 @@ var acquireCases = []testCase{
 	{"it tells how the previous ownership ended", func(k *kit) {
 		k.released("released", "me", "done")
 		k.forced("forced", "me", "by hand")
+		k.done("done", "me", "q/job", "all of it")
 		k.holdFor("lapsed", "me", k.Unit)
 		k.parkFor("expired", "me", "q/job", k.Unit)
 		k.lapse()
@@ -31,6 +32,7 @@ var acquireCases = []testCase{
 			"never":    joblock.EndedNone,
 			"released": joblock.EndedReleased,
 			"forced":   joblock.EndedForced,
+			"done":     joblock.EndedDone,
 			"lapsed":   joblock.EndedLapsed,
 			"expired":  joblock.EndedLapsed,
 		} {

@@ -23,6 +23,11 @@ var grantCases = []testCase{
 				req.Reason = "by hand"
 				k.want("force", k.release(req), joblock.OutcomeOK)
 			}, joblock.EndedForced},
+			"done": {func(key string, h held) {
+				req := k.releaseReq(byFence(key, "me", h.fence))
+				req.Job, req.Done = "q/job", true
+				k.want("release", k.release(req), joblock.OutcomeOK)
+			}, joblock.EndedDone},
 			"lapsed": {func(key string, _ held) {
 				k.runOut(key)
 				k.want("acquire", k.acquire(k.acquireReq(key, "somebody")), joblock.OutcomeHeld)

@@ -256,6 +256,15 @@ func (k *kit) released(key, owner, reason string) held {
 	return h
 }
 
+func (k *kit) done(key, owner, job, reason string) held {
+	k.Helper()
+	h := k.runFor(key, owner, job, long)
+	req := k.releaseReq(byFence(key, owner, h.fence))
+	req.Job, req.Done, req.Reason = job, true, reason
+	k.want("release as done", k.release(req), joblock.OutcomeOK)
+	return h
+}
+
 func (k *kit) forced(key, owner, reason string) held {
 	k.Helper()
 	h := k.hold(key, owner)

@@ -242,6 +242,7 @@ func (m *model) release(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "for a job") {
 		req.Job = drawJob.Draw(t, "job")
+		req.Done = !req.Force && req.Job != "" && rapid.Bool().Draw(t, "done")
 	}
 	m.sendRelease(req)
 }

@@ -41,7 +41,7 @@ const (
 	waiting // parked
 	orphan
 	ranOut // lease and reservation are over, and nobody has said so
-	ended  // released or forced
+	ended  // released, forced or done
 )
 
 func (r *reference) phase(now time.Duration) phase {
@@ -251,7 +251,7 @@ func (r *reference) release(now time.Duration, req joblock.ReleaseRequest) predi
 
 // releaseOnly is what release does once the place in the queue has been left.
 func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) prediction {
-	how := joblock.EndedReleased
+	how := map[bool]joblock.Ended{false: joblock.EndedReleased, true: joblock.EndedDone}[req.Done]
 	reply := joblock.Reply{Outcome: joblock.OutcomeOK}
 	ph := r.phase(now)
 	switch {

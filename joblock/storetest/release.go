@@ -83,6 +83,37 @@ var releaseCases = []testCase{
 		}
 		k.unchanged("release if idle", before)
 	}},
+	{"that its job is done is told by nothing but the kind of its end", func(k *kit) {
+		for name, end := range map[string]func(key string, h held){
+			"by fence": func(key string, h held) {
+				req := k.releaseReq(byFence(key, "me", h.fence))
+				req.Job, req.Done, req.Reason = "q/job", true, "all of it"
+				k.want("release", k.release(req), joblock.OutcomeOK)
+			},
+			"if idle, of any term": func(key string, h held) {
+				k.want("park", k.park(k.parkReq(byFence(key, "me", h.fence), "q/job")), joblock.OutcomeOK)
+				req := k.releaseReq(byOwner(key, "me"))
+				req.Job, req.Done, req.Reason, req.IdleOnly = "q/job", true, "all of it", true
+				k.want("release", k.release(req), joblock.OutcomeOK)
+			},
+		} {
+			h := k.runFor(name, "me", "q/job", long)
+			end(name, h)
+			if r := k.wantState(name, joblock.StateFree); r.Ended != joblock.EndedDone || r.Reason != "all of it" || r.Job != "q/job" {
+				k.Errorf("%s: record %+v, want it ended as done, with the reason and the job", name, r)
+			}
+			if reply := k.resume(k.resumeReq(name, "me", "q/job")); reply.Outcome != joblock.OutcomeReleased || reply.Ended != joblock.EndedDone {
+				k.Errorf("%s: a resumption is told %+v, want released, ended as done", name, reply)
+			}
+		}
+		h := k.runFor("reason", "me", "q/job", long)
+		req := k.releaseReq(byFence("reason", "me", h.fence))
+		req.Job, req.Reason = "q/job", "done"
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		if r := k.wantState("reason", joblock.StateFree); r.Ended != joblock.EndedReleased {
+			k.Errorf("ended %q, want released: a reason is no fact", r.Ended)
+		}
+	}},
 	{"force frees whoever the owner is, and the holder learns it", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.forceReq("key")

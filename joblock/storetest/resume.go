@@ -178,9 +178,11 @@ var resumeCases = []testCase{
 	{"how and why the ownership ended is told", func(k *kit) {
 		k.released("released", "me", "all done")
 		k.forced("forced", "me", "by hand")
+		k.done("done", "me", "q/job", "all of it")
 		for key, want := range map[string]joblock.Reply{
 			"released": {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedReleased, Reason: "all done"},
 			"forced":   {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedForced, Reason: "by hand"},
+			"done":     {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedDone, Reason: "all of it"},
 		} {
 			got := k.resume(k.resumeReq(key, "me", "q/job"))
 			k.want("resume "+key, got, want.Outcome)

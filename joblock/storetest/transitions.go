@@ -54,6 +54,9 @@ var starts = [...]start{
 	{name: "forced", ended: joblock.EndedForced, enter: func(k *kit, key string) held {
 		return k.forced(key, "me", "by hand")
 	}},
+	{name: "done", ended: joblock.EndedDone, enter: func(k *kit, key string) held {
+		return k.done(key, "me", "q/job", "all of it")
+	}},
 }
 
 // effect is what a call does to a record when it is not refused.
@@ -73,133 +76,133 @@ const (
 var transitions = []struct {
 	call   string
 	effect effect
-	//       absent  held  running parked orphaned lapsed expired released forced
+	//       absent  held  running parked orphaned lapsed expired released forced done
 	want [len(starts)]joblock.Outcome
 	do   func(k *kit, key string, h held) joblock.Reply
 }{
 	{
 		"acquire by another owner", takes,
-		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok},
+		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
 		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "you")) },
 	}, {
 		"acquire by the same owner", takes,
-		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok},
+		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
 		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "me")) },
 	}, {
 		"resume", takes,
-		[...]joblock.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel},
+		[...]joblock.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
 	}, {
 		"resume for another job", takes,
-		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel},
+		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
 	}, {
 		"resume for no job", takes,
-		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel},
+		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "")) },
 	}, {
 		"resume by another owner", takes,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
 		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
 	}, {
 		"park", parks,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.park(k.parkReq(byFence(key, "me", h.fence), "q/next"))
 		},
 	}, {
 		"park by grant", parks,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.park(k.parkReq(byGrant(key, "me", h.grant), "q/next"))
 		},
 	}, {
 		"park by an older fence", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.park(k.parkReq(byFence(key, "me", h.fence-1), "q/next"))
 		},
 	}, {
 		"park by no term", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply {
 			return k.park(k.parkReq(byOwner(key, "me"), "q/next"))
 		},
 	}, {
 		"park by another owner", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.park(k.parkReq(byFence(key, "you", h.fence), "q/next"))
 		},
 	}, {
 		"renew", renews,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", h.fence)))
 		},
 	}, {
 		"renew by grant", renews,
-		[...]joblock.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.renew(k.renewReq(byGrant(key, "me", h.grant)))
 		},
 	}, {
 		"renew by an older fence", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", h.fence-1)))
 		},
 	}, {
 		"renew by no term", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
 	}, {
 		"renew by another owner", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.renew(k.renewReq(byFence(key, "you", h.fence)))
 		},
 	}, {
 		"release", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", h.fence)))
 		},
 	}, {
 		"release by grant", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", h.grant)))
 		},
 	}, {
 		"release by owner", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
 	}, {
 		"release by an older fence", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", h.fence-1)))
 		},
 	}, {
 		"release by another grant", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", "another grant")))
 		},
 	}, {
 		"release by another owner", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
 		func(k *kit, key string, h held) joblock.Reply {
 			return k.release(k.releaseReq(byFence(key, "you", h.fence)))
 		},
 	}, {
 		"release by another owner, any term", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO},
+		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
 	}, {
 		"release if idle", frees,
-		[...]joblock.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel},
+		[...]joblock.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.IdleOnly = true
@@ -207,11 +210,11 @@ var transitions = []struct {
 		},
 	}, {
 		"force release", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone},
+		[...]joblock.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone, gone},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.forceReq(key)) },
 	}, {
 		"release for its job", frees,
-		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel},
+		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
 		func(k *kit, key string, _ held) joblock.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Job = "q/job"
@@ -219,27 +222,35 @@ var transitions = []struct {
 		},
 	}, {
 		"release for another job", frees,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel},
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel, rel},
 		func(k *kit, key string, h held) joblock.Reply {
 			req := k.releaseReq(byFence(key, "me", h.fence))
 			req.Job = "q/other"
 			return k.release(req)
 		},
 	}, {
+		"release as done", frees,
+		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
+		func(k *kit, key string, h held) joblock.Reply {
+			req := k.releaseReq(byFence(key, "me", h.fence))
+			req.Job, req.Done = "q/job", true
+			return k.release(req)
+		},
+	}, {
 		"force release if idle for its job", frees,
-		[...]joblock.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone},
+		[...]joblock.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone, gone},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/job")) },
 	}, {
 		"force release if idle for another job", frees,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone},
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone, gone},
 		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/other")) },
 	}, {
 		"reserve for its job", keeps,
-		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob},
+		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob, rel},
 		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
 	}, {
 		"reserve for another job", keeps,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
+		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
 		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
 	},
 }

@@ -2,7 +2,7 @@
 -- it does where that is simplest: the key is free and nobody waits.
 
 local NO_END = 0
-local ENDS = {[''] = NO_END, released = 1, forced = 2, lapsed = 3}
+local ENDS = {[''] = NO_END, released = 1, forced = 2, lapsed = 3, done = 4}
 
 if not live and not queue then
   local how = ''

@@ -48,7 +48,7 @@ local fence, lease, reserved, ended, owner, nonce, last, rest
 if row[1] then
   fence, lease, reserved, ended, owner, nonce, last, rest = string.match(row[1],
     '^(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*\n[^\n]*\n[^\n]*\n%d+)$')
-  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced') then return foreign() end
+  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced' and ended ~= 'done') then return foreign() end
   if memo and #memo > MAX_MEMO then return foreign() end
   fence, lease, reserved = tonumber(fence), tonumber(lease), tonumber(reserved)
   if fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE then return foreign() end

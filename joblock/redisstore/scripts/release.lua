@@ -1,7 +1,8 @@
 -- Ends an ownership; the record stays behind, or goes to the first waiter. The
 -- memo is not touched. A grant also names a place in the queue, which is given up.
 -- ARGV     owner, fence, grant, nonce, retain ms, reason,
---          force: 0, or the channel to tell the holder on, idle only 1|0 [, job]
+--          force: 0, or the channel to tell the holder on, idle only 1|0
+--          [, job, the job is done 1|0]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
@@ -37,7 +38,7 @@ end
 
 local in_time = live
 local holder, job, _, since = details()
-ended = force and 'forced' or 'released'
+ended = force and 'forced' or ARGV[10] == '1' and 'done' or 'released'
 nonce, last, lease = call, call, 0
 if in_time then reserved = 0 end
 set_details(holder, job, ARGV[6], since)
