@@ -20,9 +20,9 @@ import (
 //
 // A field is a list of values, ranges and steps: 0,30 or 9-17 or */5 or 10-40/10 or
 // 5/20, which goes on from 5 to the end. * and ? are all values. Months and days of the
-// week also go by the first three letters of their English names; Sunday is 0 or 7. A
-// day must match day of month and day of week; if both are restricted, one of them is
-// enough, and */2 is restricted.
+// week also go by the first three letters of their English names. Sunday is 0 or 7, and
+// sun ends a range as 7 does: sat-sun is 6-7. A day must match day of month and day of
+// week; if both are restricted, one of them is enough, and */2 is restricted.
 //
 // The clock is that of zone, nil for UTC, or of the zone with which the spec begins, as in
 // "CRON_TZ=Europe/Berlin 30 2 * * *" or TZ=. [Spec] says what happens on the days on
@@ -220,6 +220,9 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 		return f.min, f.max, step, nil
 	}
 	from, to, isRange := strings.Cut(values, "-")
+	if from == "" && isRange {
+		from, isRange = values, false // "-1": a sign, and no range
+	}
 	if first, err = f.value(from); err != nil {
 		return 0, 0, 0, err
 	}
@@ -227,6 +230,9 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 	if isRange {
 		if last, err = f.value(to); err != nil {
 			return 0, 0, 0, err
+		}
+		if f.limit == sunday && last < first && strings.EqualFold(to, "sun") {
+			last = sunday // by its name it is the end of a week too
 		}
 		if last < first {
 			return 0, 0, 0, fmt.Errorf("%s is %q, must not end before it begins", f.name, values)
