@@ -187,7 +187,7 @@ func Example_schedule() {
 	}
 
 	// [schedule
-	s, err := scheduler.New(locks, nil)
+	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
 	check(s.Task("digest", "@every 1m", func(ctx context.Context, tick scheduler.Tick) error {

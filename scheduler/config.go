@@ -15,7 +15,6 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	DefaultScope = "cron"
 	DefaultRuns  = 100
 	DefaultGrace = 30 * time.Second
 	DefaultSync  = 10 * time.Second
@@ -24,12 +23,15 @@ const (
 	MaxSync = time.Hour
 )
 
-// Config configures a Scheduler. The zero value of each field means its default;
-// negative values are refused.
+// Config configures a Scheduler. Scope must be set. The zero value of each other field
+// means its default; negative values are refused.
 type Config struct {
-	// Scope is the first part of every key: that of a job's lock is "%cron:" and
-	// joblock.Key(Scope, name). Schedulers on one store with different scopes know nothing of each other.
-	// At most 32 bytes. Default "cron".
+	// Scope names the application whose jobs these are, like "shop". Schedulers of one
+	// scope on one store run each tick of a job once between them, and a job is known by
+	// its name; those of different scopes know nothing of each other. It has no default,
+	// for two applications that leave it out would share their jobs of one name, and each
+	// would run some ticks of the other's. The key of a job's lock is "%cron:" and
+	// joblock.Key(Scope, name). At most 32 bytes.
 	Scope string
 
 	// Zone is the time zone of specs that name none, unless the job has In. Default UTC.
@@ -67,7 +69,6 @@ func (c *Config) WithDefaults() *Config {
 	if c != nil {
 		out = *c
 	}
-	out.Scope = cmp.Or(out.Scope, DefaultScope)
 	out.Runs = cmp.Or(out.Runs, DefaultRuns)
 	out.Grace = cmp.Or(out.Grace, DefaultGrace)
 	out.Sync = cmp.Or(out.Sync, DefaultSync)
@@ -94,6 +95,8 @@ func (c *Config) WithDefaults() *Config {
 func (c *Config) validate() error {
 	const op = "new scheduler"
 	switch {
+	case c.Scope == "":
+		return invalid(op, "", "Config.Scope is empty, must name the application, like \"shop\": schedulers of one scope share jobs of one name")
 	case len(c.Scope) > maxScopeBytes:
 		return invalid(op, "", "Config.Scope has %d bytes, at most %d are allowed", len(c.Scope), maxScopeBytes)
 	case !utf8.ValidString(c.Scope):

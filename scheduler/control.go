@@ -63,7 +63,7 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 	if err != nil {
 		return err
 	}
-	defer release(ctx, lock)
+	defer s.release(ctx, lock)
 	all, err := decodeOrders(lock.Memo())
 	if err != nil {
 		return err

@@ -376,3 +376,38 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 		r.wantTicks(t, start, hour, 3*hour+10*min, 2*hour, 3*hour)
 	})
 }
+
+// A pause does not touch the run that is going on, with OverlapCancel either: nothing would
+// run in its place. After Resume the next tick ends it.
+func TestPausedTicksCancelNothing(t *testing.T) {
+	for name, resumed := range map[string]time.Duration{"until the run is done": 0, "until a later tick": 35 * min} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				for range 2 {
+					n := c.node(0)
+					n.add("job", "@every 10m", r.fn(n, 35*min), scheduler.OverlapCancel())
+					n.start()
+				}
+				admin := c.admin()
+				until(start, 20*min-10*time.Millisecond)
+				wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // in the last moment
+				if resumed > 0 {
+					until(start, resumed)
+					wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+					until(start, 41*min)
+					r.wantTicks(t, start, 10*min, 40*min)
+				} else {
+					until(start, 65*min)
+					r.wantTicks(t, start, 10*min)
+				}
+				cancelled, done := len(c.events.of(scheduler.EventCancelled)), len(c.events.of(scheduler.EventDone))
+				if resumed > 0 && (cancelled != 1 || done != 0) || resumed == 0 && (cancelled != 0 || done != 1) {
+					t.Errorf("%d cancelled and %d done", cancelled, done)
+				}
+			})
+		})
+	}
+}

@@ -2,7 +2,7 @@
 // on one node, once, whichever nodes are up. It needs a joblock.Locker and nothing
 // else; there is no leader, no table, and no node that the others depend on.
 //
-//	s, err := scheduler.New(locks, nil)
+//	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 //	...
 //	err = s.Func("rollup", "0 3 * * *", rollup)            // run rollup(ctx) on one node
 //	err = s.Task("digest", "@every 1m", enqueue)           // enqueue one asynq task
@@ -57,21 +57,32 @@
 //	missed      nobody claimed it within a minute, or before the next one was due (the
 //	            cluster was down, the store was away): CatchUpNone, CatchUpAll, or by
 //	            default CatchUpOne: the newest of them is run once
-//	overlapped  it came while the job was running, anywhere: OverlapQueue, OverlapCancel,
-//	            or by default OverlapSkip
+//	overlapped  it came while the job was running, anywhere: OverlapQueue, which keeps
+//	            the newest, OverlapCancel, or by default OverlapSkip
 //	paused      it came while the job was paused: skipped
 //
 // Each is counted in the ledger and told to Config.Observe. Of what was missed in one
-// go at most 10,000 are counted.
+// go at most 10,000 are counted. What is to be caught up with waits in the ledger: as many
+// ticks as CatchUpAll allows, however many outages they are of. The oldest of more than
+// these count as missed.
 //
 // # The ledger
 //
-// It is JSON, so HGET joblock:%cron:cron:rollup memo in redis-cli shows it, and its decoder needs
+// It is JSON, so HGET joblock:%cron:shop:rollup memo in redis-cli shows it, and its decoder needs
 // no defence against lengths that lie. It is kept for 366 days after it was last written;
 // a spec with longer pauses (29 February) starts anew each time. A job without a ledger is
 // a new job: its ticks count from when the first node has seen it, and nothing before is
-// caught up with. A ledger that is more than a day ahead of the store's clock was written
-// while that clock was wrong, and starts anew too; one that is less ahead waits.
+// caught up with.
+//
+// # When the store's clock is set back
+//
+// A job's ticks wait until the clock is where it was: each would be run a second time, and
+// that each is run once comes first. Each node tells it once per job, as EventClock and
+// in the log, and Entry.Behind shows it; a trigger is run all the same. A ledger that is more
+// than a day ahead was written while the clock was wrong: it starts anew, and that is told
+// too. So a job is silent for a day at most.
+//
+// # Deploys, and applications that share a store
 //
 // A node leaves alone what it has no function for. During a deploy, nodes that know
 // different jobs, or different specs for a job of the same name, get along: each comes at
@@ -79,6 +90,26 @@
 // change of the spec nothing is caught up with: ticks of the new spec count from when the
 // first node with it was started. A ledger of a later version than a node understands is
 // left to the nodes that do.
+//
+// A job that is removed is run for as long as a node is up that has it. A job that is
+// renamed is two jobs to the cluster. While nodes of both releases are up, both are run,
+// and an instant that both mean is run under either name. Where that must not be, pause the
+// old name before the deploy. What the old name had missed is not caught up with under the
+// new one. The old name stays on record for 366 days; Entry.Overdue shows that no node comes
+// for it any more.
+//
+// Two applications on one store need different scopes: in one scope a job is known by its
+// name, and each application would run some ticks of the other's. Nodes notice it. The
+// ledger says whose definition it goes by: spec, options, and the module that the program was
+// built from. A new definition is told once, as EventRedefined: that is a deploy. Two that
+// take turns for longer than a quarter of an hour are told as EventContested, a warning,
+// about once an hour, and Entry.Contested shows it.
+//
+// # Time zones
+//
+// Specs ask the zone for its offset at an instant, and for nothing else, so a node needs no
+// more than any zone data that its Go reads, time/tzdata among them. Nodes should have the
+// same: an instant that the data of two nodes disagree on is two ticks.
 //
 // # Pausing and triggering
 //

@@ -23,6 +23,10 @@ const (
 	EventMissed      Kind = "missed"      // with Count; Tick is the newest
 	EventOverlapped  Kind = "overlapped"  // with Count; Tick is the newest
 	EventPaused      Kind = "paused"      // ticks were skipped; with Count; Tick is the newest
+
+	EventRedefined Kind = "redefined" // the job's spec or options are others than before: a deploy; with Err, which says what they were
+	EventContested Kind = "contested" // two definitions of the job have taken turns for long: two applications share it; with Count and Err; once an hour
+	EventClock     Kind = "clock"     // the store's clock was set back, so that no tick comes for a while; with Err; once on each node; Tick is the latest
 )
 
 // Event is something that happened to a job. Which fields are set depends on the kind.
@@ -41,13 +45,17 @@ var eventLevels = map[Kind]slog.Level{
 	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventPaused: slog.LevelDebug,
 	EventTakenOver: slog.LevelInfo, EventInterrupted: slog.LevelInfo, EventCancelled: slog.LevelInfo,
 	EventOverlapped: slog.LevelInfo,
-	EventFailed:     slog.LevelError, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn, EventMissed: slog.LevelWarn,
+	EventRedefined:  slog.LevelInfo, EventContested: slog.LevelWarn, EventClock: slog.LevelWarn,
+	EventFailed: slog.LevelError, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn, EventMissed: slog.LevelWarn,
 }
 
 // tell logs events and passes them on.
 func (s *Scheduler) tell(events ...Event) {
 	for _, e := range events {
-		attrs := []any{"job", e.Tick.Name, "tick", e.Tick.At, "node", e.Node}
+		attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
+		if !e.Tick.At.IsZero() {
+			attrs = append(attrs, "tick", e.Tick.At)
+		}
 		if e.Late > 0 {
 			attrs = append(attrs, "late", e.Late)
 		}

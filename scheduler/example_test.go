@@ -25,7 +25,7 @@ func exampleLocks() *joblock.Locker {
 func Example() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
-	s, err := scheduler.New(locks, nil)
+	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +51,7 @@ func Example() {
 func ExampleScheduler_Pause() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
-	s, err := scheduler.New(locks, &scheduler.Config{Node: "web-1"})
+	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop", Node: "web-1"})
 	if err != nil {
 		panic(err)
 	}

@@ -10,3 +10,6 @@ import (
 func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler, error) {
 	return newScheduler(locks, cfg, now)
 }
+
+// Of has the Scheduler pass for one of that program.
+func (s *Scheduler) Of(program string) { s.program = program }

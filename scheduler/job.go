@@ -9,12 +9,14 @@ import (
 // job is what was registered, and what this node knows of it.
 type job struct {
 	options
-	name  string
-	key   string // of its lock
-	spec  Spec
-	text  string        // of spec, for comparison
-	delay time.Duration // this job's part of the jitter
-	fn    func(context.Context, Tick) error
+	name    string
+	program string // that it was registered by
+	key     string // of its lock
+	spec    Spec
+	text    string        // of spec, for comparison
+	delay   time.Duration // this job's part of the jitter
+	print   string        // fingerprint of all that was said of the job
+	fn      func(context.Context, Tick) error
 
 	// Guarded by Scheduler.mu.
 	at    time.Time // when to look at it, by the store's clock
@@ -22,6 +24,9 @@ type job struct {
 	busy  bool      // a turn or a standby is under way: it decides when to look next
 	floor time.Time // ticks up to here are none of this node's business
 	heed  int64     // the order that it was looked at with
+
+	trouble error // what last kept this node from running it; nil when that is over
+	behind  int64 // the Last of the ledger for which it was told that the clock was set back
 }
 
 // tick is a tick of the job's spec.

@@ -64,7 +64,7 @@ func (c *cluster) nodeOn(store joblock.Store, skew time.Duration, set ...func(*s
 	if err != nil {
 		c.Fatal(err)
 	}
-	cfg := &scheduler.Config{Node: n.name, Logger: logger, Observe: func(e scheduler.Event) { c.events.add(n, e) }}
+	cfg := &scheduler.Config{Scope: "cron", Node: n.name, Logger: logger, Observe: func(e scheduler.Event) { c.events.add(n, e) }}
 	for _, f := range set {
 		f(cfg)
 	}

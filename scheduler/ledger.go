@@ -13,20 +13,26 @@ const (
 	ledgerVersion = 1
 	historyRuns   = 10  // besides the latest
 	maxErrBytes   = 200 // of an error in the ledger
+	maxRoom       = MaxCatchUp + 1
 )
 
 // ledger is the memo of a job's lock: how far the job has come, as one line of JSON. Times
 // are ms of the store's clock. Fields may be added, and are then dropped by nodes that do
 // not know them; a change of meaning is a new version.
+//
+// Each part of it is bounded, so that together they are never more than a memo may have;
+// a test adds them up.
 type ledger struct {
-	Version int    `json:"v"`
-	Spec    string `json:"spec"`          // of the node that wrote it
-	Last    int64  `json:"last"`          // every tick up to here is run, skipped, or in Due
-	Due     []due  `json:"due,omitempty"` // to be run, in this order
-	Run     *run   `json:"run,omitempty"` // the present one, or the latest
-	Counts  Counts `json:"counts"`
-	Order   int64  `json:"order,omitempty"`  // the newest trigger that was taken up
-	Starts  starts `json:"starts,omitempty"` // what RunAtStart was run for
+	Version int     `json:"v"`
+	Spec    string  `json:"spec"`            // of the node that wrote it
+	Delay   int64   `json:"delay,omitempty"` // ms: what that node adds to each tick, by Jitter
+	Last    int64   `json:"last"`            // every tick up to here is run, skipped, or in Due
+	Due     []due   `json:"due,omitempty"`   // to be run, in this order; maxRoom ticks, a trigger and a start at most
+	Run     *run    `json:"run,omitempty"`   // the present one, or the latest
+	Counts  Counts  `json:"counts"`
+	Order   int64   `json:"order,omitempty"`  // the newest trigger that was taken up
+	Starts  starts  `json:"starts,omitempty"` // what RunAtStart was run for
+	Defined defined `json:"def,omitzero"`     // by whom
 
 	// The runs before Run are a JSON array on a second line, the newest first: every
 	// node reads every ledger, and only people ask for these.
@@ -89,22 +95,30 @@ func (l *ledger) encode() []byte {
 	return memo
 }
 
-// history is the runs before the present one; what cannot be read is none.
-func (l *ledger) history() (past []run) {
-	if err := json.Unmarshal(l.past, &past); err != nil {
-		return nil
+// history is the runs before the present one.
+func (l *ledger) history() (past []run, err error) {
+	if len(l.past) == 0 {
+		return nil, nil
 	}
-	return past
+	if err := json.Unmarshal(l.past, &past); err != nil {
+		return nil, fmt.Errorf("scheduler: the second line of the memo is no history: %w", err)
+	}
+	return past, nil
 }
 
 // begin makes r the present run, on the node of m.
 func (l *ledger) begin(r run, m moment) *run {
 	r.State, r.Node, r.Start = StateRunning, m.node, m.now.UnixMilli()
 	if l.Run != nil {
-		past := slices.Insert(l.history(), 0, *l.Run)
+		past, err := l.history()
+		if err != nil {
+			past = nil // it was for people, and Entry has shown them why there is none
+		}
+		past = slices.Insert(past, 0, *l.Run)
 		l.past = encode(past[:min(len(past), historyRuns)])
 	}
 	l.Run = &r
+	l.Defined.Since++
 	return l.Run
 }
 
@@ -112,7 +126,7 @@ func (l *ledger) begin(r run, m moment) *run {
 func (l *ledger) end(state State, at time.Time, attempts int, err error) {
 	l.Run.State, l.Run.End, l.Run.Attempts = state, at.UnixMilli(), attempts
 	if err != nil {
-		l.Run.Err = shorten(err.Error(), maxErrBytes)
+		l.Run.Err = shortenJSON(err.Error(), maxErrBytes)
 	}
 	switch state {
 	case StateDone:
@@ -128,13 +142,48 @@ func (l *ledger) end(state State, at time.Time, attempts int, err error) {
 	}
 }
 
-// encode is json.Marshal for what JSON has a form for.
+// encode is json.Marshal for what JSON has a form for. It leaves <, > and & as they are,
+// for people to read.
 func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
 		panic(err)
 	}
-	return text
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// wait puts a run in Due. Of triggers, and of starts, that wait there is one at a time:
+// the newest stands for those before it.
+func (l *ledger) wait(d due) {
+	if d.cause() != CauseTick {
+		l.Due = slices.DeleteFunc(l.Due, func(other due) bool { return other.Cause == d.Cause })
+	}
+	if d.Cause == CauseTrigger {
+		l.Due = slices.Insert(l.Due, 0, d)
+	} else {
+		l.Due = append(l.Due, d)
+	}
+}
+
+// cut takes the oldest ticks out of Due, so that as many are left as there is room for, and
+// returns them.
+func (l *ledger) cut(room int) (gone []due) {
+	surplus := -room
+	for _, d := range l.Due {
+		if d.cause() == CauseTick {
+			surplus++
+		}
+	}
+	l.Due = slices.DeleteFunc(l.Due, func(d due) bool {
+		if len(gone) >= surplus || d.cause() != CauseTick {
+			return false
+		}
+		gone = append(gone, d)
+		return true
+	})
+	return gone
 }
 
 func (d due) cause() Cause {
@@ -153,6 +202,18 @@ func (r *run) tick(name string) Tick {
 // a ledger whose lock is free: else r may be going on.
 func (r *run) unfinished() bool {
 	return r != nil && (r.State == StateRunning || r.State == StateInterrupted)
+}
+
+// shortenJSON cuts s to at most n bytes of UTF-8, counted as JSON has them: a control
+// character has six.
+func shortenJSON(s string, n int) string {
+	size := 0
+	for i, r := range s {
+		if size += len(encode(string(r))) - len(`""`); size > n {
+			return shorten(s, i)
+		}
+	}
+	return shorten(s, n)
 }
 
 // shorten cuts s to at most n bytes of UTF-8.

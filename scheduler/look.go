@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -145,9 +146,11 @@ func (s *Scheduler) attend(work context.Context, j *job, v joblock.View, now tim
 		return
 	}
 	m := s.moment(j, l)
+	s.watchClock(j, l, m.now)
 	changed, _ := l.update(j, m, false)
 	_, more, _ := l.next(j, m)
 	if !changed && !more {
+		s.well(j)
 		s.lookNext(j, l)
 		return
 	}
@@ -189,8 +192,54 @@ func (s *Scheduler) start(j *job, f func()) {
 
 // complain is about a ledger that is none.
 func (s *Scheduler) complain(j *job, err error) {
+	s.note(j, err)
 	s.cfg.Logger.Error("scheduler: the job is not run by this node", "job", j.name, "key", j.key, "err", err)
 	s.lookAt(j, s.clock.now().Add(unreadable))
+}
+
+// fail is about a step for a job that the store refused or did not answer; it is tried
+// again, and told once until it has worked out, or fails in another way.
+func (s *Scheduler) fail(j *job, step string, err error) {
+	err = fmt.Errorf("%s: %w", step, err)
+	if s.note(j, err) {
+		s.cfg.Logger.Warn("scheduler: the job is held up on this node", "job", j.name, "key", j.key, "err", err)
+	}
+}
+
+// note keeps, for Entry, what keeps this node from running the job. It reports whether
+// that is news.
+func (s *Scheduler) note(j *job, err error) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news = j.trouble == nil || j.trouble.Error() != err.Error()
+	j.trouble = err
+	return news
+}
+
+// well says that nothing keeps this node from running the job.
+func (s *Scheduler) well(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.trouble = nil
+}
+
+// watchClock tells, once, that the store's clock was set back behind the ledger. Until it
+// is there again no tick is run: each would be run a second time.
+func (s *Scheduler) watchClock(j *job, l *ledger, now time.Time) {
+	last := time.UnixMilli(l.Last).UTC()
+	ahead := last.Sub(now)
+	if ahead <= setBack || ahead > clockReset {
+		return
+	}
+	s.mu.Lock()
+	told := j.behind == l.Last
+	j.behind = l.Last
+	s.mu.Unlock()
+	if told {
+		return
+	}
+	s.tell(Event{Kind: EventClock, Tick: j.tick(last), Node: s.cfg.Node,
+		Err: fmt.Errorf("scheduler: the job has come to %s, and the store's clock shows %s: it was set back; the next tick is that of %s", stamp(last), stamp(now), stamp(j.spec.Next(last)))})
 }
 
 // moment is what l is to be looked at with.

@@ -62,7 +62,8 @@ func CatchUpNone() Option { return func(o *options) { o.catchUp = catchUp{} } }
 func CatchUpOne() Option { return func(o *options) { o.catchUp = catchUp{most: 1, window: forever} } }
 
 // CatchUpAll runs all missed ticks that are not older than window, one after the other,
-// the oldest first; at most the newest limit of them, which is from 1 to MaxCatchUp.
+// the oldest first; at most the newest limit of them, which is from 1 to MaxCatchUp, with
+// those that still wait from an outage before.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return func(o *options) { o.catchUp = catchUp{all: true, most: limit, window: window} }
 }
@@ -74,12 +75,13 @@ const forever = 1<<63 - 1
 func OverlapSkip() Option { return func(o *options) { o.overlap = overlapSkip } }
 
 // OverlapQueue runs the newest of the ticks that come while the job is running, when
-// it is done.
+// it is done. The others are skipped: the run after a long one is about what is due now, and
+// its Tick.At is the latest instant that came.
 func OverlapQueue() Option { return func(o *options) { o.overlap = overlapQueue } }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
-// the next tick comes; that tick is run once the function has returned. Task refuses it: a
-// task is cancelled with the asynq Inspector.
+// the next tick comes; that tick is run once the function has returned. A tick that is
+// paused ends nothing. Task refuses it: a task is cancelled with the asynq Inspector.
 func OverlapCancel() Option { return func(o *options) { o.overlap = overlapCancel } }
 
 // AtMostOnce writes off as lost a tick whose run was broken off, in place of running

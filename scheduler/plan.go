@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -13,6 +14,10 @@ const (
 	// maxCounted bounds the missed ticks that are looked at one by one: a job of every
 	// second that was away for a year has 31 million.
 	maxCounted = 10_000
+
+	// setBack is by how much the store's clock must be behind a ledger to have been set
+	// back: more than this node's idea of it is wrong by.
+	setBack = 10 * time.Second
 
 	// clockReset is how far ahead of the store's clock a ledger may be before it is
 	// taken for one that was written while that clock was wrong. Up to that, ticks wait
@@ -34,7 +39,7 @@ type moment struct {
 
 // update brings the ledger up to m: ticks that are due go to Due or are written off,
 // triggers go to Due. busy says that the job was running until now. It reports whether
-// there is anything to write, and what there is to tell.
+// there is anything to write, and what there is to tell once that is written.
 func (l *ledger) update(j *job, m moment, busy bool) (changed bool, events []Event) {
 	if l.Version == 0 { // a new job
 		l.Version, changed = ledgerVersion, true
@@ -42,6 +47,7 @@ func (l *ledger) update(j *job, m moment, busy bool) (changed bool, events []Eve
 			l.Order = m.order.Trigger // it was for the ledger that is lost
 		}
 	}
+	events = l.define(j, m)
 	if l.Spec != j.text {
 		// Of a spec that was another until now there is nothing to catch up with. The
 		// change alone is not worth a write: in a deploy nodes take turns with it.
@@ -49,27 +55,37 @@ func (l *ledger) update(j *job, m moment, busy bool) (changed bool, events []Eve
 	}
 	if j.atStart && !slices.Contains(l.Starts, j.startID) {
 		l.Starts = l.Starts.add(j.startID)
-		l.Due = append(l.Due, due{At: m.now.UnixMilli(), Cause: CauseStart})
+		l.wait(due{At: m.now.UnixMilli(), Cause: CauseStart})
 		changed = true
 	}
 	if m.order.Trigger > l.Order {
 		l.Order = m.order.Trigger
-		l.Due = slices.Insert(l.Due, 0, due{At: m.order.TriggerAt, Cause: CauseTrigger})
+		l.wait(due{At: m.order.TriggerAt, Cause: CauseTrigger})
 		changed = true
 	}
-	if l.Last > m.now.Add(clockReset).UnixMilli() {
+	if last := time.UnixMilli(l.Last); last.After(m.now.Add(clockReset)) {
+		events = append(events, Event{Kind: EventClock, Tick: j.tick(last.UTC()), Node: m.node,
+			Err: fmt.Errorf("scheduler: the job had come to %s, and the store's clock shows %s: it was wrong then, or is now; ticks count from now on", stamp(last), stamp(m.now))})
 		l.Last, changed = m.now.UnixMilli(), true
 	}
-	ticks := j.ticks(time.UnixMilli(l.Last), m.now.Add(-j.delay))
-	if len(ticks) == 0 {
-		return changed, nil
-	}
-	l.Last = ticks[len(ticks)-1].UnixMilli()
 	skip := func(kind Kind, count *int64, ticks []time.Time) {
 		if n := len(ticks); n > 0 {
+			changed = true
 			*count += int64(n)
 			events = append(events, Event{Kind: kind, Tick: j.tick(ticks[n-1]), Node: m.node, Count: n})
 		}
+	}
+	cut := func(room int) {
+		var gone []time.Time
+		for _, d := range l.cut(room) {
+			gone = append(gone, time.UnixMilli(d.At).UTC())
+		}
+		skip(EventMissed, &l.Counts.Missed, gone)
+	}
+	cut(maxRoom)
+	ticks := l.advance(j.ticks(time.UnixMilli(l.Last), m.now.Add(-j.delay)))
+	if len(ticks) == 0 {
+		return changed, events
 	}
 	paused := slices.DeleteFunc(slices.Clone(ticks), func(t time.Time) bool { return !m.order.pausedAt(t) })
 	rest := slices.DeleteFunc(ticks, m.order.pausedAt)
@@ -84,10 +100,37 @@ func (l *ledger) update(j *job, m moment, busy bool) (changed bool, events []Eve
 		rest = rest[n:]
 	}
 	for _, t := range rest {
-		l.Due = append(l.Due, due{At: t.UnixMilli()})
+		l.wait(due{At: t.UnixMilli()})
+	}
+	if len(rest) > 0 {
+		cut(j.room(busy))
 	}
 	return true, events
 }
+
+// advance moves Last on to the newest of the ticks. Only those after it count: whatever a
+// spec may say, the job never goes back.
+func (l *ledger) advance(ticks []time.Time) []time.Time {
+	ticks = slices.DeleteFunc(ticks, func(t time.Time) bool {
+		old := t.UnixMilli() <= l.Last
+		l.Last = max(l.Last, t.UnixMilli())
+		return old
+	})
+	return ticks
+}
+
+// room is how many ticks may wait in the ledger: as many as are caught up with, however
+// many outages they are of, and one that came while the job was running.
+func (j *job) room(busy bool) int {
+	room := max(j.catchUp.most, 1)
+	if busy {
+		room++
+	}
+	return min(room, maxRoom)
+}
+
+// stamp is how messages show an instant.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // next takes from the ledger what is to be run now, and begins it. It is for the
 // holder of the lock, or for a copy of the ledger of a lock that is free: a run that is

@@ -62,6 +62,7 @@ func TestConfigBounds(t *testing.T) {
 		t := c.T
 		locks := c.node(0).locks
 		for name, cfg := range map[string]scheduler.Config{
+			"no scope": {},
 			"scope":    {Scope: strings.Repeat("x", 33)},
 			"scop\xff": {Scope: "a\xff"},
 			"node":     {Node: strings.Repeat("x", joblock.MaxLabelBytes+1)},
@@ -72,11 +73,17 @@ func TestConfigBounds(t *testing.T) {
 			"sync":     {Sync: time.Millisecond},
 			"sync+":    {Sync: 2 * time.Hour},
 		} {
+			if name != "no scope" && cfg.Scope == "" {
+				cfg.Scope = "x"
+			}
 			if _, err := scheduler.New(locks, &cfg); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", name, err)
 			}
 		}
-		if _, err := scheduler.New(nil, nil); !errors.Is(err, joblock.ErrInvalid) {
+		if _, err := scheduler.New(locks, nil); !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `Config.Scope is empty, must name the application`) {
+			t.Errorf("nil Config: %v, want ErrInvalid and what to do", err)
+		}
+		if _, err := scheduler.New(nil, &scheduler.Config{Scope: "x"}); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("nil locks: %v, want ErrInvalid", err)
 		}
 		wantNil(t, "Close", locks.Close(c.Context()))
@@ -88,8 +95,9 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 		ctx := context.Background()
 		_, entries := s.Entries(ctx)
 		_, entry := s.Entry(ctx, "job")
+		_, all := s.AllEntries(ctx)
 		for call, err := range map[string]error{
-			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "Pause": s.Pause(ctx, "job"),
+			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "AllEntries": all, "Pause": s.Pause(ctx, "job"),
 			"Resume": s.Resume(ctx, "job"), "Trigger": s.Trigger(ctx, "job"),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {
@@ -98,7 +106,7 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 		}
 	}
 	virtual(t, func(c *cluster) {
-		s, err := scheduler.New(new(joblock.Locker), nil)
+		s, err := scheduler.New(new(joblock.Locker), &scheduler.Config{Scope: "x"})
 		wantNil(c, "New", err)
 		wantErr(c, s.Run(c.Context()), joblock.ErrInvalid)
 	})

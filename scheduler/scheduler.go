@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -24,6 +26,7 @@ type Scheduler struct {
 	cfg      Config
 	clock    clock
 	control  string        // key of the record with the orders
+	program  string        // which this is
 	wake     chan struct{} // has the loop look at the agenda
 	slots    chan struct{} // one for each running function
 	standbys chan struct{} // one for each job that this node is in line for
@@ -39,9 +42,9 @@ type Scheduler struct {
 	wrote   int    // how many orders this node has written
 }
 
-// New returns a Scheduler that claims ticks with locks; cfg may be nil. It returns
-// joblock.ErrInvalid, naming the value and the bound, for nil locks and for a Config out
-// of bounds. Nothing is sent to the store.
+// New returns a Scheduler that claims ticks with locks; cfg must name a Scope. It returns
+// joblock.ErrInvalid, naming the value and the bound, for nil locks and for a Config
+// without a Scope or out of bounds. Nothing is sent to the store.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	return newScheduler(locks, cfg, time.Now)
 }
@@ -60,6 +63,7 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 		cfg:      *full,
 		clock:    clock{local: now},
 		control:  keyspace.Cron(joblock.Key(full.Scope)),
+		program:  program(),
 		wake:     make(chan struct{}, 1),
 		slots:    make(chan struct{}, full.Runs),
 		standbys: make(chan struct{}, full.Runs),
@@ -116,13 +120,17 @@ func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) er
 	if err != nil {
 		return fmt.Errorf("scheduler: job %q: %w", name, err)
 	}
+	if text := parsed.String(); len(text) > MaxSpecBytes { // with the zone, whose name may be anything
+		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", text, len(text), MaxSpecBytes)
+	}
 	if parsed.Next(time.Unix(0, 0)).IsZero() {
 		return invalid(op, name, "spec %q has no ticks", spec)
 	}
 	j := &job{
 		options: o, name: name, key: s.keyOf(name), spec: parsed, text: parsed.String(),
-		delay: delayOf(name, o.jitter), fn: fn, index: -1,
+		delay: delayOf(name, o.jitter), fn: fn, index: -1, program: s.program,
 	}
+	j.print = j.fingerprint()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.jobs[name]; other != nil {
@@ -136,6 +144,16 @@ func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) er
 
 // keyOf returns the key of the job's lock.
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
+
+// nameOf is keyOf backwards, false for what is no job's key in this scope.
+func (s *Scheduler) nameOf(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, s.control+":")
+	if !ok {
+		return "", false
+	}
+	name, err := url.PathUnescape(rest)
+	return name, err == nil && s.keyOf(name) == key
+}
 
 // check refuses a Scheduler that was not made by New.
 func (s *Scheduler) check(op string) error {

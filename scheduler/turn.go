@@ -15,7 +15,7 @@ func (s *Scheduler) claim(work context.Context, j *job) {
 	lock, err := s.locks.TryAcquire(work, j.key, s.lockOptions()...)
 	if err != nil {
 		if !errors.Is(err, joblock.ErrHeld) && work.Err() == nil { // another was first
-			s.cfg.Logger.Warn("scheduler: claim", "job", j.name, "err", err)
+			s.fail(j, "take the lock", err)
 		}
 		s.lookAt(j, soon(s.clock.now().Add(settling)))
 		return
@@ -30,6 +30,9 @@ func (s *Scheduler) standBy(work context.Context, j *job) {
 	lock, err := s.locks.Acquire(work, j.key, s.lockOptions()...)
 	<-s.standbys
 	if err != nil {
+		if work.Err() == nil {
+			s.fail(j, "wait in line for the lock", err)
+		}
 		s.lookAt(j, soon(s.clock.now().Add(unanswered)))
 		return
 	}
@@ -39,7 +42,7 @@ func (s *Scheduler) standBy(work context.Context, j *job) {
 		s.reread(work)
 		s.turn(work, j, lock)
 	default:
-		release(work, lock)
+		s.release(work, lock)
 		s.lookAt(j, soon(s.clock.now().Add(settling)))
 	}
 }
@@ -48,16 +51,18 @@ func (s *Scheduler) standBy(work context.Context, j *job) {
 func (s *Scheduler) turn(work context.Context, j *job, lock *joblock.Lock) {
 	l, err := decodeLedger(lock.Memo())
 	if err != nil {
-		release(work, lock)
+		s.release(work, lock)
 		s.complain(j, err)
 		return
 	}
 	err = s.serve(work, j, lock, l)
-	release(work, lock)
+	s.release(work, lock)
 	if err != nil {
+		s.fail(j, "write the ledger", err)
 		s.lookAt(j, soon(s.clock.now().Add(settling)))
 		return
 	}
+	s.well(j)
 	s.lookNext(j, l)
 }
 
@@ -110,7 +115,7 @@ func (s *Scheduler) run(work context.Context, j *job, lock *joblock.Lock, l *led
 	m := s.moment(j, l)
 	l.end(state, m.now, attempts, err)
 	_, skipped := l.update(j, m, true)
-	if lost := s.persist(work, lock, l); lost != nil {
+	if lost := s.persist(work, j, lock, l); lost != nil {
 		e.Kind, e.Err = EventBroken, errors.Join(lost, err)
 		s.tell(e)
 		return lost
@@ -127,9 +132,10 @@ func (s *Scheduler) run(work context.Context, j *job, lock *joblock.Lock, l *led
 func (s *Scheduler) call(work context.Context, j *job, lock *joblock.Lock, l *ledger) (State, int, error) {
 	ctx, cancel := context.WithCancelCause(work)
 	defer cancel(nil)
-	if next := j.next(time.UnixMilli(l.Last)); j.overlap == overlapCancel && !next.IsZero() {
-		timer := time.AfterFunc(next.Sub(s.clock.now()), func() { cancel(ErrOverlapped) })
-		defer timer.Stop()
+	if j.overlap == overlapCancel {
+		overlap, end := context.WithCancel(work)
+		defer end()
+		go s.overlap(overlap, j, time.UnixMilli(l.Last), cancel)
 	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
@@ -149,15 +155,38 @@ func (s *Scheduler) call(work context.Context, j *job, lock *joblock.Lock, l *le
 	return StateFailed, attempts, err
 }
 
+// overlap cancels a running function when the next tick comes, or rather the first one
+// that is not paused, for nothing runs in place of what a paused tick would end.
+func (s *Scheduler) overlap(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
+	for tick := j.spec.Next(last); !tick.IsZero(); tick = j.spec.Next(tick) {
+		if !wait(ctx, tick.Add(j.delay).Sub(s.clock.now())) {
+			return
+		}
+		s.reread(ctx) // it may have been paused a moment ago
+		if !s.orderOf(j).pausedAt(tick) {
+			cancel(ErrOverlapped)
+			return
+		}
+	}
+}
+
+// orderOf is what people have asked for the job, as last read.
+func (s *Scheduler) orderOf(j *job) order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders.Jobs[j.name]
+}
+
 // persist writes the ledger after a run, for as long as the lock lasts: what is not
 // written is run again.
-func (s *Scheduler) persist(work context.Context, lock *joblock.Lock, l *ledger) error {
+func (s *Scheduler) persist(work context.Context, j *job, lock *joblock.Lock, l *ledger) error {
 	work = context.WithoutCancel(work)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := lock.SetMemo(work, l.encode())
-		if err == nil || lock.Err() != nil || errors.Is(err, joblock.ErrClosed) {
+		if err == nil || lock.Err() != nil || errors.Is(err, joblock.ErrClosed) || errors.Is(err, joblock.ErrInvalid) {
 			return err
 		}
+		s.fail(j, "write the ledger after a run", err)
 		wait(work, pause)
 	}
 }
@@ -176,11 +205,19 @@ func (s *Scheduler) hold(j *job, lock *joblock.Lock) {
 // reread reads the orders. If they cannot be read those before them stand.
 func (s *Scheduler) reread(work context.Context) {
 	wrote := s.written()
-	if views, err := s.locks.Peek(work, s.control); err == nil && !views[0].Now.IsZero() {
+	views, err := s.locks.Peek(work, s.control)
+	switch {
+	case err == nil && !views[0].Now.IsZero():
 		s.heed(views[0].Memo, wrote)
+	case err != nil && work.Err() == nil:
+		s.cfg.Logger.Warn("scheduler: orders cannot be read, those before them stand", "key", s.control, "err", err)
 	}
 }
 
-// release gives a lock back. Its error is of no use: what has no answer is repeated in the
-// background, and of a lock that was lost there is nothing to give back.
-func release(work context.Context, lock *joblock.Lock) { _ = lock.Release(work) }
+// release gives a lock back. Nothing else depends on its error: what has no answer is
+// repeated in the background, and of a lock that was lost there is nothing to give back.
+func (s *Scheduler) release(work context.Context, lock *joblock.Lock) {
+	if err := lock.Release(work); err != nil && !errors.Is(err, joblock.ErrLost) { // that was told
+		s.cfg.Logger.Warn("scheduler: release", "key", lock.Key(), "err", err)
+	}
+}

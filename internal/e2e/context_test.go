@@ -74,7 +74,7 @@ func TestOneLookupOfLocksEverywhere(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	s, err := scheduler.New(a.locks, &scheduler.Config{Logger: slog.New(slog.DiscardHandler)})
+	s, err := scheduler.New(a.locks, &scheduler.Config{Scope: "e2e", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

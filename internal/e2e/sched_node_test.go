@@ -59,7 +59,7 @@ func playSched() int {
 		}
 		defer func() { err = errors.Join(err, locks.Close(context.Background())) }()
 		node := os.Getenv("JOBLOCK_E2E_NODE")
-		s, err := scheduler.New(locks, &scheduler.Config{Node: node, Sync: time.Second, Logger: slog.New(slog.DiscardHandler)})
+		s, err := scheduler.New(locks, &scheduler.Config{Scope: "e2e", Node: node, Sync: time.Second, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func newSchedCluster(t *testing.T) *schedCluster {
 	server := redistest.Start(t)
 	c := &schedCluster{T: t, rdb: server.Client(t), nodes: make(map[string]*schedNode)}
 	var err error
-	if c.admin, err = scheduler.New(newLocks(t, server.Addr(), nil), nil); err != nil {
+	if c.admin, err = scheduler.New(newLocks(t, server.Addr(), nil), &scheduler.Config{Scope: "e2e"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {

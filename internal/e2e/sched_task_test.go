@@ -38,7 +38,7 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 	var last *scheduler.Scheduler
 	for range 2 {
 		locks := newLocks(t, a.addr, nil)
-		s, err := scheduler.New(locks, &scheduler.Config{Logger: slog.New(slog.DiscardHandler)})
+		s, err := scheduler.New(locks, &scheduler.Config{Scope: "e2e", Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

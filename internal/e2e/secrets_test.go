@@ -220,6 +220,7 @@ func (s *stage) playTicks() {
 	ctx, stop := context.WithCancel(s.Context())
 	defer stop()
 	ticks, err := scheduler.New(s.locks, &scheduler.Config{
+		Scope:  "e2e",
 		Logger: s.logger, Observe: func(e scheduler.Event) { s.note(e) },
 	})
 	if err != nil {

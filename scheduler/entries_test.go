@@ -1,0 +1,234 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// A process that has registered nothing sees all jobs of its scope, and no others.
+func TestAllEntriesFromAnywhere(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		fn := func(context.Context) error { return nil }
+		a, b := c.node(0), c.node(0)
+		want := []string{":", "100%", "a:b", "böse/name", "here", "rare", "task"}
+		for _, name := range want[:4] {
+			a.add(name, "@every 10m", fn)
+		}
+		a.add("here", "@every 10m", fn)
+		b.add("rare", "CRON_TZ=Europe/Berlin 0 0 29 2 *", fn, scheduler.Jitter(hour))
+		wantNil(t, "Task", b.Task("task", "@every 1h", func(context.Context, scheduler.Tick) error { return nil }))
+		other := c.node(0, func(cfg *scheduler.Config) { cfg.Scope = "cron:a" })
+		other.add("theirs", "@every 10m", fn)
+		longer := c.node(0, func(cfg *scheduler.Config) { cfg.Scope = "crontab" })
+		longer.add("theirs", "@every 10m", fn)
+		for _, n := range c.nodes {
+			n.start()
+		}
+		lock, err := a.locks.TryAcquire(c.Context(), "cron:lock") // an application's
+		wantNil(t, "TryAcquire", err)
+		until(start, 25*min)
+		admin := c.admin()
+		admin.add("here", "@every 10m", fn)
+		admin.add("soon", "@every 10m", fn)
+		want = append(want, "soon")
+		slices.Sort(want)
+		all, err := admin.AllEntries(c.Context())
+		wantNil(t, "AllEntries", err)
+		var names []string
+		for _, e := range all {
+			names = append(names, e.Name)
+			if e.Here != (e.Name == "here" || e.Name == "soon") {
+				t.Errorf("%s: registered here: %v", e.Name, e.Here)
+			}
+			if e.Problem != "" {
+				t.Errorf("%s: %s", e.Name, e.Problem)
+			}
+			if e.Spec == "@every 10m0s" && e.Name != "soon" && e.Counts.Done != 2 {
+				t.Errorf("%s: %d done, want 2", e.Name, e.Counts.Done)
+			}
+			theirs, err := b.Entry(c.Context(), e.Name)
+			if e.Name == "soon" {
+				continue // nobody else has seen it
+			}
+			wantNil(t, "Entry", err)
+			if theirs.Next != e.Next || e.Next.IsZero() {
+				t.Errorf("%s: the next tick is %s, and %s to a node", e.Name, e.Next, theirs.Next)
+			}
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("jobs %q, want %q", names, want)
+		}
+		wantNil(t, "Release", lock.Release(c.Context()))
+	})
+}
+
+func TestAllEntriesOfManyJobs(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		for i := range 1100 {
+			n.add(fmt.Sprintf("job%04d", i), "@every 1h", func(context.Context) error { return nil })
+		}
+		n.start()
+		until(start, min)
+		all, err := c.admin().AllEntries(c.Context())
+		wantNil(t, "AllEntries", err)
+		if len(all) != 1100 || all[0].Name != "job0000" || all[1099].Name != "job1099" {
+			t.Errorf("%d entries", len(all))
+		}
+	})
+}
+
+// What a node cannot read it shows as such.
+func TestEntryOfWhatCannotBeRead(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		admin := c.admin()
+		for name, tc := range map[string]struct{ memo, want string }{
+			"page":    {"page 7", "the memo is no ledger"},
+			"later":   {`{"v":2,"spec":"@daily","last":0}`, "left to newer nodes"},
+			"spec":    {`{"v":1,"spec":"0 25 * * *","last":0,"counts":{}}`, `hour is "25"`},
+			"history": {`{"v":1,"spec":"@every 1h0m0s","last":0,"counts":{}}` + "\nx", "no history"},
+		} {
+			c.write(admin, "%cron:cron:"+name, tc.memo)
+			e, err := admin.Entry(c.Context(), name)
+			wantNil(t, "Entry", err)
+			if !strings.Contains(e.Problem, tc.want) {
+				t.Errorf("%s: problem %q, want %s", name, e.Problem, tc.want)
+			}
+		}
+		all, err := admin.AllEntries(c.Context())
+		wantNil(t, "AllEntries", err)
+		if len(all) != 4 {
+			t.Errorf("%d entries, want all", len(all))
+		}
+	})
+}
+
+// A job that no node has any more shows no next tick once one has passed that nobody has
+// come for, and says since when. One that is paused says so too.
+func TestEntryOfARemovedJob(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		for _, name := range []string{"old", "paused", "kept"} {
+			a.add(name, "@every 10m", r.fn(a, sec))
+		}
+		b.add("kept", "@every 10m", r.fn(b, sec))
+		b.add("new", "@every 10m", r.fn(b, sec))
+		admin := c.admin()
+		a.start()
+		until(start, 5*min)
+		b.start()
+		until(start, 15*min)
+		wantNil(t, "Pause", admin.Pause(c.Context(), "paused"))
+		a.end()
+		see := func(name string, next, overdue time.Duration) {
+			t.Helper()
+			e, err := admin.Entry(c.Context(), name)
+			wantNil(t, "Entry", err)
+			for what, pair := range map[string][2]any{"next": {e.Next, next}, "overdue": {e.Overdue, overdue}} {
+				got, want := pair[0].(time.Time), pair[1].(time.Duration)
+				if got.IsZero() != (want == 0) || want > 0 && !got.Equal(start.Add(want)) {
+					t.Errorf("%s after %s: %s is %s, want %s", name, time.Since(start), what, got, want)
+				}
+			}
+		}
+		for _, name := range []string{"old", "kept", "new"} {
+			see(name, 20*min, 0)
+		}
+		see("paused", 0, 0)
+		until(start, 20*min+30*sec)
+		see("old", 30*min, 0) // somebody may still come for it
+		until(start, 25*min)
+		see("old", 0, 20*min)
+		see("paused", 0, 20*min)
+		see("kept", 30*min, 0)
+		see("new", 30*min, 0)
+		e, err := a.Entry(c.Context(), "old") // registered, and not up
+		wantNil(t, "Entry", err)
+		if e.Overdue.IsZero() || !e.Next.Equal(start.Add(30*min)) {
+			t.Errorf("entry %+v, want when it is run if Run is called again", e)
+		}
+	})
+}
+
+// A clock of the store that was set back keeps jobs from running until it is there again.
+// That is told once, and shown.
+func TestClockThatWasSetBackIsTold(t *testing.T) {
+	for name, tc := range map[string]struct{ back time.Duration }{
+		"by three hours": {3 * hour},
+		"by 23 hours":    {23 * hour},
+		"by a month":     {30 * 24 * hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &cluster{T: t, logs: new(logBuffer)}
+				var r runs
+				start := time.Now()
+				const when = 25 * min
+				c.mem = memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time {
+					if time.Since(start) >= when {
+						return time.Now().Add(-tc.back)
+					}
+					return time.Now()
+				}})
+				for range 2 {
+					n := c.node(0)
+					n.add("job", "@every 10m", r.fn(n, 10*time.Millisecond))
+					n.start()
+				}
+				admin := c.admin()
+				until(start, when+5*min)
+				e, err := admin.Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				told := c.events.of(scheduler.EventClock)
+				if tc.back > 24*hour {
+					if len(told) != 1 || e.Behind != 0 {
+						t.Errorf("told %d times, entry %+v, want the job to start anew", len(told), e)
+					}
+					until(start, when+16*min)
+					if n := len(r.all()); n < 3 || n > 4 {
+						t.Errorf("%d runs, want it to go on", n)
+					}
+					return
+				}
+				// It is 30 min by the clock that counts ticks, less what it was set back.
+				if want := tc.back - 10*min; e.Behind != want || !e.Next.Equal(start.Add(30*min)) {
+					t.Errorf("behind %s, next %s; want %s and %s", e.Behind, e.Next, want, start.Add(30*min))
+				}
+				wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
+				until(start, when+hour)
+				told = c.events.of(scheduler.EventClock)
+				if len(told) != 2 || told[0].on == told[1].on || !told[0].Tick.At.Equal(start.Add(20*min)) {
+					t.Errorf("told %d times, want once by each node: %v", len(told), told)
+				}
+				for _, text := range []string{`level=WARN msg="scheduler: clock" scope=cron job=job`, "it was set back; the next tick is that of 2000-01-01T00:30:00Z"} {
+					if !strings.Contains(c.logs.String(), text) {
+						t.Errorf("not in the log: %s", text)
+					}
+				}
+				if calls := r.all(); len(calls) != 3 || calls[2].tick.Cause != scheduler.CauseTrigger {
+					t.Errorf("%d runs, want two ticks and the trigger", len(calls))
+				}
+				until(start, tc.back+51*min)
+				if e, err = admin.Entry(c.Context(), "job"); err != nil || e.Behind != 0 || len(r.all()) != 6 {
+					t.Errorf("entry %+v, %v, after %d runs; want it to go on", e, err, len(r.all()))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The largest ledger that there can be is one that the store takes: whatever the job, its
+// options, its nodes and their errors are.
+func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
+	worst := strings.Repeat("\x01", joblock.MaxMemoBytes) // six bytes each in JSON
+	large := int64(math.MinInt64)
+	l := &ledger{
+		Version: ledgerVersion, Spec: worst[:MaxSpecBytes], Delay: large, Last: large, Order: large,
+		Counts:  Counts{large, large, large, large, large, large, large, large},
+		Defined: defined{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
+	}
+	for i := range 2 * keptStarts {
+		l.Starts = l.Starts.add(worst[:maxStartIDBytes])
+		l.wait(due{At: large, Cause: CauseStart})
+		l.wait(due{At: large, Cause: CauseTrigger})
+		l.Defined.By = append(l.Defined.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
+	}
+	for range 2 * historyRuns {
+		l.begin(run{due: due{large, CauseTrigger}, Broken: math.MinInt}, moment{node: strings.Repeat(`"`, joblock.MaxLabelBytes)})
+		l.end(StateInterrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
+		l.Run.Start = large
+	}
+	for range 2 * maxRoom {
+		l.wait(due{At: large})
+	}
+	if gone := l.cut(maxRoom); len(gone) != maxRoom {
+		t.Errorf("%d ticks cut, want %d", len(gone), maxRoom)
+	}
+	if len(l.Due) != maxRoom+2 || l.Due[0].Cause != CauseTrigger {
+		t.Errorf("%d wait, want the ticks, a trigger and a start", len(l.Due))
+	}
+	if size := len(l.encode()); size > joblock.MaxMemoBytes {
+		t.Errorf("%d bytes, a memo has %d at most", size, joblock.MaxMemoBytes)
+	} else {
+		t.Logf("%d bytes of %d", size, joblock.MaxMemoBytes)
+	}
+}
+
+// The ledger's latest tick only grows, whatever ticks it is given.
+func TestTheLatestTickOnlyGrows(t *testing.T) {
+	l := &ledger{Last: 50_000}
+	var want int64 = 50_000
+	for _, ticks := range [][]int64{{}, {60}, {10}, {60, 61}, {70, 65, 80, 80, 79}, {50, 81}, {-5, 0}} {
+		var in, out []time.Time
+		for _, at := range ticks {
+			in = append(in, time.Unix(at, 0))
+			if at*1000 > want {
+				want = at * 1000
+				out = append(out, time.Unix(at, 0))
+			}
+		}
+		if got := l.advance(in); fmt.Sprint(got) != fmt.Sprint(out) || l.Last != want {
+			t.Errorf("of %v came %v and %d, want %v and %d", ticks, got, l.Last, out, want)
+		}
+	}
+}
+
+func TestErrorsInTheLedgerAreShort(t *testing.T) {
+	for _, text := range []string{"", "short", strings.Repeat("x", 300), strings.Repeat("é", 300), strings.Repeat("\x01", 300), strings.Repeat("\xff", 300), strings.Repeat("\u2028", 67), strings.Repeat(`"`, 150)} {
+		got := shortenJSON(text, 200)
+		if size := len(encode(got)) - 2; size > 203 || len(text) > 200 && size < 150 && text[0] != 0xff {
+			t.Errorf("%.10q… has %d bytes as JSON: %q", text, size, got)
+		}
+	}
+}
