@@ -29,11 +29,11 @@ func heldFrom(ctx context.Context) *held {
 }
 
 // Keep takes lock out of the middleware's hands: it is not released after the
-// response. The caller will, through this handle or from anywhere by
-// joblock.Locker.Release with the owner token; until then this process goes on
-// renewing it, at the most for the Locker's Config.MaxHold, and a crash ends it
-// one TTL later. Without a MaxHold a lock that is kept and forgotten lives as long
-// as the process.
+// response, and Claim.MaxHold no longer counts for it. The caller will release it,
+// through this handle or from anywhere by joblock.Locker.Release with the owner token;
+// until then this process goes on renewing it, at the most for the Locker's
+// Config.MaxHold, and a crash ends it one TTL later. Without a Config.MaxHold a lock
+// that is kept and forgotten lives as long as the process.
 //
 // Keep reports whether lock was the middleware's to let go of: false for a lock
 // that is not one of the request's, and once the handler has returned. A lock that
