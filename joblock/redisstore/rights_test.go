@@ -162,16 +162,31 @@ func live(t *testing.T, store *Store) {
 	// Waited for: by some that give up, and by some that get it.
 	lock, err = locks.TryAcquire(ctx, "waited")
 	must("acquire", err)
-	for range 3 {
-		if _, err := locks.Acquire(ctx, "waited", joblock.MaxWait(10*time.Millisecond)); !errors.Is(err, joblock.ErrTimeout) {
+	waiters := func(n int) {
+		t.Helper()
+		await(t, fmt.Sprintf("%d waiters", n), func() bool {
+			st, err := locks.Status(ctx, "waited")
+			must("status", err)
+			return st.Waiters == n
+		})
+	}
+	impatient, cancel := context.WithCancel(ctx)
+	const few = 3
+	left := make(chan error, few)
+	for range few {
+		go func() {
+			_, err := locks.Acquire(impatient, "waited")
+			left <- err
+		}()
+	}
+	waiters(few)
+	cancel()
+	for range few {
+		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Errorf("a wait that was given up returned %v", err)
 		}
 	}
-	await(t, "waiters that gave up are gone", func() bool {
-		st, err := locks.Status(ctx, "waited")
-		must("status", err)
-		return st.Waiters == 0
-	})
+	waiters(0)
 	got := make(chan error, 1)
 	go func() {
 		next, err := locks.Acquire(ctx, "waited")
@@ -180,11 +195,7 @@ func live(t *testing.T, store *Store) {
 		}
 		got <- err
 	}()
-	await(t, "a waiter has come", func() bool {
-		st, err := locks.Status(ctx, "waited")
-		must("status", err)
-		return st.Waiters == 1
-	})
+	waiters(1)
 	must("release to a waiter", lock.Release(ctx))
 	must("wait", <-got)
 
@@ -254,6 +265,8 @@ func live(t *testing.T, store *Store) {
 		wantOutcome(t, "recover", r, err, joblock.OutcomeOK)
 	}
 
+	_, err = store.SealKeys(ctx, joblock.SealKeysRequest{})
+	must("seal keys", err)
 	permit, err := locks.Acquire(ctx, "permits", joblock.Limit(3))
 	must("permit", err)
 	_, err = locks.LimitStatus(ctx, "permits", 3)
