@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		delay = asynq.DefaultRetryDelayFunc
 	}
 	w.delay.Store(&delay)
+	w.places.Store(int64(places(cfg.Concurrency)))
 
 	counts := func(err error) bool {
 		if isFailure == nil {
@@ -65,6 +67,18 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		cfg.GroupAggregator = aggregator{w, cfg.GroupAggregator}
 	}
 	return cfg
+}
+
+// places returns how many tasks of a server may wait in place: a quarter of them, as
+// the others are to get on with what does not wait; none where that one would be all.
+func places(concurrency int) int {
+	if concurrency < 1 {
+		concurrency = runtime.NumCPU() // as asynq does
+	}
+	if concurrency == 1 {
+		return 0
+	}
+	return (concurrency + 3) / 4
 }
 
 // failed tells the user's ErrorHandler of an error, if it is one for it to hear,

@@ -102,8 +102,8 @@
 // repeated. An archived task that somebody has run again gets one more last
 // attempt.
 //
-// This needs Configure. Without it, or for a task that somebody else enqueued
-// without the spare retry, a busy lock is waited for in place, as long as the
+// This needs Configure. Without it, or for a task with locks that somebody else
+// enqueued without the spare retry, a busy lock is waited for in place, as long as the
 // task's own timeout lets it.
 //
 // # The keeper
@@ -169,19 +169,33 @@
 // carries the very lock that it wants has it.
 //
 // A task whose key is busy waits in place, in line with the others, and runs in the
-// moment in which the key is released; but only for MaxWait, as it takes up one of
-// the server's Concurrency meanwhile, and its own timeout runs. Then it is put back
-// without charge and comes back when Config.PutBack says, at the end of the line:
+// moment in which the key is released. But it takes up one of the server's Concurrency
+// meanwhile, and its own timeout runs. So it waits for MaxWait at the most and for a
+// tenth of its timeout, or until no more of that is left than Need says; and unless
+// MaxWait is given, a quarter of the server's tasks may wait, rounded up, and the others
+// do not. Then it is put back without charge and comes back later, at the end of the
+// line: after a second if locks here are held for a short time, after Config.PutBack if
+// they are held for long.
 //
-//	busy for MaxWait            put back without charge; DropIfBusy has it succeed, not
+//	busy                        put back without charge; DropIfBusy has it succeed, not
 //	                            run, and FailIfBusy has the attempt fail
-//	busy, and a put-back would  waited for in place until half a second before the
-//	cost a retry or the task    attempt's time is up; then the attempt fails
-//	store unavailable           put back without charge, or waited for in place
+//	store unavailable           put back without charge
+//	the same on the last        put back by way of the archive; with the store away it
+//	attempt                     waits in place first
+//	the same without Configure  waited for in place, for half of its timeout; then the
+//	                            attempt fails, by asynq's rules
 //
-// A put-back would cost something without Configure, and on the last attempt of a task
-// that handoff did not enqueue, one with MaxRetry(0) included, because asynq archives
-// it. If there are many of those, or keys are busy for long, they can take up all slots.
+// asynq archives a task that has no retries left, one with MaxRetry(0) at once, and asks
+// nobody. Unless handoff has given it a spare retry, such a task is put back by way of
+// the archive: asynq archives it, and this process runs it again when the pause is over,
+// by Inspector.RunTask: the same task with the same ID, options and asynq.Unique lock.
+// What is to be seen of it: the task is in the archive for some seconds, with a last
+// error that begins with "worker: put back without charge"; asynq counts a failure and
+// logs "Retry exhausted", but the ErrorHandler does not hear of it. Who empties the
+// archive in those seconds deletes the task. If the process dies in them the keeper runs
+// the task again; it knows of it by a lock on the key "%again:" and the job. A task that
+// is enqueued with one retry more than its handler is to have does without all this.
+//
 // A task that carries locks is put back with those parked.
 //
 // A carried lock is its job's until that is done, so two tasks that each carry what the

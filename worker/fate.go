@@ -32,6 +32,7 @@ const (
 	reasonCompleted = "keeper: the task is completed"
 	reasonAbsent    = "keeper: the task does not exist"
 	reasonNoQueue   = "keeper: the queue was deleted"
+	reasonAgain     = "keeper: the task is back from the archive"
 )
 
 // fate is what follows for a lock from what asynq says about its task.
@@ -42,6 +43,7 @@ type fate struct {
 	delay  time.Duration   // of alive: until it is due
 
 	headers map[string]string // of ended: what says whether it carries a lock
+	again   *asynq.Inspector  // of ended: who is to run it again; nil if nobody is
 }
 
 type fateKind uint8
@@ -185,7 +187,11 @@ func lookUp(inspector *asynq.Inspector, queue, id string) (fate, error) {
 	case err != nil:
 		return fate{}, err
 	case info.State == asynq.TaskStateArchived:
-		return fate{kind: ended, reason: reasonArchived, state: info.State, headers: info.Headers}, nil
+		f := fate{kind: ended, reason: reasonArchived, state: info.State, headers: info.Headers}
+		if toRunAgain(info) {
+			f.again = inspector
+		}
+		return f, nil
 	case info.State == asynq.TaskStateCompleted:
 		return fate{kind: ended, reason: reasonCompleted, state: info.State, headers: info.Headers}, nil
 	}

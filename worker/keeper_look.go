@@ -3,9 +3,14 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -38,7 +43,11 @@ func (k *keeper) look(ctx context.Context, due []joblock.JobLock) error {
 	}
 	var dead []suspect
 	var short []joblock.JobReservation
+	var unmarked error
 	for _, s := range idle {
+		if s.Key == keyspace.Again(s.Job) {
+			unmarked = errors.Join(unmarked, k.again(&s))
+		}
 		switch s.fate.kind {
 		case unanswered:
 			n.Unanswered++
@@ -61,7 +70,7 @@ func (k *keeper) look(ctx context.Context, due []joblock.JobLock) error {
 	}
 	freed, unfreed := k.free(ctx, dead, &n)
 	n.Over = int64(len(over))
-	return errors.Join(asked, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
+	return errors.Join(asked, unmarked, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
 }
 
 // read tells the entries whose lock has ended, or is another job's, from those of
@@ -87,6 +96,28 @@ func (k *keeper) read(ctx context.Context, due []joblock.JobLock, n *KeeperStats
 		}
 	}
 	return over, idle, nil
+}
+
+// again runs a task again that is in asynq's archive because it was put back by a
+// process that has died since: s is the mark that that one has left. It makes s that of a
+// mark that is to go, or to stay for another look.
+func (k *keeper) again(s *suspect) error {
+	switch {
+	case s.fate.kind == unanswered || s.fate.kind == foreign:
+		return nil
+	case s.fate.again == nil && s.fate.state == asynq.TaskStateActive && standing(s.lock) < enqueueGrace:
+		s.fate.kind = young // on its way to the archive, for all that is known
+		return nil
+	case s.fate.again != nil && !k.w.cfg.DryRun:
+		queue, id, _ := envelope.ParseJob(s.Job)
+		if err := s.fate.again.RunTask(queue, id); err != nil {
+			s.fate.kind = unanswered
+			return fmt.Errorf("run task %s again: %w", s.Job, err)
+		}
+		k.w.cfg.Logger.Info("worker: the keeper has run a task again that was put back", "job", s.Job)
+	}
+	s.fate.kind, s.fate.reason = ended, reasonAgain
+	return nil
 }
 
 // reservation is what a task that lives is to have.

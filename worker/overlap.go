@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -20,9 +22,13 @@ import (
 // it puts the task back.
 const DefaultMaxWait = 3 * time.Second
 
-// lastMoment is how long before the task's deadline a wait in place ends, so that
-// asynq hears why, and does not find out by itself that the time was up.
-const lastMoment = 500 * time.Millisecond
+// waitShare is the part of its timeout for which a task may wait in place: what it needs
+// to run is not known, and a task that is begun too late is worse than one that is put
+// back. Where waiting in place is all that can be done it is lastShare.
+const (
+	waitShare = 0.1
+	lastShare = 0.5
+)
 
 // OverlapOption changes what WithoutOverlapping does.
 type OverlapOption func(*overlap)
@@ -32,11 +38,19 @@ func Limit(n int) OverlapOption {
 	return func(o *overlap) { o.opts, o.limited = append(o.opts, joblock.Limit(n)), true }
 }
 
-// MaxWait sets how long a task waits in place for a busy key, within its own timeout.
-// Meanwhile it takes up one of the server's Config.Concurrency. Zero means not at all.
-// Default DefaultMaxWait, and zero with DropIfBusy and FailIfBusy.
+// MaxWait sets how long a task waits in place for a busy key, but not for so long that
+// less of its timeout is left than Need says. Meanwhile it takes up one of the server's
+// Config.Concurrency. Zero means not at all. Default DefaultMaxWait while fewer than a
+// quarter of the server's tasks wait in this way, rounded up, and zero otherwise and
+// with DropIfBusy and FailIfBusy.
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
+}
+
+// Need sets how much of its timeout a task is to have left when it begins; a task that
+// has waited in place until no more than that is left is put back. Default nine tenths.
+func Need(d time.Duration) OverlapOption {
+	return func(o *overlap) { o.need, o.hasNeed = d, true }
 }
 
 // DropIfBusy has a task whose key is busy succeed without being run.
@@ -75,6 +89,9 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 		if o.maxWait < 0 {
 			o.err = invalid("MaxWait is %s, must not be negative", o.maxWait)
 		}
+		if o.need < 0 {
+			o.err = invalid("Need is %s, must not be negative", o.need)
+		}
 	}
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -103,8 +120,33 @@ type overlap struct {
 	limited bool
 	maxWait time.Duration
 	hasWait bool
+	need    time.Duration
+	hasNeed bool
 	ifBusy  ifBusy
 	err     error // what is wrong with what it was given
+
+	mu    sync.Mutex // guards pause
+	pause time.Duration
+}
+
+// pace returns how long the next task that is put back is to stay away. asynq counts no
+// put-backs, but this process sees them: the pause grows with each, up to
+// Config.PutBack, and is short again when a lock turns out to be held for a short time.
+// So a few tasks that take turns are soon back, and many that wait for one that takes
+// long do not keep the server busy.
+func (o *overlap) pace() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := min(max(o.pause, time.Second), o.w.cfg.PutBack)
+	o.pause = d + d/4
+	return d + rand.N(d/4+1)
+}
+
+// ended notes for how long a lock was held.
+func (o *overlap) ended(held time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pause = min(o.pause, 4*held)
 }
 
 // process is the whole life of an attempt.
@@ -134,6 +176,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, next asynq.Hand
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	defer a.limitOverrun()()
+	defer func(start time.Time) { o.ended(time.Since(start)) }(time.Now())
 	return next.ProcessTask(ctx, task)
 }
 
@@ -152,8 +195,9 @@ func (o *overlap) carried(task *asynq.Task, key string) bool {
 
 // take returns the lock for the attempt, or nil and what to tell asynq.
 func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
+	latest := o.latest(a)
 	for {
-		lock, err := o.acquire(a, key)
+		lock, err := o.acquire(a, key, latest)
 		if err == nil && a.ctx.Err() == nil {
 			return lock, nil
 		}
@@ -161,38 +205,91 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			a.release(joblock.Locks{lock}, reasonOver) // the handler would only learn that it is late
 			return nil, context.Cause(a.ctx)
 		}
-		if busy := errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout); busy && o.ifBusy != putBack {
+		if busy(err) && o.ifBusy != putBack {
 			return nil, o.giveUp(a, err)
 		}
-		pb := a.putBack(err)
+		pb, late := a.putBack(err), !time.Now().Before(latest)
+		if busy(err) {
+			pb.delay = min(pb.delay, o.pace())
+		}
 		switch {
 		case pb == nil:
 			return nil, err
 		case a.canPutBack():
 			a.tellPutBack(pb)
 			return nil, pb
-		case a.left() <= lastMoment:
-			return nil, fmt.Errorf("worker: waited in place until the task's time was almost up: %w", err)
-		case !sleep(a.ctx, min(waitPoll, a.left()-lastMoment)): // the store is away
+		case a.byArchive() && (busy(err) || late):
+			mark, err := a.mark()
+			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
+				break // as if the store had been away before
+			}
+			if err != nil && !busy(err) { // where it is, another process has the mark of this task
+				a.w.cfg.Logger.Warn("worker: a task is put back by way of asynq's archive, and the keeper does not know of it",
+					"job", a.job(), "task", a.task.Type(), "err", err)
+			}
+			return nil, a.again(pb, mark)
+		case late:
+			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
+		}
+		if !sleep(a.ctx, min(waitPoll, time.Until(latest))) { // the store is away
 			return nil, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
 }
 
-// acquire asks for the lock, waiting for it as long as that is the right thing to do.
-func (o *overlap) acquire(a *attempt, key string) (*joblock.Lock, error) {
-	wait := max(0, a.left()-lastMoment)
-	if o.ifBusy != putBack || a.canPutBack() { // else asynq would charge or archive the task
-		wait = min(wait, o.maxWait)
+func busy(err error) bool {
+	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
+}
+
+// latest returns until when the task may wait in place.
+func (o *overlap) latest(a *attempt) time.Time {
+	left := a.left()
+	switch {
+	case o.hasNeed:
+		left -= o.need
+	case o.ifBusy == putBack && !a.canPutBack() && !a.byArchive():
+		left = time.Duration(lastShare * float64(left))
+	default:
+		left = time.Duration(waitShare * float64(left))
 	}
+	return time.Now().Add(left)
+}
+
+// acquire asks for the lock, and waits for it as long as that is the right thing to do.
+func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '?' // fit for a label
 		}
 		return r
 	}, a.job())
-	return o.w.locks.Acquire(a.ctx, key,
-		append(slices.Clip(o.opts), joblock.MaxWait(wait), joblock.Holder(a.holder(job)))...)
+	opts := append(slices.Clip(o.opts), joblock.Holder(a.holder(job)))
+	lock, err := o.w.locks.Acquire(a.ctx, key, append(opts, joblock.MaxWait(0))...)
+	if !busy(err) {
+		return lock, err
+	}
+	wait := time.Until(latest)
+	if o.ifBusy != putBack || a.canPutBack() || a.byArchive() { // else asynq would charge or archive the task
+		if wait = min(wait, o.maxWait); !o.hasWait {
+			if !o.w.enterWait() {
+				return nil, err
+			}
+			defer o.w.waiting.Add(-1)
+		}
+	}
+	if wait <= 0 {
+		return nil, err
+	}
+	return o.w.locks.Acquire(a.ctx, key, append(opts, joblock.MaxWait(wait))...)
+}
+
+// enterWait reports whether one more task may wait in place, and counts it.
+func (w *Worker) enterWait() bool {
+	if places := w.places.Load(); w.waiting.Add(1) > places && places >= 0 {
+		w.waiting.Add(-1)
+		return false
+	}
+	return true
 }
 
 // giveUp is the end of an attempt whose key is busy and that is not to be put back.

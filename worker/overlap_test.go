@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,9 +40,19 @@ func (r *rig) plain(n int, key string, retries int, opts ...asynq.Option) []stri
 func (r *rig) wantDone(ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
-		r.untilTask(id, "gone", "archived")
+		r.untilOver(id)
 		r.wantTask(id, "gone", 0)
 	}
+}
+
+// untilOver waits for a task to have ended. One that is in the archive because it was put
+// back has not.
+func (r *rig) untilOver(id string) {
+	r.t.Helper()
+	r.until(id+" is over", func() bool {
+		state, info := r.task(id)
+		return state == "gone" || state == "archived" && !strings.Contains(info.LastErr, "put back")
+	})
 }
 
 // crowd counts who is inside.
@@ -73,10 +84,15 @@ func TestTasksWithOneKeyDoNotOverlap(t *testing.T) {
 					ids := r.plain(10, "k", retries)
 					r.serve(service{use: overlap(), asynq: asynq.Config{ErrorHandler: p.ear()}},
 						p.handler(func(context.Context, int) error { c.stay(stay); return nil }))
+					start := time.Now()
 					r.wantDone(ids...)
 					r.wantRuns(&p, 10)
 					if c.most != 1 {
 						t.Errorf("%d ran at once", c.most)
+					}
+					// A crowd this small is soon through, though not all may wait in place.
+					if took, most := time.Since(start), 10*stay+10*time.Second; stay < time.Second && took > most {
+						t.Errorf("it took %s, want at most %s", took, most)
 					}
 					if told := p.heard(); len(told) != 0 {
 						t.Errorf("the ErrorHandler heard %+v", told)
@@ -171,7 +187,7 @@ func TestRetryDoesNotHoldTheKey(t *testing.T) {
 				r.untilRetry("k-0", 1)
 				r.wantEnded("k", "attempt over")
 				r.submit("other", asynq.NewTask(taskType, []byte("k")), 0)
-				r.untilTask("other", "gone", "archived")
+				r.untilOver("other")
 				if state, _ := r.task("k-0"); state != "retry" {
 					t.Errorf("the first task is %s: this proves nothing", state)
 				}

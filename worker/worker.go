@@ -25,6 +25,11 @@ type Worker struct {
 	delay  atomic.Pointer[asynq.RetryDelayFunc]
 	warned atomic.Bool // about a missing Configure
 
+	// Of the server that Configure was called for: how many tasks may wait in place for
+	// a lock that they do not carry, and how many do.
+	places  atomic.Int64 // -1 where it is not known
+	waiting atomic.Int64
+
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 
 	keeper *keeper
@@ -46,6 +51,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	}
 	w := &Worker{locks: locks, inspector: inspector, cfg: full, open: newTally()}
 	w.keeper = newKeeper(w)
+	w.places.Store(-1)
 	return w, nil
 }
 

@@ -19,6 +19,9 @@ const Keeper = "%keeper"
 // Cron returns the key of the scheduler's record that rest names.
 func Cron(rest string) string { return "%cron:" + rest }
 
+// Again returns the key of the mark that a job is to be taken out of asynq's archive.
+func Again(job string) string { return "%again:" + job }
+
 // Next returns the key of the job that waits for the one that has key.
 func Next(key string) string { return key + "%next" }
 

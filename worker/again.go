@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// asynq archives a task that has no retries left whatever error its attempt returns,
+// and has no call by which an attempt could put its task back. But a task in the archive
+// is not lost, and Inspector.RunTask takes it out as it was: the same ID, payload,
+// headers, options, asynq.Unique lock and count of retries. So where nobody has given a
+// task a spare retry, that is how it is put back: asynq archives it, and this process
+// runs it again when the pause is over.
+//
+// If the process dies in between, the keeper does it. It knows of the task by a mark,
+// a lock bound to the job that this process holds meanwhile. The roads not taken: a
+// clone under a new ID loses the ID, its Unique lock and its result; moving the task
+// behind asynq's back, in its Redis, has asynq archive or delete a later attempt when it
+// repeats what it could not do with this one.
+
+// againPrefix begins what asynq keeps as the last error of such a task. Without it an
+// archived task is left where it is: it was run since, and has failed.
+const againPrefix = "worker: put back without charge, by way of the archive: "
+
+const (
+	// markWait is for the process that took the task out of the archive last, to
+	// give up its mark.
+	markWait = 2 * time.Second
+
+	// againGiveUp bounds how long asynq is given to archive the task, and to run it
+	// again when it does not answer. It repeats what Redis did not take for as long as
+	// its lease lasts, half a minute. After that the keeper sees to the task.
+	againGiveUp = 45 * time.Second
+)
+
+// againError is a putBackError of a task without retries left.
+type againError struct{ pb *putBackError }
+
+func (e *againError) Error() string { return againPrefix + e.pb.err.Error() }
+func (e *againError) Unwrap() error { return e.pb }
+
+// byArchive reports whether the task can be put back by way of asynq's archive. One that
+// carries locks has a spare retry: in the archive the keeper would free them.
+func (a *attempt) byArchive() bool {
+	_, carries := a.task.Headers()[envelope.TokensHeader]
+	return a.w.delay.Load() != nil && a.retried >= a.limit && !carries
+}
+
+// mark takes the lock that tells the keeper, if this process dies, that the task is not
+// to stay in the archive.
+func (a *attempt) mark() (*joblock.Lock, error) {
+	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), keyspace.Own[joblock.Option](), joblock.MaxWait(markWait))
+	if err != nil {
+		return nil, err
+	}
+	token, err := lock.Park(ctx, joblock.ParkOptions{Hold: a.w.cfg.Hold, Job: a.job()})
+	if err != nil {
+		return nil, errors.Join(err, lock.Release(ctx))
+	}
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Hold))
+}
+
+// again returns the error with which asynq archives the task, and has it run again
+// afterwards. Without a mark, which may be nil, a crash leaves the task in the archive.
+func (a *attempt) again(pb *putBackError, mark *joblock.Lock) error {
+	a.tellPutBack(pb)
+	a.w.open.more()
+	go func() {
+		defer a.w.open.end()
+		sleep(a.w.open.closing, pb.delay) // another server may run it as soon as this one stops
+		if !a.w.runAgain(a.queue, a.id) {
+			a.w.cfg.Logger.Error("worker: a task that was put back is still in asynq's archive; the keeper will run it, or run it by hand",
+				"job", a.job(), "task", a.task.Type(), "keeper_knows", mark != nil)
+			if mark != nil {
+				mark.StopRenewing()
+			}
+			return
+		}
+		if mark != nil {
+			a.release(joblock.Locks{mark}, reasonOver)
+		}
+	}()
+	return &againError{pb}
+}
+
+// runAgain takes a task out of the archive as soon as asynq has put it there. It reports
+// false when it could not.
+func (w *Worker) runAgain(queue, id string) bool {
+	start := time.Now()
+	for pause := verdictPoll; ; pause = min(2*pause, 5*time.Second) {
+		info, err := w.inspector.GetTaskInfo(queue, id)
+		switch {
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			return true // deleted by somebody
+		case err != nil:
+			w.cfg.Logger.Warn("worker: cannot run a task again that was put back", "job", envelope.Job(queue, id), "err", err)
+		case toRunAgain(info):
+			if err = w.inspector.RunTask(queue, id); err == nil {
+				return true
+			}
+		case info.State != asynq.TaskStateActive:
+			return true // somebody else has run it
+		}
+		took := time.Since(start)
+		if took > againGiveUp || took > verdictWait && w.open.closing.Err() != nil {
+			return false
+		}
+		time.Sleep(pause)
+	}
+}
+
+// toRunAgain reports whether a task is in the archive only because it was put back.
+func toRunAgain(info *asynq.TaskInfo) bool {
+	return info.State == asynq.TaskStateArchived && strings.HasPrefix(info.LastErr, againPrefix)
+}

@@ -1,0 +1,253 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// Tasks that need a good part of their time have it when they begin: waiting for each
+// other costs none of them a retry or its last attempt, on two servers.
+func TestTasksWithLittleTimeDoNotLoseItToTheWait(t *testing.T) {
+	for _, retries := range []int{0, 1, 3} {
+		t.Run(fmt.Sprint(retries, " retries"), func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				var c crowd
+				ids := r.plain(12, "k", retries, asynq.Timeout(3*time.Second))
+				for range 2 {
+					r.serve(service{use: overlap(), locks: r.newLocker(), asynq: asynq.Config{ErrorHandler: p.ear()}},
+						p.handler(func(context.Context, int) error { c.stay(time.Second); return nil }))
+				}
+				for _, id := range ids {
+					r.until(id+" is over", func() bool {
+						state, info := r.task(id)
+						if info.Retried > 0 || state == "archived" && len(p.heard()) > 0 {
+							t.Fatalf("task %s is %s with %d retries charged: %s", id, state, info.Retried, info.LastErr)
+						}
+						return state == "gone"
+					})
+				}
+				r.wantRuns(&p, 12)
+				if c.most != 1 {
+					t.Errorf("%d ran at once", c.most)
+				}
+				if told := p.heard(); len(told) != 0 {
+					t.Errorf("the ErrorHandler heard %+v", told)
+				}
+			})
+		})
+	}
+}
+
+// The wait ends while the task has left what it is said to need, and no later.
+func TestNeed(t *testing.T) {
+	for _, tt := range []struct {
+		opts   []worker.OverlapOption
+		waited time.Duration
+	}{
+		{[]worker.OverlapOption{worker.MaxWait(time.Hour)}, 10 * time.Second},
+		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(40 * time.Second)}, time.Minute},
+		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(time.Hour)}, 0},
+		{[]worker.OverlapOption{worker.Need(0)}, worker.DefaultMaxWait},
+		{[]worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Hour)}, 10 * time.Second},
+	} {
+		virtual(t, func(r *rig) {
+			var p probe
+			r.serve(service{use: overlap(tt.opts...)}, p.handler(succeed))
+			lock := r.occupy("k")
+			r.plain(1, "k", 1, asynq.Timeout(100*time.Second))
+			start := time.Now()
+			r.untilTask("k-0", "retry", "gone")
+			if d := time.Since(start); d < tt.waited || d > tt.waited+3*time.Second {
+				t.Errorf("waited for some %s, want %s", d, tt.waited)
+			}
+			r.release(lock)
+			r.wantRuns(&p, 0)
+		})
+	}
+}
+
+// Tasks that find their key busy do not take the slots of those that have nothing to do
+// with it.
+func TestBusyKeyDoesNotStarveTheServer(t *testing.T) {
+	for _, retries := range []int{0, 25} {
+		for _, concurrency := range []int{1, 2, 10} {
+			t.Run(fmt.Sprintf("%d retries, %d slots", retries, concurrency), func(t *testing.T) {
+				virtual(t, func(r *rig) {
+					var mu sync.Mutex
+					others := 0
+					r.serve(service{use: overlap(), asynq: asynq.Config{Concurrency: concurrency}}, func(_ context.Context, task *asynq.Task) error {
+						mu.Lock()
+						defer mu.Unlock()
+						if len(task.Payload()) == 0 {
+							others++
+						}
+						return nil
+					})
+					lock := r.occupy("k")
+					ids := r.plain(60, "k", retries)
+					time.Sleep(5 * time.Second)
+					for i := range 30 {
+						r.submit(fmt.Sprint("other-", i), asynq.NewTask(taskType, nil), 0)
+					}
+					time.Sleep(3 * time.Second)
+					mu.Lock()
+					if others != 30 {
+						t.Errorf("%d of 30 tasks that need no key have run", others)
+					}
+					mu.Unlock()
+					r.release(lock)
+					for _, id := range ids {
+						r.untilTask(id, "gone")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A wait that was asked for is not cut short for the sake of others.
+func TestMaxWaitIsKept(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.serve(service{use: overlap(worker.MaxWait(time.Minute)), asynq: asynq.Config{Concurrency: 5}}, p.handler(succeed))
+		lock := r.occupy("k")
+		r.plain(5, "k", 1)
+		r.until("all wait", func() bool { return r.status("k").Waiters == 5 })
+		r.release(lock)
+		r.until("all have run", func() bool { return p.count() == 5 })
+	})
+}
+
+// byArchive has a task without retries put back, and returns when it is in the archive.
+func (r *rig) byArchive(opts ...asynq.Option) *joblock.Lock {
+	r.t.Helper()
+	lock := r.occupy("k")
+	r.plain(1, "k", 0, opts...)
+	r.untilTask("k-0", "archived")
+	return lock
+}
+
+// A task without retries is put back by way of the archive, and comes out of it as it
+// was.
+func TestTaskPutBackByWayOfTheArchiveIsTheSame(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		opts := []asynq.Option{asynq.Retention(time.Hour), asynq.Timeout(time.Minute), asynq.Unique(time.Hour)}
+		lock := r.byArchive(opts...)
+		if _, err := r.client.Enqueue(asynq.NewTask(taskType, []byte("k")), opts...); !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("an enqueue of the same gave %v, want ErrDuplicateTask", err)
+		}
+		for range 3 {
+			r.untilTask("k-0", "active", "pending")
+			r.untilTask("k-0", "archived")
+		}
+		r.release(lock)
+		r.untilTask("k-0", "completed")
+		if _, info := r.task("k-0"); info.Timeout != time.Minute || info.Retention != time.Hour || string(info.Payload) != "k" || info.Retried != 0 {
+			t.Errorf("the task has become %+v", info)
+		}
+		r.wantRuns(&p, 1)
+		if told := p.heard(); len(told) != 0 {
+			t.Errorf("the ErrorHandler heard %+v", told)
+		}
+		if st := r.status("%again:default/k-0"); st.Locked() {
+			t.Errorf("the mark is %+v, want it released", st)
+		}
+	})
+}
+
+// A stopping server does not leave it there.
+func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{PutBack: hold}}, p.handler(succeed))
+		r.byArchive()
+		s.Shutdown()
+		if err := s.worker.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		r.wantTask("k-0", "pending", 0)
+		if st := r.status("%again:default/k-0"); st.Locked() {
+			t.Errorf("the mark is %+v, want it released", st)
+		}
+	})
+}
+
+// If the process dies meanwhile the keeper of another takes the task out. So it does if
+// the store of the locks was away for so long that nobody could tell.
+func TestKeeperTakesATaskOutOfTheArchive(t *testing.T) {
+	kept(t, func(r *rig) {
+		var p probe
+		own := r.inspector
+		hook := r.hang() // the process can do nothing more with its task
+		s := r.serve(service{use: overlap(worker.MaxWait(0))}, p.handler(succeed))
+		r.inspector = own
+		lock := r.byArchive()
+		r.until("the mark is left behind", func() bool { return r.status("%again:default/k-0").State == joblock.StateOrphaned })
+		r.untilTask("k-0", "archived")
+		s.Shutdown()
+		r.release(lock)
+		time.Sleep(every + time.Second)
+		r.wantTask("k-0", "pending", 0)
+		r.wantFreed("%again:default/k-0", "keeper: the task is back from the archive")
+		hook.answer.Store(true)
+		r.serve(service{use: overlap()}, p.handler(succeed))
+		r.untilTask("k-0", "gone")
+		r.wantRuns(&p, 1)
+	})
+}
+
+// What is in the archive for another reason stays there, whatever marks are about.
+func TestKeeperLeavesWhatHasFailedInTheArchive(t *testing.T) {
+	kept(t, func(r *rig) {
+		mark, err := r.locks.TryAcquire(context.Background(), keyspace.Again("default/a"), keyspace.Own[joblock.Option]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.parkLock(mark, "a")
+		r.submit("a", asynq.NewTask(taskType, nil), 0)
+		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute + 2*every)
+		r.wantTask("a", "archived", 0)
+		if st := r.status("%again:default/a"); st.Locked() {
+			t.Errorf("the mark is %+v, want it freed", st)
+		}
+	})
+}
+
+// A task that is put back once more while the store of the locks is away waits for that
+// in place.
+func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		lock := r.occupy("k")
+		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		park := r.refuse(faultstore.Park)
+		r.plain(1, "k", 0, asynq.Timeout(10*time.Minute))
+		time.Sleep(30 * time.Second)
+		r.wantTask("k-0", "active", 0)
+		r.untilTask("k-0", "archived") // a tenth of its time is over
+		park()
+		r.release(lock)
+		r.untilTask("k-0", "gone")
+		r.wantRuns(&p, 1)
+		if told := p.heard(); len(told) != 0 {
+			t.Errorf("the ErrorHandler heard %+v", told)
+		}
+	})
+}
