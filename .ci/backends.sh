@@ -5,7 +5,7 @@
 set -euo pipefail
 
 file=$1
-required=(memstore miniredis redis-server)
+required=(memstore miniredis "redis-server|valkey-server")
 wanted=("redis-server 7.0" "redis-server 8.0" "valkey-server 8.0")
 if [ "${CI:-false}" != false ]; then
 	required+=("${wanted[@]}")
@@ -22,7 +22,7 @@ sed 's/^/  /' <<<"${ran:-none}"
 missing() {
 	local name
 	for name; do
-		grep -q -F -e "$name" <<<"$ran" || echo "$name"
+		grep -q -E "^($name)" <<<"$ran" || echo "$name"
 	done
 }
 left=$(missing "${wanted[@]}")

@@ -55,7 +55,8 @@ mirror() {
 		awk -v suite="$VERSION_CODENAME" '$1 == suite && $2 == "main" { print $3; exit }'
 }
 
-# unpack DIR SUITE PACKAGE unpacks the package and the libraries that it needs.
+# unpack DIR SUITE PACKAGE unpacks the package and the libraries that it needs. (Errors
+# are returned by hand: its caller asks how it went, for which bash forgets set -e.)
 unpack() (
 	dir=$1 suite=$2 package=$3
 	uri=$(mirror)
@@ -67,14 +68,15 @@ unpack() (
 	[ "$suite" = "${suite%-backports}" ] ||
 		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri ${suite%-backports} main" >>"$dir/sources.list"
 	apt_conf "$dir" >"$dir/apt.conf"
-	export APT_CONFIG=$dir/apt.conf
-	apt-get update -q
+	export APT_CONFIG=$dir/apt.conf # not before mirror, which is about the system's
+	apt-get update -q --error-on=any || return
 	libraries=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
 		--no-replaces --no-enhances "$package/$suite" | grep -E '^lib' | sort -u)
 	cd "$dir/debs"
 	# shellcheck disable=SC2086 # one word for each library
-	apt-get download -q $libraries "$package/$suite"
-	for deb in *.deb; do dpkg -x "$deb" "$dir/root"; done
+	apt-get download -q $libraries "$package/$suite" || return
+	for deb in *.deb; do dpkg -x "$deb" "$dir/root" || return; done
+	rm -rf "$dir/root/usr/share"
 )
 
 # bring NAME SUITE PACKAGE PROGRAM brings a server to its place.
@@ -105,7 +107,7 @@ for name in "${names[@]}"; do
 	read -r -a how <<<"$(grep -E "^$name " <<<"$known" || true)"
 	[ ${#how[@]} -gt 0 ] || { echo "servers: no server is called $name" >&2; exit 2; }
 	version "$name" && continue
-	why=
+	why=''
 	ID='' VERSION_CODENAME=''
 	[ ! -r /etc/os-release ] || . /etc/os-release
 	mkdir -p "$cache"

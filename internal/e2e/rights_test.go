@@ -26,7 +26,7 @@ func TestDocumentedRightsAreEnoughForJobs(t *testing.T) {
 	rules := redistest.Rules(t, "../../joblock/redisstore/doc.go", "Permissions")
 	rules = append([]string{"~joblock:*", "resetchannels", "&joblock:*"}, rules...)
 	optional := func(rule string) bool { // for what is not here
-		return slices.Contains([]string{"+cluster", "+cluster|slots", "+asking", "+wait"}, rule)
+		return slices.Contains([]string{"+cluster|slots", "+asking", "+wait"}, rule)
 	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
@@ -44,7 +44,7 @@ func TestDocumentedRightsAreEnoughForJobs(t *testing.T) {
 		t.Parallel()
 		c := redistest.StartCluster(t, 3, 0)
 		redistest.Ran(t, "cluster of "+c.Node(0).Backend())
-		of := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == "+wait" || rule == "+cluster" })
+		of := slices.DeleteFunc(slices.Clone(rules), func(rule string) bool { return rule == "+wait" })
 		for i := range 3 {
 			c.Node(i).SetUser(t, "locks", of...)
 		}

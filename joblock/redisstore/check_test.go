@@ -220,7 +220,7 @@ func TestReportIsReadable(t *testing.T) {
 
 func TestOlderThan(t *testing.T) {
 	for v, want := range map[string]bool{
-		"6.0.16": true, "5.0": true, "2.8.24": true, "6.2": false, "6.2.0": false, "7.0.15": false, "10.1": false, "": false, "unstable": false, "7": false,
+		"6.0.16": true, "5.0": true, "2.8.24": true, "6.2": true, "6.2.0": true, "7.0": false, "7.0.15": false, "10.1": false, "": false, "unstable": false, "7": false,
 	} {
 		if got := olderThan(v, minVersion); got != want {
 			t.Errorf("olderThan(%q) is %v", v, got)

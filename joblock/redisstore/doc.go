@@ -1,5 +1,6 @@
 // Package redisstore is the joblock.Store on Redis: one server, Sentinel or
-// Cluster, from Redis 6.2 on, and 64-bit servers that speak like it.
+// Cluster, Redis 7.0 or later or Valkey 8.0 or later, on 64-bit machines. The tests
+// run on Redis 7.0 and 8.0 and on Valkey 8.0.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
@@ -113,11 +114,10 @@
 //	    +cluster|slots +asking
 //	    +wait
 //
-// The first line is for every lock, the next for the locks of jobs, the third for waiting
-// and joblock.Config.WatchForced, and SCAN is for List. The last two are for a cluster
-// (before Redis 7: +cluster) and for Config.Replicas, and not needed without. The
-// channels begin with the prefix too; before Redis 7 a new user may use all channels
-// unless resetchannels says otherwise.
+// The first line of commands is for every lock, the second for the locks of jobs, the third
+// for waiting and joblock.Config.WatchForced, and SCAN is for List. The last two are for a
+// cluster and for Config.Replicas, and not needed without. The channels begin with the
+// prefix, as the keys do.
 //
 // Nothing else is sent, save what the options of the client ask for: SELECT for a DB,
 // CLIENT SETNAME for a ClientName. [Store.Check] names what is missing.

@@ -72,7 +72,7 @@ func (s *Store) areas() []area {
 }
 
 // rights finds out what this user may not do, without doing it: told is whether the
-// server says so, which Redis does from 7.0 on, and usable whether locks can be had.
+// server says so, which not all that speak like Redis do, and usable whether locks can be had.
 func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
 	areas := c.s.areas()
 	var rules []string

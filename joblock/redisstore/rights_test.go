@@ -33,7 +33,6 @@ var onOne = []area{lockRights, jobRights, pushRights, listRights}
 
 func TestRightsAreDocumented(t *testing.T) {
 	documented := redistest.Rules(t, "doc.go", "Permissions")
-	documented = slices.DeleteFunc(documented, func(r string) bool { return r == "+cluster" }) // before Redis 7
 	listed := rules(append(slices.Clone(onOne), clusterRights, replicaRights)...)[3:]
 	slices.Sort(documented)
 	slices.Sort(listed)
