@@ -64,7 +64,9 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = fail } }
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key
 // one at a time, or, with Limit, a few at a time. The lock is taken when a task is
 // about to run and released at the end of the attempt, by panic too; the handler's
-// context carries it and ends as with Middleware. See the package comment for what
+// context carries it and ends as with Middleware. Within Middleware it is then the
+// innermost, which joblock.FromContext gives; a lock that the task carries is to be had
+// by its key, from joblock.LocksFromContext(ctx).ByKey. See the package comment for what
 // becomes of a task whose key is busy.
 //
 // key makes the lock's key of a task; "" means that the task needs none. Bad keys and
