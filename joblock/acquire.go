@@ -115,7 +115,7 @@ type acquisition struct {
 	// without the lock: a grant whose answer was lost, or a place in the queue.
 	unanswered, queued bool
 
-	grant <-chan Grant // where the grant of the present nonce arrives; nil before enqueue
+	pushes <-chan struct{} // to the present nonce; nil before enqueue
 }
 
 func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, error) {
@@ -137,6 +137,7 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 	}
 	a.req = AcquireRequest{
 		Key: key, Owner: a.o.owner, Nonce: newNonce(), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
+		Memo: a.o.memo,
 	}
 	return a, nil
 }

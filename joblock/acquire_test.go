@@ -322,7 +322,7 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 			t.Errorf("memo is %q", first.Memo())
 		}
 		wantNil(t, "Release", first.Release(t.Context()))
-		second, err := k.peer().TryAcquire(t.Context(), "key")
+		second, err := k.peer().TryAcquire(t.Context(), "key", joblock.WithMemo())
 		wantNil(t, "TryAcquire", err)
 		if string(second.Memo()) != "page 7" || second.Prior() != joblock.EndedReleased {
 			t.Errorf("memo %q, prior %q", second.Memo(), second.Prior())

@@ -67,7 +67,7 @@ type Config struct {
 	Poll time.Duration
 
 	// WatchForced keeps a subscription open, from the first lock on, by which
-	// ForceRelease tells the holder at once instead of at its next renewal. It is
+	// ForceRelease makes the holder look at once instead of at its next renewal. It is
 	// for Lockers whose locks people take away, and costs a connection.
 	WatchForced bool
 

@@ -99,16 +99,19 @@
 //
 // A waiting Acquire takes a place in the key's queue in the same call that found
 // it busy. Whoever frees the key makes the first in line the owner in the same
-// step and pushes the grant to that waiter's process: a hand-over is one release
-// and one push, in the order in which the waiters came, across processes, and
-// wakes nobody else. One subscription serves all waiters of a Locker.
+// step and pushes a hint to that waiter's process, which asks for its grant: a
+// hand-over is one release, one push and one answer, in the order in which the
+// waiters came, across processes, and wakes nobody else. One subscription serves all
+// waiters of a Locker.
 //
 // Pushes may be lost, so waiters also ask, once per [Config].Poll, which keeps
 // their place too; the first in line asks when the holder's lease ends. Whoever
 // asks serves the first in line: nobody overtakes, TryAcquire neither. The lease
-// of a pushed grant counts from when the store made it: a request sent at the
-// local time L, whose answer carried the store's time S, shows that S was not
-// before L; so a grant made at the store's time T was not made before L + (T − S).
+// counts from the answer to that call, less what of it is over by then.
+//
+// Nothing is believed of a push: whoever may publish to the store's channels can
+// make a waiter ask, at most once a second, and a holder look whether it still has
+// its lock, at most five times a second, and that is all.
 //
 // # Several holders
 //

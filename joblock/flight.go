@@ -98,14 +98,15 @@ func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []Option
 	if err := f.check(&retain, opts); err != nil {
 		return none, err
 	}
-	rec, err := f.locks.inspect(ctx, opFlight, f.key)
+	recs, err := f.locks.inspectAll(ctx, opFlight, f.key, InspectRequest{Keys: []string{f.key}, Memo: true})
 	if err != nil {
 		return none, err
 	}
+	rec := recs[0]
 	if v, _, ok := decodeResult[T](rec.Memo, rec.Now); ok {
 		return v, nil
 	}
-	lock, err := f.locks.Acquire(ctx, f.key, append(opts[:len(opts):len(opts)], Retain(retain))...)
+	lock, err := f.locks.Acquire(ctx, f.key, append(opts[:len(opts):len(opts)], Retain(retain), WithMemo())...)
 	if err != nil {
 		return none, err
 	}

@@ -142,3 +142,82 @@ func TestCloseEndsTheAttemptsToSubscribe(t *testing.T) {
 		})
 	}
 }
+
+// A push that somebody else has made, or that is about what has been put right since, makes
+// the holder look and nothing else; and of many it heeds few.
+func TestForgedForcedPushesCostNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		forged := &forgedWatch{Store: k.store}
+		locks := k.open(forged, &joblock.Config{WatchForced: true})
+		lock, err := locks.TryAcquire(t.Context(), "k", joblock.NoRenew())
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		before := k.store.Calls("")
+		for range 1000 {
+			forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := lock.Err(); err != nil {
+			t.Errorf("lost by what was forged: %v", err)
+		}
+		if n := k.store.Calls("") - before; n < 2 || n > 60 {
+			t.Errorf("%d calls because of 1,000 forged pushes in 10 s, want about 5 a second", n)
+		}
+		for _, other := range []joblock.Forced{{Key: "k", Fence: lock.Fence() + 1}, {Key: "k", Fence: 1 << 62}, {Key: "other", Fence: lock.Fence()}} {
+			time.Sleep(time.Second) // the last look is over
+			before := k.store.Calls("")
+			forged.deliver(other)
+			time.Sleep(time.Second)
+			if n := k.store.Calls("") - before; n != 0 {
+				t.Errorf("%d calls because of %+v", n, other)
+			}
+		}
+		// The true one, while the store was away for the first look at it.
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Inspect)
+		k.force("k")
+		forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+		time.Sleep(time.Second)
+		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
+			t.Errorf("%v, want ErrLost", err)
+		}
+	})
+}
+
+// A look that a push gives rise to does not take an unanswered Park for a loss.
+func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		forged := &forgedWatch{Store: k.store}
+		locks := k.open(forged, &joblock.Config{WatchForced: true})
+		lock, err := locks.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
+		if _, err := lock.Park(t.Context(), joblock.ParkOptions{}); !errors.Is(err, joblock.ErrUnavailable) {
+			t.Fatalf("park: %v, want ErrUnavailable", err)
+		}
+		k.wantState("k", joblock.StateParked)
+		forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+		time.Sleep(joblock.DefaultTTL / 2) // the renewal takes the Park back
+		if err := lock.Err(); err != nil {
+			t.Errorf("lost: %v", err)
+		}
+		k.wantState("k", joblock.StateHeld)
+	})
+}
+
+// forgedWatch is a Store whose Forced pushes somebody else can make.
+type forgedWatch struct {
+	joblock.Store
+	deliver func(joblock.Forced)
+}
+
+func (s *forgedWatch) Watch(ctx context.Context, deliver func(joblock.Forced)) (func(), error) {
+	s.deliver = deliver
+	return s.Store.Watch(ctx, deliver)
+}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// inbox receives the grants that are pushed to this Locker's waiters: one
-// subscription however many wait, made by the first that has to.
+// inbox receives what is pushed to this Locker's waiters: one subscription however
+// many wait, made by the first that has to.
 type inbox struct {
 	l     *Locker
 	name  string
@@ -17,11 +17,11 @@ type inbox struct {
 	mu      sync.Mutex // guards what follows
 	stop    func()     // ends the subscription; nil while there is none
 	closed  bool
-	waiting map[string]chan Grant // by the nonce of the waiting call
+	waiting map[string]chan struct{} // by the nonce of the waiting call
 }
 
 func newInbox(l *Locker) *inbox {
-	b := &inbox{l: l, name: uuid.NewString(), start: make(chan struct{}, 1), waiting: make(map[string]chan Grant)}
+	b := &inbox{l: l, name: uuid.NewString(), start: make(chan struct{}, 1), waiting: make(map[string]chan struct{})}
 	b.start <- struct{}{}
 	return b
 }
@@ -66,31 +66,32 @@ func (b *inbox) open(ctx context.Context, key string) error {
 	})
 }
 
-// expect returns where the grant of a waiting call will arrive.
-func (b *inbox) expect(nonce string) <-chan Grant {
-	c := make(chan Grant, 1)
+// expect returns where the pushes to a waiting call will arrive.
+func (b *inbox) expect(nonce string) <-chan struct{} {
+	c := make(chan struct{}, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting[nonce] = c
 	return c
 }
 
-// forget is for a call that waits no longer. A grant that comes for it later is
-// dropped here, and ended in the store by what the call sends to leave the queue.
+// forget is for a call that waits no longer. A push that comes for it later is
+// dropped here, and its grant ended in the store by what the call sends to leave the
+// queue.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiting, nonce)
 }
 
-// deliver hands a grant to the call that waits for it. It does not block: a
-// second grant of one nonce says nothing new.
-func (b *inbox) deliver(g Grant) {
+// deliver hands a push to the call that it is for. It does not block: of several that
+// have not been heeded one is enough.
+func (b *inbox) deliver(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c, ok := b.waiting[g.Nonce]; ok {
+	if c, ok := b.waiting[nonce]; ok {
 		select {
-		case c <- g:
+		case c <- struct{}{}:
 		default:
 		}
 	}

@@ -89,7 +89,7 @@ func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
 // record is what the store has at key.
 func (k *kit) record(key string) joblock.Record {
 	k.Helper()
-	recs, err := k.mem.Inspect(context.Background(), []string{key})
+	recs, err := k.mem.Inspect(context.Background(), joblock.InspectRequest{Keys: []string{key}, Memo: true})
 	if err != nil {
 		k.Fatalf("Inspect: %v", err)
 	}

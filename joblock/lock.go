@@ -51,6 +51,7 @@ type Lock struct {
 	renewAt   time.Time // when the next one is due
 	holdUntil time.Time // no renewal later; zero: no bound
 	inFlight  bool      // a renewal is under way
+	look      looking
 
 	// Guarded by engine.mu.
 	next  time.Time // when the engine looks at it again
@@ -166,8 +167,8 @@ func (k *Lock) Prior() Ended {
 // nobody had taken the key in between.
 func (k *Lock) Recovered() bool { return !k.none() && k.recovered }
 
-// Memo returns the memo of the key: what the last holder left, or what SetMemo
-// has written since. The caller must not change it.
+// Memo returns the memo of the key: what the last holder left, if the lock was taken
+// WithMemo, or what SetMemo has written since. The caller must not change it.
 func (k *Lock) Memo() []byte {
 	if k.none() {
 		return nil

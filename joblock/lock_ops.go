@@ -16,7 +16,7 @@ func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew"
 
 // SetMemo writes the memo of the key, at most MaxMemoBytes, and renews the lease
 // in the same step; nil clears it. The memo outlives the lock: the next owner
-// receives it with its grant as long as the store remembers the key (see
+// can have it with its grant (see WithMemo) as long as the store remembers the key (see
 // Retain). Only the present fence can write it. Errors are those of Renew.
 func (k *Lock) SetMemo(ctx context.Context, memo []byte) error {
 	if len(memo) > MaxMemoBytes {

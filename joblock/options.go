@@ -18,6 +18,7 @@ type options struct {
 	owner    string
 	hasOwn   bool
 	holder   string
+	memo     bool
 	job      string
 	reserve  time.Duration
 	noRenew  bool
@@ -77,6 +78,10 @@ func NoRenew() Option { return func(o *options) { o.noRenew = true } }
 func MaxHold(d time.Duration) Option {
 	return func(o *options) { o.maxHold, o.hasHold = d, true }
 }
+
+// WithMemo has the store send the key's memo along with the grant, for Lock.Memo. A memo
+// may be large, and most holders have no use for it.
+func WithMemo() Option { return func(o *options) { o.memo = true } }
 
 // Retain sets how long the store remembers this key after the lock has ended,
 // in place of Config.Retain: the life of its memo.

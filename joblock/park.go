@@ -220,7 +220,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	r, err := l.resume(ctx, op, ResumeRequest{
 		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
-		Grace: l.cfg.JobGrace, Fence: token.taken(),
+		Grace: l.cfg.JobGrace, Fence: token.taken(), Memo: o.memo,
 	})
 	if r.Outcome == OutcomeBusy {
 		l.tellContended(token.key, token.Owner(), r)

@@ -31,7 +31,7 @@ func (l *Locker) Peek(ctx context.Context, keys ...string) ([]View, error) {
 	}
 	var recs []Record
 	err := l.call(ctx, op, "", func(ctx context.Context) (err error) {
-		recs, err = l.store.Inspect(ctx, keys)
+		recs, err = l.store.Inspect(ctx, InspectRequest{Keys: keys, Memo: true})
 		return err
 	})
 	views := make([]View, len(keys))

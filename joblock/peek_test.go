@@ -79,10 +79,10 @@ func TestPeekErrors(t *testing.T) {
 // halfStore answers for the first key only, as a cluster with a dead node does.
 type halfStore struct{ joblock.Store }
 
-func (s halfStore) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
-	recs, err := s.Store.Inspect(ctx, keys)
+func (s halfStore) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+	recs, err := s.Store.Inspect(ctx, req)
 	for i := range recs[1:] {
-		recs[i+1] = joblock.Record{Key: keys[i+1]}
+		recs[i+1] = joblock.Record{Key: req.Keys[i+1]}
 	}
 	if err == nil && len(recs) > 1 {
 		err = faultstore.Err

@@ -119,7 +119,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	for i, n := range numbers {
 		keys[i] = keyspace.Permit(p.key, n+1)
 	}
-	recs, err := p.l.inspectAll(ctx, "acquire", p.key, keys)
+	recs, err := p.l.inspectAll(ctx, "acquire", p.key, InspectRequest{Keys: keys})
 	if err != nil {
 		return nil, err
 	}

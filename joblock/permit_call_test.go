@@ -132,7 +132,7 @@ func TestWhatALimitCosts(t *testing.T) {
 			{"granted", func() {
 				wantNil(t, "Release", held[0].Release(t.Context()))
 				w.granted(0)
-			}, 0, 0, 1 + n - 1 + 1},
+			}, 0, 1, 1 + n - 1 + 1},
 			{"second in line", func() {
 				k.wait(peer, "key", limit)
 				w = k.wait(k.locks, "key", limit)

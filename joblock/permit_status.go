@@ -34,7 +34,7 @@ func (l *Locker) LimitStatus(ctx context.Context, key string, n int) (LimitStatu
 	for i := range n {
 		keys = append(keys, keyspace.Permit(key, i+1))
 	}
-	recs, err := l.inspectAll(ctx, op, key, keys)
+	recs, err := l.inspectAll(ctx, op, key, InspectRequest{Keys: keys})
 	if err != nil {
 		return LimitStatus{}, err
 	}

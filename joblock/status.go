@@ -78,7 +78,7 @@ func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) 
 	}
 	out := make([]Status, 0, len(keys))
 	for part := range slices.Chunk(keys, MaxBatch) {
-		recs, err := l.inspectAll(ctx, op, "", part)
+		recs, err := l.inspectAll(ctx, op, "", InspectRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}
@@ -91,24 +91,24 @@ func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) 
 
 // inspect reads the record of key.
 func (l *Locker) inspect(ctx context.Context, op, key string) (Record, error) {
-	recs, err := l.inspectAll(ctx, op, key, []string{key})
+	recs, err := l.inspectAll(ctx, op, key, InspectRequest{Keys: []string{key}})
 	if err != nil {
 		return Record{}, err
 	}
 	return recs[0], nil
 }
 
-// inspectAll reads the records of keys. An error names the key named.
-func (l *Locker) inspectAll(ctx context.Context, op, named string, keys []string) ([]Record, error) {
+// inspectAll reads records. An error names the key named.
+func (l *Locker) inspectAll(ctx context.Context, op, named string, req InspectRequest) ([]Record, error) {
 	var recs []Record
 	err := l.call(ctx, op, named, func(ctx context.Context) (err error) {
-		recs, err = l.store.Inspect(ctx, keys)
+		recs, err = l.store.Inspect(ctx, req)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(recs) != len(keys) {
+	if len(recs) != len(req.Keys) {
 		return nil, (&Reply{}).errorOf(op, named)
 	}
 	return recs, nil

@@ -28,13 +28,15 @@ type Store interface {
 	// Foreign.
 	//
 	// With req.Inbox it also takes a place in the key's queue, or keeps the one it
-	// has under the same Nonce, and Held comes with Ahead and Now. Whatever frees
-	// the key (Release, or any Acquire that finds the time run out) makes the first
-	// waiter whose place is still kept the owner in the same step, as if its
-	// Acquire had come at that moment, and pushes a Grant to its inbox. So a free
-	// key with waiters is the first one's, and an Acquire that finds it free is
-	// answered Held unless it is the first in line itself. A waiter that missed its
-	// push finds its grant by asking again under its Nonce. Parking frees nothing.
+	// has under the same Nonce, and Held comes with Ahead and Now. Whatever frees the key
+	// (Release, or any Acquire that finds the time run out) makes the first waiter
+	// whose place is still kept the owner in the same step, as if its Acquire had
+	// come at that moment, and pushes its Nonce to its inbox. So a free key with
+	// waiters is the first one's, and an Acquire that finds it free is answered Held
+	// unless it is the first in line itself. A waiter finds its grant by asking again
+	// under its Nonce, pushed to or not, and is told all that it would have been told
+	// at once, but for the lease, of which it is told what is left. Parking frees
+	// nothing.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
 	// Resume continues a parked or orphaned lock of the same owner under a new
@@ -104,22 +106,24 @@ type Store interface {
 	// lock's record, and do not end by themselves.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
-	// Listen has the Grants that are pushed to inbox delivered, in any order, until
-	// the returned function is called; that waits for a delivery under way. Pushes
-	// may be lost, at any time and unnoticed; nothing may rely on them but speed.
-	// deliver does not block. An error means that there is no subscription yet.
-	Listen(ctx context.Context, inbox string, deliver func(Grant)) (stop func(), err error)
+	// Listen has what is pushed to inbox delivered, in any order, until the returned
+	// function is called; that waits for a delivery under way. A push is the Nonce of
+	// an Acquire that has been granted, and a hint to ask, no more: it may be lost,
+	// at any time and unnoticed, come late or more than once, or be somebody's
+	// invention. deliver does not block. An error means that there is no subscription
+	// yet.
+	Listen(ctx context.Context, inbox string, deliver func(nonce string)) (stop func(), err error)
 
-	// Watch has the Forced pushes of all keys delivered, otherwise like Listen. A
-	// Release with Force that cuts a live lease short makes one.
+	// Watch has the Forced pushes of all keys delivered, hints like those of Listen.
+	// A Release with Force that cuts a live lease short makes one.
 	Watch(ctx context.Context, deliver func(Forced)) (stop func(), err error)
 
 	// Inspect reads records, one per key in the same order. A key without a
 	// record yields a Record with State StateFree and Fence 0.
-	Inspect(ctx context.Context, keys []string) ([]Record, error)
+	Inspect(ctx context.Context, req InspectRequest) ([]Record, error)
 
-	// List reads one page of records, in no particular order. A record may be
-	// missing or repeated if it changes meanwhile.
+	// List reads one page of records, without their memos, in no particular order. A
+	// record may be missing or repeated if it changes meanwhile.
 	List(ctx context.Context, req ListRequest) (ListPage, error)
 
 	// Close releases what the Store itself opened. It never closes what it was
@@ -135,6 +139,7 @@ type AcquireRequest struct {
 	TTL    time.Duration // length of the lease, whole milliseconds
 	Retain time.Duration // how long the record outlives the ownership
 	Holder string        // human label
+	Memo   bool          // the answer is to have the memo
 
 	// Inbox, if set, asks for a place in the queue and names where to push the
 	// grant. Patience is how long the place is kept unless it is asked for again.
@@ -142,24 +147,10 @@ type AcquireRequest struct {
 	Patience time.Duration
 }
 
-// Grant is pushed to a waiter that has become the owner.
-type Grant struct {
-	Nonce string // of the Acquire that waited
-	Fence int64
-	At    time.Time // when, by the store's clock: the lease counts from here
-	Memo  []byte
-	Ended Ended // how the previous ownership ended
-
-	// Ask says that the Store does not vouch for the grant yet: the waiter has to
-	// ask for it under its Nonce.
-	Ask bool
-}
-
 // Forced is pushed when a live holder is deprived of its lock.
 type Forced struct {
-	Key    string
-	Fence  int64 // of the holder's term
-	Reason string
+	Key   string
+	Fence int64 // of the holder's term
 }
 
 // ResumeRequest asks for a key that the owner has parked, or lost to a crash.
@@ -171,6 +162,7 @@ type ResumeRequest struct {
 	Retain time.Duration
 	Holder string
 	Job    string // who asks; a record bound to a job answers only to it
+	Memo   bool   // the answer is to have the memo
 
 	// Hold keeps the reservation at least this long beyond the lease; 0 leaves it
 	// as it is, but never shorter than the lease.
@@ -234,6 +226,12 @@ type ReleaseRequest struct {
 	Done     bool   // with Job and without Force: that job is done, see EndedDone
 }
 
+// InspectRequest asks for records.
+type InspectRequest struct {
+	Keys []string
+	Memo bool // with their memos
+}
+
 // ListRequest asks for a page of records.
 type ListRequest struct {
 	Prefix string // only keys that begin with it
@@ -270,7 +268,7 @@ const (
 type Reply struct {
 	Outcome   Outcome
 	Fence     int64         // OK: the term's fence
-	Memo      []byte        // OK of Acquire and Resume: what the last holder left
+	Memo      []byte        // OK of Acquire and Resume, on request: what the last holder left
 	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
 	Reason    string        // Released: what the release gave as its reason
 	Detail    string        // Foreign: what is there instead, and where, for people; may be empty
@@ -283,7 +281,7 @@ type Reply struct {
 	// Of Acquire.
 	Lease time.Duration // OK: what is left of the lease, up to a millisecond more; the whole of it unless the grant is an older one, found again
 	Ahead int           // Held, when waiting: places in the queue before the caller's
-	Now   time.Time     // Held, when waiting: the store's clock
+	Now   time.Time     // Held, when waiting: the store's clock, in whose order the places are
 }
 
 // State is what a key is at an instant of the store's clock.
@@ -346,7 +344,7 @@ type Record struct {
 	Job      string
 	Ended    Ended
 	Reason   string
-	Memo     []byte
+	Memo     []byte    // on request
 	Waiters  int       // places in the queue
 	Now      time.Time // the store's clock at the read
 }

@@ -17,10 +17,14 @@ var errMaxWait = errors.New("MaxWait is over")
 // wait asks until the lock is granted or the time is up.
 //
 // The first time that the key is busy it takes a place in the queue. From then on
-// the grant is pushed, and asking is for what pushes cannot do: keeping the place,
-// finding a grant whose push was lost, and, for the first in line, noticing that
-// a holder died. So it asks once per Config.Poll, and the first in line also when
-// the holder's lease ends.
+// a push tells it to ask, and its grant is what the store answers. It also asks
+// without, for what pushes cannot do: keeping the place, finding a grant whose push
+// was lost, and, for the first in line, noticing that a holder died; once per
+// Config.Poll, and the first in line also when the holder's lease ends.
+//
+// A push could carry the grant itself, and save that call. But what is in a push
+// anybody can have written who may publish and has read the record, and would be a
+// lock for two.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -40,6 +44,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // since when the store has not answered
 	pause := newRetryPause()
+	pushed := false          // what is asked now is asked because of a push
+	var heed time.Time       // when pushes are heeded again
+	doubt := newRetryPause() // grows with pushes that were false
 	for {
 		nonce := a.req.Nonce
 		lock, err := a.try(ctx)
@@ -51,6 +58,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 				a.enqueue()
 				continue
 			}
+		}
+		if pushed && err == nil {
+			heed = a.l.now().Add(doubt.next())
 		}
 		d := a.untilNextLook()
 		switch {
@@ -74,46 +84,58 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		}
 		if a.req.Nonce != nonce { // the grant came too late and was given back
 			a.expectInsteadOf(nonce)
+			if pushed {
+				pushed = false
+				continue // it was the push that was late, and the store answers
+			}
 		}
-		t := time.NewTimer(d)
+		pushed = a.sleep(ctx, d, heed)
 		select {
-		case g := <-a.grant:
-			t.Stop()
-			if g.Ask || a.last.Now.IsZero() || g.At.Before(a.last.Now) {
-				// The store wants to be asked; or there is no answer yet to count from; or it
-				// is younger than the grant and says that this call still waits: then the
-				// grant has ended since.
-				continue // asking finds what is true
-			}
-			lock, lerr := a.pushed(g)
-			if lock != nil {
-				return lock, nil
-			}
-			if !errors.Is(lerr, ErrUnavailable) {
-				return nil, lerr
-			}
-			a.expectInsteadOf(g.Nonce)
-		case <-t.C:
 		case <-ctx.Done():
-			t.Stop()
 			return nil, a.ended(ctx, err)
 		case <-a.l.closing:
-			t.Stop()
 			return nil, &Error{Code: CodeClosed, Op: "acquire", Key: a.req.Key}
+		default:
 		}
+	}
+}
+
+// sleep returns when it is time to ask: after d, or when there is a push, of which it
+// reports true; no push is heeded before heed. It returns early when the wait is over.
+func (a *acquisition) sleep(ctx context.Context, d time.Duration, heed time.Time) (pushed bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	pushes, deaf := a.pushes, (<-chan time.Time)(nil)
+	if left := heed.Sub(a.l.now()); left > 0 {
+		t := time.NewTimer(left)
+		defer t.Stop()
+		pushes, deaf = nil, t.C
+	}
+	for {
+		select {
+		case <-deaf:
+			pushes, deaf = a.pushes, nil
+			continue
+		case <-pushes:
+			return true
+		case <-t.C:
+		case <-ctx.Done():
+		case <-a.l.closing:
+		}
+		return false
 	}
 }
 
 // enqueue makes the attempts from here on ask for a place in the queue.
 func (a *acquisition) enqueue() {
 	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.l.cfg.Poll
-	a.grant = a.l.inbox.expect(a.req.Nonce)
+	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
 // expectInsteadOf follows the change of the nonce from an earlier one.
 func (a *acquisition) expectInsteadOf(earlier string) {
 	a.l.inbox.forget(earlier)
-	a.grant = a.l.inbox.expect(a.req.Nonce)
+	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
 // untilNextLook is how long to rely on pushes.
@@ -125,20 +147,6 @@ func (a *acquisition) untilNextLook() time.Duration {
 		d = min(d, a.last.Remaining+time.Millisecond)
 	}
 	return max(d, time.Millisecond)
-}
-
-// pushed makes a lock of a pushed grant. Nothing that this process sent asked
-// for it just now, and the push may have been under way for long, so its lease is
-// counted from the store's clock: the answer that carried the time Now came to
-// something sent at a.sent, hence Now was not before a.sent, and the grant, made
-// at At, not before a.sent + (At − Now). The moment of receipt bounds that too,
-// in case the store's clock was set in between.
-func (a *acquisition) pushed(g Grant) (*Lock, error) {
-	since := a.sent.Add(g.At.Sub(a.last.Now))
-	if now := a.l.now(); since.After(now) {
-		since = now
-	}
-	return a.take(since, Reply{Outcome: OutcomeOK, Fence: g.Fence, Memo: g.Memo, Ended: g.Ended})
 }
 
 // ended is the error of a wait that ctx ended; err is the latest attempt's.

@@ -187,7 +187,7 @@ func TestForceReleaseHandsTheLockToTheFirst(t *testing.T) {
 		k := newKit(t, nil)
 		holder := k.acquire("key")
 		wantNil(t, "SetMemo", holder.SetMemo(t.Context(), []byte("page 7")))
-		first, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
+		first, second := k.wait(k.peer(), "key", joblock.WithMemo()), k.wait(k.locks, "key")
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
 		lock := first.granted(0)
 		if lock.Prior() != joblock.EndedForced || string(lock.Memo()) != "page 7" {

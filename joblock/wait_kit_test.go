@@ -137,13 +137,13 @@ type slowPost struct {
 	delay atomic.Int64
 }
 
-func (s *slowPost) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (func(), error) {
-	return s.Store.Listen(ctx, inbox, func(g joblock.Grant) {
+func (s *slowPost) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
+	return s.Store.Listen(ctx, inbox, func(nonce string) {
 		if d := time.Duration(s.delay.Load()); d > 0 {
-			time.AfterFunc(d, func() { deliver(g) })
+			time.AfterFunc(d, func() { deliver(nonce) })
 			return
 		}
-		deliver(g)
+		deliver(nonce)
 	})
 }
 

@@ -2,6 +2,7 @@ package joblock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,4 +240,73 @@ func TestLatePushWithoutAnAnswerToCountFrom(t *testing.T) {
 			t.Errorf("fence %d, want %d: the grant was given back", lock.Fence(), granted)
 		}
 	})
+}
+
+// Whoever has read the record and may publish knows the nonce that a push names, and can
+// invent pushes: they give nobody a lock, and cost a call once a second.
+func TestForgedPushesGrantNothingAndCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		post := &forger{Store: k.store}
+		locks := k.open(post, &joblock.Config{Poll: time.Hour})
+		holder, err := k.peer().TryAcquire(t.Context(), "key")
+		wantNil(t, "TryAcquire", err)
+		w := k.wait(locks, "key")
+		const minute = 60
+		before := k.store.Calls("")
+		for range minute * 100 {
+			post.forge()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if w.over() {
+			t.Fatalf("two have the lock: %v, %v; error %v", holder, w.lock, w.err)
+		}
+		// The pauses between are 20 ms at first and soon a second, less up to a half.
+		if c := k.store.Calls("") - before; c < 2 || c > 2*minute+20 {
+			t.Errorf("%d calls because of %d forged pushes in a minute", c, minute*100)
+		}
+		wantNil(t, "Err", holder.Err())
+		// A true one is heeded all the same, a second later at the most.
+		wantNil(t, "Release", holder.Release(t.Context()))
+		k.wantTrusted(w.granted(time.Second), time.Second)
+	})
+}
+
+// forger is a Store whose pushes somebody else makes as well.
+type forger struct {
+	joblock.Store
+	deliver func(nonce string)
+	nonce   atomic.Value
+}
+
+func (s *forger) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+	s.nonce.Store(req.Nonce)
+	return s.Store.Acquire(ctx, req)
+}
+
+func (s *forger) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
+	s.deliver = deliver
+	return s.Store.Listen(ctx, inbox, deliver)
+}
+
+func (s *forger) forge() { s.deliver(s.nonce.Load().(string)) }
+
+// What the holder before left behind is told to a waiter however it learns of its grant.
+func TestPriorIsToldToWaiters(t *testing.T) {
+	for name, lost := range map[string]bool{"pushed": false, "found by asking": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				if lost {
+					k.store.Set(faultstore.Fault{}, faultstore.Push)
+				}
+				k.acquire("key")
+				w := k.wait(k.locks, "key")
+				wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", "stuck"))
+				if got := w.granted(joblock.DefaultPoll * 5 / 4).Prior(); got != joblock.EndedForced {
+					t.Errorf("prior is %q, want forced", got)
+				}
+			})
+		})
+	}
 }

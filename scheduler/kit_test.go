@@ -289,6 +289,6 @@ func (s *switchStore) Release(ctx context.Context, reqs []joblock.ReleaseRequest
 	return s.now().Release(ctx, reqs)
 }
 
-func (s *switchStore) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
-	return s.now().Inspect(ctx, keys)
+func (s *switchStore) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+	return s.now().Inspect(ctx, req)
 }

@@ -273,11 +273,11 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 	s.lookAt(j, at)
 }
 
-// lockOptions are those of every lock: the memo outlives the longest pause between two
-// ticks, and a run may be long.
+// lockOptions are those of every lock: the ledger is in the memo, which outlives the
+// longest pause between two ticks, and a run may be long.
 func (s *Scheduler) lockOptions() []joblock.Option {
 	return []joblock.Option{
 		keyspace.Own[joblock.Option](), joblock.Holder(s.cfg.Node),
-		joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit),
+		joblock.WithMemo(), joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit),
 	}
 }

@@ -78,7 +78,7 @@ func (s *stage) hideRecords(rdb *redis.Client) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		recs, err := redisstore.New(rdb, nil).Inspect(s.Context(), []string{st.Key})
+		recs, err := redisstore.New(rdb, nil).Inspect(s.Context(), joblock.InspectRequest{Keys: []string{st.Key}})
 		if err != nil {
 			s.Fatal(err)
 		}

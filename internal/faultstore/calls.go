@@ -55,17 +55,17 @@ func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]jo
 }
 
 // Inspect is the call of joblock.Store.
-func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
-	return do(ctx, s, Inspect, len(keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, keys) })
+func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]joblock.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
 // Listen implements joblock.Store. A rule for Push, of whatever mode, loses what is
 // pushed to the listener.
-func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (func(), error) {
+func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
 	return do(ctx, s, Listen, 1, func(ctx context.Context) (func(), error) {
-		return s.inner.Listen(ctx, inbox, func(g joblock.Grant) {
+		return s.inner.Listen(ctx, inbox, func(nonce string) {
 			if _, lost := s.enter(Push, 1); !lost {
-				deliver(g)
+				deliver(nonce)
 			}
 		})
 	})

@@ -47,7 +47,7 @@ func TestModes(t *testing.T) {
 					t.Errorf("took %s, want %s", d, c.took)
 				}
 				for _, want := range []bool{c.applied, c.late} {
-					recs, err := mem.Inspect(t.Context(), []string{"key"})
+					recs, err := mem.Inspect(t.Context(), joblock.InspectRequest{Keys: []string{"key"}})
 					if err != nil || (recs[0].State == joblock.StateHeld) != want {
 						t.Errorf("after %s the key is %s, applied should be %v", time.Since(start), recs[0].State, want)
 					}
@@ -62,7 +62,7 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 	defer store.Close()
 	ctx := context.Background()
-	inspect := func() error { _, err := store.Inspect(ctx, []string{"a", "b"}); return err }
+	inspect := func() error { _, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b"}}); return err }
 	list := func() error { _, err := store.List(ctx, joblock.ListRequest{}); return err }
 
 	store.Set(faultstore.Fault{Times: 2}, faultstore.Inspect)
@@ -88,7 +88,7 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	if inspect() != nil || list() != nil {
 		t.Error("Clear of all")
 	}
-	if _, err := store.Inspect(ctx, []string{"a"}); err != nil {
+	if _, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if c, i, l := store.Calls(faultstore.Inspect), store.Items(faultstore.Inspect), store.Largest(faultstore.Inspect); c != 11 || i != 21 || l != 2 {

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -23,12 +22,12 @@ type listener[T any] struct {
 // Store's mutex is not held meanwhile, so deliver may call the Store; grants made
 // by several goroutines are delivered at the same time. Everyone who listens to
 // an inbox gets every grant. deliver must not call stop, which would wait for it.
-func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (stop func(), err error) {
+func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	l := &listener[joblock.Grant]{deliver: deliver}
+	l := &listener[string]{deliver: deliver}
 	s.inboxes[inbox] = append(s.inboxes[inbox], l)
 	return func() {
 		s.mu.Lock()
@@ -73,11 +72,9 @@ type outbox struct {
 }
 
 // grant needs the Store's mutex. A grant that nobody listens for is dropped.
-func (o *outbox) grant(inbox string, g joblock.Grant) {
+func (o *outbox) grant(inbox, nonce string) {
 	for _, l := range o.store.inboxes[inbox] {
-		own := g
-		own.Memo = bytes.Clone(g.Memo)
-		o.mail = append(o.mail, l.letter(own))
+		o.mail = append(o.mail, l.letter(nonce))
 	}
 }
 

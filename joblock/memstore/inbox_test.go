@@ -20,16 +20,16 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 		t.Helper()
 		replies, err := s.Release(ctx, []joblock.ReleaseRequest{{
 			Term:  joblock.Term{Key: "key", Owner: owner, Fence: fence},
-			Nonce: fmt.Sprint("release ", fence), Retain: time.Minute,
+			Nonce: fmt.Sprint("release ", owner), Retain: time.Minute,
 		}})
 		if err != nil || replies[0].Outcome != joblock.OutcomeOK {
 			t.Errorf("release of fence %d: %+v, %v", fence, replies, err)
 		}
 	}
 	var granted []string
-	stop, err := s.Listen(ctx, "inbox", func(g joblock.Grant) {
-		granted = append(granted, g.Nonce)
-		release(g.Nonce, g.Fence)
+	stop, err := s.Listen(ctx, "inbox", func(nonce string) {
+		granted = append(granted, nonce)
+		release(nonce, 0)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
 	heard := make([]int, 3)
 	stops := make([]func(), len(heard))
 	for i := range heard {
-		stop, err := s.Listen(ctx, "inbox", func(joblock.Grant) { heard[i]++ })
+		stop, err := s.Listen(ctx, "inbox", func(string) { heard[i]++ })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,7 @@
 package memstore
 
 import (
-	"bytes"
 	"container/list"
-	"time"
 
 	"github.com/joblock/toolkit/joblock"
 )
@@ -89,10 +87,10 @@ func (r *record) remove(e *list.Element) *place {
 func placeAt(e *list.Element) *place { return e.Value.(*place) }
 
 // grant makes the caller of req the owner. Of the ownership before it leaves the
-// memo, the fence to exceed, and the call that ended it.
+// memo, the fence to exceed, how it ended, and the call that ended it.
 func (r *record) grant(now instant, req joblock.AcquireRequest) {
 	*r = record{
-		owner: req.Owner, fence: r.fence, last: r.last, memo: r.memo,
+		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
 		holder: req.Holder, since: now.ms, queue: r.queue,
 	}
 	r.term(now, req.Nonce)
@@ -103,9 +101,6 @@ func (r *record) grant(now instant, req joblock.AcquireRequest) {
 
 // grantPushed is grant for a waiter: it is told through its inbox.
 func (r *record) grantPushed(now instant, req joblock.AcquireRequest, out *outbox) {
-	how := r.endedBy(now)
 	r.grant(now, req)
-	out.grant(req.Inbox, joblock.Grant{
-		Nonce: req.Nonce, Fence: r.fence, At: time.UnixMicro(now.us), Memo: bytes.Clone(r.memo), Ended: how,
-	})
+	out.grant(req.Inbox, req.Nonce)
 }

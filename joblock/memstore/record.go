@@ -29,6 +29,7 @@ type record struct {
 	since   int64  // ms
 	holder  string
 	job     string
+	prior   joblock.Ended // how the ownership before ended
 	ended   joblock.Ended // released, forced or done; lapsed is derived from until, never stored
 	reason  string
 	memo    []byte
@@ -113,18 +114,13 @@ func (r record) names(t joblock.Term) bool {
 
 func (r record) acquire(now instant, req joblock.AcquireRequest, out *outbox) (record, joblock.Reply) {
 	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce {
-		reply := r.granted() // a re-send of the call that got it, or it got it while it waited
-		reply.Lease = r.leaseLeft(now)
-		return r, reply
+		return r, r.acquired(now, req) // a re-send of the call that got it, or it got it while it waited
 	}
 	if !r.live(now) {
 		waiter, waiting := r.first(now)
 		if !waiting || waiter.Nonce == req.Nonce {
-			how := r.endedBy(now)
 			r.grant(now, req)
-			reply := r.granted()
-			reply.Ended, reply.Lease = how, r.leaseLeft(now)
-			return r, reply
+			return r, r.acquired(now, req)
 		}
 		r.grantPushed(now, waiter, out)
 	}
@@ -144,7 +140,7 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
 	case r.leased(now) && r.nonce == req.Nonce:
-		return r, r.granted() // a re-send of the call that got it
+		return r, r.granted(req.Memo) // a re-send of the call that got it
 	case r.leased(now):
 		return r, r.inTheWay(now, joblock.OutcomeBusy)
 	}
@@ -157,7 +153,7 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
 	r.holder = req.Holder
 	r.keep(now, req.Retain)
-	reply := r.granted()
+	reply := r.granted(req.Memo)
 	reply.Recovered = recovered
 	return r, reply
 }
@@ -255,7 +251,7 @@ func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (r
 		return r, r.inTheWay(now, joblock.OutcomeBusy)
 	}
 	if req.Force && r.leased(now) {
-		out.forced(joblock.Forced{Key: req.Key, Fence: r.fence, Reason: req.Reason})
+		out.forced(joblock.Forced{Key: req.Key, Fence: r.fence})
 	}
 	reply := endedInTime(r.live(now))
 	r.end(now, how, req, out)
@@ -271,8 +267,19 @@ func endedInTime(yes bool) joblock.Reply {
 }
 
 // granted is the answer to whoever holds the present term.
-func (r record) granted() joblock.Reply {
-	return joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence, Memo: bytes.Clone(r.memo)}
+func (r record) granted(memo bool) joblock.Reply {
+	reply := joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
+	if memo {
+		reply.Memo = bytes.Clone(r.memo)
+	}
+	return reply
+}
+
+// acquired is the answer to the Acquire that made the present term.
+func (r record) acquired(now instant, req joblock.AcquireRequest) joblock.Reply {
+	reply := r.granted(req.Memo)
+	reply.Ended, reply.Lease = r.prior, r.leaseLeft(now)
+	return reply
 }
 
 // refuse is the answer to an owner that the present term is not that of.
@@ -307,7 +314,7 @@ func (r record) inTheWay(now instant, out joblock.Outcome) joblock.Reply {
 	return reply
 }
 
-// read is the record as Inspect and List show it.
+// read is the record as Inspect and List show it, without its memo.
 func (r record) read(now instant, key string) joblock.Record {
 	if !r.exists() {
 		return joblock.Record{Key: key}
@@ -315,7 +322,7 @@ func (r record) read(now instant, key string) joblock.Record {
 	out := joblock.Record{
 		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence,
 		Since: time.UnixMilli(r.since), Holder: r.holder, Job: r.job,
-		Ended: r.endedBy(now), Reason: r.reason, Memo: bytes.Clone(r.memo),
+		Ended: r.endedBy(now), Reason: r.reason,
 		Lease: r.leaseLeft(now), Waiters: r.waiters(), Now: time.UnixMicro(now.us),
 	}
 	if r.live(now) {

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type Store struct {
 	jobs    index
 	seals   []joblock.SealKey // in the order in which they are returned
 
-	inboxes  map[string][]*listener[joblock.Grant]
+	inboxes  map[string][]*listener[string]
 	watchers []*listener[joblock.Forced]
 }
 
@@ -37,7 +38,7 @@ var _ joblock.Store = (*Store)(nil)
 func New(cfg *Config) *Store {
 	return &Store{
 		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
-		inboxes: make(map[string][]*listener[joblock.Grant]), jobs: newIndex(),
+		inboxes: make(map[string][]*listener[string]), jobs: newIndex(),
 	}
 }
 
@@ -115,15 +116,19 @@ func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]j
 }
 
 // Inspect is the call of joblock.Store. The batch is one step.
-func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
+func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	out := make([]joblock.Record, len(keys))
-	for i, key := range keys {
-		out[i] = s.find(now, key).read(now, key)
+	out := make([]joblock.Record, len(req.Keys))
+	for i, key := range req.Keys {
+		r := s.find(now, key)
+		out[i] = r.read(now, key)
+		if req.Memo {
+			out[i].Memo = bytes.Clone(r.memo)
+		}
 	}
 	return out, nil
 }

@@ -47,7 +47,7 @@ func TestClosedStoreStaysUsable(t *testing.T) {
 			t.Fatalf("Close() = %v", err)
 		}
 	}
-	if _, err := s.Inspect(context.Background(), []string{"key"}); err != nil {
+	if _, err := s.Inspect(context.Background(), joblock.InspectRequest{Keys: []string{"key"}}); err != nil {
 		t.Errorf("Inspect after Close = %v, want it to work: other Lockers may share the store", err)
 	}
 }

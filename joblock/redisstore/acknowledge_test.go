@@ -279,7 +279,7 @@ func failOver(t *testing.T, replicas int) (granted, lost int) {
 	after := New(admin, nil)
 	defer after.Close()
 	for key, term := range locks {
-		recs, err := after.Inspect(ctx, []string{key})
+		recs, err := after.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -133,7 +133,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	}
 
 	p.step = "inspect"
-	_, err = p.s.Inspect(ctx, []string{p.id})
+	_, err = p.s.Inspect(ctx, joblock.InspectRequest{Keys: []string{p.id}, Memo: true})
 	return err
 }
 
@@ -141,10 +141,10 @@ func (p *probe) transitions(ctx context.Context) error {
 func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"
-	pushed := make(chan joblock.Grant, 1)
-	stop, err := p.s.Listen(ctx, p.id, func(g joblock.Grant) {
+	pushed := make(chan string, 1)
+	stop, err := p.s.Listen(ctx, p.id, func(nonce string) {
 		select {
-		case pushed <- g:
+		case pushed <- nonce:
 		default:
 		}
 	})

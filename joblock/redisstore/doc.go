@@ -17,14 +17,15 @@
 //	owner    token chain that owns the key, or was the last to; a secret
 //	nonce    the last call that changed the owner, the fence or the end
 //	last     the last call that ended an ownership
+//	prior    how the ownership before ended: "", "released", "forced" or "lapsed"
 //	holder   label of who holds it, or held it last
 //	job      "queue/taskID" that it is bound to
 //	reason   given with the release
 //	since    ms since 1970 at which the owner acquired it
 //
-// Eleven fields would be plainer, and make every call half as slow again: all of
+// Twelve fields would be plainer, and make every call half as slow again: all of
 // the state is read and most of it is written each time. The field memo is what
-// was left for the next owner. The fields q, q<n> and w<call> are the queue of
+// was left for the next owner; it is read only for those who ask. The fields q, q<n> and w<call> are the queue of
 // those who wait, and only there while somebody does.
 //
 // A fence is the greater of the previous one plus 1 and the server's clock in
@@ -122,6 +123,12 @@
 // Nothing else is sent, save what the options of the client ask for: SELECT for a DB,
 // CLIENT SETNAME for a ClientName. [Store.Check] names what is missing.
 //
+// Begin with resetchannels: before Redis 7 a user has all channels unless told
+// otherwise, and publishing knows neither databases nor key patterns. What is
+// published tells which keys are forced away and which call was granted, and no owner
+// token and no memo. Whoever else publishes there makes processes look at their locks
+// and ask for their grants, a few times a second at the most, and gets or ends none.
+//
 // # What Redis has to be told
 //
 // [Store.Check] looks at the servers and says what of this is missing:
@@ -141,8 +148,7 @@
 //
 // With [Config].Replicas = n a grant, a Park or a renewal counts only once n
 // replicas have acknowledged it (WAIT); otherwise the call is an error whose outcome
-// is unknown, and is cleaned up or tried again like any other. A pushed grant is
-// asked for before it is believed. So when n replicas cannot be reached no lock is to
+// is unknown, and is cleaned up or tried again like any other. So when n replicas cannot be reached no lock is to
 // be had, and those that are held are lost: told in time, and free for nobody.
 //
 // What it is worth: over 50 fail-overs induced by killing the master under load, of
@@ -156,8 +162,7 @@
 // cut off can still count a replica that has not been told of the new one.
 //
 // What it costs: the round trip to the replicas, refusals included, with one WAIT for
-// each call and for each batch of renewals. The hand-over to a waiter takes another
-// round trip. While a slot of a cluster migrates, and for a moment afterwards, a call for a
+// each call and for each batch of renewals. While a slot of a cluster migrates, and for a moment afterwards, a call for a
 // key that has moved goes to the old node and then, through a connection made for it,
 // to the new one.
 package redisstore

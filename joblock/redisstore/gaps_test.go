@@ -31,7 +31,7 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	}
 	check := func(key, owner string, waiters int) {
 		t.Helper()
-		recs, err := k.Inspect(ctx, []string{key})
+		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
 		if err != nil || recs[0].Owner != owner || recs[0].Waiters != waiters {
 			t.Errorf("owner %q with %d waiters, %v; want %q with %d", recs[0].Owner, recs[0].Waiters, err, owner, waiters)
 		}

@@ -17,7 +17,7 @@ func FuzzRecord(f *testing.F) {
 	f.Cleanup(func() { rdb.Close() })
 	store := New(rdb, nil)
 	f.Cleanup(func() { _ = store.Close() })
-	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\na host\nq/1\n\n1795307164008"
+	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\n\na host\nq/1\n\n1795307164008"
 	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
 	f.Add("", "", "0 2", place, "")
 	f.Add(state, "memo", "0 1", place, "0")
@@ -40,16 +40,12 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// What anybody publishes is a grant that may be, or none.
+// What anybody publishes names a term that may be, or none.
 func FuzzPush(f *testing.F) {
-	f.Add("nonce\n7\n1700000000000000\n\nmemo")
-	f.Add("7\njoblock:key\nwhy\nnot")
+	f.Add("7\njoblock:key")
 	s := &Store{prefix: DefaultPrefix}
 	f.Fuzz(func(t *testing.T, text string) {
-		if g, ok := parseGrant(text); ok && (g.Fence < 1 || g.At.UnixMicro() < 1 || g.Ask) {
-			t.Errorf("%q is the grant %+v", text, g)
-		}
-		if p, ok := s.parseForced(text); ok && p.Fence < 1 {
+		if p, ok := s.parseForced(text); ok && (p.Fence < 1 || p.Key == "") {
 			t.Errorf("%q is the push %+v", text, p)
 		}
 	})

@@ -18,20 +18,20 @@ var spoiled = map[string][]string{
 	"empty state":               {"s", ""},
 	"state of another kind":     {"s", `{"owner":"me","fence":1}`},
 	"too few lines":             {"s", "F\nL\nU\n\nowner of key\nn"},
-	"details too few":           {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\n0"},
-	"details too many":          {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0\n0"},
-	"since no number":           {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\nyesterday"},
-	"since without end":         {"s", "F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n" + strings.Repeat("9", 300)},
-	"negative fence":            {"s", "-F\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"negative lease":            {"s", "F\n-L\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"fence no integer":          {"s", "1.5\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"fence in hex":              {"s", "0x10\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"fence at the end":          {"s", "9007199254740991\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"fence beyond the end":      {"s", strings.Repeat("9", 400) + "\nL\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"until beyond the end":      {"s", "F\nL\n99999999999999999999\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"lease beyond the end":      {"s", "F\n9007199254740991\nU\n\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"an end that there is not":  {"s", "F\nL\nU\nexploded\nowner of key\nn\n\nholder\nq/1\n\n0"},
-	"an end in capitals":        {"s", "F\nL\nU\nRELEASED\nowner of key\nn\n\nholder\nq/1\n\n0"},
+	"details too few":           {"s", "F\nL\nU\n\nowner of key\nn\n\n\nholder\n0"},
+	"details too many":          {"s", "F\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0\n0"},
+	"since no number":           {"s", "F\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\nyesterday"},
+	"since without end":         {"s", "F\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n" + strings.Repeat("9", 300)},
+	"negative fence":            {"s", "-F\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"negative lease":            {"s", "F\n-L\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"fence no integer":          {"s", "1.5\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"fence in hex":              {"s", "0x10\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"fence at the end":          {"s", "9007199254740991\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"fence beyond the end":      {"s", strings.Repeat("9", 400) + "\nL\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"until beyond the end":      {"s", "F\nL\n99999999999999999999\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"lease beyond the end":      {"s", "F\n9007199254740991\nU\n\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"an end that there is not":  {"s", "F\nL\nU\nexploded\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
+	"an end in capitals":        {"s", "F\nL\nU\nRELEASED\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
 	"huge memo":                 {"memo", strings.Repeat("m", 8<<20)},
 	"queue no numbers":          {"q", "first last"},
 	"queue empty":               {"q", ""},
@@ -108,7 +108,7 @@ func (k *kit) calls(t *testing.T, key string, term joblock.Term) {
 		t.Errorf("%d have the key %q", have, key)
 	}
 	try("inspect", func() (joblock.Reply, error) {
-		_, err := k.Inspect(ctx, []string{key})
+		_, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
 		return joblock.Reply{}, err
 	})
 	try("list", func() (joblock.Reply, error) {
@@ -149,12 +149,50 @@ func TestHostileRecords(t *testing.T) {
 			before := k.rdb.Dump(context.Background(), k.prefix+name).Val()
 			k.calls(t, name, term)
 			// Of what is no record of ours nobody is told more than that, and it is left alone.
-			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "since without end"
+			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "since without end" || name == "huge memo"
 			if after := k.rdb.Dump(context.Background(), k.prefix+name).Val(); ours == (after == before) {
 				t.Errorf("the record changed: %t", after != before)
 			}
 		})
 	}
+}
+
+// A memo that is too large for one is not sent to anybody, and nothing is done for those
+// who ask for it.
+func TestHugeMemosAreRefusedToThoseWhoAsk(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	term := k.spoil(t, "key", spoiled["huge memo"])
+	wantOutcome := func(what string, r joblock.Reply, err error, want joblock.Outcome) {
+		t.Helper()
+		if err != nil || r.Outcome != want {
+			t.Errorf("%s: outcome %d, %v; want %d", what, r.Outcome, err, want)
+		}
+	}
+	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
+	wantOutcome("renew", rs[0], err, joblock.OutcomeOK)
+	r, err := k.Park(ctx, k.park(term))
+	wantOutcome("park", r, err, joblock.OutcomeOK)
+	for memo, want := range map[bool]joblock.State{false: joblock.StateParked, true: joblock.StateForeign} {
+		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}, Memo: memo})
+		if err != nil || recs[0].State != want || len(recs[0].Memo) > 0 {
+			t.Errorf("inspect: %s with a memo of %d bytes, %v; want %s", recs[0].State, len(recs[0].Memo), err, want)
+		}
+	}
+	resume := joblock.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: true}
+	r, err = k.Resume(ctx, resume)
+	wantOutcome("resume with its memo", r, err, joblock.OutcomeForeign)
+	resume.Memo = false
+	r, err = k.Resume(ctx, resume)
+	wantOutcome("resume", r, err, joblock.OutcomeOK)
+	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(joblock.Term{Key: "key", Owner: term.Owner})})
+	wantOutcome("release", rs[0], err, joblock.OutcomeOK)
+	acquire := joblock.AcquireRequest{Key: "key", Owner: "next", Nonce: k.nonce(), TTL: long, Retain: long, Memo: true}
+	r, err = k.Acquire(ctx, acquire)
+	wantOutcome("acquire with its memo", r, err, joblock.OutcomeForeign)
+	acquire.Memo = false
+	r, err = k.Acquire(ctx, acquire)
+	wantOutcome("acquire", r, err, joblock.OutcomeOK)
 }
 
 // The same for records in which a few bytes are others.

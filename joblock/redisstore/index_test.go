@@ -85,7 +85,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
 			}
 		}
-		recs, err := k.Inspect(ctx, []string{held.Key, lapsed.Key})
+		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{held.Key, lapsed.Key}})
 		if err != nil || recs[0].State != joblock.StateHeld || recs[0].Fence != held.Fence || recs[1].State != joblock.StateFree || recs[1].Fence != fence {
 			t.Errorf("records %+v, %v; want them as before", recs, err)
 		}

@@ -52,7 +52,7 @@ func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.List
 	for i, name := range names {
 		names[i] = strings.TrimPrefix(name, s.prefix)
 	}
-	err = s.inspect(ctx, names, func(_ int, rec joblock.Record, exists bool) {
+	err = s.inspect(ctx, joblock.InspectRequest{Keys: names}, func(_ int, rec joblock.Record, exists bool) {
 		if exists { // else it ran out since the SCAN
 			page.Records = append(page.Records, rec)
 		}

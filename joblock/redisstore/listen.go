@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// pushBuffer is how many grants may wait for delivery. Delivering does not
+	// pushBuffer is how many pushes may wait for delivery. Delivering does not
 	// block, so this is for bursts; go-redis drops what finds it full for
 	// pushTimeout, and then asking finds the grant.
 	pushBuffer  = 1000
@@ -32,14 +32,8 @@ func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 func (s *Store) forced() string { return s.prefix + "forced" }
 
 // Listen implements joblock.Store.
-func (s *Store) Listen(ctx context.Context, inbox string, deliver func(joblock.Grant)) (stop func(), err error) {
-	return s.subscribe(ctx, s.channel(inbox), func(text string) {
-		// What nobody here has published is nobody's grant.
-		if g, ok := parseGrant(text); ok {
-			g.Ask = s.replicas > 0 // it was published before any replica had it
-			deliver(g)
-		}
-	})
+func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (stop func(), err error) {
+	return s.subscribe(ctx, s.channel(inbox), deliver)
 }
 
 // Watch implements joblock.Store.
@@ -82,37 +76,14 @@ func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text
 	}, nil
 }
 
-// parseGrant reads what grant in queue.lua publishes: nonce, fence, time in
-// microseconds, end of the previous ownership, memo, a line each.
-func parseGrant(text string) (joblock.Grant, bool) {
-	parts := strings.SplitN(text, "\n", 5)
-	if len(parts) != 5 {
-		return joblock.Grant{}, false
-	}
-	fence, ferr := strconv.ParseInt(parts[1], 10, 64)
-	us, terr := strconv.ParseInt(parts[2], 10, 64)
-	ended, known := endings[parts[3]]
-	if ferr != nil || terr != nil || fence < 1 || us < 1 || !known {
-		return joblock.Grant{}, false
-	}
-	g := joblock.Grant{Nonce: parts[0], Fence: fence, At: time.UnixMicro(us), Ended: ended}
-	if parts[4] != "" {
-		g.Memo = []byte(parts[4])
-	}
-	return g, true
-}
-
-// parseForced reads what release.lua publishes: fence, key in Redis, reason, a
-// line each.
+// parseForced reads what release.lua publishes: fence and key in Redis, a line each.
+// What nobody here has published is nobody's lock.
 func (s *Store) parseForced(text string) (joblock.Forced, bool) {
-	parts := strings.SplitN(text, "\n", 3)
-	if len(parts) != 3 {
+	number, name, _ := strings.Cut(text, "\n")
+	fence, err := strconv.ParseInt(number, 10, 64)
+	key, ours := strings.CutPrefix(name, s.prefix)
+	if err != nil || fence < 1 || !ours || key == "" {
 		return joblock.Forced{}, false
 	}
-	fence, err := strconv.ParseInt(parts[0], 10, 64)
-	key, ours := strings.CutPrefix(parts[1], s.prefix)
-	if err != nil || fence < 1 || !ours {
-		return joblock.Forced{}, false
-	}
-	return joblock.Forced{Key: key, Fence: fence, Reason: parts[2]}, true
+	return joblock.Forced{Key: key, Fence: fence}, true
 }

@@ -89,19 +89,19 @@ type movedLocks struct {
 	parked map[string]joblock.Term // by key, each for the job of its name
 	line   joblock.Term            // whoever has the key that is waited for
 	queue  []string                // nonces of those who wait for it
-	pushed chan joblock.Grant
+	pushed chan string
 }
 
 func (m *movedLocks) name(s string) string  { return "{moved}" + s }
 func (m *movedLocks) job(key string) string { return "q/" + key }
 
 func newMovedLocks(t *testing.T, cluster *redistest.Cluster, k *kit) *movedLocks {
-	m := &movedLocks{kit: k, t: t, cluster: cluster, parked: make(map[string]joblock.Term), pushed: make(chan joblock.Grant, 100)}
+	m := &movedLocks{kit: k, t: t, cluster: cluster, parked: make(map[string]joblock.Term), pushed: make(chan string, 100)}
 	for i := range 6 {
 		m.held = append(m.held, k.acquire(m.name(fmt.Sprint("held-", i))), k.acquire(fmt.Sprint("elsewhere-", i)))
 		m.park(m.name(fmt.Sprint("parked-", i)))
 	}
-	stop, err := k.Listen(context.Background(), "inbox", func(g joblock.Grant) { m.pushed <- g })
+	stop, err := k.Listen(context.Background(), "inbox", func(nonce string) { m.pushed <- nonce })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,12 @@ func (m *movedLocks) next() {
 	rs, err := m.Release(ctx, []joblock.ReleaseRequest{m.release(m.line)})
 	wantOutcomes(m.t, "release to the line", rs, err, 1, joblock.OutcomeOK)
 	select {
-	case g := <-m.pushed:
-		if g.Nonce != m.queue[0] || g.Fence <= m.line.Fence {
-			m.t.Fatalf("granted to %s with fence %d after %d, want %s", g.Nonce, g.Fence, m.line.Fence, m.queue[0])
+	case nonce := <-m.pushed:
+		recs, err := m.Inspect(ctx, joblock.InspectRequest{Keys: []string{m.line.Key}})
+		if err != nil || nonce != m.queue[0] || recs[0].Owner != nonce || recs[0].Fence <= m.line.Fence {
+			m.t.Fatalf("pushed to %s, the record is %+v, %v; want it of %s, with a fence after %d", nonce, recs, err, m.queue[0], m.line.Fence)
 		}
-		m.line = joblock.Term{Key: m.line.Key, Owner: g.Nonce, Fence: g.Fence}
+		m.line = joblock.Term{Key: m.line.Key, Owner: nonce, Fence: recs[0].Fence}
 	case <-time.After(time.Minute):
 		m.t.Fatal("the first in line was not told")
 	}
@@ -295,7 +296,7 @@ func (m *movedLocks) end() {
 	if n := m.rdb.Exists(ctx, m.index()).Val(); n != 0 {
 		m.t.Error("an entry of the index is left")
 	}
-	recs, err := m.Inspect(ctx, slices.Collect(maps.Keys(listAll(m.t, m.kit, joblock.ListRequest{}))))
+	recs, err := m.Inspect(ctx, joblock.InspectRequest{Keys: slices.Collect(maps.Keys(listAll(m.t, m.kit, joblock.ListRequest{})))})
 	if err != nil || len(recs) < len(last) {
 		m.t.Errorf("%d records, %v", len(recs), err)
 	}

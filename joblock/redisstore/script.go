@@ -14,13 +14,13 @@ var scripts embed.FS
 
 // The scripts, each put together from the files named, in that order.
 var (
-	acquireScript = newScript("acquire", "record", "acquire_fast", "functions", "queue", "acquire")
-	resumeScript  = newScript("resume", "record", "resume_fast", "functions", "resume")
+	acquireScript = newScript("acquire", "record", "memo", "acquire_fast", "functions", "queue", "acquire")
+	resumeScript  = newScript("resume", "record", "memo", "resume_fast", "functions", "resume")
 	parkScript    = newScript("park", "record", "functions", "index", "park")
 	renewScript   = newScript("renew", "record", "functions", "renew")
 	releaseScript = newScript("release", "record", "release_fast", "functions", "queue", "release")
 	reserveScript = newScript("reserve", "record", "functions", "reserve")
-	inspectScript = newScript("inspect", "record", "functions", "queue", "inspect")
+	inspectScript = newScript("inspect", "record", "memo", "functions", "inspect")
 	bindScript    = newScript("bind", "index", "bind")
 	dueScript     = newScript("due", "due")
 	forgetScript  = newScript("forget", "forget")

@@ -102,7 +102,7 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
 		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
 		flush()
-		if recs, err := k.Inspect(ctx, []string{"a", "b", "c"}); err != nil || recs[1].State != joblock.StateHeld {
+		if recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b", "c"}}); err != nil || recs[1].State != joblock.StateHeld {
 			t.Fatalf("inspect: %+v, %v", recs, err)
 		}
 		flush()
@@ -176,7 +176,7 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 	}
 	fenceOf := func(key string) int64 {
 		t.Helper()
-		recs, err := k.Inspect(ctx, []string{key})
+		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 			force.Force = true
 			rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term), force})
 			wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeForeign)
-			recs, err := k.Inspect(ctx, []string{name})
+			recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{name}})
 			if err != nil || recs[0].State != joblock.StateForeign || recs[0].Key != name {
 				t.Errorf("inspect: %+v, %v", recs, err)
 			}
@@ -368,17 +368,17 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		read := func() []string {
 			t.Helper()
 			lines := strings.Split(k.rdb.HGet(ctx, "joblock:plain", "s").Val(), "\n")
-			if len(lines) != 11 {
-				t.Fatalf("record is %q, want 11 lines", lines)
+			if len(lines) != 12 {
+				t.Fatalf("record is %q, want 12 lines", lines)
 			}
 			return lines
 		}
 		got := read()
-		if got[0] != strconv.FormatInt(term.Fence, 10) || got[4] != term.Owner || got[7] != "a host" {
+		if got[0] != strconv.FormatInt(term.Fence, 10) || got[4] != term.Owner || got[8] != "a host" {
 			t.Errorf("record is %q", got)
 		}
 		digits := regexp.MustCompile(`^\d{13}$`)
-		for what, i := range map[string]int{"lease": 1, "until": 2, "since": 10} {
+		for what, i := range map[string]int{"lease": 1, "until": 2, "since": 11} {
 			if !digits.MatchString(got[i]) {
 				t.Errorf("%s is %q, want epoch milliseconds", what, got[i])
 			}
@@ -394,7 +394,7 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
 		between("release", 0, long)
 		got = read()
-		if got[3] != "released" || got[4] != term.Owner || got[9] != "done" {
+		if got[3] != "released" || got[4] != term.Owner || got[10] != "done" {
 			t.Errorf("record after the release is %q", got)
 		}
 	})

@@ -121,7 +121,7 @@ func (s *Store) Close() error {
 
 // Acquire implements joblock.Store. It takes one round trip.
 func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
-	w := newWords(acquireScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).
+	w := newWords(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
 		millis(req.TTL).millis(req.Retain).str(req.Holder)
 	if req.Inbox != "" {
 		w.str(s.channel(req.Inbox)).millis(req.Patience)
@@ -134,7 +134,7 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 // re-send does not repeat Recovered.
 func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
 	call := func(listed bool) *words {
-		w := newWords(resumeScript, s.prefix+req.Key).str(req.Owner).str(req.Nonce).millis(req.TTL).
+		w := newWords(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
 			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed).int(req.Fence)
 		if req.Unpark {
 			w.str(req.Back)
@@ -218,29 +218,29 @@ func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]j
 
 // Inspect implements joblock.Store. It takes one pipeline, and always asks
 // masters. On error the records that could not be read have only their Key.
-func (s *Store) Inspect(ctx context.Context, keys []string) ([]joblock.Record, error) {
+func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	recs := make([]joblock.Record, len(keys))
-	err := s.inspect(ctx, keys, func(i int, rec joblock.Record, _ bool) { recs[i] = rec })
+	recs := make([]joblock.Record, len(req.Keys))
+	err := s.inspect(ctx, req, func(i int, rec joblock.Record, _ bool) { recs[i] = rec })
 	return recs, err
 }
 
 // inspect reads keys and hands every record to found, also those without one.
-func (s *Store) inspect(ctx context.Context, keys []string, found func(i int, rec joblock.Record, exists bool)) error {
-	if len(keys) == 0 {
+func (s *Store) inspect(ctx context.Context, req joblock.InspectRequest, found func(i int, rec joblock.Record, exists bool)) error {
+	if len(req.Keys) == 0 {
 		return nil
 	}
-	cmds := make([]*redis.Cmd, len(keys))
-	for i, key := range keys {
-		cmds[i] = newWords(inspectScript, s.prefix+key).cmd(ctx)
+	cmds := make([]*redis.Cmd, len(req.Keys))
+	for i, key := range req.Keys {
+		cmds[i] = newWords(inspectScript, s.prefix+key).flag(req.Memo).cmd(ctx)
 	}
 	var failed error
 	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {
-		rec, exists, err := joblock.Record{Key: keys[i]}, false, a.err
+		rec, exists, err := joblock.Record{Key: req.Keys[i]}, false, a.err
 		if err == nil {
-			rec, exists, err = parseRecord(keys[i], a.val)
+			rec, exists, err = parseRecord(req.Keys[i], a.val)
 		}
 		if err != nil && failed == nil {
 			failed = err

@@ -36,7 +36,7 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 			_, errs["Reserve"] = s.Reserve(ctx, make([]joblock.ReserveRequest, 1))
 			_, errs["Due"] = s.Due(ctx, joblock.DueRequest{})
 			errs["Forget"] = s.Forget(ctx, nil)
-			_, errs["Inspect"] = s.Inspect(ctx, nil)
+			_, errs["Inspect"] = s.Inspect(ctx, joblock.InspectRequest{})
 			_, errs["List"] = s.List(ctx, joblock.ListRequest{})
 			for call, err := range errs {
 				if !errors.Is(err, joblock.ErrInvalid) {
@@ -87,7 +87,7 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 	if err := k.Forget(ctx, nil); err != nil {
 		t.Errorf("forget: %v", err)
 	}
-	if recs, err := k.Inspect(ctx, nil); err != nil || len(recs) != 0 {
+	if recs, err := k.Inspect(ctx, joblock.InspectRequest{}); err != nil || len(recs) != 0 {
 		t.Errorf("inspect: %v, %v", recs, err)
 	}
 }

@@ -47,7 +47,7 @@ func TestCluster(t *testing.T) {
 				t.Errorf("item %d has fence %d, want %d", i, r.Fence, renewals[i].Fence)
 			}
 		}
-		recs, err := k.Inspect(ctx, keys)
+		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: keys})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ const headLen = 4
 // would be boxed.
 type words struct {
 	call  redis.Cmd
-	list  [headLen + 10]any
+	list  [headLen + 11]any
 	texts [9]string
 	nums  [5]int64
 

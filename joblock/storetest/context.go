@@ -36,8 +36,11 @@ var contextCases = []testCase{
 				_, err := k.Store.SealKeys(ctx, joblock.SealKeysRequest{Fresh: [joblock.SealKeyBytes]byte{1}})
 				return err
 			},
-			"Inspect": func() error { _, err := k.Store.Inspect(ctx, []string{"key"}); return err },
-			"List":    func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
+			"Inspect": func() error {
+				_, err := k.Store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}})
+				return err
+			},
+			"List": func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
 		} {
 			if err := do(); !errors.Is(err, context.Canceled) {
 				k.Errorf("%s: error %v, want context.Canceled", call, err)

@@ -1,10 +1,14 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
 
 // grantCases are about how a waiter becomes the owner and how it learns it.
 var grantCases = []testCase{
-	{"a grant tells all that an answer would have told", func(k *kit) {
+	{"a waiter that asks for its grant is told all that it would have been told at once", func(k *kit) {
 		for name, tc := range map[string]struct {
 			end  func(key string, h held)
 			want joblock.Ended
@@ -40,15 +44,16 @@ var grantCases = []testCase{
 			k.want("renew", k.renew(renew), joblock.OutcomeOK)
 			req := k.waitReq(name, "you", m)
 			req.TTL = 2 * long
-			joined := k.join(req)
+			joined := k.inspect(name)
+			k.join(req)
 			tc.end(name, h)
-			g := m.wantGrant(req.Nonce)
+			g := m.granted(req)
 			r := k.wantOwner(name, req)
 			if g.Fence <= h.fence || g.Fence != r.Fence || string(g.Memo) != string(renew.Memo) || g.Ended != tc.want {
 				k.Errorf("%s: grant %+v, want the fence of %+v, its memo, and ended %q", name, g, r, tc.want)
 			}
-			if g.At.Before(joined.Now) || g.At.Sub(joined.Now) > long {
-				k.Errorf("%s: granted at %s, joined at %s", name, g.At, joined.Now)
+			if again := k.acquire(req); again.Ended != tc.want {
+				k.Errorf("%s: when it asks again it ended %q, want %q", name, again.Ended, tc.want)
 			}
 			if r.Holder != req.Holder || r.Job != "" || r.Reason != "" || r.Ended != joblock.EndedNone || string(r.Memo) != string(renew.Memo) {
 				k.Errorf("%s: record %+v has something of the owner before", name, r)
@@ -56,8 +61,8 @@ var grantCases = []testCase{
 			if r.Lease <= long || !within(r.Lease, req.TTL) || r.Reserved < r.Lease || !within(r.Reserved, req.TTL) {
 				k.Errorf("%s: lease %s and reservation %s, want both %s", name, r.Lease, r.Reserved, req.TTL)
 			}
-			if since := r.Since.UnixMilli(); since != g.At.UnixMilli() {
-				k.Errorf("%s: since %s, granted at %s", name, r.Since, g.At)
+			if r.Since.Before(joined.Now.Truncate(time.Millisecond)) || r.Since.After(r.Now) {
+				k.Errorf("%s: since %s, joined after %s and read at %s", name, r.Since, joined.Now, r.Now)
 			}
 			k.want("renew", k.renew(k.renewReq(byFence(name, "you", g.Fence))), joblock.OutcomeOK)
 			m.wantNothing(name)
@@ -75,7 +80,7 @@ var grantCases = []testCase{
 		}
 		for i, req := range reqs {
 			k.free("key")
-			if g, r := order[i].wantGrant(req.Nonce), k.wantOwner("a release", req); g.Fence != r.Fence {
+			if g, r := order[i].granted(req), k.wantOwner("a release", req); g.Fence != r.Fence {
 				k.Errorf("grant of fence %d, the record has %d", g.Fence, r.Fence)
 			}
 			one.wantNothing("one release")
@@ -106,7 +111,7 @@ var grantCases = []testCase{
 			if reply.Holder != first.Holder || reply.State != joblock.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
 				k.Errorf("%s: the asker hears %+v, want that %q has it", asks, reply, first.Holder)
 			}
-			g := m.wantGrant(first.Nonce)
+			g := m.granted(first)
 			if r := k.wantOwner(asks, first); r.Fence != g.Fence || r.Waiters != waiters {
 				k.Errorf("%s: record %+v, want fence %d and %d waiters", asks, r, g.Fence, waiters)
 			}
@@ -181,7 +186,8 @@ var grantCases = []testCase{
 		k.join(dead)
 		k.join(next)
 		k.free("key")
-		g := m.wantGrant(dead.Nonce)
+		m.wantGrant(dead.Nonce)
+		g := k.inspect("key")
 		k.lapse()
 		reply := k.acquire(next)
 		k.wantGrant("acquire", reply, g.Fence)
@@ -200,9 +206,9 @@ var grantCases = []testCase{
 		k.join(first)
 		k.join(second)
 		k.free("key")
-		g := m.wantGrant(first.Nonce)
+		g := m.granted(first)
 		k.want("leave", k.giveUp(first), joblock.OutcomeOK)
-		next := m.wantGrant(second.Nonce)
+		next := m.granted(second)
 		if next.Fence <= g.Fence || next.Ended != joblock.EndedReleased {
 			k.Errorf("grant %+v after fence %d, want a larger one, after a release", next, g.Fence)
 		}

@@ -181,7 +181,7 @@ var jobCases = []testCase{
 		req := k.freeReq("key", "q/job")
 		req.Reason = "the task was deleted"
 		k.want("release", k.release(req), joblock.OutcomeOK)
-		if g := m.wantGrant(wait.Nonce); g.Ended != joblock.EndedForced {
+		if g := m.granted(wait); g.Ended != joblock.EndedForced {
 			k.Errorf("the waiter hears that it ended %q, want forced", g.Ended)
 		}
 		k.want("the same release again", k.release(req), joblock.OutcomeOK)

@@ -62,13 +62,14 @@ func holderOf(owner string) string { return "holder of " + owner }
 func (k *kit) acquireReq(key, owner string) joblock.AcquireRequest {
 	return joblock.AcquireRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner),
+		Memo: true,
 	}
 }
 
 func (k *kit) resumeReq(key, owner, job string) joblock.ResumeRequest {
 	return joblock.ResumeRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner), Job: job,
-		Grace: long,
+		Grace: long, Memo: true,
 	}
 }
 
@@ -147,7 +148,7 @@ func (k *kit) inspect(key string) joblock.Record {
 
 func (k *kit) inspectAll(keys []string) []joblock.Record {
 	k.Helper()
-	records, err := k.Store.Inspect(k.ctx, keys)
+	records, err := k.Store.Inspect(k.ctx, joblock.InspectRequest{Keys: keys, Memo: true})
 	if err != nil {
 		k.Fatalf("Inspect(%q): %v", keys, err)
 	}

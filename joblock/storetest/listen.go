@@ -47,7 +47,7 @@ var listenCases = []testCase{
 		open := sync.OnceFunc(func() { close(gate) })
 		defer open()
 		m := &mailbox{inbox: "inbox of " + k.Name()}
-		stop, err := k.Store.Listen(k.ctx, m.inbox, func(joblock.Grant) {
+		stop, err := k.Store.Listen(k.ctx, m.inbox, func(string) {
 			once.Do(func() {
 				close(under)
 				<-gate
@@ -94,7 +94,7 @@ var listenCases = []testCase{
 	{"it fails under a context that has ended", func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
-		stop, err := k.Store.Listen(ctx, "inbox of "+k.Name(), func(joblock.Grant) {})
+		stop, err := k.Store.Listen(ctx, "inbox of "+k.Name(), func(string) {})
 		if !errors.Is(err, context.Canceled) {
 			k.Errorf("error %v, want context.Canceled", err)
 		}

@@ -24,8 +24,8 @@ type mailbox struct {
 	stop   func()
 	signal chan struct{} // 1-buffered: something has come
 
-	mu     sync.Mutex // guards what follows
-	grants map[string][]joblock.Grant
+	mu     sync.Mutex     // guards what follows
+	pushes map[string]int // not read yet, by the call that they are for
 	unread int
 }
 
@@ -34,7 +34,7 @@ func (k *kit) listen() *mailbox {
 	k.Helper()
 	m := &mailbox{
 		kit: k, inbox: fmt.Sprintf("inbox-%d", inboxes.Add(1)),
-		signal: make(chan struct{}, 1), grants: make(map[string][]joblock.Grant),
+		signal: make(chan struct{}, 1), pushes: make(map[string]int),
 	}
 	stop, err := k.Store.Listen(k.ctx, m.inbox, m.deliver)
 	if err != nil {
@@ -45,9 +45,9 @@ func (k *kit) listen() *mailbox {
 	return m
 }
 
-func (m *mailbox) deliver(g joblock.Grant) {
+func (m *mailbox) deliver(nonce string) {
 	m.mu.Lock()
-	m.grants[g.Nonce] = append(m.grants[g.Nonce], g)
+	m.pushes[nonce]++
 	m.unread++
 	m.mu.Unlock()
 	select {
@@ -56,61 +56,67 @@ func (m *mailbox) deliver(g joblock.Grant) {
 	}
 }
 
-// take returns the grant of a call, if it has come.
-func (m *mailbox) take(call string) (joblock.Grant, bool) {
+// take reads a push to a call, and reports false if none has come.
+func (m *mailbox) take(call string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	got := m.grants[call]
-	if len(got) == 0 {
-		return joblock.Grant{}, false
+	if m.pushes[call] == 0 {
+		return false
 	}
-	m.grants[call] = got[1:]
+	m.pushes[call]--
 	m.unread--
-	return got[0], true
+	return true
 }
 
 // clear forgets what has come.
 func (m *mailbox) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.grants)
+	clear(m.pushes)
 	m.unread = 0
 }
 
-// left is the number of grants that have come and that nobody has taken.
+// left is the number of pushes that have come and that nobody has taken.
 func (m *mailbox) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unread
 }
 
-// await waits for the grant of a call.
-func (m *mailbox) await(call string) (joblock.Grant, error) {
+// await waits for a push to a call.
+func (m *mailbox) await(call string) error {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()
 	for {
-		if g, ok := m.take(call); ok {
-			return g, nil
+		if m.take(call) {
+			return nil
 		}
 		select {
 		case <-m.signal:
 		case <-timeout.C:
-			return joblock.Grant{}, fmt.Errorf("no grant for %s came to %s in %s", call, m.inbox, pushTimeout)
+			return fmt.Errorf("no push for %s came to %s in %s", call, m.inbox, pushTimeout)
 		}
 	}
 }
 
-// wantGrant waits for the grant of a call.
-func (m *mailbox) wantGrant(call string) joblock.Grant {
+// wantGrant waits for the push to a call that has been granted.
+func (m *mailbox) wantGrant(call string) {
 	m.kit.Helper()
-	g, err := m.await(call)
-	if err != nil {
+	if err := m.await(call); err != nil {
 		m.kit.Fatal(err)
 	}
-	return g
 }
 
-// wantNothing fails the test if any grant has come that nobody has taken. A store
+// granted waits for the push to an Acquire that waits, and has it ask.
+func (m *mailbox) granted(req joblock.AcquireRequest) joblock.Reply {
+	m.kit.Helper()
+	m.wantGrant(req.Nonce)
+	reply := m.kit.acquire(req)
+	m.kit.want("ask for the grant", reply, joblock.OutcomeOK)
+	return reply
+}
+
+// wantNothing fails the test if any push has come that nobody has taken. A store
 // that pushes in the background has had the time to do so: a grant that is made
 // now, for a key of its own, is waited for first.
 func (m *mailbox) wantNothing(what string) {
@@ -123,7 +129,7 @@ func (m *mailbox) wantNothing(what string) {
 	k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), joblock.OutcomeOK)
 	m.wantGrant(req.Nonce)
 	if n := m.left(); n != 0 {
-		k.Fatalf("%s: %d grants pushed to %s that were not to be expected", what, n, m.inbox)
+		k.Fatalf("%s: %d pushes came to %s that were not to be expected", what, n, m.inbox)
 	}
 }
 

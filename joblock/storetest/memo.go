@@ -32,6 +32,38 @@ var memoCases = []testCase{
 		k.wantMemo("resume", k.resume(k.resumeReq("again", "me", "")), "checkpoint 7")
 		k.wantMemo("acquire", k.acquire(k.acquireReq("other", "you")), "checkpoint 7")
 	}},
+	{"it is told to those who ask for it, and to nobody else", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "large")
+		for _, memo := range []bool{false, true} {
+			want := ""
+			if memo {
+				want = "large"
+			}
+			records, err := k.Store.Inspect(k.ctx, joblock.InspectRequest{Keys: []string{"key"}, Memo: memo})
+			if err != nil || string(records[0].Memo) != want {
+				k.Errorf("Inspect: memo %q, %v, want %q", records[0].Memo, err, want)
+			}
+			if r := k.list("", 10)["key"]; len(r.Memo) != 0 {
+				k.Errorf("List: memo %q, want none", r.Memo)
+			}
+			k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), h.fence)
+			resume := k.resumeReq("key", "me", "q/job")
+			resume.Memo = memo
+			resumed := k.resume(resume)
+			k.wantMemo("resume", resumed, want)
+			k.wantMemo("re-sent resume", k.resume(resume), want)
+			renewed := k.renew(k.renewReq(byFence("key", "me", resumed.Fence)))
+			k.wantMemo("renew", renewed, "")
+			k.wantMemo("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), "")
+			acquire := k.acquireReq("key", "me")
+			acquire.Memo = memo
+			acquired := k.acquire(acquire)
+			k.wantMemo("acquire", acquired, want)
+			k.wantMemo("re-sent acquire", k.acquire(acquire), want)
+			h = held{acquired.Fence, acquire.Nonce}
+		}
+	}},
 	{"nil leaves it, empty clears it", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "something")

@@ -137,6 +137,7 @@ func (m *model) acquireReq(t *rapid.T) joblock.AcquireRequest {
 	return joblock.AcquireRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(),
 		TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(),
+		Memo: rapid.Bool().Draw(t, "memo"),
 	}
 }
 
@@ -185,7 +186,7 @@ func (m *model) resume(t *rapid.T) {
 	req := joblock.ResumeRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
-		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"),
+		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
 	}
 	if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
 		req.Back = drawJob.Draw(t, "back")

@@ -25,7 +25,7 @@ var queueCases = []testCase{
 		term := byFence("key", "me", last)
 		for i, req := range reqs {
 			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeOK)
-			g := m.wantGrant(req.Nonce)
+			g := m.granted(req)
 			if g.Fence <= last || m.left() != 0 {
 				k.Fatalf("grant %d has fence %d after %d, and %d more came with it", i, g.Fence, last, m.left())
 			}
@@ -45,6 +45,7 @@ var queueCases = []testCase{
 		first := k.join(k.waitReq("key", "you", m))
 		k.checkReply(first, before)
 		second := k.join(k.waitReq("key", "them", m))
+		k.checkReply(second, before)
 		if first.Now.UnixMilli() <= 0 || second.Now.Before(first.Now) {
 			k.Errorf("the store's clock is %s, then %s", first.Now, second.Now)
 		}

@@ -21,7 +21,7 @@ var queueCallCases = []testCase{
 		}
 		m.wantNothing("renew, park and resume")
 		k.free("key")
-		if g := m.wantGrant(req.Nonce); g.Fence <= resumed.Fence {
+		if g := m.granted(req); g.Fence <= resumed.Fence {
 			k.Errorf("fence %d after %d", g.Fence, resumed.Fence)
 		}
 	}},
@@ -143,7 +143,7 @@ var queueCallCases = []testCase{
 			release := k.releaseReq(byFence(end, "me", h.fence))
 			release.Force = end == "force"
 			k.want(end, k.release(release), joblock.OutcomeOK)
-			g := m.wantGrant(req.Nonce)
+			g := m.granted(req)
 			before := k.wantOwner(end, req)
 			k.want("re-sent "+end, k.release(release), joblock.OutcomeOK)
 			// Also when the successor has done something since.

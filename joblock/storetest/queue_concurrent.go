@@ -114,7 +114,7 @@ func (c *caller) turn(turn int) error {
 	return nil
 }
 
-// wait returns the fence of the grant, pushed or found by asking again.
+// wait returns the fence of the grant, found by asking when told to or once in a while.
 func (c *caller) wait(req joblock.AcquireRequest, reply joblock.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
 	defer cancel()
@@ -128,16 +128,19 @@ func (c *caller) wait(req joblock.AcquireRequest, reply joblock.Reply) (int64, e
 		default:
 			return 0, fmt.Errorf("acquire: %s, want OK or Held", outcomeName(reply.Outcome))
 		}
-		if !c.polls {
-			g, err := c.mail.await(req.Nonce)
-			return g.Fence, err
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
 		var err error
+		if c.polls {
+			select {
+			case <-poll.C:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		} else {
+			err = c.mail.await(req.Nonce)
+		}
+		if err != nil {
+			return 0, err
+		}
 		if reply, err = c.kit.Store.Acquire(ctx, req); err != nil {
 			return 0, err
 		}

@@ -17,6 +17,7 @@ type reference struct {
 	fence        int64
 	lease, until time.Duration // ends of the lease, 0 if parked, and of the reservation
 	holder, job  string
+	prior        joblock.Ended // of the ownership before
 	ended        joblock.Ended
 	late         bool // released when it had run out
 	reason       string
@@ -81,8 +82,7 @@ type prediction struct {
 	// depends on whether the store remembers that it was late.
 	lateToo bool
 
-	grants *inLine       // the waiter that becomes the owner, if any; under a larger fence
-	pushed joblock.Grant // what it is pushed
+	grants *inLine // the waiter that becomes the owner, if any; under a larger fence
 
 	queued              bool // the caller waits: of the places before it the store counts
 	minAhead, countable int  // at least those, and fewer than these
@@ -107,16 +107,24 @@ func (r *reference) refuse(now time.Duration, out joblock.Outcome) prediction {
 	return p
 }
 
-func (r *reference) again() prediction {
-	return prediction{again: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence, Memo: []byte(r.memo)}}
+func (r *reference) again(memo bool) prediction {
+	return prediction{again: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence, Memo: asked(memo, r.memo)}}
+}
+
+// asked is a memo as it is told to whoever asks for it.
+func asked(memo bool, text string) []byte {
+	if !memo {
+		return nil
+	}
+	return []byte(text)
 }
 
 func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) prediction {
 	var p prediction
 	switch ph := r.phase(now); {
 	case ph == running && r.owner == req.Owner && r.nonce == req.Nonce:
-		p = r.again()
-		p.reply.Lease = r.lease - now
+		p = r.again(req.Memo)
+		p.reply.Lease, p.reply.Ended, p.again = r.lease-now, r.prior, false
 		return p
 	case ph == running || ph == waiting || ph == orphan:
 		p = r.refuse(now, joblock.OutcomeHeld)
@@ -127,9 +135,9 @@ func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) predi
 			return prediction{
 				grows: true,
 				reply: joblock.Reply{
-					Outcome: joblock.OutcomeOK, Ended: how, Memo: []byte(memo), Lease: deadline(0, req.TTL),
+					Outcome: joblock.OutcomeOK, Ended: how, Memo: asked(req.Memo, memo), Lease: deadline(0, req.TTL),
 				},
-				apply: func(r *reference) { r.begin(now, req, memo) },
+				apply: func(r *reference) { r.begin(now, req, how, memo) },
 			}
 		}
 		p = r.serve(now, next, how)
@@ -155,13 +163,13 @@ func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) predict
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r.refuse(now, joblock.OutcomeWrongJob)
 	case ph == running && r.nonce == req.Nonce:
-		return r.again()
+		return r.again(req.Memo)
 	case ph == running:
 		return r.refuse(now, joblock.OutcomeBusy)
 	}
 	return prediction{
 		grows: true,
-		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: []byte(r.memo), Recovered: ph == ranOut},
+		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: asked(req.Memo, r.memo), Recovered: ph == ranOut},
 		apply: func(r *reference) {
 			r.nonce, r.holder = req.Nonce, req.Holder
 			if req.Unpark {
@@ -182,9 +190,7 @@ func (r *reference) park(now time.Duration, req joblock.ParkRequest) prediction 
 	case ph == ended:
 		return r.refuse(now, joblock.OutcomeReleased)
 	case ph == waiting && r.nonce == req.Nonce && r.job == req.Job:
-		p := r.again()
-		p.reply.Memo = nil
-		return p
+		return r.again(false)
 	case ph == waiting && r.nonce == req.Nonce:
 		// parked for another job by a call without an answer: parked anew
 	case !r.names(req.Term):

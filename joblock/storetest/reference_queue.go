@@ -45,9 +45,9 @@ func (r *reference) before(ph phase) (joblock.Ended, string) {
 
 // begin makes the caller of req the owner. Whoever was in line before it has been
 // passed over.
-func (r *reference) begin(now time.Duration, req joblock.AcquireRequest, memo string) {
+func (r *reference) begin(now time.Duration, req joblock.AcquireRequest, prior joblock.Ended, memo string) {
 	next := reference{
-		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, memo: memo, since: now,
+		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now,
 		last: r.last, gone: r.gone, joined: r.joined,
 	}
 	if r.phase(now) == absent {
@@ -64,8 +64,7 @@ func (r *reference) serve(now time.Duration, next *inLine, how joblock.Ended) pr
 	memo := r.memo
 	return prediction{
 		grants: next,
-		pushed: joblock.Grant{Nonce: next.Nonce, Memo: []byte(memo), Ended: how},
-		apply:  func(r *reference) { r.begin(now, next.AcquireRequest, memo) },
+		apply:  func(r *reference) { r.begin(now, next.AcquireRequest, how, memo) },
 	}
 }
 

@@ -17,6 +17,26 @@ var resendCases = []testCase{
 		other.Owner = "you"
 		k.want("an acquire with somebody else's nonce", k.acquire(other), joblock.OutcomeHeld)
 	}},
+	{"acquire finds how the ownership before its grant ended", func(k *kit) {
+		k.released("released", "me", "")
+		k.forced("forced", "me", "")
+		k.holdFor("lapsed", "me", k.Unit)
+		k.lapse()
+		for key, want := range map[string]joblock.Ended{
+			"absent": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed,
+		} {
+			req := k.acquireReq(key, "you")
+			for range 2 {
+				first := k.acquire(req)
+				k.want("acquire", first, joblock.OutcomeOK)
+				if first.Ended != want {
+					k.Errorf("%s: it ended %q, want %q", key, first.Ended, want)
+				}
+				// Also when the lock has been renewed since.
+				k.want("renew", k.renew(k.renewReq(byFence(key, "you", first.Fence))), joblock.OutcomeOK)
+			}
+		}
+	}},
 	{"resume finds its own grant", func(k *kit) {
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.resumeReq("key", "me", "q/job")
@@ -136,11 +156,13 @@ var resendCases = []testCase{
 	}},
 }
 
-// sameAnswer fails the test unless the answer to a re-send is the first one. How
-// the previous ownership ended may have been forgotten: the record says so no more.
+// sameAnswer fails the test unless the answer to a re-send is the first one.
 func (k *kit) sameAnswer(what string, first, again joblock.Reply) {
 	k.Helper()
 	k.want("re-sent "+what, again, first.Outcome)
+	if again.Ended != first.Ended {
+		k.Errorf("re-sent %s: ended %q, want %q again", what, again.Ended, first.Ended)
+	}
 	if again.Fence != first.Fence {
 		k.Errorf("re-sent %s: fence %d, want %d again", what, again.Fence, first.Fence)
 	}

@@ -22,18 +22,22 @@ end
 -- that exist can still be renewed, parked and released, while no new ones are
 -- made. '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a
 -- shebang for a syntax error.
---
--- A call that finds what an earlier one has done writes it again as it is: from Redis
--- 7.2 on WAIT waits only for what its own connection has written.
 local function save(ends, retain, ...)
   local life = math.max(ends, now) - now + retain
   if queue then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
   life = string.format('%d', life)
   local state = string.format('%d\n%d\n%d\n', fence, lease, reserved)
-    .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. rest
+    .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. prior .. '\n' .. rest
   if exists then redis.call('PEXPIRE', key, life) end
   redis.call('HSET', key, 's', state, ...)
   if not exists then redis.call('PEXPIRE', key, life) end
+end
+
+-- touch is for a call that finds what an earlier one has done: from Redis 7.2 on WAIT
+-- waits only for what its own connection has written, so it writes something, and
+-- nothing that changes the record.
+local function touch()
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
 end
 
 -- obstacle answers with who is in the way, and for how long. Where the time has

@@ -1,4 +1,5 @@
 -- Reads a record, writes nothing.
+-- ARGV     memo 1|0
 -- Returns  {OK, state, owner, fence, lease ms left, reservation ms left, since ms,
 --          holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN
 

@@ -17,7 +17,7 @@ if not again then
 end
 local holder, job, reason, since = details()
 if again and job == ARGV[7] then
-  save(reserved, retain) -- see there
+  touch()
   return {OK, fence}
 end
 

@@ -97,12 +97,11 @@ local function first()
   return found
 end
 
--- grant makes a waiter the owner. What it would have been told had it asked is
--- pushed to its inbox, unless it is the one that is asking; returns the end of the
--- previous ownership.
+-- grant makes a waiter the owner. Its call is pushed to its inbox, unless it is the one
+-- that is asking: anybody may publish, so it has to ask for the grant itself.
 local function grant(waiter, push)
-  local how = ended or ''
-  if exists and how == '' then how = 'lapsed' end
+  prior = ended or ''
+  if exists and prior == '' then prior = 'lapsed' end
   fence = next_fence()
   lease = now + 1 + waiter.ttl
   reserved = lease
@@ -114,8 +113,6 @@ local function grant(waiter, push)
   if push then
     -- Where the releaser's ACL forbids it the grant stands all the same, and the
     -- waiter finds it when it asks.
-    redis.pcall('PUBLISH', waiter.inbox, waiter.call .. '\n' .. string.format('%d\n%d', fence, now_us)
-      .. '\n' .. how .. '\n' .. (memo or ''))
+    redis.pcall('PUBLISH', waiter.inbox, waiter.call)
   end
-  return how
 end

@@ -33,7 +33,7 @@ end
 if ARGV[8] == '1' and lease > now then return obstacle(BUSY) end
 
 if force and lease > now then
-  redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key .. '\n' .. ARGV[6])
+  redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key)
 end
 
 local in_time = live

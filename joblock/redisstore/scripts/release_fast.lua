@@ -10,7 +10,7 @@ if live and not queue and owner == ARGV[1] and tonumber(ARGV[2]) == fence
     rest = who .. ARGV[6] .. since
   end
   redis.call('PEXPIRE', key, ARGV[5])
-  redis.call('HSET', key, 's', string.format('%d\n0\n0\n%s\n%s\n%s\n%s\n%s',
-    fence, ARGV[10] == '1' and 'done' or 'released', owner, ARGV[4], ARGV[4], rest))
+  redis.call('HSET', key, 's', string.format('%d\n0\n0\n%s\n%s\n%s\n%s\n%s\n%s',
+    fence, ARGV[10] == '1' and 'done' or 'released', owner, ARGV[4], ARGV[4], prior, rest))
   return OK
 end
