@@ -39,7 +39,8 @@ const (
 	UntilDone Until = iota
 
 	// UntilStarted frees the key just before the handler is called for the first
-	// time, so that what happens while it runs can be queued for after it. Handler
+	// time, so that what happens while it runs can be queued for after it. If the
+	// worker has other middleware that may put tasks back, see its Started. Handler
 	// and retries run without a lock, and beside the next job if that comes to run
 	// meanwhile; KeepLast prevents this.
 	UntilStarted

@@ -44,6 +44,10 @@ type attempt struct {
 	// handler starts, and locks taken only then.
 	untilStart, fromStart []joblock.Token
 
+	taken    []string      // keys of fromStart whose locks this attempt was the first to take
+	startsAt asynq.Handler // where untilStart is given up; nil before any handler is called
+	started  bool          // it was
+
 	retried int // retries charged before this attempt
 	budget  int // the retries the author of the task asked for
 	limit   int // asynq's own count: one more, if the task has a spare one
@@ -146,6 +150,9 @@ func (a *attempt) run(next asynq.Handler) error {
 	}
 	ctx, stop := a.handed().Context(a.ctx)
 	defer stop()
+	if len(a.untilStart) > 0 {
+		ctx = context.WithValue(ctx, startKey{}, a)
+	}
 	defer a.limitOverrun()()
 
 	finished := false

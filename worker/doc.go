@@ -45,9 +45,11 @@
 //
 // Of a job that handoff's EnqueueUnique has enqueued, a lock that it is to have only
 // until it starts is released now, just before the handler is called; that it is gone
-// already, as at a retry, does not matter, and neither does Config.Gone. Of one
-// enqueued by KeepLast the lock that only one of the jobs runs under is taken now,
-// and from here on it is carried like the others.
+// already, as at a retry, does not matter, and neither does Config.Gone. With
+// WithoutOverlapping it is kept until that has its own lock: directly inside Middleware
+// that is seen to; if somebody else's middleware is in between, register Started as the
+// innermost. Of one enqueued by KeepLast the lock that only one of the jobs runs under
+// is taken now, and from here on it is carried like the others.
 //
 // And when the handler has ended:
 //

@@ -95,14 +95,21 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 			o.err = invalid("Need is %s, must not be negative", o.need)
 		}
 	}
-	return func(next asynq.Handler) asynq.Handler {
-		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			if next == nil {
-				return invalid("WithoutOverlapping was given a nil handler")
-			}
-			return o.process(ctx, task, next)
-		})
+	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
+}
+
+// overlapHandler runs tasks with next when they have their lock. Middleware knows it by
+// its type.
+type overlapHandler struct {
+	o    *overlap
+	next asynq.Handler
+}
+
+func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	if h.next == nil {
+		return invalid("WithoutOverlapping was given a nil handler")
 	}
+	return h.o.process(ctx, task, h)
 }
 
 // ifBusy is what to do with a task whose key stays busy.
@@ -152,13 +159,16 @@ func (o *overlap) ended(held time.Duration) {
 }
 
 // process is the whole life of an attempt.
-func (o *overlap) process(ctx context.Context, task *asynq.Task, next asynq.Handler) error {
+func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err
 	}
 	key := o.key(task)
 	if key == "" || o.carried(task, key) {
-		return next.ProcessTask(ctx, task)
+		if err := startAt(ctx, h); err != nil {
+			return err
+		}
+		return h.next.ProcessTask(ctx, task)
 	}
 	a, err := o.w.newAttempt(ctx, task)
 	if err != nil {
@@ -170,16 +180,20 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, next asynq.Hand
 	defer o.w.open.end()
 	lock, err := o.take(a, key)
 	if lock == nil {
+		o.w.startedTooEarly(ctx, err)
 		return err
 	}
 	a.locks = joblock.Locks{lock}
 	// No recover: asynq reports where a panic came from.
 	defer a.release(a.locks, reasonOver)
+	if err := startAt(ctx, h); err != nil {
+		return err
+	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	defer a.limitOverrun()()
 	defer func(start time.Time) { o.ended(time.Since(start)) }(time.Now())
-	return next.ProcessTask(ctx, task)
+	return h.next.ProcessTask(ctx, task)
 }
 
 // carried reports whether the task carries the lock on key, or a permit of it: it

@@ -89,9 +89,12 @@ func (a *attempt) tryResumeAll() error {
 		a.locks = locks
 		return a.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
 	}
-	if pb := a.start(ctx); pb != nil {
-		a.behind(func() { a.backOut(locks) })
-		return pb
+	if a.startsAt == nil {
+		if pb := a.start(ctx); pb != nil {
+			a.behind(func() { a.backOut(locks, a.w.hold(0)) })
+			return pb
+		}
+		a.started = true
 	}
 	a.locks = locks
 	return nil
@@ -140,7 +143,9 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		err = nil
 	case Fail:
 	case Reacquire:
-		lock, err = a.reacquire(ctx, token)
+		if lock, err = a.reacquire(ctx, token); err == nil && slices.Contains(a.fromStart, token) {
+			a.taken = append(a.taken, token.Key())
+		}
 	}
 	if a.putBack(err) != nil {
 		level = slog.LevelDebug // it comes by here until it gets the lock

@@ -30,7 +30,11 @@ func (a *attempt) settle(err error) error {
 	var pb *putBackError
 	switch {
 	case errors.As(err, &pb): // a lock that WithoutOverlapping wants is busy
-		a.park(a.locks, a.w.hold(pb.delay))
+		if a.started {
+			a.park(a.locks, a.w.hold(pb.delay))
+		} else {
+			a.backOut(a.locks, a.w.hold(pb.delay))
+		}
 		return err
 	case err == nil:
 		a.finish(a.done(), reasonDone)

@@ -2,10 +2,95 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
 )
+
+// Started is an asynq.MiddlewareFunc that marks where a task begins to run; tasks that
+// handoff's EnqueueUnique gave a key until they are started give it up there. It is
+// needed where Middleware cannot see what is still to come: register it last, so that
+// it is the innermost, if WithoutOverlapping, or another middleware that may turn tasks
+// away, is registered inside of one that is not of this package. Without it the key is
+// given up by the innermost WithoutOverlapping that follows Middleware without anything
+// else in between, when it has its lock, or by Middleware itself. Register it for every
+// mux of the Worker, or for none: where it is missing the key is kept to the end.
+//
+// With a nil next every task fails with joblock.ErrInvalid.
+func (w *Worker) Started(next asynq.Handler) asynq.Handler {
+	if w != nil {
+		w.hasStarted.Store(true)
+	}
+	return &startedHandler{next}
+}
+
+type startedHandler struct{ next asynq.Handler }
+
+func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	if h.next == nil {
+		return invalid("Started was given a nil handler")
+	}
+	if err := startAt(ctx, h); err != nil {
+		return err
+	}
+	return h.next.ProcessTask(ctx, task)
+}
+
+// startsAt returns the handler of this package at which a task starts that Middleware
+// hands to next: the last one that may put it back. nil is for Middleware itself; a
+// startedHandler is where it starts in any case, and may be out of sight.
+func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
+	for {
+		switch h := next.(type) {
+		case *overlapHandler:
+			at, next = h, h.next
+		case *startedHandler:
+			return h
+		default:
+			if w.hasStarted.Load() {
+				return anyStarted
+			}
+			return at
+		}
+	}
+}
+
+// anyStarted stands for a startedHandler that is out of sight.
+var anyStarted = new(startedHandler)
+
+type startKey struct{}
+
+// startAt starts the attempt that ctx is of, if h is where it is to start.
+func startAt(ctx context.Context, h asynq.Handler) error {
+	a, ok := ctx.Value(startKey{}).(*attempt)
+	if !ok || a.started {
+		return nil
+	}
+	if _, marked := h.(*startedHandler); !marked && h != a.startsAt {
+		return nil
+	}
+	if pb := a.start(context.WithoutCancel(a.ctx)); pb != nil {
+		return pb
+	}
+	a.started = true
+	return nil
+}
+
+// startedTooEarly tells, once, of a task that is put back with err after it has given up
+// the key that it was to have until it starts.
+func (w *Worker) startedTooEarly(ctx context.Context, err error) {
+	a, ok := ctx.Value(startKey{}).(*attempt)
+	var pb *putBackError
+	if ok && a.started && errors.As(err, &pb) && !w.toldStarted.Swap(true) {
+		w.cfg.Logger.Error("worker: a task was put back that had given up the key it has until it starts, so that others may be queued beside it; "+
+			"a middleware that is not of this package hides WithoutOverlapping: register Worker.Started as the innermost",
+			"job", a.job(), "task", a.task.Type())
+	}
+}
 
 // start gives up the locks that the task was to have until its handler starts. A
 // lock that is gone is no reason not to run: it kept others from being queued beside
@@ -34,14 +119,14 @@ func (a *attempt) start(ctx context.Context) error {
 }
 
 // backOut gives back what was resumed for a handler that is not to start after
-// all. Locks that are taken only for running are released: while the task waits
-// they are anybody's.
-func (a *attempt) backOut(locks joblock.Locks) {
+// all. Locks that this attempt has taken only for running are released: while the task
+// waits they are anybody's. One that an earlier attempt has run under is the job's.
+func (a *attempt) backOut(locks joblock.Locks, hold time.Duration) {
 	for _, lock := range locks {
-		if slices.ContainsFunc(a.fromStart, ofKey(lock.Key())) {
+		if slices.Contains(a.taken, lock.Key()) {
 			a.release(joblock.Locks{lock}, reasonPutBack)
 		} else {
-			a.park(joblock.Locks{lock}, a.w.hold(0))
+			a.park(joblock.Locks{lock}, hold)
 		}
 	}
 }

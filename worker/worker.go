@@ -30,6 +30,8 @@ type Worker struct {
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
+	hasStarted, toldStarted atomic.Bool // Started is in use; that it should be was told
+
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 
 	keeper *keeper
@@ -87,6 +89,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 			return a.refuse()
 		}
 		defer w.open.end()
+		a.startsAt = w.startsAt(next)
 		return a.run(next)
 	})
 }

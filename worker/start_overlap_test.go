@@ -1,0 +1,190 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// untilStartOf is untilStart of a task that wants key for running too.
+func (r *rig) untilStartOf(id, key string, retries int) {
+	r.t.Helper()
+	tokens := r.park(id, "key-"+id)
+	task := r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries})
+	r.submit(id, asynq.NewTaskWithHeaders(taskType, []byte(key), task.Headers()), retries+1)
+}
+
+// passing is somebody else's middleware: what is registered inside it cannot be seen
+// from outside.
+func passing(*worker.Worker) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error { return next.ProcessTask(ctx, task) })
+	}
+}
+
+func started(w *worker.Worker) asynq.MiddlewareFunc { return w.Started }
+
+// A task that WithoutOverlapping puts back has not started: nobody else gets the key
+// that it has until then.
+func TestLockUntilStartStaysWhileAnotherLockIsBusy(t *testing.T) {
+	for name, use := range map[string][]middleware{
+		"one": overlap(),
+		"two": append(overlap(), func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "l" })
+		}),
+		"inside another's":       {passing, overlap()[0], started},
+		"outside of another's":   {overlap()[0], passing},
+		"with others in between": {overlap()[0], passing, overlap(worker.Limit(3))[0], passing, started},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				lock := r.occupy("k")
+				if name == "two" {
+					r.release(lock)
+					lock = r.occupy("l")
+				}
+				r.untilStartOf("a", "k", 0)
+				r.serve(service{use: use}, p.handler(func(context.Context, int) error {
+					r.wantEnded("key-a", "job started")
+					return nil
+				}))
+				for range 10 { // dispatches
+					time.Sleep(time.Second)
+					r.wantState("key-a", joblock.StateParked, "a")
+					r.wantHeld("key-a")
+				}
+				r.wantRuns(&p, 0)
+				r.release(lock)
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 1)
+				r.wantEnded("key-a", "job started")
+				if strings.Contains(r.log.String(), "level=ERROR") {
+					t.Errorf("the log has an error:\n%s", r.log)
+				}
+			})
+		})
+	}
+}
+
+// One that is dropped or fails for good without having started frees it; one that needs
+// no other lock starts at once.
+func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
+	for _, tt := range []struct {
+		name, key, state, reason string
+		opt                      worker.OverlapOption
+		runs                     int
+	}{
+		{"dropped", "k", "gone", "job done", worker.DropIfBusy(), 0},
+		{"failed", "k", "archived", "job failed", worker.FailIfBusy(), 0},
+		{"without a key", "", "gone", "job started", worker.FailIfBusy(), 1},
+		{"with the very key", "key-a", "gone", "job started", worker.FailIfBusy(), 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				r.occupy("k")
+				r.untilStartOf("a", tt.key, 0)
+				r.serve(service{use: overlap(tt.opt)}, p.handler(succeed))
+				r.untilTask("a", tt.state)
+				r.wantEnded("key-a", tt.reason)
+				r.wantRuns(&p, tt.runs)
+			})
+		})
+	}
+}
+
+// Where it cannot be seen that a task may still be put back, it is told how to.
+func TestLockUntilStartGivenUpTooEarlyIsTold(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		lock := r.occupy("k")
+		r.untilStartOf("a", "k", 0)
+		r.serve(service{use: []middleware{passing, overlap()[0]}}, p.handler(succeed))
+		r.untilRetry("a", 0)
+		r.wantEnded("key-a", "job started")
+		if log := r.log.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "Worker.Started") {
+			t.Errorf("the log does not say what to do:\n%s", log)
+		}
+		r.release(lock)
+		r.untilTask("a", "gone")
+	})
+}
+
+// A lock that is only for running is anybody's while the task has not started, and the
+// job's own when it has.
+func TestLockFromStartOfATaskThatIsPutBack(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		busy := r.occupy("k")
+		r.queued("a", 1)
+		env, _, err := envelope.Open(r.taskHeaders("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs []error
+		key := func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "k" })
+		}
+		r.serve(service{use: []middleware{key}}, p.handler(func(ctx context.Context, n int) error {
+			if locks := joblock.LocksFromContext(ctx); len(locks) != 2 || !slices.ContainsFunc(locks, func(l *joblock.Lock) bool { return l.Key() == "run" }) {
+				errs = append(errs, errors.New("the handler lacks a lock"))
+			}
+			if n == 1 {
+				return errBoom
+			}
+			return nil
+		}))
+		for range 3 {
+			r.untilRetry("a", 0)
+			r.wantState("slot-a", joblock.StateParked, "a")
+			r.wantEnded("run", "job put back")
+			r.untilTask("a", "active", "pending")
+		}
+		r.release(busy)
+		r.untilRetry("a", 1)
+		r.wantEnded("slot-a", "job started")
+		busy = r.occupy("k")
+		time.Sleep(retryWait + time.Second)
+		for range 3 {
+			r.untilRetry("a", 1)
+			r.wantState("run", joblock.StateParked, "a")
+			r.untilTask("a", "active", "pending")
+		}
+		r.release(busy)
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 2)
+		r.wantEnded("run", "job done")
+		if len(errs) != 0 || len(env.FromStart) != 1 {
+			t.Error(errs)
+		}
+	})
+}
+
+// If the key cannot be given up the task is put back, and lets go of what it has taken.
+func TestTaskThatCannotStartLetsGoOfItsLock(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.untilStartOf("a", "k", 0)
+		heal := r.fault(faultstore.Refuse, faultstore.Release)
+		r.serve(service{use: overlap()}, p.handler(succeed))
+		r.untilRetry("a", 0)
+		r.wantState("key-a", joblock.StateParked, "a")
+		r.wantRuns(&p, 0)
+		heal()
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 1)
+		r.wantEnded("key-a", "job started")
+		r.wantEnded("k", "attempt over")
+	})
+}
