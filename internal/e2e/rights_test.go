@@ -103,7 +103,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	ended := make(chan error, 2)
 	go func() { ended <- w.Run(keeping) }()
 
-	nightly, err := scheduler.New(locks, &scheduler.Config{Sync: time.Second, Logger: quiet})
+	nightly, err := scheduler.New(locks, &scheduler.Config{Scope: "shop", Sync: time.Second, Logger: quiet})
 	must("scheduler", err)
 	must("func", nightly.Func("rollup", "@every 1s", func(context.Context) error { ticks.Add(1); return nil }))
 	go func() { ended <- nightly.Run(keeping) }()
