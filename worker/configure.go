@@ -118,6 +118,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 			tell(ctx, err)
 		}
 	default:
+		w.failedOutside(ctx, task, err)
 		tell(ctx, original(err))
 	}
 	if retried >= limit {

@@ -20,7 +20,9 @@
 // and has called Shutdown when it returns: go on with w.Close.
 //
 // Tasks without locks pass through untouched. Register the middleware first, so
-// that it is the outermost: what runs outside it runs without the lock.
+// that it is the outermost: what runs outside it runs without the lock. If it is missing,
+// or Configure is, or WithoutOverlapping comes before it, Config.Logger hears of that
+// when the first task shows it.
 //
 // # The life of one attempt
 //

@@ -167,6 +167,7 @@ func (k *keeper) free(ctx context.Context, dead []suspect, n *KeeperStats) (free
 			freed = append(freed, s.JobLock)
 			k.w.cfg.Logger.Info("worker: the keeper has freed the lock of a task",
 				"job", s.Job, "key", s.Key, "fence", s.lock.Fence, "reason", s.fate.reason, "dry_run", k.w.cfg.DryRun)
+			k.w.neverResumed(s)
 		case joblock.CodeBusy, joblock.CodeNotOwner, joblock.CodeNotFound:
 			// It was taken up, or has ended, since it was read.
 		default:

@@ -122,6 +122,7 @@ type service struct {
 	locks       *joblock.Locker // default the rig's
 	bare        bool            // without the middleware, as asynq alone
 	unconfigure bool            // without Configure
+	unguarded   bool            // without the middleware, but configured
 
 	use []func(*worker.Worker) asynq.MiddlewareFunc // inside the middleware
 }
@@ -151,11 +152,11 @@ func (r *rig) serve(s service, handler asynq.HandlerFunc) server {
 	}
 	mux := asynq.NewServeMux()
 	mux.HandleFunc(taskType, handler)
-	if !s.bare {
+	if !s.bare && !s.unconfigure {
+		s.asynq = w.Configure(s.asynq)
+	}
+	if !s.bare && !s.unguarded {
 		mux.Use(w.Middleware)
-		if !s.unconfigure {
-			s.asynq = w.Configure(s.asynq)
-		}
 	}
 	for _, f := range s.use {
 		mux.Use(f(w))

@@ -174,6 +174,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	if err != nil {
 		return err
 	}
+	o.w.outOfOrder(a)
 	if !o.w.open.begin() {
 		return a.refuse()
 	}

@@ -50,7 +50,7 @@ func (a *attempt) resumeAll() error {
 // canPutBack reports whether asynq will take the task back without charge.
 func (a *attempt) canPutBack() bool {
 	if a.w.delay.Load() == nil {
-		if !a.w.warned.Swap(true) {
+		if !a.w.told.configure.Swap(true) {
 			a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; busy locks are waited for in place")
 		}
 		return false

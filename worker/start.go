@@ -85,7 +85,7 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	var pb *putBackError
-	if ok && a.started && errors.As(err, &pb) && !w.toldStarted.Swap(true) {
+	if ok && a.started && errors.As(err, &pb) && !w.told.started.Swap(true) {
 		w.cfg.Logger.Error("worker: a task was put back that had given up the key it has until it starts, so that others may be queued beside it; "+
 			"a middleware that is not of this package hides WithoutOverlapping: register Worker.Started as the innermost",
 			"job", a.job(), "task", a.task.Type())

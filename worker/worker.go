@@ -22,15 +22,15 @@ type Worker struct {
 
 	// How Configure's server delays retries. nil until Configure was called:
 	// then nothing tells a put-back apart from a failure.
-	delay  atomic.Pointer[asynq.RetryDelayFunc]
-	warned atomic.Bool // about a missing Configure
+	delay atomic.Pointer[asynq.RetryDelayFunc]
+	told  wiring
 
 	// Of the server that Configure was called for: how many tasks may wait in place for
 	// a lock that they do not carry, and how many do.
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
-	hasStarted, toldStarted atomic.Bool // Started is in use; that it should be was told
+	hasStarted atomic.Bool // Started is in use
 
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 

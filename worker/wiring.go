@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// wiring tells, once each, what is wrong with how the parts of a Worker are put together
+// on a server, as far as that can be seen from one of them.
+type wiring struct{ configure, middleware, order, started, keeper atomic.Bool }
+
+// failedOutside tells of a task with locks whose attempt has failed with err and was not
+// one of Middleware's, which marks the errors of its attempts.
+func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error) {
+	var re *retryError
+	if ctx.Err() != nil || errors.As(err, &re) || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
+		return // or it may not have had the time to
+	}
+	if id, _ := asynq.GetTaskID(ctx); !w.told.middleware.Swap(true) {
+		w.cfg.Logger.Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first",
+			"task_id", id, "task", task.Type())
+	}
+}
+
+// outOfOrder tells of a task with locks that has come to WithoutOverlapping without having
+// been to Middleware.
+func (w *Worker) outOfOrder(a *attempt) {
+	_, carries := a.task.Headers()[envelope.TokensHeader]
+	if _, resumed := a.ctx.Value(retriesKey{}).(retries); !carries || resumed || w.told.order.Swap(true) {
+		return
+	}
+	w.cfg.Logger.Error("worker: WithoutOverlapping has a task that carries locks before Middleware has: the mux needs Use(w.Middleware) first; "+
+		"while such a task waits nobody keeps its locks, and on its last attempt it is archived",
+		"job", a.job(), "task", a.task.Type())
+}
+
+// neverResumed tells of a lock that the keeper has freed although nobody had taken it up
+// since it was parked: its task was deleted by hand, or has run without it.
+func (w *Worker) neverResumed(s suspect) {
+	if s.lock.State != joblock.StateParked || s.fate.reason != reasonAbsent && s.fate.reason != reasonCompleted || w.told.keeper.Swap(true) {
+		return
+	}
+	w.cfg.Logger.Warn("worker: a task is gone that has left its lock parked; if nobody has deleted it, it was run without the lock, "+
+		"by a server whose mux lacks Use(w.Middleware)",
+		"job", s.Job, "key", s.Key)
+}

@@ -1,0 +1,66 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/worker"
+)
+
+// What is wrong with how a Worker was put together is told when the first task shows it,
+// once.
+func TestWrongWiringIsTold(t *testing.T) {
+	key := func(*asynq.Task) string { return "k" }
+	for _, tt := range []struct {
+		name   string
+		says   string // "" for nothing
+		n      int    // how often that is in the log
+		server func(r *rig, p *probe)
+	}{
+		{"as it should be", "", 0, func(r *rig, p *probe) { r.serve(service{use: overlap()}, p.handler(fail)) }},
+		{"Configure, no Middleware, a failure", "needs Use(w.Middleware), first", 1, func(r *rig, p *probe) {
+			r.serve(service{unguarded: true}, p.handler(fail))
+		}},
+		{"no Middleware, a success", "lacks Use(w.Middleware)", 1, func(r *rig, p *probe) {
+			r.serve(service{unguarded: true}, p.handler(succeed))
+			r.keep(r.locks, worker.Config{})
+			time.Sleep(2 * time.Minute)
+		}},
+		{"WithoutOverlapping first", "before Middleware has", 1, func(r *rig, p *probe) {
+			r.serve(service{unguarded: true, use: []middleware{
+				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key) },
+				func(w *worker.Worker) asynq.MiddlewareFunc { return w.Middleware },
+			}}, p.handler(succeed))
+		}},
+		{"no Configure", "Configure was not applied", 1, func(r *rig, p *probe) {
+			r.occupy("k")
+			r.serve(service{unconfigure: true, use: []middleware{
+				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key) },
+			}}, p.handler(succeed))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				for _, id := range []string{"a", "b", "c"} {
+					r.enqueue(id, 0)
+				}
+				tt.server(r, &p)
+				time.Sleep(2 * time.Minute)
+				log := r.log.String()
+				if tt.says == "" {
+					for _, word := range []string{"Middleware", "level=ERROR"} {
+						if strings.Contains(log, word) {
+							t.Errorf("the log has %q:\n%s", word, log)
+						}
+					}
+				} else if strings.Count(log, tt.says) != tt.n {
+					t.Errorf("the log does not say %q %d times:\n%s", tt.says, tt.n, log)
+				}
+			})
+		})
+	}
+}
