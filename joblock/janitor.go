@@ -6,34 +6,83 @@ import (
 	"time"
 )
 
+const (
+	// cleanBatches is how many batches of new clean-ups may be under way at a time:
+	// one slow node of a cluster does not hold up the others.
+	cleanBatches = 4
+
+	// maxOverdue is how many strays are kept beyond their time because the store has not
+	// answered since. They would be the memory of a whole outage otherwise.
+	maxOverdue = 10_000
+)
+
 // janitor repeats releases that had no answer until the store confirms them or
-// the leases concerned have run out anyway. Its goroutine lives only while there
-// is something to clean up.
+// the leases concerned have run out anyway. Its goroutines live only while there
+// is something to clean up. What it does takes a time in proportion to what there is
+// to clean up: whenever much is to be done, the store has just come back, or is busy.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
 	cancel context.CancelFunc
-	fresh  chan struct{} // holds one token when something new is to be done
+	wake   chan struct{} // holds one token when the goroutine has to look again
 
-	mu      sync.Mutex
-	todo    []cleanup
-	running chan struct{} // closed when the goroutine ends; nil when none runs
+	mu      sync.Mutex // guards what follows
+	running chan struct{}
 	stopped bool
+
+	// A clean-up is in one of these lists, or in a batch under way.
+	fresh   cleanups    // not sent yet
+	silent  cleanups    // had no answer
+	doubted [2]cleanups // answered "not there", to be asked again, by how often
+
+	flying   int       // batches under way
+	retrying bool      // one of them is of silent
+	retryAt  time.Time // when the next one of silent is due
+	pause    *backoff  // until then
+	overdue  int       // in silent, beyond their time
+	answered time.Time // when the store last did
 }
 
 type cleanup struct {
 	req   ReleaseRequest
-	until time.Time // afterwards there is nothing left to clean up
-	tried bool
+	until time.Time // afterwards there is nothing left to clean up, unless it is a stray
 
 	// What is to be undone had no answer and may itself be on its way yet: "not
-	// there" settles it only when it is still so CallTimeout later.
+	// there" settles it only when it is still so CallTimeout later. It may have been on
+	// its way for as long as the store has been away, in a buffer of a server that stood
+	// still, so its time is not over before the store has answered.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
+	due     time.Time // when to ask again after that
+	overdue bool
+}
+
+// cleanups is a list of them, first in, first out.
+type cleanups struct {
+	items []cleanup
+	head  int
+}
+
+func (q *cleanups) len() int        { return len(q.items) - q.head }
+func (q *cleanups) first() *cleanup { return &q.items[q.head] }
+func (q *cleanups) push(c cleanup)  { q.items = append(q.items, c) }
+
+func (q *cleanups) pop() cleanup {
+	c := q.items[q.head]
+	q.items[q.head] = cleanup{}
+	q.head++
+	switch {
+	case q.head == len(q.items):
+		*q = cleanups{}
+	case q.head > renewBatch && q.head > len(q.items)/2: // as many have gone as are moved
+		q.items = append([]cleanup(nil), q.items[q.head:]...)
+		q.head = 0
+	}
+	return c
 }
 
 func newJanitor(l *Locker) *janitor {
-	j := &janitor{l: l, fresh: make(chan struct{}, 1)}
+	j := &janitor{l: l, wake: make(chan struct{}, 1), pause: newRetryPause()}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
 }
@@ -47,78 +96,161 @@ func (j *janitor) add(c cleanup) {
 		return
 	}
 	defer j.mu.Unlock()
-	j.todo = append(j.todo, c)
-	j.wake()
+	j.fresh.push(c)
 	if j.running == nil {
 		j.running = make(chan struct{})
-		go j.run()
+		go j.run(j.running)
+		return
+	}
+	j.lookAgain()
+}
+
+func (j *janitor) lookAgain() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
 	}
 }
 
-// stop finishes what is to be done, as long as ctx lasts.
+// stop finishes what is to be done, as long as ctx lasts, and while the store answers:
+// it gives up when there was no answer for CallTimeout.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
 	running := j.running
+	j.answered = j.l.now()
 	j.mu.Unlock()
 	defer j.cancel()
 	if running == nil {
 		return nil
 	}
-	select {
-	case <-running:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx) // the call under way is cut off
+	patience := j.l.cfg.CallTimeout
+	for {
+		t := time.NewTimer(patience)
+		select {
+		case <-running:
+			t.Stop()
+			return nil
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx) // the calls under way are cut off
+		case <-t.C:
+		}
+		j.mu.Lock()
+		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
+		j.mu.Unlock()
+		if patience <= 0 {
+			return &Error{Code: CodeUnavailable, Op: "close", Detail: "clean-up had no answer; what is left of the locks runs out by itself"}
+		}
 	}
 }
 
-func (j *janitor) run() {
-	pause := newRetryPause()
-	again := true // it is time to repeat what had no answer
-	var due time.Time
+func (j *janitor) run(running chan struct{}) {
+	defer close(running)
 	for {
-		j.giveUp(j.over())
-		batch, ok := j.next(again)
-		if !ok {
+		failed, wait, more := j.look()
+		j.giveUp(failed)
+		if !more {
 			return
 		}
-		if len(batch) > 0 && j.finish(batch, j.send(batch)) {
-			pause, again = newRetryPause(), true // the store answers: no reason to wait
-			continue
-		}
-		if again {
-			due = j.l.now().Add(pause.next())
-		}
-		t := time.NewTimer(due.Sub(j.l.now()))
+		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-			again = true
-		case <-j.fresh:
-			t.Stop()
-			again = false
+		case <-j.wake:
 		case <-j.ctx.Done():
-			t.Stop()
+		}
+		t.Stop()
+		if j.ctx.Err() != nil {
+			j.giveUp(j.abort())
+			return
 		}
 	}
 }
 
-// over takes what there is no more time for off the list, after stop that is all,
-// and returns what of it never had an answer.
-func (j *janitor) over() (failed []cleanup) {
+// look sends what is due. It returns what there is no more time for, and how long to
+// wait; false when nothing is left, and the goroutine has to end.
+func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.l.now()
-	var rest []cleanup
-	for _, c := range j.todo {
-		switch {
-		case now.Before(c.until) && j.ctx.Err() == nil:
-			rest = append(rest, c)
-		case c.refused.IsZero():
-			failed = append(failed, c)
+	if j.silent.len() > 0 && !j.retrying && !now.Before(j.retryAt) {
+		batch, over := j.retry(now)
+		failed = append(failed, over...)
+		if len(batch) > 0 {
+			j.retrying = true
+			j.send(batch, true)
 		}
 	}
-	j.todo = rest
+	for j.flying < cleanBatches {
+		batch := j.next(now)
+		if len(batch) == 0 {
+			break
+		}
+		j.send(batch, false)
+	}
+	wait = time.Hour // unless something is to be done, of which lookAgain tells
+	if j.silent.len() > 0 && !j.retrying {
+		wait = min(wait, j.retryAt.Sub(now))
+	}
+	waiting := j.silent.len() + j.fresh.len()
+	for i := range j.doubted {
+		if q := &j.doubted[i]; q.len() > 0 {
+			waiting += q.len()
+			if j.flying < cleanBatches {
+				wait = min(wait, q.first().due.Sub(now))
+			}
+		}
+	}
+	more = waiting > 0 || j.flying > 0 || j.retrying
+	if !more {
+		j.running = nil
+	}
+	return failed, max(0, wait), more
+}
+
+// next takes a batch of what is new, and of what is to be asked again.
+func (j *janitor) next(now time.Time) (batch []cleanup) {
+	for i := range j.doubted {
+		for q := &j.doubted[i]; q.len() > 0 && len(batch) < renewBatch && !now.Before(q.first().due); {
+			batch = append(batch, q.pop())
+		}
+	}
+	for j.fresh.len() > 0 && len(batch) < renewBatch {
+		batch = append(batch, j.fresh.pop())
+	}
+	return batch
+}
+
+// retry takes a batch of what had no answer, and what of it there is no more time for.
+func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
+	for n := j.silent.len(); n > 0 && len(batch) < renewBatch; n-- {
+		c := j.silent.pop()
+		if c.overdue {
+			j.overdue--
+		}
+		switch c.overdue = !now.Before(c.until); {
+		case !c.overdue, c.stray && j.overdue < maxOverdue:
+			batch = append(batch, c)
+		case c.refused.IsZero():
+			over = append(over, c)
+		}
+	}
+	return batch, over
+}
+
+// abort empties the lists and returns what never had an answer.
+func (j *janitor) abort() (failed []cleanup) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, q := range []*cleanups{&j.fresh, &j.silent} {
+		for q.len() > 0 {
+			if c := q.pop(); c.refused.IsZero() {
+				failed = append(failed, c)
+			}
+		}
+	}
+	j.doubted = [2]cleanups{}
+	j.running = nil
 	return failed
 }
 
@@ -131,51 +263,21 @@ func (j *janitor) giveUp(failed []cleanup) {
 	j.l.tellCleanupFailed(failed)
 }
 
-// next returns what to send now, which is then at the front of the list: what is
-// new, and with again also what had no answer. When nothing is left it ends the
-// goroutine: false.
-func (j *janitor) next(again bool) ([]cleanup, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var fresh, tried []cleanup
-	for _, c := range j.todo {
-		if c.tried {
-			tried = append(tried, c)
-		} else {
-			fresh = append(fresh, c)
-		}
+// send releases a batch, beside the goroutine.
+func (j *janitor) send(batch []cleanup, retry bool) {
+	if !retry {
+		j.flying++
 	}
-	n := len(fresh)
-	j.todo = append(fresh, tried...)
-	if len(j.todo) == 0 {
-		close(j.running)
-		j.running = nil
-		return nil, false
-	}
-	if n > renewBatch {
-		j.wake() // for those that do not fit
-	}
-	if again {
-		n = len(j.todo)
-	}
-	n = min(renewBatch, n)
-	for i := range n {
-		j.todo[i].tried = true
-	}
-	return append([]cleanup(nil), j.todo[:n]...), true
+	go func() {
+		failed := j.finish(batch, j.release(batch), retry)
+		j.giveUp(failed)
+		j.lookAgain()
+	}()
 }
 
-// wake tells the goroutine that there is something that was not tried yet.
-func (j *janitor) wake() {
-	select {
-	case j.fresh <- struct{}{}:
-	default:
-	}
-}
-
-// send releases a batch. Errors need no report here: an item without an answer
+// release releases a batch. Errors need no report here: an item without an answer
 // is tried again.
-func (j *janitor) send(batch []cleanup) []Reply {
+func (j *janitor) release(batch []cleanup) []Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
 	reqs := make([]ReleaseRequest, len(batch))
@@ -189,14 +291,13 @@ func (j *janitor) send(batch []cleanup) []Reply {
 	return replies
 }
 
-// finish takes what is settled off the list and puts the rest at its end. It
-// reports whether all of the batch was settled.
-func (j *janitor) finish(batch []cleanup, replies []Reply) bool {
-	now := j.l.now()
+// finish drops what is settled and puts the rest on the list where it belongs. After
+// stop it returns what never had an answer.
+func (j *janitor) finish(batch []cleanup, replies []Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all := true
-	rest := append([]cleanup(nil), j.todo[len(batch):]...)
+	now := j.l.now()
+	unanswered := 0
 	for i, c := range batch {
 		var out Outcome
 		if i < len(replies) {
@@ -204,19 +305,52 @@ func (j *janitor) finish(batch []cleanup, replies []Reply) bool {
 		}
 		switch out {
 		case OutcomeOK, OutcomeLapsed, OutcomeForeign:
-			continue
 		case OutcomeUnknown:
+			unanswered++
+			switch {
+			case j.ctx.Err() == nil:
+				if c.overdue {
+					j.overdue++
+				}
+				j.silent.push(c)
+			case c.refused.IsZero():
+				failed = append(failed, c)
+			}
 		default:
-			if c.refused.IsZero() {
-				c.refused = now
-			}
-			if !c.stray || now.Sub(c.refused) >= j.l.cfg.CallTimeout {
-				continue
-			}
+			j.doubt(c, now)
 		}
-		rest = append(rest, c)
-		all = false
 	}
-	j.todo = rest
-	return all
+	if retry {
+		j.retrying = false
+	} else {
+		j.flying--
+	}
+	if unanswered < len(batch) {
+		j.answered = now
+	}
+	switch {
+	case unanswered == 0 && retry:
+		j.pause, j.retryAt = newRetryPause(), now // the store answers: no reason to wait
+	case unanswered > 0 && !now.Before(j.retryAt):
+		j.retryAt = now.Add(j.pause.next())
+	}
+	return failed
+}
+
+// doubt has a stray that is not there asked for again: soon, for what had been waiting
+// in a server that stood still comes at once when it goes on, and another time when
+// the last connection has certainly ended by which it could come.
+func (j *janitor) doubt(c cleanup, now time.Time) {
+	if !c.stray || j.ctx.Err() != nil {
+		return
+	}
+	timeout := j.l.cfg.CallTimeout
+	switch {
+	case c.refused.IsZero():
+		c.refused, c.due = now, now.Add(timeout/16)
+		j.doubted[0].push(c)
+	case now.Sub(c.refused) < timeout:
+		c.due = c.refused.Add(timeout)
+		j.doubted[1].push(c)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,95 @@ func TestCleanUpIsBatched(t *testing.T) {
 			t.Errorf("the largest call had %d items", n)
 		}
 	})
+}
+
+// What a clean-up costs must not grow with how many there are: very many come together
+// just when the store is back. Counted are the items that are sent and the memory that
+// is used, of which the same is true as of the time.
+func TestCleanUpIsLinear(t *testing.T) {
+	cost := func(n int) (sent, bytes float64) {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKit(t, nil)
+			k.store.Set(faultstore.Fault{Mode: faultstore.Stray, Delay: 2 * time.Second}, faultstore.Acquire)
+			k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
+			keys := make([]string, n)
+			for i := range keys {
+				keys[i] = fmt.Sprint("key-", i)
+				_, err := k.locks.TryAcquire(t.Context(), keys[i])
+				wantErr(t, err, joblock.ErrUnavailable)
+			}
+			time.Sleep(4 * time.Second) // the outage
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			items := k.store.Items(faultstore.Release)
+			k.store.Clear()
+			time.Sleep(10 * time.Second)
+			runtime.ReadMemStats(&after)
+			sent = float64(k.store.Items(faultstore.Release)-items) / float64(n)
+			bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+			recs, err := k.mem.Inspect(t.Context(), keys)
+			wantNil(t, "Inspect", err)
+			for i, r := range recs {
+				if r.State != joblock.StateFree {
+					t.Fatalf("%s is %s", keys[i], r.State)
+				}
+			}
+		})
+		return sent, bytes
+	}
+	_, few := cost(500)
+	sent, many := cost(8000)
+	t.Logf("of 500 each takes %.0f bytes, of 8000 each %.0f and %.1f requests", few, many, sent)
+	if many > 2*few {
+		t.Errorf("a clean-up takes %.0f bytes when there are 500, and %.0f when there are 8000", few, many)
+	}
+	if sent > 4 {
+		t.Errorf("each is sent %.1f times once the store answers, want at most 4", sent)
+	}
+}
+
+// A waiter's place is kept for longer than a lease, and so is what gives it up.
+func TestPlaceIsGivenUpAfterAnOutageOfMoreThanALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, &joblock.Config{TTL: 2 * time.Second, Poll: time.Minute})
+		_, err := k.peer().TryAcquire(t.Context(), "key", joblock.TTL(time.Hour))
+		wantNil(t, "TryAcquire", err)
+		w := k.wait(k.locks, "key", joblock.MaxWait(time.Second))
+		time.Sleep(500 * time.Millisecond)
+		if n := k.record("key").Waiters; n != 1 {
+			t.Fatalf("%d wait", n)
+		}
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
+		wantErr(t, w.failed(time.Minute), joblock.ErrTimeout)
+		time.Sleep(3 * time.Second) // more than a lease
+		k.store.Clear()
+		time.Sleep(2 * time.Second)
+		if n := k.record("key").Waiters; n != 0 {
+			t.Errorf("%d places are left of a waiter that gave up", n)
+		}
+	})
+}
+
+// With a store that does not answer Close ends by itself.
+func TestCloseIsBoundedByTheStoresSilence(t *testing.T) {
+	for name, mode := range map[string]faultstore.Mode{"refuses": faultstore.Refuse, "hangs": faultstore.Hang} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, &joblock.Config{TTL: time.Hour, MaxTTL: time.Hour})
+				lock := k.acquire("key")
+				k.acquire("held")
+				k.store.Set(faultstore.Fault{Mode: mode}, faultstore.Release, faultstore.Acquire, faultstore.Renew, faultstore.Listen)
+				wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)
+				w := k.wait(k.locks, "held")
+				start := time.Now()
+				wantErr(t, k.locks.Close(context.Background()), joblock.ErrUnavailable)
+				if d := time.Since(start); d > 2*joblock.DefaultCallTimeout+joblock.DefaultCallTimeout/4 {
+					t.Errorf("Close took %s", d)
+				}
+				wantErr(t, w.failed(0))
+			})
+		})
+	}
 }
 
 func TestCloseFinishesTheCleanUp(t *testing.T) {

@@ -99,7 +99,9 @@ func (l *Locker) Owns(lock *Lock) bool { return l != nil && !lock.none() && lock
 //
 // Every later call on the Locker returns ErrClosed; a second Close waits for the
 // first, as long as its own ctx lets it, and returns nil. If ctx ends first its
-// error is returned and the rest of the work is left to the leases' ends.
+// error is returned and the rest of the work is left to the leases' ends. With a
+// store that does not answer Close takes no longer than about twice
+// Config.CallTimeout, whatever ctx says, and then returns ErrUnavailable.
 func (l *Locker) Close(ctx context.Context) error {
 	const op = "close"
 	if l == nil || l.store == nil {
