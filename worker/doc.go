@@ -177,7 +177,7 @@
 // meanwhile, and its own timeout runs. So it waits for MaxWait at the most and for a
 // tenth of its timeout, or until no more of that is left than Need says; and unless
 // MaxWait is given, a quarter of the server's tasks may wait, rounded up, and the others
-// do not. Then it is put back without charge and comes back later, at the end of the
+// only for half a second while locks here are held for short times. Then it is put back without charge and comes back later, at the end of the
 // line: after a second if locks here are held for a short time, after Config.PutBack if
 // they are held for long.
 //

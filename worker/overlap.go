@@ -30,6 +30,9 @@ const (
 	lastShare = 0.5
 )
 
+// shortWait is how long a task waits where those that may wait for MaxWait already do.
+const shortWait = 500 * time.Millisecond
+
 // OverlapOption changes what WithoutOverlapping does.
 type OverlapOption func(*overlap)
 
@@ -41,8 +44,9 @@ func Limit(n int) OverlapOption {
 // MaxWait sets how long a task waits in place for a busy key, but not for so long that
 // less of its timeout is left than Need says. Meanwhile it takes up one of the server's
 // Config.Concurrency. Zero means not at all. Default DefaultMaxWait while fewer than a
-// quarter of the server's tasks wait in this way, rounded up, and zero otherwise and
-// with DropIfBusy and FailIfBusy.
+// quarter of the server's tasks wait in this way, rounded up; otherwise half a second
+// while the locks are held for short times, and zero while they are not. Zero too with
+// DropIfBusy and FailIfBusy.
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
 }
@@ -149,6 +153,15 @@ func (o *overlap) pace() time.Duration {
 	d := min(max(o.pause, time.Second), o.w.cfg.PutBack)
 	o.pause = d + d/4
 	return d + rand.N(d/4+1)
+}
+
+// brisk reports whether locks are held for so short a time at present that a task gets
+// its turn sooner by waiting for a moment, beyond the share of tasks that may wait for
+// longer, than by being put back. One task that is put back makes it false.
+func (o *overlap) brisk() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pause <= time.Second
 }
 
 // ended notes for how long a lock was held.
@@ -287,11 +300,14 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	}
 	wait := time.Until(latest)
 	if o.ifBusy != putBack || a.canPutBack() || a.byArchive() { // else asynq would charge or archive the task
-		if wait = min(wait, o.maxWait); !o.hasWait {
-			if !o.w.enterWait() {
-				return nil, err
-			}
+		switch wait = min(wait, o.maxWait); {
+		case o.hasWait || wait <= 0:
+		case o.w.enterWait():
 			defer o.w.waiting.Add(-1)
+		case o.brisk():
+			wait = min(wait, shortWait)
+		default:
+			wait = 0
 		}
 	}
 	if wait <= 0 {
