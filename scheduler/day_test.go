@@ -113,3 +113,44 @@ func (c *cluster) perTick(kind scheduler.Kind) map[string]map[time.Time]int {
 	}
 	return out
 }
+
+// The last day of a leap year, with zone data that have a rule for it: every tick runs once,
+// none before the one before it, and the Scheduler stops when it is told to.
+func TestJobsOnTheLastDayOfALeapYear(t *testing.T) {
+	var madrid *time.Location
+	for _, zone := range goZones(t) {
+		if zone.String() == "Europe/Madrid" {
+			madrid = zone
+		}
+	}
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var rhythm, named, utc runs
+		time.Sleep(364 * 24 * hour) // from 1 January 2000
+		start := time.Now()
+		for range 2 {
+			n := c.node(0)
+			n.add("rhythm", "0 * * * *", rhythm.fn(n, sec), scheduler.In(madrid))
+			n.add("named", "30 2 * * *", named.fn(n, sec), scheduler.In(madrid))
+			n.add("utc", "0 */6 * * *", utc.fn(n, sec))
+			n.start()
+		}
+		until(start, 49*hour+45*min)
+		var hours, quarters []time.Duration
+		for h := hour; h <= 49*hour; h += hour {
+			if hours = append(hours, h); h%(6*hour) == 0 {
+				quarters = append(quarters, h)
+			}
+		}
+		rhythm.wantTicks(t, start, hours...)
+		named.wantTicks(t, start, hour+30*min, 25*hour+30*min, 49*hour+30*min)
+		utc.wantTicks(t, start, quarters...)
+		for _, name := range []string{"rhythm", "named", "utc"} {
+			e, err := c.nodes[0].Entry(c.Context(), name)
+			wantNil(t, "Entry", err)
+			if e.Counts.Missed != 0 || !e.Next.After(time.Now()) {
+				t.Errorf("%s: %+v, next is %s", name, e.Counts, e.Next)
+			}
+		}
+	})
+}

@@ -52,7 +52,10 @@ func (l *ledger) define(j *job, m moment) []Event {
 	d := &l.Defined
 	mine, now := j.print, m.now.UnixMilli()
 	at := slices.Index(d.By, mine)
-	before := fmt.Sprintf("%q of program %q", l.Spec, d.Program)
+	change := errors.New("its options are others")
+	if l.Spec != j.text || d.Program != j.program {
+		change = fmt.Errorf("it was %q of program %q, and is %q of program %q", l.Spec, d.Program, j.text, j.program)
+	}
 	if at != 0 {
 		d.By = slices.DeleteFunc(d.By, func(other string) bool { return other == mine })
 		d.By = slices.Insert(d.By, 0, mine)
@@ -66,7 +69,7 @@ func (l *ledger) define(j *job, m moment) []Event {
 	case at < 0:
 		d.Back = 0
 		e.Kind = EventRedefined
-		e.Err = fmt.Errorf("it was %s and is %q of program %q; or its options are others", before, j.text, j.program)
+		e.Err = change
 		return []Event{e}
 	}
 	if d.Back == 0 || d.Since > settled {
@@ -78,7 +81,7 @@ func (l *ledger) define(j *job, m moment) []Event {
 	}
 	d.Told = now
 	e.Kind, e.Count = EventContested, d.Back
-	e.Err = fmt.Errorf("%w: it was %s and is %q of program %q again; or its options are others", errContested, before, j.text, j.program)
+	e.Err = fmt.Errorf("%w: %w", errContested, change)
 	return []Event{e}
 }
 

@@ -89,7 +89,7 @@ func TestDeploysOfAChangedJob(t *testing.T) {
 		if len(told) != 2 {
 			t.Fatalf("told %d times that the job is another, want for each definition that was never seen before", len(told))
 		}
-		if text := told[0].Err.Error(); !strings.Contains(text, `it was "CRON_TZ=UTC * * * * *"`) || !strings.Contains(text, `is "CRON_TZ=UTC 0-58 * * * *"`) {
+		if text := told[0].Err.Error(); !strings.Contains(text, `it was "CRON_TZ=UTC * * * * *" of program`) || !strings.Contains(text, `and is "CRON_TZ=UTC 0-58 * * * *" of program`) {
 			t.Errorf("told as %s", text)
 		}
 		if strings.Contains(c.logs.String(), `level=WARN msg="scheduler: redefined"`) {

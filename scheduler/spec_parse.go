@@ -27,7 +27,7 @@ import (
 // The clock is that of zone, nil for UTC, or of the zone with which the spec begins, as in
 // "CRON_TZ=Europe/Berlin 30 2 * * *" or TZ=. [Spec] says what happens on the days on
 // which clocks change. A zone that has no name, or the name Local, is refused: each node
-// might mean another. Zones come from the system's database; programs for systems that
+// might mean another; and so is one more than 26 hours from UTC. Zones come from the system's database; programs for systems that
 // have none import time/tzdata.
 //
 // The period of @every is in whole seconds, from MinEvery to MaxEvery; the zone is of no

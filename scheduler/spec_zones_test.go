@@ -206,7 +206,7 @@ func eachZone(t *testing.T, f func(data string, zone *time.Location) (figures, e
 					})
 				}
 			})
-			t.Log(all)
+			t.Logf("%s: %s", data.name, all)
 		})
 	}
 }

@@ -158,7 +158,7 @@ func (s *Scheduler) call(work context.Context, j *job, lock *joblock.Lock, l *le
 // overlap cancels a running function when the next tick comes, or rather the first one
 // that is not paused, for nothing runs in place of what a paused tick would end.
 func (s *Scheduler) overlap(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
-	for tick := j.spec.Next(last); !tick.IsZero(); tick = j.spec.Next(tick) {
+	for tick := j.spec.Next(last); !tick.IsZero(); tick = j.spec.Next(later(tick, s.clock.now().Add(-j.delay))) {
 		if !wait(ctx, tick.Add(j.delay).Sub(s.clock.now())) {
 			return
 		}
@@ -168,6 +168,13 @@ func (s *Scheduler) overlap(ctx context.Context, j *job, last time.Time, cancel 
 			return
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // orderOf is what people have asked for the job, as last read.
