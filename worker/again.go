@@ -48,10 +48,24 @@ func (e *againError) Error() string { return againPrefix + e.pb.err.Error() }
 func (e *againError) Unwrap() error { return e.pb }
 
 // byArchive reports whether the task can be put back by way of asynq's archive. One that
-// carries locks has a spare retry: in the archive the keeper would free them.
+// carries locks has a spare retry, unless somebody has run it again beyond that: longer
+// than a minute in the archive, and the keeper would free its locks.
 func (a *attempt) byArchive() bool {
 	_, carries := a.task.Headers()[envelope.TokensHeader]
-	return a.w.delay.Load() != nil && a.retried >= a.limit && !carries
+	return a.w.delay.Load() != nil && a.retried >= a.limit && (!carries || a.spent())
+}
+
+// viaArchive puts a task back that carries locks and that asynq is about to archive.
+func (a *attempt) viaArchive(pb *putBackError) error {
+	var mark *joblock.Lock
+	if !errors.Is(pb, joblock.ErrUnavailable) { // else there is nobody to be asked for one
+		var err error
+		if mark, err = a.mark(); err != nil && !busy(err) {
+			a.w.cfg.Logger.Warn("worker: a task is put back by way of asynq's archive, and the keeper does not know of it",
+				"job", a.job(), "task", a.task.Type(), "err", err)
+		}
+	}
+	return a.again(pb, mark)
 }
 
 // mark takes the lock that tells the keeper, if this process dies, that the task is not

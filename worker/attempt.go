@@ -131,10 +131,8 @@ func (a *attempt) spent() bool { return a.retried > a.budget }
 
 // run is the whole life of the attempt.
 func (a *attempt) run(next asynq.Handler) error {
-	if a.spent() {
-		if err := a.bounce(); err != nil {
-			return err
-		}
+	if err := a.bounce(); err != nil {
+		return err
 	}
 	if err := a.resumeAll(); err != nil {
 		return err
@@ -166,7 +164,34 @@ func (a *attempt) run(next asynq.Handler) error {
 	}()
 	err := next.ProcessTask(ctx, a.task)
 	finished = true
+	if pb := a.deprived(ctx, err); pb != nil {
+		if a.canPutBack() {
+			a.tellPutBack(pb)
+		}
+		err = pb
+	}
 	return a.settle(err)
+}
+
+// deprived returns the error that puts the task back without charge, if its handler has
+// failed with err because a lock of its own was lost: by ForceRelease, or with the data
+// of the store. ctx is the handler's. An error that has nothing to do with the loss is
+// the handler's own; so is its word that the task is not to be tried again. The task is
+// back when it would be after a failure, however often that happens: asynq counts no
+// put-backs, and a fault outside is none of the job's.
+func (a *attempt) deprived(ctx context.Context, err error) *putBackError {
+	lost := func(lock *joblock.Lock) bool { return errors.Is(lock.Err(), joblock.ErrLost) }
+	switch {
+	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):
+		return nil
+	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
+		return nil
+	case errors.Is(err, joblock.ErrLost):
+	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), joblock.ErrLost):
+	default:
+		return nil
+	}
+	return &putBackError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
 // handed returns the locks in the order in which they were handed over, so that the
@@ -204,23 +229,6 @@ func (a *attempt) limitOverrun() func() {
 		stop()
 		close(done)
 	}
-}
-
-// bounce deals with a delivery beyond the true retries. It returns the error with
-// which to archive the task, whose last true attempt ended where no middleware
-// could settle it; or nil when it was archived before, and somebody has it run
-// again: that is one more last attempt.
-func (a *attempt) bounce() error {
-	last := a.w.lastErr(a.queue, a.id)
-	if strings.HasPrefix(last, spentPrefix) {
-		return nil
-	}
-	err := &finalError{err: errors.New(last), spent: true, told: last != asynq.ErrLeaseExpired.Error()}
-	if !err.told {
-		err.err = asynq.ErrLeaseExpired // the very value, for errors.Is
-	}
-	a.w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
-	return err
 }
 
 // lastErr returns the text of the error that the task failed with last.

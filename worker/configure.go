@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -18,9 +17,19 @@ import (
 // own error and the true retry budget; the ErrorHandler does not hear of tasks
 // that were put back. Tasks without locks are not affected.
 //
-// RetryDelayFunc is called when the handler has ended, before asynq hears of it:
-// how long the lock is reserved depends on the delay. After a panic it is called
-// with a stand-in for the error that asynq makes of it, and again by asynq.
+// Of a task with locks the originals see what they would see with asynq alone, but:
+//
+//   - RetryDelayFunc is called when the handler has ended, before the ErrorHandler and
+//     IsFailure: how long the lock is reserved depends on the delay. After a panic it is
+//     called with a stand-in for the error that asynq makes of it, and again by asynq.
+//     It is called for an error by which a handler says that it has lost its lock, which
+//     is put back and not failed.
+//   - IsFailure is called once more when the last true attempt has ended by a timeout, a
+//     panic or a crash: asynq has a spare retry for the task, and does not know that it is
+//     the last. That retry is then counted, if it says so: Retried shows one more than the
+//     author's MaxRetry. Before an attempt that follows a crash it may be asked once more
+//     about asynq.ErrLeaseExpired.
+//   - ErrorHandler hears of a crash on the last attempt, of which asynq tells nobody.
 //
 // Call it once per Worker: servers with different settings need Workers of
 // their own. A nil Worker returns cfg as it is.
@@ -41,6 +50,9 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		}
 		return isFailure(original(err))
 	}
+	if isFailure != nil {
+		w.counts.Store(&isFailure)
+	}
 	cfg.IsFailure = func(err error) bool {
 		var pb *putBackError
 		return !errors.As(err, &pb) && counts(err)
@@ -55,8 +67,12 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 			return re.delay
 		}
 		env, ok, eerr := envelope.Open(task.Headers())
-		if ok && eerr == nil && env.Retries >= 0 && n >= env.Retries && counts(err) {
-			return 0 // its last true attempt is over: it comes back only to be archived
+		if ok && eerr == nil && env.Retries >= 0 && n >= env.Retries {
+			// Its last true attempt is over, whether or not that counts.
+			if errors.Is(err, asynq.ErrLeaseExpired) {
+				return 0 // by a crash: it comes back only to be archived
+			}
+			return spareDelay
 		}
 		return delay(n, err, task)
 	}
@@ -89,44 +105,43 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 			handler.HandleError(ctx, task, err)
 		}
 	}
+	id, inTask := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	limit, _ := asynq.GetMaxRetry(ctx)
 	var pb *putBackError
 	if errors.As(err, &pb) {
 		return
 	}
 	env, ok, eerr := envelope.Open(task.Headers())
-	id, inTask := asynq.GetTaskID(ctx)
 	if !ok || eerr != nil || !inTask {
 		tell(ctx, err)
 		return
 	}
-	queue, _ := asynq.GetQueueName(ctx)
-	retried, _ := asynq.GetRetryCount(ctx)
-	limit, _ := asynq.GetMaxRetry(ctx)
 	ctx = withRetries(ctx, budget(env, limit), limit)
 	var fe *finalError
-	switch {
-	case errors.As(err, &fe):
+	if errors.As(err, &fe) {
 		if !fe.told {
 			tell(ctx, fe.err)
 		}
 		return // settled by the middleware
-	case retried > budget(env, limit):
-		// Past its deadline when it came back to be archived. Only a crash, or a
-		// run that somebody asked for, has not been told yet.
-		last := w.lastErr(queue, id)
-		if last == asynq.ErrLeaseExpired.Error() || strings.HasPrefix(last, spentPrefix) {
-			tell(ctx, err)
-		}
-	default:
-		w.failedOutside(ctx, task, err)
-		tell(ctx, original(err))
 	}
-	if retried >= limit {
+	if retried <= budget(env, limit) {
+		w.failedOutside(ctx, task, err)
+	}
+	tell(ctx, original(err))
+	switch {
+	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), retried < budget(env, limit):
+	case retried >= limit:
 		// asynq archives it now. If no attempt is running, none will settle its
 		// locks: its deadline had passed when it came out of the queue, or the
 		// attempt gave up waiting for asynq to say so, which may take as long as
 		// the handler above; hence after it.
 		w.releaseIdle(ctx, queue, id, env.Tokens, reasonFailed)
+	case errors.Is(err, asynq.ErrLeaseExpired):
+		// asynq has lost the task, and writes nothing: its recoverer finds it.
+	default:
+		w.archive(ctx, queue, id, err.Error(), env.Tokens)
 	}
 }
 

@@ -149,31 +149,6 @@ func TestErrorsThatDoNotCount(t *testing.T) {
 	})
 }
 
-// A timeout that does not count brings the last attempt again; it is not brought
-// back at once, as one that does is.
-func TestUncountedTimeoutOnTheLastAttemptIsNotAHotLoop(t *testing.T) {
-	virtual(t, func(r *rig) {
-		var p probe
-		var s spies
-		r.enqueue("a", 0, asynq.Timeout(time.Second))
-		cfg := s.config(func(err error) bool { return !errors.Is(err, context.DeadlineExceeded) })
-		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Minute }
-		r.serve(service{asynq: cfg}, p.handler(func(ctx context.Context, n int) error {
-			if n < 3 {
-				return obey(ctx, n)
-			}
-			return nil
-		}))
-		start := time.Now()
-		r.untilTask("a", "gone", "archived")
-		r.wantTask("a", "gone", 0)
-		r.wantEnded("key-a", "job done")
-		if took := time.Since(start); took < 2*time.Minute {
-			t.Errorf("three runs took %s, want a minute between each", took)
-		}
-	})
-}
-
 // Put-backs reach neither the user's IsFailure nor the RetryDelayFunc nor the
 // ErrorHandler.
 func TestPutBacksAreInvisible(t *testing.T) {

@@ -59,12 +59,19 @@
 //	RevokeTask, SkipRetry     released
 //	error on the last attempt released, and the task is archived
 //	error before that         parked for the retry's delay and Config.Hold
+//	a lock was lost, and the  put back without charge, for the delay of a retry, on the
+//	error says so             last attempt too: it matches joblock.ErrLost, or it is
+//	                          the error of the context that ended for that
 //	panic                     as an error; the panic goes on
 //	its context has ended     asynq has moved on (timeout, shutdown, cancellation,
 //	                          lost lease): the Inspector is asked what became of
 //	                          the task; parked while it lives, released otherwise
 //	never called, deadline    released on the last attempt, when asynq finds a task
 //	already past              past its deadline
+//
+// A job whose lock is taken away again and again is tried again and again, at the pace
+// of RetryDelayFunc: asynq counts no put-backs, and what takes the lock away is no fault
+// of the job's. An error that has nothing to do with the loss is a failure like any other.
 //
 // asynq is told what the handler returned as soon as the locks are settled, and a
 // second later at the most, or when half of what was left of the attempt's time has
@@ -99,12 +106,24 @@
 // the error counts, so handoff enqueues with one spare retry and tells the
 // worker the true number; asynq.GetMaxRetry inside the handler and the
 // ErrorHandler, and MaxRetry of this package, give the true one. The Inspector
-// and asynqmon show one more. An attempt that ended without its middleware (a
-// timeout, a crash, a panic) on the last true retry comes back once more, is not
-// run, and is archived; its last error then begins with "worker: no retries left".
-// If Config.IsFailure of the server does not count such an end, the attempt is
-// repeated. An archived task that somebody has run again gets one more last
-// attempt.
+// and asynqmon show one more.
+//
+// The spare retry does not run. When the last true attempt has ended without its
+// middleware, by a timeout, CancelProcessing or a panic, asynq puts the task into the
+// retry queue, counts that retry if Config.IsFailure counts the end, and the worker
+// archives it there within moments, whether it counts or not: asynq alone archives
+// without asking. A crash has no worker to do that: the task comes back once more, is not
+// run, and is archived; its last error then begins with "worker: no retries left", and
+// the ErrorHandler hears of asynq.ErrLeaseExpired, of which asynq alone tells nobody. If
+// the process dies between a timeout on the last attempt and the archive, the job may run
+// once more.
+//
+// An archived task that somebody has run again runs, each time, whatever the run before
+// has ended by; that run is its last attempt. While another job has its key it is put
+// back like any other, by way of the archive, as asynq has no retry left for it; see
+// below. After a rerun that crashed under a lock that the handler had given back early,
+// or that it has only until it starts, one more RunTask may be needed: such a delivery
+// looks like that of a job whose last attempt has crashed.
 //
 // This needs Configure. Without it, or for a task with locks that somebody else
 // enqueued without the spare retry, a busy lock is waited for in place, as long as the

@@ -91,8 +91,9 @@ func (k *keeper) ask(ctx context.Context, idle []suspect) error {
 		s := &idle[i]
 		s.fate = fates[at[s.Job]]
 		// What is not there, or is not what the lock was parked for, says nothing while
-		// the enqueue may still be on its way.
-		if (s.fate.kind == absent || s.fate.kind == ended && !s.fate.carries(s.lock)) &&
+		// the enqueue may still be on its way; nor does the archive about a task that is
+		// only put back by way of it.
+		if (s.fate.kind == absent || s.fate.kind == ended && (s.fate.again != nil || !s.fate.carries(s.lock))) &&
 			s.lock.Locked() && standing(s.lock) < enqueueGrace {
 			s.fate.kind = young
 		}

@@ -66,7 +66,7 @@ func (w *Worker) lookAgain(ctx context.Context, pause time.Duration, queue, id s
 		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
 			return
 		}
-		if over, _ := w.verdict(ctx, queue, id); over != "" {
+		if over, _ := w.verdict(ctx, queue, id, ""); over != "" {
 			w.releaseIdle(ctx, queue, id, []joblock.Token{token}, reason)
 		}
 	}()

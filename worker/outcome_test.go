@@ -75,7 +75,7 @@ func TestEndsOfAttempts(t *testing.T) {
 		{name: "panic, then success", retries: 1, handler: first(blow),
 			task: "gone", reason: "job done", runs: 2, told: 1},
 		{name: "panic on the last attempt", retries: 1, handler: blow,
-			task: "archived", retried: 2, lastErr: "worker: no retries left: panic", reason: "job failed", runs: 2, told: 2},
+			task: "archived", retried: 2, lastErr: "panic", reason: "job failed", runs: 2, told: 2},
 		{name: "no retries, panic", handler: blow,
 			task: "archived", retried: 1, lastErr: "kaboom", reason: "job failed", runs: 1, told: 1},
 		{name: "timeout, then success", retries: 1, opts: []asynq.Option{asynq.Timeout(time.Second)}, handler: first(obey),

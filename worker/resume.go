@@ -40,6 +40,9 @@ func (a *attempt) resumeAll() error {
 			a.tellPutBack(pb)
 			return err
 		}
+		if a.spent() && a.byArchive() {
+			return a.viaArchive(pb)
+		}
 		// asynq would charge or archive the task. Wait here instead.
 		if !sleep(a.ctx, waitPoll) {
 			return errors.Join(context.Cause(a.ctx), pb.err)

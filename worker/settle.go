@@ -35,6 +35,9 @@ func (a *attempt) settle(err error) error {
 		} else {
 			a.backOut(a.locks, a.w.hold(pb.delay))
 		}
+		if err == error(pb) && !a.canPutBack() {
+			return a.viaArchive(pb)
+		}
 		return err
 	case err == nil:
 		a.finish(a.done(), reasonDone)
@@ -56,7 +59,11 @@ func (a *attempt) settle(err error) error {
 // Inspector is asked. While this runs nothing is returned to asynq, so its
 // verdict is on the end of the context and not on the handler's result.
 func (a *attempt) settleAbandoned() {
-	if over, delay := a.w.verdict(context.WithoutCancel(a.ctx), a.queue, a.id); over != "" {
+	text := "" // with which asynq puts back a task that is about to be archived
+	if a.last() && a.w.delay.Load() != nil {
+		text = a.ctx.Err().Error()
+	}
+	if over, delay := a.w.verdict(context.WithoutCancel(a.ctx), a.queue, a.id, text); over != "" {
 		a.finish(a.ctx, over)
 	} else {
 		a.park(a.locks, a.w.hold(delay))
@@ -65,8 +72,9 @@ func (a *attempt) settleAbandoned() {
 
 // verdict returns the reason to release the locks of a task that will not run
 // again, or "" and how long it is until it does. A task that cannot be asked
-// about, or not before ctx ends, will run again: its reservation ends by itself.
-func (w *Worker) verdict(ctx context.Context, queue, id string) (over string, delay time.Duration) {
+// about, or not before ctx ends, will run again: its reservation ends by itself. One that
+// asynq has put back with the error archive, if that is not empty, will not.
+func (w *Worker) verdict(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(verdictWait)
 	for {
 		info, err := w.inspector.GetTaskInfo(queue, id)
@@ -77,10 +85,14 @@ func (w *Worker) verdict(ctx context.Context, queue, id string) (over string, de
 			w.cfg.Logger.Warn("worker: cannot tell what became of the task, its lock stays reserved",
 				"job", envelope.Job(queue, id), "err", err)
 			return "", 0
+		case toRunAgain(info):
+			return "", 0
 		case info.State == asynq.TaskStateArchived:
 			return reasonFailed, 0
 		case info.State == asynq.TaskStateCompleted:
 			return reasonGone, 0
+		case archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive:
+			return reasonFailed, 0
 		case info.State != asynq.TaskStateActive:
 			return "", max(0, time.Until(info.NextProcessAt))
 		case time.Now().After(deadline):

@@ -32,6 +32,9 @@ type Worker struct {
 
 	hasStarted atomic.Bool // Started is in use
 
+	// The server's own IsFailure, of the handler's own errors; nil if it has none.
+	counts atomic.Pointer[func(error) bool]
+
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 
 	keeper *keeper

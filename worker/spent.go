@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// asynq puts a task with a spare retry back into its queue after its last true attempt,
+// where that ended without a middleware: by its timeout, a panic, a crash. It is to be
+// archived then, as asynq alone would have done, and not to run. What asynq keeps of a
+// task does not tell such a delivery from one of an archived task that somebody has run
+// again, which is to run each time. So there are to be none of the former: the process in
+// which the attempt ended has the task archived at once. After a crash there is no such
+// process; then the task comes back, and its lock shows that nobody has settled it.
+
+const (
+	// spareDelay is how soon a task comes back whose last attempt is over: by then it
+	// has been archived, unless the process has died since.
+	spareDelay = 10 * time.Second
+
+	// archivePatience is how long to wait for asynq to have written what it did with the
+	// task. After that it has lost the right to: its lease on the task is over.
+	archivePatience = 30 * time.Second
+)
+
+// archive has a task archived that asynq is about to put back with the error text, although
+// its last true attempt is over, and frees its locks. It returns at once; Close waits.
+func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
+	w.open.more()
+	go func() {
+		defer w.open.end()
+		over := time.Now().Add(archivePatience)
+		for pause := verdictPoll; ; pause = min(2*pause, time.Second) {
+			info, err := w.inspector.GetTaskInfo(queue, id)
+			switch {
+			case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+				return
+			case err == nil && info.State == asynq.TaskStateRetry && info.LastErr == text:
+				if err = w.inspector.ArchiveTask(queue, id); err == nil {
+					w.releaseIdle(ctx, queue, id, tokens, reasonFailed)
+					return
+				}
+			case err == nil && info.State != asynq.TaskStateActive:
+				return
+			}
+			if time.Now().After(over) {
+				w.cfg.Logger.Warn("worker: could not archive a task whose last attempt is over",
+					"job", envelope.Job(queue, id), "err", err)
+				return
+			}
+			time.Sleep(pause)
+		}
+	}()
+}
+
+// bounce deals with a delivery that may be the one after the last true attempt. It
+// returns the error with which to archive the task, or nil if it is to run.
+func (a *attempt) bounce() error {
+	uncounted := a.w.counts.Load() // nil where every end of an attempt is charged
+	switch {
+	case a.spent():
+	case a.last() && a.retried < a.limit && uncounted != nil:
+		// A crash of this attempt may not have been charged.
+	default:
+		return nil
+	}
+	last := a.w.lastErr(a.queue, a.id)
+	crashed := last == asynq.ErrLeaseExpired.Error()
+	switch {
+	case strings.HasPrefix(last, spentPrefix), strings.HasPrefix(last, againPrefix):
+		return nil // it was archived, and somebody wants it to run
+	case !a.spent():
+		if !crashed || (*uncounted)(asynq.ErrLeaseExpired) {
+			return nil
+		}
+	case a.w.delay.Load() == nil:
+		// Without Configure nobody has archived it.
+	case !crashed, !a.unsettledEnd():
+		return nil
+	}
+	err := &finalError{err: errors.New(last), spent: true, told: !crashed}
+	if crashed {
+		err.err = asynq.ErrLeaseExpired // the very value, for errors.Is
+	}
+	a.w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
+	return err
+}
+
+// unsettledEnd tells whether the attempt that crashed was the last true one, and not
+// one that somebody had asked for: then its locks are as the job had them from the
+// beginning, and nobody has freed them. One that was asked for has taken them anew.
+// A lock that a handler has given back early is taken for one that was not asked for,
+// as nothing else is known.
+func (a *attempt) unsettledEnd() bool {
+	keys := make([]string, len(a.tokens))
+	for i, token := range a.tokens {
+		keys[i] = token.Key()
+	}
+	locks, err := a.w.locks.StatusOf(context.WithoutCancel(a.ctx), keys)
+	if err != nil {
+		return true // it could not run now, whoever has asked for it
+	}
+	for i, lock := range locks {
+		token := a.tokens[i]
+		anew := token.Fence() > 1 && lock.Since.UnixMicro() > token.Fence() // fences are the store's clock in µs
+		switch {
+		case lock.Job != a.job() || lock.Owner != token.Digest():
+		case lock.Ended == joblock.EndedReleased:
+			return true
+		case (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew:
+			return true
+		}
+	}
+	return false
+}
