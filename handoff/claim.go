@@ -44,9 +44,10 @@ type Claim struct {
 
 	// MaxHold is how long the request may hold the locks. Then the handler's context
 	// ends with cause ErrMaxHold, and the locks are renewed no more: one that the
-	// handler does not release, hand over or Keep before its lease runs out is lost.
-	// So a client that sends its body slowly, or a handler that hangs, keeps others
-	// out for MaxHold and one TTL. What is renewed by a job does not count.
+	// handler does not release or hand over before its lease runs out is lost. So a
+	// client that sends its body slowly, or a handler that hangs, keeps others out for
+	// MaxHold and one TTL. What was handed over, or kept (Keep), by then does not count;
+	// a lock that comes back later, since there is no job after all, has one lease left.
 	// 0 means DefaultMaxHold; at most joblock.MaxHoldLimit.
 	MaxHold time.Duration
 

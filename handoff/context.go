@@ -15,7 +15,7 @@ type held struct {
 
 	mu   sync.Mutex // guards what follows
 	kept []*joblock.Lock
-	over bool // the handler has returned; nothing can be kept any more
+	over bool // nothing can be kept any more: MaxHold is up, or the handler has returned
 }
 
 type (
@@ -36,8 +36,8 @@ func heldFrom(ctx context.Context) *held {
 // that is kept and forgotten lives as long as the process.
 //
 // Keep reports whether lock was the middleware's to let go of: false for a lock
-// that is not one of the request's, and once the handler has returned. A lock that
-// was handed over to a job need not be kept.
+// that is not one of the request's, once the request has lasted for Claim.MaxHold, and
+// once the handler has returned. A lock that was handed over to a job need not be kept.
 func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	for h := heldFrom(ctx); h != nil; h = h.outer {
 		if lock != nil && slices.Contains(h.locks, lock) {
@@ -48,16 +48,13 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 }
 
 // stopRenewing lets the leases of the locks run out that are still the middleware's,
-// and reports whether there are any.
+// and reports whether the request holds any of them now. One that is on its way to a job
+// may come back: it is not renewed then.
 func (h *held) stopRenewing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	some := false
-	for _, lock := range h.locks {
-		if !h.over && !slices.Contains(h.kept, lock) && lock.Err() == nil {
-			lock.StopRenewing()
-			some = true
-		}
+	for _, lock := range h.end() {
+		some = some || lock.Err() == nil
+		lock.StopRenewing()
 	}
 	return some
 }
@@ -65,10 +62,10 @@ func (h *held) stopRenewing() bool {
 func (h *held) keep(lock *joblock.Lock) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.over && !slices.Contains(h.kept, lock) {
+	if !h.over {
 		h.kept = append(h.kept, lock)
 	}
-	return !h.over
+	return !h.over || slices.Contains(h.kept, lock)
 }
 
 // end closes the list of kept locks and returns the others, last first.

@@ -163,13 +163,15 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 		return nil, nil, blame(err, claim.keys()...)
 	}
 	h := &held{locks: locks, outer: heldFrom(ctx)}
-	inside, stop := locks.Context(context.WithValue(inside, heldKey{}, h))
-	inside, stopTimer := m.limitHold(inside, h, claim)
+	inside, stopTimer := m.limitHold(context.WithValue(inside, heldKey{}, h), h, claim)
+	// Innermost, for the Err of this context looks at the clocks: in a process that was
+	// stopped it tells of a loss before any timer has had its turn.
+	inside, stop := locks.Context(inside)
 	return inside, func() {
 		// The context ends before the locks do, so that whatever the handler left
 		// running is told to stop first.
-		stopTimer()
 		stop()
+		stopTimer()
 		m.release(ctx, h)
 	}, nil
 }
@@ -238,12 +240,15 @@ const reasonRequestOver = "request over"
 // release gives back what the handler has not disposed of itself.
 func (m *middleware) release(ctx context.Context, h *held) {
 	for _, lock := range h.end() {
+		// An enqueue that the handler has left running, and that fails, gives the lock
+		// back to the handle, when nobody is left to release it. It then ends by itself.
+		lock.StopRenewing()
 		// By code: a loss may have one of these as its cause.
-		switch joblock.CodeOf(lock.Err()) {
-		case joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
-			continue // handed over to a job, or released by the handler
+		if joblock.CodeOf(lock.Err()) == joblock.CodeAlreadyReleased {
+			continue // by the handler
 		}
-		if err := lock.ReleaseWith(ctx, reasonRequestOver); err != nil {
+		err := lock.ReleaseWith(ctx, reasonRequestOver)
+		if err != nil && joblock.CodeOf(err) != joblock.CodeNotOwner { // handed over to a job, or on the way
 			m.logger.WarnContext(ctx, "handoff: release after the response failed",
 				"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
 		}
