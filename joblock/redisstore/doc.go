@@ -52,7 +52,7 @@
 //
 // # The seal keys
 //
-// A sorted set at the prefix and "%seal" ("lock:%seal"), a name that joblock reserves.
+// A sorted set at the prefix and "%seal" ("joblock:%seal"), a name that joblock reserves.
 // Its members are the keys, in hexadecimal, with which packages handoff and worker seal
 // what tasks carry, its scores the µs since 1970 at which they were made. Mostly it has
 // one; it does not expire. Who may read it can forge what a task carries.

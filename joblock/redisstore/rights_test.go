@@ -247,8 +247,9 @@ func live(t *testing.T, store *Store) {
 		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
 		due, err := store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
 		must("due", err)
-		if len(due) != 1 {
-			t.Errorf("%d entries are due, want 1", len(due))
+		// On a busy machine the first lock's entry is due by now as well.
+		if !slices.ContainsFunc(due, func(j joblock.JobLock) bool { return j.Key == term.Key }) {
+			t.Errorf("due are %v, want %s", due, term.Key)
 		}
 		must("forget", store.Forget(ctx, due))
 		_, err = store.Reserve(ctx, []joblock.ReserveRequest{{Key: term.Key, Job: park.Job, Hold: time.Millisecond, Retain: long}})

@@ -20,14 +20,14 @@ func TestSealKeysArePlainInRedisAndNeverExpire(t *testing.T) {
 		if err != nil || len(keys) != 1 || keys[0].Secret != fresh {
 			t.Fatalf("%v, %v", keys, err)
 		}
-		got := k.rdb.ZRangeWithScores(ctx, "lock:%seal", 0, -1).Val()
+		got := k.rdb.ZRangeWithScores(ctx, "joblock:%seal", 0, -1).Val()
 		if len(got) != 1 || got[0].Member != "010203"+strings.Repeat("00", 29) {
 			t.Fatalf("in Redis is %v", got)
 		}
 		if made := time.UnixMicro(int64(got[0].Score)); !made.Equal(keys[0].Since) || time.Since(made).Abs() > time.Minute {
 			t.Errorf("made at %s, said to be of %s", made, keys[0].Since)
 		}
-		if left := k.rdb.TTL(ctx, "lock:%seal").Val(); left != -1 {
+		if left := k.rdb.TTL(ctx, "joblock:%seal").Val(); left != -1 {
 			t.Errorf("it expires in %s", left)
 		}
 		if seen := listAll(t, k, joblock.ListRequest{}); len(seen) != 0 {
@@ -48,7 +48,7 @@ func TestSealKeysOfOthersAreNobodys(t *testing.T) {
 
 		k.rdb.Set(ctx, k.sealKeys(), "something else", 0)
 		_, err = k.SealKeys(ctx, joblock.SealKeysRequest{})
-		if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"lock:%seal"`) {
+		if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:%seal"`) {
 			t.Errorf("with a string in their place: %v", err)
 		}
 		if v := k.rdb.Get(ctx, k.sealKeys()).Val(); v != "something else" {
