@@ -41,8 +41,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 //
 // Waiters of all processes get the lock in the order in which they came; who
 // frees it makes the first of them the owner in the same step and tells it so. A
-// message that gets lost costs at most Config.Poll, and a waiter that died at
-// most one TTL.
+// message that gets lost costs at most Config.Poll, and waiters that
+// died, all together, at most one TTL and a poll.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	a, err := l.newAcquisition("acquire", key, opts)
 	if err != nil {

@@ -62,8 +62,8 @@ type Config struct {
 
 	// Poll is how often, give or take a quarter, a waiting Acquire asks although
 	// nothing was pushed to it: what a lost push costs at most, and what a waiter
-	// costs the store. A waiter that died keeps its place in the queue for three
-	// polls. Default 4 s.
+	// costs the store. At least six times in a lease it asks in any case. A waiter
+	// that died keeps its place in the queue for three polls. Default 4 s.
 	Poll time.Duration
 
 	// WatchForced keeps a subscription open, from the first lock on, by which

@@ -104,7 +104,7 @@
 // waiters came, across processes, and wakes nobody else. One subscription serves all
 // waiters of a Locker.
 //
-// Pushes may be lost, so waiters also ask, once per [Config].Poll, which keeps
+// Pushes may be lost, so waiters also ask, once per [Config].Poll or six times in a lease, which keeps
 // their place too; the first in line asks when the holder's lease ends. Whoever
 // asks serves the first in line: nobody overtakes, TryAcquire neither. The lease
 // counts from the answer to that call, less what of it is over by then.

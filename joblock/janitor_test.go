@@ -153,7 +153,8 @@ func TestCleanUpIsLinear(t *testing.T) {
 // A waiter's place is kept for longer than a lease, and so is what gives it up.
 func TestPlaceIsGivenUpAfterAnOutageOfMoreThanALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, &joblock.Config{TTL: 2 * time.Second, Poll: time.Minute})
+		const ttl = 20 * time.Second // a place is kept for half of it
+		k := newKit(t, &joblock.Config{TTL: ttl})
 		_, err := k.peer().TryAcquire(t.Context(), "key", joblock.TTL(time.Hour))
 		wantNil(t, "TryAcquire", err)
 		w := k.wait(k.locks, "key", joblock.MaxWait(time.Second))
@@ -163,7 +164,7 @@ func TestPlaceIsGivenUpAfterAnOutageOfMoreThanALease(t *testing.T) {
 		}
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
 		wantErr(t, w.failed(time.Minute), joblock.ErrTimeout)
-		time.Sleep(3 * time.Second) // more than a lease
+		time.Sleep(ttl + 5*time.Second)
 		k.store.Clear()
 		time.Sleep(2 * time.Second)
 		if n := k.record("key").Waiters; n != 0 {

@@ -143,8 +143,9 @@ func TestTryAcquireServesALivingLine(t *testing.T) {
 		dead := k.wait(p.Locker, "key", joblock.Limit(2))
 		w := k.wait(next.Locker, "key", joblock.Limit(2))
 		p.die()
+		time.Sleep(4 * time.Second)
 		next.die()
-		time.Sleep(6 * time.Second)
+		time.Sleep(1100 * time.Millisecond)                                // the gate's lease is 5 s
 		k.wantState("key%#gate", joblock.StateFree)                        // next could not ask yet, but is about to
 		_, err := k.locks.TryAcquire(t.Context(), "key", joblock.Limit(4)) // two are free
 		wantErr(t, err, joblock.ErrHeld)

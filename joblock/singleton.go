@@ -7,8 +7,10 @@ import (
 
 // Singleton runs fn on one Locker of the cluster at a time: the one that holds
 // the lock on key. The others wait in line; when the running one releases, dies
-// or loses the lock, the next in line runs its fn, at most a TTL after a crash and
-// at once after a release.
+// or loses the lock, the next in line runs its fn, at once after a release, and after
+// a crash at most a TTL later and a quarter of a poll: also if up to seven in line die
+// with it. If more do it is a poll and a quarter. A poll is Config.Poll, or a sixth of
+// the TTL where that is shorter.
 //
 // fn's context carries the lock (see FromContext) and ends with cause ErrLost when
 // the lock is lost. fn should return then; Singleton waits for it, so there is never

@@ -7,9 +7,22 @@ import (
 	"time"
 )
 
-// keptPolls is for how many polls a waiter's place outlives its last sign of
-// life: one may be lost, and one be late.
-const keptPolls = 3
+const (
+	// keptPolls is for how many polls a waiter's place outlives its last sign of
+	// life: one may be lost, and one be late.
+	keptPolls = 3
+
+	// leasePolls is how many polls there are in a lease at least. A place is then kept
+	// for half a lease at most. A holder that dies has two thirds of one left, so of the
+	// waiters that die with it none is given the key; and of those that die by
+	// themselves one at most, as the lease that it is given outlives the others' places.
+	// A waiter costs the store twice as much as a holder, which renews every third.
+	leasePolls = 2 * keptPolls
+
+	// headOfLine is how many waiters watch for the end of the holder's lease: those
+	// before them may have died.
+	headOfLine = 8
+)
 
 // errMaxWait is why a wait that MaxWait bounds is over.
 var errMaxWait = errors.New("MaxWait is over")
@@ -19,8 +32,8 @@ var errMaxWait = errors.New("MaxWait is over")
 // The first time that the key is busy it takes a place in the queue. From then on
 // a push tells it to ask, and its grant is what the store answers. It also asks
 // without, for what pushes cannot do: keeping the place, finding a grant whose push
-// was lost, and, for the first in line, noticing that a holder died; once per
-// Config.Poll, and the first in line also when the holder's lease ends.
+// was lost, and, for the first in line, noticing that a holder died; once per poll,
+// and the first in line also when the holder's lease ends.
 //
 // A push could carry the grant itself, and save that call. But what is in a push
 // anybody can have written who may publish and has read the record, and would be a
@@ -128,7 +141,7 @@ func (a *acquisition) sleep(ctx context.Context, d time.Duration, heed time.Time
 
 // enqueue makes the attempts from here on ask for a place in the queue.
 func (a *acquisition) enqueue() {
-	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.l.cfg.Poll
+	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.poll()
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
@@ -138,13 +151,19 @@ func (a *acquisition) expectInsteadOf(earlier string) {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
+// poll is how often to ask although nothing was pushed.
+func (a *acquisition) poll() time.Duration {
+	return max(min(a.l.cfg.Poll, a.o.ttl/leasePolls), time.Millisecond)
+}
+
 // untilNextLook is how long to rely on pushes.
 func (a *acquisition) untilNextLook() time.Duration {
-	poll := a.l.cfg.Poll
+	poll := a.poll()
 	d := poll*3/4 + rand.N(poll/2)
-	if a.last.Ahead == 0 {
-		// The holder's lease may end sooner; a millisecond is the store's grain.
-		d = min(d, a.last.Remaining+time.Millisecond)
+	if ahead := a.last.Ahead; ahead < headOfLine {
+		// The holder's lease may end sooner; a millisecond is the store's grain. Those
+		// behind the first leave it the time to ask, as it may have died.
+		d = min(d, a.last.Remaining+time.Millisecond+time.Duration(ahead)*poll/(4*headOfLine))
 	}
 	return max(d, time.Millisecond)
 }

@@ -60,6 +60,65 @@ func TestLockGrantedToADeadWaiterMovesOnWithItsLease(t *testing.T) {
 	}
 }
 
+// "At most a TTL after a crash" holds whoever dies along with the holder, and however
+// short the lease is.
+func TestDeadHolderAndAllBeforeTheLastInLine(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, joblock.DefaultTTL, 2 * time.Minute} {
+		for _, dead := range []int{1, 2, 7, 20} {
+			t.Run(fmt.Sprintf("%s, %d", ttl, dead), func(t *testing.T) {
+				for range 5 { // the polls are random
+					synctest.Test(t, func(t *testing.T) {
+						k := newKit(t, nil)
+						p := k.process()
+						k.crash("key", ttl)
+						crashed := time.Now()
+						var ws []*waiting
+						for range dead {
+							ws = append(ws, k.wait(p.Locker, "key", joblock.TTL(ttl)))
+						}
+						w := k.wait(k.peer(), "key", joblock.TTL(ttl))
+						time.Sleep(ttl / 3) // a lease that is renewed has two thirds left
+						p.die()
+						poll := min(joblock.DefaultPoll, ttl/6)
+						late := poll / 4 // when it is among the first
+						if dead > 7 {
+							late = poll * 5 / 4
+						}
+						w.granted(time.Until(crashed.Add(ttl + late + onTime)))
+						for _, w := range ws {
+							w.failed(time.Hour)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// Waiters that die by themselves cost those behind them one lease together, not one each.
+func TestDeadWaitersCostOneLease(t *testing.T) {
+	for _, ttl := range []time.Duration{3 * time.Second, joblock.DefaultTTL} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				holder := k.acquire("key", joblock.TTL(ttl))
+				p := k.process()
+				var ws []*waiting
+				for range 7 {
+					ws = append(ws, k.wait(p.Locker, "key", joblock.TTL(ttl)))
+				}
+				w := k.wait(k.peer(), "key", joblock.TTL(ttl))
+				p.die()
+				wantNil(t, "Release", holder.Release(t.Context()))
+				w.granted(ttl + min(joblock.DefaultPoll, ttl/6)/4 + onTime)
+				for _, w := range ws {
+					w.failed(time.Hour)
+				}
+			})
+		})
+	}
+}
+
 // When a holder dies the first in line asks just after its lease; the others do
 // not even notice.
 func TestDeadHoldersLockGoesToTheFirstWithoutAStorm(t *testing.T) {

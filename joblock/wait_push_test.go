@@ -47,7 +47,8 @@ func TestLatePushIsTrustedFromItsGrant(t *testing.T) {
 		locks := k.open(post, &joblock.Config{Poll: time.Minute})
 		post.delay.Store(int64(late))
 		holder := k.acquire("key")
-		w := k.wait(locks, "key", joblock.NoRenew())
+		const ttl = 10 * time.Minute // polls are as far between as Config.Poll says
+		w := k.wait(locks, "key", joblock.NoRenew(), joblock.TTL(ttl))
 		time.Sleep(7 * time.Second)
 		wantNil(t, "Release", holder.Release(t.Context()))
 		granted := time.Now()
@@ -55,12 +56,12 @@ func TestLatePushIsTrustedFromItsGrant(t *testing.T) {
 		if d := time.Since(granted); d != late {
 			t.Fatalf("came %s after the grant, want %s", d, late)
 		}
-		if d := lock.ExpiresAt().Sub(granted); d > joblock.DefaultTTL-time.Second || d < joblock.DefaultTTL-time.Second-onTime {
-			t.Errorf("trusted until %s after the grant, want 29s", d)
+		if d := lock.ExpiresAt().Sub(granted); d > ttl-time.Second || d < ttl-time.Second-onTime {
+			t.Errorf("trusted until %s after the grant, want %s", d, ttl-time.Second)
 		}
 		k.wantTrusted(lock, onTime)
 		<-lock.Done()
-		if !time.Now().Before(granted.Add(joblock.DefaultTTL)) {
+		if !time.Now().Before(granted.Add(ttl)) {
 			t.Error("the loss was told after the lease")
 		}
 	})
@@ -77,17 +78,19 @@ func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				post := &slowPost{Store: k.store}
-				locks := k.open(post, &joblock.Config{Poll: 2 * time.Minute})
+				locks := k.open(post, &joblock.Config{CallTimeout: 2 * time.Minute})
 				holder := k.acquire("key")
 				w := k.wait(locks, "key")
-				next := k.wait(k.open(k.mem, &joblock.Config{Poll: 2 * time.Minute}), "key")
+				next := k.wait(k.peer(), "key")
 				post.delay.Store(int64(late))
 				wantNil(t, "Release", holder.Release(t.Context()))
 				post.delay.Store(0)
+				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire) // it cannot ask either
 				time.Sleep(late - time.Millisecond)
 				if w.over() {
 					t.Fatal("the push was not late")
 				}
+				k.store.Clear()
 				lock := next.granted(time.Second)
 				k.wantTrusted(lock, onTime)
 				if w.over() {
