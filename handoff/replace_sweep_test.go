@@ -2,6 +2,7 @@ package handoff_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -81,7 +82,8 @@ func sweepWeb(t *testing.T, addr string) *web {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.locks.Close(context.Background()); err != nil {
+		// A process that has died cannot clean up after a call without an answer.
+		if err := w.locks.Close(context.Background()); err != nil && !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("close the Locker: %v", err)
 		}
 	})
