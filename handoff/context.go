@@ -68,16 +68,10 @@ func (h *held) keep(lock *joblock.Lock) bool {
 	return !h.over || slices.Contains(h.kept, lock)
 }
 
-// end closes the list of kept locks and returns the others, last first.
+// end closes the list of kept locks and returns the others.
 func (h *held) end() joblock.Locks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	var rest joblock.Locks
-	for _, lock := range slices.Backward(h.locks) {
-		if !slices.Contains(h.kept, lock) {
-			rest = append(rest, lock)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(slices.Clone(h.locks), func(lock *joblock.Lock) bool { return slices.Contains(h.kept, lock) })
 }

@@ -48,6 +48,42 @@
 // has to call Abort. And it must pass on the request that the next handler is given:
 // its context has the lock (with gin: of c.Request, not c itself).
 //
+// A middleware of gin made of one of this package (use := handoff.Middleware(…)):
+//
+//	func(c *gin.Context) {
+//		for _, p := range c.Params {
+//			c.Request.SetPathValue(p.Key, p.Value)
+//		}
+//		served := false
+//		use(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+//			served = true
+//			c.Request = r
+//			c.Next()
+//		})).ServeHTTP(c.Writer, c.Request)
+//		if !served {
+//			c.Abort()
+//		}
+//	}
+//
+// And of echo, where not calling next is enough:
+//
+//	func(next echo.HandlerFunc) echo.HandlerFunc {
+//		return func(c echo.Context) (err error) {
+//			for _, name := range c.ParamNames() {
+//				c.Request().SetPathValue(name, c.Param(name))
+//			}
+//			use(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+//				c.SetRequest(r)
+//				err = next(c)
+//			})).ServeHTTP(c.Response(), c.Request())
+//			return err
+//		}
+//	}
+//
+// Make the key of the parameter as the handler uses it. Some routers give a parameter as
+// it was sent, so that "7" and "%37" are two: decode it, or refuse what is not of the
+// form that your names have, before it gets into a key.
+//
 // A request that needs no lock says so: Claim.NoLock. A Claim that says nothing is an
 // error.
 //

@@ -2,8 +2,11 @@ package handoff_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,4 +125,93 @@ func TestContextOfTheRequestLooksAtTheClock(t *testing.T) {
 			serve(h)
 		}
 	})
+}
+
+// A store that is silent keeps the answer back for the time of one call, however many
+// locks the request has.
+func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &silentStore{Store: newStore()}
+		claim := handoff.Claim{Key: "a", Keys: []string{"b", "c", "d"}}
+		start := time.Now()
+		serve(handoff.Middleware(newLocker(t, s), fixed(claim), silent())(http.HandlerFunc(
+			func(http.ResponseWriter, *http.Request) { s.silent.Store(true) })))
+		if d, most := time.Since(start), 2*joblock.DefaultCallTimeout; d > most {
+			t.Errorf("the answer took %s, want at most %s", d, most)
+		}
+		s.silent.Store(false)
+	})
+}
+
+// silentStore is a Store that can be made to give no answer to releases.
+type silentStore struct {
+	joblock.Store
+	silent atomic.Bool
+}
+
+func (s *silentStore) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+	if s.silent.Load() {
+		<-ctx.Done()
+		return make([]joblock.Reply, len(reqs)), ctx.Err()
+	}
+	return s.Store.Release(ctx, reqs)
+}
+
+// Two middlewares around each other that take one lock would refuse every request, as if
+// somebody else had it. That is said.
+func TestMiddlewaresThatTakeOneLockTwice(t *testing.T) {
+	locks := newMemLocker(t)
+	var log logBuffer
+	use := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.logger()))
+	wantRefusal(t, serve(use(use(accept))), http.StatusInternalServerError, handoff.CodeClaimFailed, "")
+	wantOneEntry(t, &log, "ERROR", "the request has this lock already")
+	wantState(t, locks, "k", joblock.StateFree)
+
+	// What the outer one has given back can be taken again, and another store's key is
+	// another key.
+	serve(use(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		other := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "k"}))
+		if w := serveRequest(other(accept), r); w.Code != http.StatusAccepted {
+			t.Errorf("the key of another store: status %d", w.Code)
+		}
+		lock, _ := joblock.FromContext(r.Context())
+		if err := lock.Release(r.Context()); err != nil {
+			t.Error(err)
+		}
+		if w := serveRequest(use(accept), r); w.Code != http.StatusAccepted {
+			t.Errorf("after the release: status %d", w.Code)
+		}
+	})))
+}
+
+// Headers that the handler has set for the answer it could not give are not of the
+// refusal: a Content-Length would cut it off.
+func TestRefusalHasItsOwnHeaders(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Length": "5", "Content-Encoding": "gzip", "Cache-Control": "public, max-age=3600", "Etag": `"x"`, "Last-Modified": "x",
+			"X-Request-Id": "7",
+		} {
+			w.Header().Set(name, value)
+		}
+		handoff.Refuse(w, r, joblock.ErrHeld)
+	}))
+	defer server.Close()
+	resp, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var b body
+	if err := json.NewDecoder(resp.Body).Decode(&b); err != nil || b.Code != string(joblock.CodeHeld) {
+		t.Errorf("body is %+v: %v", b, err)
+	}
+	for _, name := range []string{"Content-Encoding", "Cache-Control", "Etag", "Last-Modified"} {
+		if value := resp.Header.Get(name); value != "" {
+			t.Errorf("%s is %q, want none", name, value)
+		}
+	}
+	if resp.Header.Get("X-Request-Id") != "7" {
+		t.Error("other headers are gone")
+	}
 }

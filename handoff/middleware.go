@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -103,12 +105,12 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 // Claim.Key, joblock.LocksFromContext all of them). It is cancelled with cause
 // joblock.ErrLost when one of them is lost, and with cause ErrMaxHold when the request
 // has held them for Claim.MaxHold. After the handler has returned, or panicked, they
-// are released, last first, even if the client is gone; those that were handed over,
-// released or kept (Keep) are left alone. The ResponseWriter is passed through as it
+// are released, even if the client is gone; those that were handed over, released or
+// kept (Keep) are left alone. The ResponseWriter is passed through as it
 // is. A handler that hijacks the connection and goes on after it has returned has no
 // lock any more.
 //
-// Middlewares can be nested. All nestings should take their locks in one order,
+// Middlewares can be nested, on different keys. All nestings should take their locks in one order,
 // or not wait: unlike the keys of one Claim, two middlewares' keys are not
 // ordered for you.
 //
@@ -157,6 +159,13 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	inside := context.WithValue(ctx, middlewareKey{}, m)
 	if claim.NoLock {
 		return inside, func() {}, nil
+	}
+	// Whoever has a lock and asks for it again is refused like anybody, and would look
+	// for somebody else who has it.
+	for _, lock := range joblock.LocksFromContext(ctx) {
+		if slices.Contains(claim.keys(), lock.Key()) && m.locks.Owns(lock) && lock.Err() == nil {
+			return nil, nil, &claimError{invalid("claim", lock.Key(), "the request has this lock already, from around this Middleware")}
+		}
 	}
 	locks, err := m.acquire(ctx, claim)
 	if err != nil {
@@ -237,20 +246,27 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 // reasonRequestOver is the reason with which a request's locks are released.
 const reasonRequestOver = "request over"
 
-// release gives back what the handler has not disposed of itself.
+// release gives back what the handler has not disposed of itself: all at once, since the
+// client waits, and a store that is silent costs it the time of one call.
 func (m *middleware) release(ctx context.Context, h *held) {
+	var all sync.WaitGroup
 	for _, lock := range h.end() {
-		// An enqueue that the handler has left running, and that fails, gives the lock
-		// back to the handle, when nobody is left to release it. It then ends by itself.
-		lock.StopRenewing()
-		// By code: a loss may have one of these as its cause.
-		if joblock.CodeOf(lock.Err()) == joblock.CodeAlreadyReleased {
-			continue // by the handler
-		}
-		err := lock.ReleaseWith(ctx, reasonRequestOver)
-		if err != nil && joblock.CodeOf(err) != joblock.CodeNotOwner { // handed over to a job, or on the way
-			m.logger.WarnContext(ctx, "handoff: release after the response failed",
-				"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
-		}
+		all.Go(func() { m.releaseOne(ctx, lock) })
+	}
+	all.Wait()
+}
+
+func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
+	// An enqueue that the handler has left running, and that fails, gives the lock
+	// back to the handle, when nobody is left to release it. It then ends by itself.
+	lock.StopRenewing()
+	// By code: a loss may have one of these as its cause.
+	if joblock.CodeOf(lock.Err()) == joblock.CodeAlreadyReleased {
+		return // by the handler
+	}
+	err := lock.ReleaseWith(ctx, reasonRequestOver)
+	if err != nil && joblock.CodeOf(err) != joblock.CodeNotOwner { // handed over to a job, or on the way
+		m.logger.WarnContext(ctx, "handoff: release after the response failed",
+			"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
 	}
 }

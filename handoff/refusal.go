@@ -42,7 +42,7 @@ type Refusal struct {
 }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object
-// {"message","code"}. A Refusal made by hand need not have anything set: the zero one
+// {"message","code"}. Headers that are about another body are deleted. A Refusal made by hand need not have anything set: the zero one
 // is a 500.
 func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f.Status < http.StatusOK || f.Status > 999 { // net/http panics, or goes on waiting for an answer
@@ -58,6 +58,10 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		panic("handoff: " + err.Error())
 	}
 	h := w.Header()
+	// What the handler has set for the answer that it could not give; as http.Error does.
+	for _, name := range []string{"Content-Length", "Content-Encoding", "Cache-Control", "Etag", "Last-Modified"} {
+		h.Del(name)
+	}
 	h.Set("Content-Type", "application/json")
 	if f.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.RetryAfter), 10))
@@ -104,7 +108,7 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 		// The client is gone, or the server is shutting down, while we waited. 503
 		// rather than nginx's 499: returning without an answer would be a 200.
 		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeTimeout
-		f.Message = "the request ended before it had the lock"
+		f.Message = "the request ended before it could be served"
 		f.RetryAfter = time.Second
 		return f
 	}
