@@ -249,7 +249,9 @@ func (e *engine) renew(batch []*Lock, reqs []RenewRequest) {
 		k.mu.Lock()
 		k.inFlight = false
 		if r.Outcome == OutcomeUnknown {
-			k.renewAt = e.l.now().Add(retryPause(k.ttl))
+			// Beyond the slack, or it would be due again at once: a server that refuses
+			// connections answers in no time.
+			k.renewAt = e.l.now().Add(slack(k.ttl) + retryPause(k.ttl))
 		}
 		k.mu.Unlock()
 		e.reschedule(k)

@@ -72,6 +72,24 @@ func TestRenewalThatRecoversInTimeLosesNothing(t *testing.T) {
 	}
 }
 
+// A server that refuses connections answers at once. Renewals are then repeated often
+// enough that many tries fit into a lease, and not as fast as the processor can.
+func TestRefusedRenewalsArePaced(t *testing.T) {
+	for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				lock := k.acquire("key", joblock.TTL(ttl))
+				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Renew)
+				<-lock.Done()
+				if n := k.store.Calls(faultstore.Renew); n < 8 || n > 80 {
+					t.Errorf("%d renewals were tried until the lock was lost, want 8 to 80", n)
+				}
+			})
+		})
+	}
+}
+
 // Loss is told an eighth of the margin before the trust deadline, which is when
 // the last answered request was sent, plus the TTL, minus the margin: a timer that
 // is late is then still in time. A call that never returns changes nothing.
