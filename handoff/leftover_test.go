@@ -132,14 +132,20 @@ func TestContextOfTheRequestLooksAtTheClock(t *testing.T) {
 func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &silentStore{Store: newStore()}
-		claim := handoff.Claim{Key: "a", Keys: []string{"b", "c", "d"}}
+		locks := newLocker(t, s)
+		claim := handoff.Claim{Key: "a", Keys: []string{"b", "c", "d"}, TTL: time.Hour}
 		start := time.Now()
-		serve(handoff.Middleware(newLocker(t, s), fixed(claim), silent())(http.HandlerFunc(
+		serve(handoff.Middleware(locks, fixed(claim), silent())(http.HandlerFunc(
 			func(http.ResponseWriter, *http.Request) { s.silent.Store(true) })))
 		if d, most := time.Since(start), 2*joblock.DefaultCallTimeout; d > most {
 			t.Errorf("the answer took %s, want at most %s", d, most)
 		}
+		wantState(t, locks, "d", joblock.StateHeld)
 		s.silent.Store(false)
+		time.Sleep(time.Minute) // the release under way has no answer, and is repeated
+		for _, key := range claim.Keys {
+			wantState(t, locks, key, joblock.StateFree)
+		}
 	})
 }
 

@@ -250,6 +250,16 @@ func (k *Lock) settled() bool {
 	return k.state == lockReleased || k.state == lockParked
 }
 
+// lossOf returns why the lock was lost, nil if it was not.
+func (k *Lock) lossOf() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state != lockLost {
+		return nil
+	}
+	return k.err
+}
+
 // lose ends the handle with cause err, unless it was over already.
 func (k *Lock) lose(err *Error) {
 	k.mu.Lock()

@@ -77,6 +77,10 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 
 func (c *lockCtx) Err() error {
 	c.lock.check()
+	// Whoever has found the loss just now may not have come to this context yet.
+	if err := c.lock.lossOf(); err != nil {
+		c.cancel(err)
+	}
 	// A parent may be the context of another lock: let it look too. Its
 	// cancellation reaches this context before it returns.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
