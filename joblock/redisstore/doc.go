@@ -25,7 +25,7 @@
 //
 // Twelve fields would be plainer, and make every call half as slow again: all of
 // the state is read and most of it is written each time. The field memo is what
-// was left for the next owner; it is read only for those who ask. The fields q, q<n> and w<call> are the queue of
+// was left for the next owner; it is read only for those who ask. The fields q, q<n>, w<call> and g<n> are the queue of
 // those who wait, and only there while somebody does.
 //
 // A fence is the greater of the previous one plus 1 and the server's clock in
@@ -108,7 +108,7 @@
 // An ACL user needs the keys and channels under the prefix, and these commands:
 //
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
-//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +hexists +hkeys +pexpire +pttl
+//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +pexpire +pttl
 //	    +zadd +zrem +zscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan

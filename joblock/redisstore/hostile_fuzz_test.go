@@ -19,10 +19,10 @@ func FuzzRecord(f *testing.F) {
 	f.Cleanup(func() { _ = store.Close() })
 	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\n\na host\nq/1\n\n1795307164008"
 	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
-	f.Add("", "", "0 2", place, "")
-	f.Add(state, "memo", "0 1", place, "0")
-	f.Add(state[:40], "", "0 20000000000", "", "7")
-	f.Add("", "", "5 9007199254740990", "-1\n-1\n-1\n\n\n\n", "-1")
+	f.Add("", "", "0 2 2", place, "")
+	f.Add(state, "memo", "0 1 1", place, "0")
+	f.Add(state[:40], "", "0 20000000000 7", "", "7")
+	f.Add("", "", "5 9007199254740990 1", "-1\n-1\n-1\n\n\n\n", "-1")
 	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string) {
 		ctx := context.Background()
 		k := &kit{Store: store, t: t, rdb: rdb}

@@ -33,20 +33,24 @@ var spoiled = map[string][]string{
 	"an end that there is not":  {"s", "F\nL\nU\nexploded\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
 	"an end in capitals":        {"s", "F\nL\nU\nRELEASED\nowner of key\nn\n\n\nholder\nq/1\n\n0"},
 	"huge memo":                 {"memo", strings.Repeat("m", 8<<20)},
-	"queue no numbers":          {"q", "first last"},
+	"queue no numbers":          {"q", "first last 1"},
 	"queue empty":               {"q", ""},
-	"queue negative":            {"q", "-5 5"},
-	"queue backwards":           {"q", "5 1"},
-	"queue to the end":          {"q", "0 9007199254740990"},
-	"queue beyond the end":      {"q", "0 " + strings.Repeat("9", 300)},
-	"queue as doubles":          {"q", "0 1e300"},
-	"queue of empty places":     {"q", "0 20000000000"},
-	"place is garbage":          {"q", "0 1", "q0", "garbage", "wcall", "0"},
-	"place with negatives":      {"q", "0 1", "q0", "-1\n-1\n-1\ncall\nwho\nholder\ninbox", "wcall", "0"},
-	"place with doubles":        {"q", "0 1", "q0", "1e300\n1e300\n1e300\ncall\nwho\nholder\ninbox", "wcall", "0"},
-	"place without end":         {"q", "0 1", "q0", "9007199254740990\n9007199254740990\n9007199254740990\ncall\nwho\nholder\ninbox", "wcall", "0"},
-	"place beyond all ends":     {"q", "0 1", "q0", strings.Repeat("9", 400) + "\n1000\n1000\ncall\nwho\nholder\ninbox", "wcall", "0"},
-	"places that nobody counts": {"q", "0 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
+	"queue negative":            {"q", "-5 5 0"},
+	"queue backwards":           {"q", "5 1 0"},
+	"queue to the end":          {"q", "0 9007199254740990 1"},
+	"queue beyond the end":      {"q", "0 " + strings.Repeat("9", 300) + " 1"},
+	"queue as doubles":          {"q", "0 1e300 1"},
+	"queue of too many":         {"q", "0 1 2"},
+	"queue without a length":    {"q", "0 1"},
+	"queue of empty places":     {"q", "0 20000000000 20000000000"},
+	"place in a gap":            {"q", "0 3 2", "q0", "99999999999999\n1\n1\na\nwho\nholder\ninbox", "wa", "0", "q1", "99999999999999\n1\n1\nb\nwho\nholder\ninbox", "wb", "1", "g1", "1", "q2", "99999999999999\n1\n1\ncall\nwho\nholder\ninbox", "wcall", "2"},
+	"place of gaps without end": {"q", "0 9 3", "q0", "1\n1\n1\na\nwho\nholder\ninbox", "g1", "99999999999999999999", "g5", "-3", "q4", "1\n1\n1\ncall\nwho\nholder\ninbox", "wcall", "4", "g3", "1.5"},
+	"place is garbage":          {"q", "0 1 1", "q0", "garbage", "wcall", "0"},
+	"place with negatives":      {"q", "0 1 1", "q0", "-1\n-1\n-1\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place with doubles":        {"q", "0 1 1", "q0", "1e300\n1e300\n1e300\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place without end":         {"q", "0 1 1", "q0", "9007199254740990\n9007199254740990\n9007199254740990\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"place beyond all ends":     {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n1000\n1000\ncall\nwho\nholder\ninbox", "wcall", "0"},
+	"places that nobody counts": {"q", "0 1 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
 }
 
 // spoil takes the key, and has somebody else write to its record.
@@ -214,7 +218,7 @@ func TestDamagedRecords(t *testing.T) {
 		}
 		record := k.rdb.HGetAll(ctx, k.prefix+key).Val()
 		was := fmt.Sprintf("%q", record)
-		fields := []string{"s", "q", "q0", "q1"}
+		fields := []string{"s", "q", "q0", "q1", "g1"}
 		for range 1 + rnd.IntN(3) {
 			f := fields[rnd.IntN(len(fields))]
 			text := []byte(record[f])

@@ -14,8 +14,15 @@ import (
 // proxy, a mock, or a server that is not what it seems. The outcome is unknown.
 var errReply = errors.New("redisstore: unexpected reply of a script")
 
-// unlisted is beside the joblock.Outcomes: only between resume.lua and Resume.
-const unlisted = int64(10)
+// Beside the joblock.Outcomes, and only between the scripts and this package.
+const (
+	unlisted = int64(10) // of resume.lua
+	more     = int64(11) // of acquire.lua and release.lua
+)
+
+// errMore is the answer of a call that has to be sent again, as not all who wait have been
+// looked at. A release has been done by then, and its reply is good.
+var errMore = errors.New("redisstore: there are more waiters to be looked at")
 
 // fields reads the answer of a script from front to back. The first field that
 // is not what is asked for spoils it, which end reports.
@@ -161,6 +168,16 @@ func (f *fields) foreign() string {
 func parseReply(sc *script, val any) (joblock.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return joblock.Reply{}, errUnlisted
+	}
+	if sc == acquireScript && val == more {
+		return joblock.Reply{}, errMore
+	}
+	if list, ok := val.([]any); ok && sc == releaseScript && len(list) == 2 && list[0] == more {
+		r, err := parseReply(sc, list[1])
+		if err == nil {
+			err = errMore
+		}
+		return r, err
 	}
 	out, f := outcome(val)
 	r := joblock.Reply{Outcome: out}

@@ -119,14 +119,23 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire implements joblock.Store. It takes one round trip.
+// Acquire implements joblock.Store. It takes one round trip, and one more for every
+// hundred waiters that have died at the head of the queue of a free key.
 func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
-	w := newWords(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
-		millis(req.TTL).millis(req.Retain).str(req.Holder)
-	if req.Inbox != "" {
-		w.str(s.channel(req.Inbox)).millis(req.Patience)
+	for {
+		w := newWords(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
+			millis(req.TTL).millis(req.Retain).str(req.Holder)
+		if req.Inbox != "" {
+			w.str(s.channel(req.Inbox)).millis(req.Patience)
+		}
+		reply, err := s.one(ctx, acquireScript, w)
+		if err != errMore {
+			return reply, err
+		}
+		if err := ctx.Err(); err != nil {
+			return joblock.Reply{}, err
+		}
 	}
-	return s.one(ctx, acquireScript, w)
 }
 
 // Resume implements joblock.Store. It takes one round trip, two where it binds the
@@ -193,7 +202,8 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 	})
 }
 
-// Release implements joblock.Store. It takes one pipeline.
+// Release implements joblock.Store. It takes one pipeline, and one more for every
+// hundred waiters that have died at the head of a queue.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
 	return batch(ctx, s, s.calls, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
 		force := "0"
@@ -281,6 +291,10 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 		if a.err == nil {
 			replies[0], a.err = parseReply(sc, a.val)
 		}
+		if a.err == errMore {
+			serveOn(ctx, m, sc, reqs, []int{0}, call)
+			a.err = nil
+		}
 		return replies, a.err
 	}
 	cmds := make([]*redis.Cmd, len(reqs))
@@ -292,16 +306,44 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 		send = s.renewAcknowledged
 	}
 	var failed error
+	var unserved []int
 	for i, a := range send(ctx, m, cmds) {
 		err := a.err
 		if err == nil {
 			replies[i], err = parseReply(sc, a.val)
 		}
-		if err != nil && failed == nil {
+		switch {
+		case err == errMore:
+			unserved = append(unserved, i)
+		case err != nil && failed == nil:
 			failed = err
 		}
 	}
+	serveOn(ctx, m, sc, reqs, unserved, call)
 	return replies, failed
+}
+
+// serveOn sends releases again that have left off in the middle of a queue, until those
+// who wait have been found, or there are none. They have been answered before, so what
+// becomes of these calls is no news to the caller: where one fails, whoever waits or asks
+// for the key next goes on.
+func serveOn[R any](ctx context.Context, m *merger, sc *script, reqs []R, unserved []int, call func(*R) *words) {
+	for len(unserved) > 0 && ctx.Err() == nil {
+		cmds := make([]*redis.Cmd, len(unserved))
+		for n, i := range unserved {
+			cmds[n] = call(&reqs[i]).cmd(ctx)
+		}
+		var left []int
+		for n, a := range sc.runAll(ctx, m, cmds) {
+			if a.err != nil {
+				continue
+			}
+			if _, err := parseReply(sc, a.val); err == errMore {
+				left = append(left, unserved[n])
+			}
+		}
+		unserved = left
+	}
 }
 
 func printable(s string) bool {

@@ -3,6 +3,7 @@
 -- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder [, inbox, patience ms]
 -- Returns  {OK, fence, how the last ownership ended, lease ms left [, memo or nil]}
 --          {HELD, state, ms left, holder, job [, waiters ahead, now in us]} | FOREIGN
+--          MORE, if it is not known yet whose the free key is
 
 local by, call, ttl, retain, inbox = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[7]
 
@@ -12,7 +13,9 @@ if live and owner == by and nonce == call and lease > now then
 end
 if not live then
   local asking = {call = call, by = by, holder = ARGV[6], ttl = ttl, retain = retain}
-  local waiter = queue and first()
+  local waiter, more
+  if queue then waiter, more = first() end
+  if more then return MORE end
   if not waiter or waiter.call == call then
     grant(asking, false)
     return {OK, fence, ENDS[prior], ttl + 1, memo}

@@ -24,7 +24,7 @@ end
 -- shebang for a syntax error.
 local function save(ends, retain, ...)
   local life = math.max(ends, now) - now + retain
-  if queue then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
+  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
   life = string.format('%d', life)
   local state = string.format('%d\n%d\n%d\n', fence, lease, reserved)
     .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. prior .. '\n' .. rest

@@ -13,4 +13,4 @@ elseif ended == '' then
 end
 local holder, job, reason, since = details()
 return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, math.min(tonumber(since), MAX_FENCE), holder, job,
-  ended, reason, memo, queue and tail - head or 0, string.format('%d', now_us)}
+  ended, reason, memo, waiting, string.format('%d', now_us)}

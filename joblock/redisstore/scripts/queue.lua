@@ -1,29 +1,46 @@
 -- Comes between record.lua and the scripts that work on the queue of waiters.
 --
--- Waiters are numbered. 'q' holds the number of the first and the one that the
--- next to come will get; 'q<n>' what is known of waiter n: until when its place is
--- kept (ms), the ttl and retain of its lease (ms), its call, owner, holder and
--- inbox; 'w<call>' its number. Joining, refreshing, leaving and granting each take
--- a constant number of commands; an empty place is skipped once, and very many of
--- them in one step.
+-- Waiters are numbered. 'q' holds the number of the first, the one that the next to
+-- come will get, and how many there are; 'q<n>' what is known of waiter n: until when
+-- its place is kept (ms), the ttl and retain of its lease (ms), its call, owner, holder
+-- and inbox; 'w<call>' its number. Where places in between were left there is a gap:
+-- 'g<n>' at either end of it holds the number of the other end, and gaps that touch are
+-- one. So the first place and the last one are always taken, and joining, refreshing,
+-- leaving and granting each take a constant number of commands, however many wait, and
+-- however many have left.
+--
+-- Places of waiters that have died are dropped when it would be their turn; no call
+-- drops more than STEPS. If that is not enough, the key stays free, and whoever asks
+-- next goes on: see MORE.
 
-local STEPS = 1000 -- how many places are looked at one by one
+local STEPS = 100 -- some 1.5 ms of the server's time
+local MORE = 11 -- not for callers: the same call is to be sent again
 
 local function save_queue()
   if head == tail then
     redis.call('HDEL', key, 'q')
   else
-    redis.call('HSET', key, 'q', string.format('%d %d', head, tail))
+    redis.call('HSET', key, 'q', string.format('%d %d %d', head, tail, waiting))
   end
 end
 
--- join gives a call its place, or keeps the one it has, and returns how many
--- places are before it, empty ones included.
-local function join(call, by, holder, ttl, retain, inbox, patience)
+-- place returns the number of a call's place, nil if it has none.
+local function place(call)
   local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
-  if not n or n < head or n >= tail then
-    n, tail = tail, tail + 1
+  if not n or n < head or n >= tail then return nil end
+  local entry = redis.call('HGET', key, 'q' .. n)
+  if entry and string.match(entry, '^%d+\n%d+\n%d+\n([^\n]*)\n') == call then return n end
+  return nil
+end
+
+-- join gives a call its place, or keeps the one it has, and returns how many
+-- places are before it, those in gaps included.
+local function join(call, by, holder, ttl, retain, inbox, patience)
+  local n = place(call)
+  if not n then
+    n, tail, waiting = tail, tail + 1, waiting + 1
     redis.call('HSET', key, 'w' .. call, n)
+    redis.call('HDEL', key, 'g' .. n) -- there is none, unless somebody else has written it
     save_queue()
   end
   redis.call('HSET', key, 'q' .. n, string.format('%d\n%d\n%d\n', now + patience, ttl, retain)
@@ -34,34 +51,31 @@ local function join(call, by, holder, ttl, retain, inbox, patience)
   return n - head
 end
 
-local function empty(n) return redis.call('HEXISTS', key, 'q' .. n) == 0 end
-
--- places lists the places that are not empty, from the last to the one numbered from.
-local function places(from)
-  local list = {}
-  for _, field in ipairs(redis.call('HKEYS', key)) do
-    local n = tonumber(string.match(field, '^q(%d+)$') or nil)
-    if n and n >= from and n < tail then list[#list + 1] = n end
-  end
-  table.sort(list, function(a, b) return a > b end)
-  return list
+-- other_end reads what is at one end of a gap: the number of the other, which must be
+-- from lo to hi; nil if there is no gap.
+local function other_end(text, lo, hi)
+  local n = tonumber(text or nil)
+  if n and n >= lo and n <= hi and n % 1 == 0 then return n end
+  return nil
 end
 
--- leave gives a place up. Empty places at either end go with it: a key that is
--- held for long, while many wait for a moment each, would otherwise show waiters
--- that have left, and hide from the first in line that it is the first.
+-- leave gives a place up.
 local function leave(call)
-  local n = redis.call('HGET', key, 'w' .. call)
+  local n = place(call)
   if not n then return end
-  redis.call('HDEL', key, 'w' .. call, 'q' .. n)
-  local from, to, steps = head, tail, 0
-  while head < tail and steps < STEPS and empty(head) do head, steps = head + 1, steps + 1 end
-  while head < tail and steps < STEPS and empty(tail - 1) do tail, steps = tail - 1, steps + 1 end
-  if steps == STEPS then
-    local list = places(head)
-    if list[1] then head, tail = list[#list], list[1] + 1 else head = tail end
+  local gaps = redis.call('HMGET', key, 'g' .. n - 1, 'g' .. n + 1)
+  local from = other_end(gaps[1], head + 1, n - 1) or n
+  local to = other_end(gaps[2], n + 1, tail - 2) or n
+  redis.call('HDEL', key, 'w' .. call, 'q' .. n, 'g' .. from, 'g' .. n - 1, 'g' .. n + 1, 'g' .. to)
+  waiting = waiting - 1
+  if n == head then
+    head = to + 1
+  elseif n == tail - 1 then
+    tail = from
+  else
+    redis.call('HSET', key, 'g' .. from, to, 'g' .. to, from)
   end
-  if head > from or tail < to then save_queue() end
+  save_queue()
 end
 
 -- in_line takes an entry apart. It returns what is known of the waiter, nil if its
@@ -76,25 +90,33 @@ local function in_line(entry)
 end
 
 -- first takes the first waiter whose place is still kept out of the queue, and
--- returns what is known of it; nil if nobody waits.
+-- returns what is known of it; nil if nobody waits, and nil and true if it has looked
+-- at STEPS places and there are more.
 local function first()
-  local from, found, list = head, nil, nil
-  while head < tail and not found do
-    local entry = redis.call('HGET', key, 'q' .. head)
-    if entry then
-      local call
-      found, call = in_line(entry)
+  local found
+  for _ = 1, STEPS do
+    if head == tail then break end
+    local at = redis.call('HMGET', key, 'q' .. head, 'g' .. head + 1)
+    if not at[1] then
+      -- Nobody here leaves a queue without its first place. Those who wait join anew
+      -- when they ask, and nobody looks for them in a number of places that somebody
+      -- else has made up.
+      head, waiting = tail, 0
+      break
+    end
+    local call
+    found, call = in_line(at[1])
+    local to = other_end(at[2], head + 1, tail - 2)
+    if to then
+      redis.call('HDEL', key, 'q' .. head, 'w' .. call, 'g' .. head + 1, 'g' .. to)
+    else
       redis.call('HDEL', key, 'q' .. head, 'w' .. call)
     end
-    if list then
-      list[#list] = nil -- that was head
-    elseif head - from == STEPS then
-      list = places(head + 1)
-    end
-    if list then head = list[#list] or tail else head = head + 1 end
+    head, waiting = (to or head) + 1, waiting - 1
+    if found then break end
   end
-  if head > from then save_queue() end
-  return found
+  save_queue()
+  return found, not found and head < tail
 end
 
 -- grant makes a waiter the owner. Its call is pushed to its inbox, unless it is the one

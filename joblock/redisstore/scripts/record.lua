@@ -16,8 +16,9 @@
 --
 --   s        fence, lease, until, ended, owner, nonce, last, prior, holder, job, reason, since
 --   memo     as it was given; see memo.lua
---   q        head and tail of the queue of waiters; see queue.lua
+--   q        head, tail and length of the queue of waiters; see queue.lua
 --   q<n>     the entry of waiter n
+--   g<n>     the other end of a gap among them
 --   w<call>  the n of the waiter that came with this call
 
 local OK, FOREIGN = 1, 9
@@ -53,11 +54,11 @@ if row[1] then
 elseif redis.call('EXISTS', key) == 1 then
   return foreign()
 end
-local head, tail = 0, 0
+local head, tail, waiting = 0, 0, 0
 if queue then
-  head, tail = string.match(queue, '^(%d+) (%d+)$')
-  head, tail = tonumber(head or nil), tonumber(tail or nil)
-  if not head or head > tail or tail > MAX_PLACE then return foreign() end
+  head, tail, waiting = string.match(queue, '^(%d+) (%d+) (%d+)$')
+  head, tail, waiting = tonumber(head or nil), tonumber(tail or nil), tonumber(waiting or nil)
+  if not head or head > tail or tail > MAX_PLACE or waiting > tail - head then return foreign() end
 end
 local exists = fence ~= nil
 local live = exists and ended == '' and reserved > now

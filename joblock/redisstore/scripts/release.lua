@@ -5,6 +5,7 @@
 --          [, job, the job is done 1|0]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
+--          {MORE, OK or LAPSED}, if it is not known yet who is next
 
 local by, grant_call, call = ARGV[1], ARGV[3], ARGV[4]
 local force = ARGV[7] ~= '0'
@@ -15,8 +16,12 @@ if queue and grant_call ~= '' then leave(grant_call) end
 if exists and call ~= '' and last == call then
   -- 'until' is cleared only where the reservation still stood: what is left of it
   -- tells the re-send that the first answer was LAPSED.
-  if ended ~= '' and reserved > 0 then return LAPSED end
-  return OK
+  local answer = ended ~= '' and reserved > 0 and LAPSED or OK
+  if ended == '' or not queue then return answer end
+  local waiter, more = first()
+  if more then return {MORE, answer} end
+  if waiter then grant(waiter, true) end
+  return answer
 end
 
 if force then
@@ -44,7 +49,9 @@ if in_time then reserved = 0 end
 set_details(holder, job, ARGV[6], since)
 live = false
 
-local waiter = queue and first()
+local waiter, more
+if queue then waiter, more = first() end
 if waiter then grant(waiter, true) else save(now, tonumber(ARGV[5])) end
-if in_time then return OK end
-return LAPSED
+local answer = in_time and OK or LAPSED
+if more then return {MORE, answer} end
+return answer
