@@ -209,6 +209,7 @@ func (a *acquisition) abandon() {
 			Term:   Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
 			Nonce:  newNonce(),
 			Retain: a.req.Retain,
+			Brief:  min(a.req.Retain, a.l.cfg.brief()),
 			Reason: "no longer waited for",
 		},
 		until: a.l.now().Add(a.o.ttl + a.req.Patience),

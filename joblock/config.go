@@ -51,7 +51,10 @@ type Config struct {
 
 	// Retain is how long the store remembers a lock that has ended, so that
 	// "already released" can be told from "not found" and memos survive. What it
-	// costs is the rate of distinct keys times this. Default 5 min.
+	// costs is the rate of distinct keys times this. A lock that was released by its
+	// holder, has no memo, and of which no token was ever made or owner asked for, is
+	// remembered for twice CallTimeout only, and five seconds at least, unless the
+	// option Retain says otherwise. Default 5 min.
 	Retain time.Duration
 
 	// JobGrace passes between a Park for a job and the first time that DueJobs shows
@@ -150,6 +153,17 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	}
 	return min(ttl/20, time.Second)
 }
+
+// brief is how long the store remembers the end of a lock that nobody else can ask for:
+// no token of it was made, and there is no memo. Its fence needs no remembering, as the
+// store's clock has passed it. What is left is that its release may come again, from a
+// client that had no answer, and is to be told that it was right: for CallTimeout, and as
+// long again for what is under way meanwhile.
+func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
+
+// minBrief is for clocks that are set back a little: up to that fences grow although
+// nothing is remembered.
+const minBrief = 5 * time.Second
 
 // lead is how long before its trust deadline a lock counts as lost: timers are
 // late, never early, and a loss told after the deadline is told too late.

@@ -32,6 +32,8 @@ type Lock struct {
 	memo  []byte
 	// How long the store is to remember the lock after its end.
 	retain time.Duration
+	// Somebody else may ask for the lock, or its end: by a token, or by the owner.
+	shared bool
 	err    *Error        // why the handle is over; nil while held
 	done   chan struct{} // made on demand, closed on loss
 	watch  map[*lockCtx]struct{}
@@ -82,7 +84,7 @@ func (l *Locker) newLock(key string, o options, sent time.Time, r Reply) *Lock {
 	}{owner: o.owner} // one allocation
 	k := &both.Lock
 	*k = Lock{
-		l: l, key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, retain: o.retain,
+		l: l, key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, retain: o.retain, shared: o.shared || o.hasKeep,
 		prior: r.Ended, recovered: r.Recovered, memo: r.Memo, job: o.job, index: -1,
 		renewing: !o.noRenew, since: sent, silent: o.silent,
 	}
@@ -118,11 +120,24 @@ func (k *Lock) Owner() string {
 	if k.none() {
 		return ""
 	}
+	k.share()
 	return *k.owner
 }
 
+// share notes that somebody else may come to know the owner.
+func (k *Lock) share() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.shared = true
+}
+
 // Digest returns a short digest of the owner that can be shown and logged.
-func (k *Lock) Digest() string { return digest(k.Owner()) }
+func (k *Lock) Digest() string {
+	if k.none() {
+		return digest("")
+	}
+	return digest(*k.owner)
+}
 
 // Fence returns the fencing number of this holding: larger than that of every
 // earlier holding of the key. Send it to the resource the lock protects.
@@ -326,6 +341,7 @@ func (k *Lock) Token() Token {
 	if k.none() {
 		return Token{}
 	}
+	k.share()
 	return Token{key: k.key, owner: newSecret(*k.owner), fence: k.Fence(), ttl: k.ttl}
 }
 

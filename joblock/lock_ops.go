@@ -190,6 +190,9 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		Job:    job,
 		Done:   done,
 	}
+	if !k.shared && !k.reserved && k.parkNonce == "" {
+		req.Brief = min(k.retain, k.l.cfg.brief())
+	}
 	until := k.trust.Add(k.l.cfg.margin(k.ttl))
 	if k.reserved || k.parkNonce != "" {
 		until = until.Add(max(k.l.cfg.Hold, k.parkHold))

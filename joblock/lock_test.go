@@ -92,6 +92,9 @@ func TestReleaseOnce(t *testing.T) {
 		wantErr(t, lock.Renew(t.Context()), joblock.ErrAlreadyReleased)
 		_, err = lock.Park(t.Context(), joblock.ParkOptions{})
 		wantErr(t, err, joblock.ErrAlreadyReleased)
+		if st, err := k.locks.Status(t.Context(), "key"); err != nil || st.Reason != "done early" {
+			t.Errorf("status %+v, %v", st, err)
+		}
 		time.Sleep(time.Minute)
 		select {
 		case <-lock.Done():
@@ -99,9 +102,6 @@ func TestReleaseOnce(t *testing.T) {
 		case <-ctx.Done():
 			t.Error("the context of a released lock is cancelled")
 		default:
-		}
-		if st, err := k.locks.Status(t.Context(), "key"); err != nil || st.Reason != "done early" {
-			t.Errorf("status %+v, %v", st, err)
 		}
 	})
 }
@@ -271,4 +271,47 @@ func TestConcurrentUseOfOneLock(t *testing.T) {
 		wantNil(t, "Err", lock.Err())
 		wantNil(t, "Release", lock.Release(t.Context()))
 	})
+}
+
+// How long the end of a lock is remembered goes by who may still ask for it.
+func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts []joblock.Option
+		do   func(k *kit, lock *joblock.Lock)
+		long bool
+	}{
+		"plain":    {},
+		"printed":  {do: func(_ *kit, lock *joblock.Lock) { _, _ = lock.String(), lock.Digest() }},
+		"token":    {do: func(_ *kit, lock *joblock.Lock) { lock.Token() }, long: true},
+		"owner":    {do: func(_ *kit, lock *joblock.Lock) { lock.Owner() }, long: true},
+		"an owner": {opts: []joblock.Option{joblock.Owner("me")}, long: true},
+		"retain":   {opts: []joblock.Option{joblock.Retain(joblock.DefaultRetain)}, long: true},
+		"memo": {do: func(k *kit, lock *joblock.Lock) {
+			wantNil(k, "SetMemo", lock.SetMemo(k.Context(), []byte("page 7")))
+		}, long: true},
+		"parked": {do: func(k *kit, lock *joblock.Lock) {
+			k.park(lock, joblock.ParkOptions{})
+			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
+		}, long: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				lock := k.acquire("key", tc.opts...)
+				if tc.do != nil {
+					tc.do(k, lock)
+				}
+				wantNil(t, "Release", lock.Release(t.Context()))
+				for _, after := range []struct {
+					time  time.Duration
+					known bool
+				}{{2*joblock.DefaultCallTimeout - time.Second, true}, {2 * time.Second, tc.long}, {joblock.DefaultRetain, false}} {
+					time.Sleep(after.time)
+					if known := k.record("key").Fence != 0; known != after.known {
+						t.Errorf("%s later the store remembers it: %t, want %t", after.time, known, after.known)
+					}
+				}
+			})
+		})
+	}
 }

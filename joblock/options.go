@@ -13,6 +13,8 @@ type Option func(*options)
 type options struct {
 	ttl      time.Duration
 	retain   time.Duration
+	hasKeep  bool // Retain was given
+	shared   bool // whoever calls may have told others the owner
 	maxWait  time.Duration
 	hasWait  bool
 	owner    string
@@ -50,7 +52,7 @@ func MaxWait(d time.Duration) Option {
 // release the lock. The same owner does not get a lock it already holds: locks
 // are not re-entrant. Resume takes the owner from its token and ignores this.
 func Owner(owner string) Option {
-	return func(o *options) { o.owner, o.hasOwn = owner, true }
+	return func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true }
 }
 
 // Holder sets the label that people see in Status, List and errors, at most
@@ -85,7 +87,9 @@ func WithMemo() Option { return func(o *options) { o.memo = true } }
 
 // Retain sets how long the store remembers this key after the lock has ended,
 // in place of Config.Retain: the life of its memo.
-func Retain(d time.Duration) Option { return func(o *options) { o.retain = d } }
+func Retain(d time.Duration) Option {
+	return func(o *options) { o.retain, o.hasKeep = d, true }
+}
 
 // options applies opts over the defaults of c and checks the result.
 func (c *Config) options(op, key string, ttl time.Duration, opts []Option) (options, error) {

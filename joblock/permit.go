@@ -89,6 +89,7 @@ func (a *acquisition) permits(opts []Option) *permits {
 // one is the option that makes an acquisition that of one lock.
 func (p *permits) one(o *options) {
 	o.limit, o.hasLimit, o.hasWait, o.part, o.own = 0, false, false, p, true
+	o.shared = p.o.shared
 }
 
 func (p *permits) gateOptions() []Option {

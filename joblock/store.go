@@ -217,8 +217,15 @@ type ParkRequest struct {
 // fences keep growing and "already released" can be told from "not found".
 type ReleaseRequest struct {
 	Term
-	Nonce    string
-	Retain   time.Duration
+	Nonce  string
+	Retain time.Duration
+
+	// Brief, if set, is for how long the record is remembered instead if it has no memo:
+	// its end has been told to all who may ask, but for those that send a call again. A
+	// store remembers it longer where the next fence could be smaller otherwise: while
+	// its clock, which was set back, is behind the record's fence.
+	Brief time.Duration
+
 	Reason   string // kept in the record for people and for Resume
 	Force    bool   // whoever the owner is; of Term only Key and Fence, if set, are looked at
 	IdleOnly bool   // leave it alone while a lease is alive

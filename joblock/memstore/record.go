@@ -91,7 +91,11 @@ func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest,
 		r.grantPushed(now, next, out)
 		return
 	}
-	r.keep(now, req.Retain)
+	retain := req.Retain
+	if req.Brief > 0 && len(r.memo) == 0 && r.fence <= now.us {
+		retain = req.Brief
+	}
+	r.keep(now, retain)
 }
 
 // keep remembers the record for retain longer than its ownership, and not for

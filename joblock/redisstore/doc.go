@@ -34,8 +34,9 @@
 // unless the clock of the promoted server is behind by more than the fail-over
 // took. They stay below 2^53, which Lua, JSON and JavaScript keep exactly.
 //
-// A record outlives its ownership by the Retain of the last call, then Redis
-// expires it. A value of another kind at the key, or a hash without a proper
+// A record outlives its ownership by the Retain of the last call, or by its Brief if
+// that is enough, then Redis expires it. So what keys cost that are used once goes by
+// their rate: some 400 bytes each for as long as they are remembered. A value of another kind at the key, or a hash without a proper
 // fence, is reported as foreign and never written to.
 //
 // # The index of the locks of jobs
@@ -108,7 +109,7 @@
 // An ACL user needs the keys and channels under the prefix, and these commands:
 //
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
-//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +pexpire +pttl
+//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +hexists +pexpire +pttl
 //	    +zadd +zrem +zscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan

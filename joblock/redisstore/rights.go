@@ -28,7 +28,7 @@ var lockRights = area{severity: Fault, subject: "permissions", means: "locks can
 	rights: []right{
 		{"eval", "EVAL x 0"}, {"evalsha", "EVALSHA x 0"}, {"time", "TIME"},
 		{"exists", "EXISTS $key"}, {"hmget", "HMGET $key f"}, {"hget", "HGET $key f"}, {"hset", "HSET $key f v"},
-		{"hdel", "HDEL $key f"},
+		{"hdel", "HDEL $key f"}, {"hexists", "HEXISTS $key f"},
 		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"type", "TYPE $key"},
 	}}
 

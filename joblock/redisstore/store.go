@@ -211,7 +211,7 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 			force = s.forced()
 		}
 		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			str(req.Nonce).millis(req.Retain).str(req.Reason).str(force).flag(req.IdleOnly)
+			str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.IdleOnly)
 		if req.Job != "" {
 			w.str(req.Job).flag(req.Done)
 		}

@@ -23,6 +23,15 @@ var stepCases = []testCase{
 			fence = acquired.Fence
 		}
 	}},
+	{"fences grow although the clock went back and the end was to be remembered briefly", func(k *kit) {
+		h := k.hold("key", "me")
+		k.Step(-time.Hour)
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Brief = k.Unit
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.lapse()
+		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
+	}},
 	{"a clock that went back ends no lease", func(k *kit) {
 		h := k.hold("key", "me")
 		k.Step(-time.Hour)

@@ -95,6 +95,8 @@ var (
 	drawRetain = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(20, 400).Draw(t, "ms")) })
 )
 
+var drawBrief = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(0, rapid.IntRange(-20, 20).Draw(t, "ms"))) })
+
 func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func (m *model) key(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t, "key") }
@@ -177,7 +179,7 @@ func (m *model) giveUp(t *rapid.T) {
 	if wait, any := m.waited(t); any {
 		m.sendRelease(joblock.ReleaseRequest{
 			Term:  joblock.Term{Key: wait.Key, Owner: wait.Owner, Grant: wait.Nonce},
-			Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Reason: m.newNonce(),
+			Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
 		})
 	}
 }
@@ -231,7 +233,7 @@ func (m *model) renew(t *rapid.T) {
 
 func (m *model) release(t *rapid.T) {
 	req := joblock.ReleaseRequest{
-		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Reason: m.newNonce(),
+		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
 	}
 	switch rapid.IntRange(0, 6).Draw(t, "how") {
 	case 0:

@@ -298,6 +298,9 @@ func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) p
 			r.nonce, r.last = req.Nonce, req.Nonce
 			r.lease, r.until, r.line = 0, 0, nil
 			r.keep(now, req.Retain)
+			if req.Brief > 0 && r.memo == "" { // unless the clock is behind the fence
+				r.expires = now + req.Brief
+			}
 		}
 	}
 	p.reply = reply

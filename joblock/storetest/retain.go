@@ -25,6 +25,43 @@ var retainCases = []testCase{
 			k.want("release", k.release(k.forceReq("key")), joblock.OutcomeOK)
 		}
 	}},
+	{"an end that nobody needs to hear of is remembered briefly", func(k *kit) {
+		h := k.hold("key", "me")
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Brief = 4 * k.Unit
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		if again := k.release(req); again.Outcome != joblock.OutcomeNotFound { // on a slow machine
+			k.want("re-sent release", again, joblock.OutcomeOK)
+		}
+		k.Advance(5 * k.Unit)
+		k.wantForgotten("key")
+		k.want("re-sent release", k.release(req), joblock.OutcomeNotFound)
+		reply := k.acquire(k.acquireReq("key", "you"))
+		k.wantGrant("acquire", reply, h.fence)
+		k.want("the release once more", k.release(req), joblock.OutcomeNotOwner)
+		k.wantState("key", joblock.StateHeld)
+	}},
+	{"a memo is remembered for all of the retention", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "page 7")
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Brief = k.Unit
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.lapse()
+		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "page 7")
+	}},
+	{"a brief end does not cut the next owner's time short", func(k *kit) {
+		m := k.listen()
+		h := k.hold("key", "me")
+		next := k.waitReq("key", "you", m)
+		k.join(next)
+		req := k.releaseReq(byFence("key", "me", h.fence))
+		req.Brief = k.Unit
+		k.want("release", k.release(req), joblock.OutcomeOK)
+		m.wantGrant(next.Nonce)
+		k.lapse()
+		k.wantOwner("release", next)
+	}},
 	{"it begins when the ownership ends, not before", func(k *kit) {
 		short := k.acquireReq("lease", "me")
 		short.Retain = k.Unit

@@ -1,6 +1,6 @@
 -- Ends an ownership; the record stays behind, or goes to the first waiter. The
 -- memo is not touched. A grant also names a place in the queue, which is given up.
--- ARGV     owner, fence, grant, nonce, retain ms, reason,
+-- ARGV     owner, fence, grant, nonce, retain ms, brief ms, reason,
 --          force: 0, or the channel to tell the holder on, idle only 1|0
 --          [, job, the job is done 1|0]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
@@ -8,7 +8,7 @@
 --          {MORE, OK or LAPSED}, if it is not known yet who is next
 
 local by, grant_call, call = ARGV[1], ARGV[3], ARGV[4]
-local force = ARGV[7] ~= '0'
+local force = ARGV[8] ~= '0'
 
 if queue and grant_call ~= '' then leave(grant_call) end
 
@@ -31,27 +31,27 @@ else
   local no = refusal(by, ARGV[2], grant_call, true)
   if no then return no end
 end
-if ARGV[9] then
+if ARGV[10] then
   local _, bound = details()
-  if bound ~= ARGV[9] then return obstacle(WRONG_JOB) end
+  if bound ~= ARGV[10] then return obstacle(WRONG_JOB) end
 end
-if ARGV[8] == '1' and lease > now then return obstacle(BUSY) end
+if ARGV[9] == '1' and lease > now then return obstacle(BUSY) end
 
 if force and lease > now then
-  redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key)
+  redis.pcall('PUBLISH', ARGV[8], string.format('%d\n', fence) .. key)
 end
 
 local in_time = live
 local holder, job, _, since = details()
-ended = force and 'forced' or ARGV[10] == '1' and 'done' or 'released'
+ended = force and 'forced' or ARGV[11] == '1' and 'done' or 'released'
 nonce, last, lease = call, call, 0
 if in_time then reserved = 0 end
-set_details(holder, job, ARGV[6], since)
+set_details(holder, job, ARGV[7], since)
 live = false
 
 local waiter, more
 if queue then waiter, more = first() end
-if waiter then grant(waiter, true) else save(now, tonumber(ARGV[5])) end
+if waiter then grant(waiter, true) else save(now, tonumber(brief() or ARGV[5])) end
 local answer = in_time and OK or LAPSED
 if more then return {MORE, answer} end
 return answer
