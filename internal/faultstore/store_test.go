@@ -62,7 +62,10 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 	defer store.Close()
 	ctx := context.Background()
-	inspect := func() error { _, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b"}}); return err }
+	inspect := func() error {
+		_, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b"}})
+		return err
+	}
 	list := func() error { _, err := store.List(ctx, joblock.ListRequest{}); return err }
 
 	store.Set(faultstore.Fault{Times: 2}, faultstore.Inspect)

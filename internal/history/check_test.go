@@ -54,6 +54,14 @@ func of(job string, e Event) Event {
 	return e
 }
 
+// undo is a Reclaim by the holding from, for a lock that is of the job own otherwise.
+func undo(job, own, from, id string, at, fence int64) []Event {
+	begun := of(job, Event{Kind: ReclaimBegun, Key: "k", Holding: from, Call: at - 1, Back: own})
+	done := of(job, grant(Reclaimed, id, "A", at, fence))
+	done.Back = own
+	return []Event{begun, done, {Kind: Answered, Key: "k", Holding: from, Call: at - 1, At: at}}
+}
+
 // parkFor is a park for a job.
 func parkFor(job, id string, from, to, fence int64) []Event {
 	out := park(id, from, to, fence)
@@ -205,6 +213,29 @@ func TestHistories(t *testing.T) {
 		{"resumed by another job after its own had died", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
 			of("q/2", grant(Resumed, "c", "A", 150, 4))), "", RuleOrder},
+		{"another has what was reserved by a Park that was undone", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), undo("q/1", "", "a", "b", 30, 3),
+			grant(Acquired, "c", "C", 140, 4)), "", ""},
+		{"another has what was undone and is trusted yet", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), undo("q/1", "", "a", "b", 30, 3),
+			grant(Acquired, "c", "C", 60, 4)), RuleOverlap, RuleOrder},
+		{"resumed by the job whose Park was undone, which is of another", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			parkFor("q/2", "b", 40, 42, 4), undo("q/2", "q/1", "b", "c", 50, 5),
+			of("q/2", grant(Resumed, "d", "A", 160, 6))), "", RuleOrder},
+		{"undone for its own job, which resumes it", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			parkFor("q/2", "b", 40, 42, 4), undo("q/2", "q/1", "b", "c", 50, 5),
+			of("q/1", grant(Resumed, "d", "A", 160, 6))), "", ""},
+		{"undone without an answer", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), does(ReclaimBegun, "", "a", 30, 0, 0),
+			grant(Acquired, "c", "C", 200, 4)), "", ""},
+		{"undone by somebody else", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			undo("q/1", "", "a", "c", 40, 4)), RuleOverlap, RuleOrder},
+		{"a Park without an answer that a renewal took back", list(
+			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
+			does(ParkBegun, "", "b", 40, 0, 0), grant(Acquired, "c", "C", 200, 5)), "", ""},
 		{"freed for its job", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), freeing("q/1", Freed, 24, 25, 2),
 			grant(Acquired, "b", "B", 28, 3)), "", ""},

@@ -15,6 +15,9 @@ type Kind string
 const (
 	Acquired     Kind = "acquired"      // TryAcquire or Acquire brought a lock
 	Resumed      Kind = "resumed"       // Resume did
+	Reclaimed    Kind = "reclaimed"     // Reclaim did
+	ReclaimBegun Kind = "reclaim begun" // Reclaim was called by who had parked; without Answered or Refused after it, its outcome is unknown
+	Answered     Kind = "answered"      // it had its answer, the grant that is Reclaimed
 	Trusted      Kind = "trusted"       // at Call the lock was held, and trusted until Trust
 	Lost         Kind = "lost"          // at At its user knew of the loss
 	ParkBegun    Kind = "park begun"    // Park was called; without Parked or Refused after it, its outcome is unknown
@@ -32,15 +35,16 @@ const (
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Key     string        `json:"key"`
-	Holding string        `json:"holding,omitempty"` // one per Acquired or Resumed, and one per FreeBegun; not of Forced and Reserved
+	Holding string        `json:"holding,omitempty"` // one per Acquired, Resumed or Reclaimed, and one per FreeBegun; not of Forced and Reserved
 	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share
 	Call    int64         `json:"call"`              // when the call was made
 	At      int64         `json:"at"`                // when its answer was there
-	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, FreeBegun, Reserved
-	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Parked; FreeBegun: the one that the key must have, 0 for any
-	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Trusted: the deadline
-	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed
-	Hold    time.Duration `json:"hold,omitempty"`    // Resumed: reserved beyond the lease; ParkBegun, Reserved: from the call on
+	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, Reclaimed, FreeBegun, Reserved
+	Back    string        `json:"back,omitempty"`    // ParkBegun, ReclaimBegun, Reclaimed: the job that the lock is of when the Park is undone
+	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked; FreeBegun: the one that the key must have, 0 for any
+	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Reclaimed, Trusted: the deadline
+	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed, Reclaimed
+	Hold    time.Duration `json:"hold,omitempty"`    // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on
 }
 
 // Read reads what a Recorder wrote. A last line without its end is left out: its

@@ -11,10 +11,10 @@ type story struct {
 	grant Event
 	trust int64   // the last deadline
 	ended int64   // when its user gave it up or knew of its loss; MaxInt64 while it did not
-	calls []*call // its Parks and Releases
+	calls []*call // its Parks, Reclaims and Releases
 }
 
-// call is a Park, a Release or a ReleaseForJob.
+// call is a Park, a Reclaim, a Release or a ReleaseForJob.
 type call struct {
 	begun  Event
 	answer Event // of Kind "" where none was seen
@@ -39,12 +39,15 @@ func freesOf(events []Event) (frees []*call) {
 	return frees
 }
 
+// isGrant reports whether a holding began with e.
+func isGrant(e Event) bool { return e.Kind == Acquired || e.Kind == Resumed || e.Kind == Reclaimed }
+
 // bookOf sorts events into stories, in the order in which their grants came, and
 // what was forced away.
 func bookOf(events []Event) (stories []*story, forced []Event) {
 	byID := make(map[string]*story)
 	for _, e := range events {
-		if e.Kind == Acquired || e.Kind == Resumed {
+		if isGrant(e) {
 			s := &story{grant: e, trust: e.Trust, ended: math.MaxInt64}
 			byID[e.Holding] = s
 			stories = append(stories, s)
@@ -63,10 +66,10 @@ func bookOf(events []Event) (stories []*story, forced []Event) {
 			s.trust = e.Trust
 		case Lost:
 			s.ended = min(s.ended, e.At)
-		case ParkBegun, ReleaseBegun:
+		case ParkBegun, ReleaseBegun, ReclaimBegun:
 			s.ended = min(s.ended, e.Call)
 			s.calls = append(s.calls, &call{begun: e})
-		case Parked, Released, Refused:
+		case Parked, Released, Refused, Answered:
 			// One call of a holding at a time: its answer is the next event of it.
 			if n := len(s.calls); n > 0 {
 				s.calls[n-1].answer = e

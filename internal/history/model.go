@@ -36,7 +36,7 @@ type lease struct {
 type step struct {
 	Event
 	unknown bool
-	trust   int64 // of a grant: the last deadline that was seen of it
+	trust   int64 // of a grant, or a call of its holder: the last deadline that was seen of it
 	since   int64 // of a Park: when the first one of its holding was called
 	end     int64 // when its answer was there
 }
@@ -45,9 +45,10 @@ type step struct {
 // answer, in which every answer is the right one. Calls that brought nothing are left
 // out: a refusal may be owed to a caller that had given up by then, or was killed,
 // and of which nothing was seen. An unanswered grant is left out for the same reason.
-// An unanswered Park, Release or ReleaseForJob may have been applied or not. A refused
-// Park or ReleaseForJob too: what is refused may be a re-send, of a call that was applied
-// before others came. A Park may have been followed by somebody who freed its job's lock.
+// An unanswered Park, Reclaim, Release or ReleaseForJob may have been applied or not. A
+// refused Park or ReleaseForJob too: what is refused may be a re-send, of a call that was
+// applied before others came. A Park may have been followed by somebody who freed its
+// job's lock. An unanswered Park may also have been applied and taken back, by a renewal.
 //
 // Whatever is not decided within timeout counts as a violation.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
@@ -87,7 +88,7 @@ func stepsOf(events []Event) []porcupine.Operation {
 		add(step{Event: s.grant, trust: s.trust, end: s.grant.At})
 		park := int64(0)
 		for _, c := range s.calls {
-			do := step{Event: c.begun, end: c.answer.At}
+			do := step{Event: c.begun, end: c.answer.At, trust: s.trust}
 			if do.Kind == ParkBegun {
 				park = cmp.Or(park, do.Call) // a repeated Park finds the first one's reservation
 				do.since, do.Fence = park, c.answer.Fence
@@ -97,6 +98,9 @@ func stepsOf(events []Event) []porcupine.Operation {
 				if jobs {
 					do.end += int64(straggling)
 				}
+			}
+			if c.answer.Kind == Answered {
+				continue // the grant is a step of its own
 			}
 			if c.answer.Kind == Refused {
 				if do.Kind != ParkBegun {
@@ -131,6 +135,8 @@ var leaseModel = (&porcupine.NondeterministicModel{
 		before, s := state.(lease), input.(step)
 		after, ok := before.take(s)
 		switch {
+		case ok && s.unknown && s.Kind == ParkBegun:
+			return []any{before, after, before.takeBack(s)}
 		case ok && s.unknown:
 			return []any{before, after}
 		case ok:
@@ -153,6 +159,14 @@ func (l lease) take(s step) (lease, bool) {
 		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
 			(l.job == "" || l.job == s.Job)
 		return lease{held, s.Holding, s.Chain, l.job, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Hold))}, ok
+	case Reclaimed:
+		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
+			(l.job == "" || l.job == s.Job || l.job == s.Back)
+		return lease{held, s.Holding, s.Chain, s.Back, s.Fence, s.trust, s.trust + int64(s.Hold)}, ok
+	case ReclaimBegun: // without an answer: nobody knows that he has it
+		ok := l.phase == parked && l.holding == s.Holding
+		l.phase, l.job, l.trust, l.reserved = held, s.Back, 0, 0
+		return l, ok
 	case ParkBegun:
 		ok := l.phase != free && l.holding == s.Holding && (s.unknown || s.Fence > l.fence)
 		l.phase, l.job, l.fence, l.reserved = parked, s.Job, max(l.fence, s.Fence), s.since+int64(s.Hold)
@@ -175,4 +189,11 @@ func (l lease) take(s step) (lease, bool) {
 		return l, true
 	}
 	return l, false
+}
+
+// takeBack is what a Park and the renewal that takes it back do together: the holder has
+// it as before, and of what was reserved for a job nothing stays.
+func (l lease) takeBack(s step) lease {
+	l.job, l.reserved = s.Back, s.trust
+	return l
 }

@@ -71,7 +71,11 @@ func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), lock.Digest(), lock.Fence(), lock.TTL()
 	e.Holding = r.id()
 	r.write(e)
-	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust, reserve: e.Hold}
+	own := e.Job
+	if e.Kind == Reclaimed {
+		own = e.Back
+	}
+	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust, reserve: e.Hold, own: own}
 }
 
 func (r *Recorder) id() string {
@@ -126,6 +130,7 @@ type Holding struct {
 	trust     int64
 	lost      bool
 	reserve   time.Duration // of the Resume
+	own       string        // the job that it is of
 	job       string        // of the last Park
 	reclaimed int64         // when the first Reclaim without an answer was called
 }
@@ -158,7 +163,7 @@ func (h *Holding) Renew(ctx context.Context) error {
 func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.Token, error) {
 	call := now()
 	h.job = opts.Job
-	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold, Job: opts.Job})
+	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold, Job: opts.Job, Back: h.own})
 	token, err := h.Lock.Park(ctx, opts)
 	switch {
 	case err == nil:
@@ -172,11 +177,15 @@ func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.T
 // Reclaim is Lock.Reclaim: h is over, and the Holding that is returned is the lock's.
 func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 	h.reclaimed = cmp.Or(h.reclaimed, now()) // a repeated call finds the grant of the one before
+	h.write(Event{Kind: ReclaimBegun, Call: h.reclaimed, Job: h.job, Back: h.own})
 	err := h.Lock.Reclaim(ctx)
 	if err == nil {
-		return h.r.granted(Event{Kind: Resumed, Call: h.reclaimed, Hold: h.reserve, Job: h.job}, h.Lock), nil
+		again := h.r.granted(Event{Kind: Reclaimed, Call: h.reclaimed, Hold: h.reserve, Job: h.job, Back: h.own}, h.Lock)
+		h.write(Event{Kind: Answered, Call: h.reclaimed, At: now()})
+		return again, nil
 	}
 	if !errors.Is(err, joblock.ErrUnavailable) {
+		h.write(Event{Kind: Refused, Call: h.reclaimed, At: now()})
 		h.reclaimed = 0
 	}
 	return nil, err

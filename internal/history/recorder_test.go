@@ -53,7 +53,7 @@ func TestRightHistoryIsAccepted(t *testing.T) {
 			kinds[e.Kind]++
 		}
 		t.Log(len(events), "events:", kinds)
-		for _, kind := range []Kind{Acquired, Resumed, Trusted, Lost, Parked, Released, Refused, Forced, Freed, Reserved} {
+		for _, kind := range []Kind{Acquired, Resumed, Reclaimed, Trusted, Lost, Parked, Released, Refused, Forced, Freed, Reserved} {
 			if kinds[kind] == 0 {
 				t.Errorf("nothing was %s", kind)
 			}

@@ -175,7 +175,7 @@ func report(t *testing.T, c *center, events []history.Event, faults *tally) {
 	granted := make(map[string]int)
 	for _, e := range events {
 		kinds.add(string(e.Kind), 1)
-		if e.Kind == history.Acquired || e.Kind == history.Resumed {
+		if e.Kind == history.Acquired || e.Kind == history.Resumed || e.Kind == history.Reclaimed {
 			granted[e.Key]++
 		}
 	}
