@@ -57,9 +57,10 @@ func TestCrowdIsServedInOrderWithoutAStorm(t *testing.T) {
 	for _, p := range ps {
 		p.finish(t)
 	}
-	// One call for each release, and one with which the next one gets its grant.
+	// One call for each release, and one with which the next one gets its grant; here and
+	// there one more, where a process is slow enough to repeat itself.
 	calls := scriptCalls(t, rdb) - before
-	if most := 2*procs*waiters + 1; calls > most {
+	if most := 2*procs*waiters + procs*waiters/10; calls > most {
 		t.Errorf("%d calls for %d hand-overs, want %d at most", calls, procs*waiters, most)
 	}
 	t.Logf("%d calls for %d hand-overs", calls, procs*waiters)
