@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -38,6 +39,7 @@ const minHold = 10 * time.Second
 // Client return ErrInvalid.
 type Client struct {
 	locks     *joblock.Locker
+	ring      *seal.Ring // of locks
 	client    *asynq.Client
 	inspector *asynq.Inspector
 	hold      time.Duration
@@ -60,6 +62,8 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	switch {
 	case locks == nil:
 		return nil, invalid(op, "", "the Locker is nil")
+	case seal.Of(locks) == nil:
+		return nil, invalid(op, "", "the Locker was not made by joblock.New")
 	case client == nil:
 		return nil, invalid(op, "", "the asynq client is nil")
 	case inspector == nil:
@@ -74,6 +78,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	}
 	c := &Client{
 		locks:     locks,
+		ring:      seal.Of(locks),
 		client:    client,
 		inspector: inspector,
 		hold:      cmp.Or(cfg.Hold, joblock.DefaultHold),
@@ -98,8 +103,13 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 // with one retry more than asked for (asynq's tools show n+1). The worker takes
 // that one away again: asynq archives a task whose retries are used up before it
 // looks at whether the last attempt was charged, so without a spare one a busy
-// lock would cost the job. The header names of an earlier envelope, on a task that
-// is enqueued again from its own handler, are overwritten.
+// lock would cost the job. The header of an earlier envelope, on a task that
+// is enqueued again from its own handler, is overwritten.
+//
+// The TaskInfo that is returned lacks that header: the owner tokens in it are good for
+// the locks, and TaskInfos are logged. The header is in asynq's record of the task, and
+// so in what the Inspector and asynqmon show and in the Headers of the task that a
+// handler is given.
 //
 // On error lock.Err tells in which state each lock is:
 //
@@ -148,8 +158,21 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 	if err := c.checkLocks(locks, spec); err != nil {
 		return nil, err
 	}
+	if err := c.ready(ctx, spec); err != nil {
+		return nil, err
+	}
 	h := &handover{taskSpec: spec, c: c, locks: locks}
-	return h.run(ctx)
+	info, err := h.run(ctx)
+	return shown(info), err
+}
+
+// ready returns nil if what the task of spec is to carry can be sealed. It costs a call
+// of the locks' store once in the life of the Locker.
+func (c *Client) ready(ctx context.Context, spec *taskSpec) error {
+	if err := c.ring.Ready(ctx); err != nil {
+		return fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
+	}
+	return nil
 }
 
 // check refuses a Client that NewClient has not made.

@@ -76,16 +76,19 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 
 // carried reports whether task carries the lock that held is about, as it is now.
 func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
-	env, _, err := envelope.Open(task.Headers)
-	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
-	if err != nil || i < 0 {
-		return false, nil // what cannot be read is no proof
+	tokens, err := c.tokensOf(ctx, task)
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
+	if i < 0 {
+		return false, nil
 	}
 	st, err := c.locks.Status(ctx, held.Key)
 	if err != nil {
 		return false, err
 	}
-	return st.Locked() && st.Owner == env.Tokens[i].Digest(), nil
+	return st.Locked() && st.Owner == tokens[i].Digest(), nil
 }
 
 // freeOver frees the key of a job that is over. A handler that runs on all the same

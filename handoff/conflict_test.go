@@ -133,7 +133,7 @@ func TestKeyOfAnArchivedJobThatStillRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		first := w.first(t, replaceK)
-		env, _, err := envelope.Open(first.Headers)
+		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 		if err != nil {
 			t.Fatal(err)
 		}

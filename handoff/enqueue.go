@@ -19,7 +19,7 @@ type handover struct {
 	unique Unique        // zero but for EnqueueUnique
 	parked joblock.Locks // of locks, from the first on
 	tokens []joblock.Token
-	seal   string // the tokens header: by it the task is recognised as ours
+	seal   string // the task's header: by it the task is recognised as ours
 
 	sending *sending // nil until the task is sent off
 }
@@ -104,12 +104,11 @@ func (h *handover) park(ctx context.Context) error {
 
 // enqueue sends the task off with its tokens.
 func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
-	headers, err := h.envelope()
-	if err != nil {
+	var err error
+	if h.seal, err = h.envelope(ctx); err != nil {
 		return nil, h.undo(ctx, err)
 	}
-	h.seal = headers[envelope.TokensHeader]
-	task, opts := h.sealed(headers)
+	task, opts := h.sealed(h.seal)
 	s := &sending{done: make(chan struct{})}
 	h.sending = s
 	go func() {
@@ -126,13 +125,13 @@ func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
 	return h.settle(ctx)
 }
 
-// envelope returns the headers in which the task carries its locks.
-func (h *handover) envelope() (map[string]string, error) {
+// envelope returns the header in which the task carries its locks.
+func (h *handover) envelope(ctx context.Context) (string, error) {
 	env := envelope.Envelope{Tokens: h.tokens, Retries: h.retries}
 	if err := h.unique.mark(&env, h.tokens[0]); err != nil {
-		return nil, err
+		return "", err
 	}
-	return env.Seal()
+	return env.Seal(ctx, h.c.ring, h.job, h.task.Type())
 }
 
 // undo is fail where nothing was sent.

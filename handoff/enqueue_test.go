@@ -100,7 +100,7 @@ func TestOptionsAreKeptAndOverridden(t *testing.T) {
 			if !tc.want(stored) {
 				t.Errorf("task is %+v", stored)
 			}
-			if env, _, err := envelope.Open(stored.Headers); err != nil || env.Retries != stored.MaxRetry-1 {
+			if env, _, err := envelope.Unverified(stored.Headers); err != nil || env.Retries != stored.MaxRetry-1 {
 				t.Errorf("the envelope says %d retries, asynq %d (%v)", env.Retries, stored.MaxRetry, err)
 			}
 			w.wantWithJob(t, lock, info)
@@ -110,7 +110,7 @@ func TestOptionsAreKeptAndOverridden(t *testing.T) {
 
 func TestCallersTaskIsNotChanged(t *testing.T) {
 	w := newMiniWeb(t)
-	headers := map[string]string{"trace": "t-9", envelope.TokensHeader: "of an earlier envelope"}
+	headers := map[string]string{"trace": "t-9", envelope.Header: "of an earlier envelope"}
 	task := asynq.NewTaskWithHeaders("export", []byte("p"), headers, asynq.Queue("low"))
 	for range 2 { // and can be used again
 		lock := acquire(t, w.locks, "k")

@@ -23,9 +23,9 @@ const hang = 30 * time.Second
 // store is a Store some of whose calls fail while their error is set.
 type store struct {
 	joblock.Store
-	mu                             sync.Mutex // guards what follows
-	acquire, release, resume, park error
-	onResume                       func() // before the next one
+	mu                                   sync.Mutex // guards what follows
+	acquire, release, resume, park, seal error
+	onResume                             func() // before the next one
 }
 
 func (s *store) set(where *error, err error) {
@@ -59,6 +59,13 @@ func (s *store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.
 		do()
 	}
 	return s.Store.Resume(ctx, req)
+}
+
+func (s *store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+	if err := s.get(&s.seal); err != nil {
+		return nil, err
+	}
+	return s.Store.SealKeys(ctx, req)
 }
 
 func (s *store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {

@@ -124,7 +124,7 @@ func (h *handover) look(ctx context.Context) (*asynq.TaskInfo, world, error) {
 		return nil, worldAbsent, nil
 	case err != nil:
 		return nil, worldUnknown, err
-	case info.Headers[envelope.TokensHeader] != h.seal:
+	case info.Headers[envelope.Header] != h.seal:
 		return nil, worldAbsent, nil
 	}
 	return info, worldOurs, nil

@@ -42,14 +42,17 @@ type replacement struct {
 // replace puts the task of spec in the place of old, which held is about. It
 // returns as tryUnique does.
 func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
-	env, _, err := envelope.Open(old.Headers)
-	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
-	if err != nil || i < 0 {
+	tokens, err := c.tokensOf(ctx, old)
+	if err != nil {
+		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
+	}
+	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
+	if i < 0 {
 		e := *held
 		e.Detail = "the job was not enqueued here: its task does not carry the lock, and cannot be replaced"
 		return Enqueued{}, false, &e
 	}
-	lock, err := c.locks.Resume(ctx, env.Tokens[i], joblock.ForJob(held.Job))
+	lock, err := c.locks.Resume(ctx, tokens[i], joblock.ForJob(held.Job))
 	switch joblock.CodeOf(err) {
 	case "":
 	case joblock.CodeBusy, joblock.CodeAlreadyReleased, joblock.CodeNotOwner, joblock.CodeNotFound:
@@ -62,7 +65,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 		next: &handover{
 			taskSpec: spec, c: c, locks: joblock.Locks{lock}, tokens: []joblock.Token{lock.Token()}, unique: u,
 		},
-		lock: lock, old: old, rest: slices.Delete(env.Tokens, i, i+1),
+		lock: lock, old: old, rest: slices.Delete(tokens, i, i+1),
 	}
 	info, err := r.swap(ctx)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -50,7 +51,7 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 
 	proxy := redistest.NewProxy(t, server.Addr())
 	w := sweepWeb(t, proxy.Addr())
-	if _, err := w.locks.Status(t.Context(), s.u.Key); err != nil { // connects
+	if err := seal.Of(w.locks).Ready(t.Context()); err != nil { // connects
 		t.Fatal(err)
 	}
 	seen := 0
@@ -119,7 +120,7 @@ func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 
 // take gets the lock for a job as a worker does: by its token, or anew.
 func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, error) {
-	env, _, err := envelope.Open(info.Headers)
+	env, _, err := envelope.Unverified(info.Headers)
 	if err != nil {
 		return nil, err
 	}

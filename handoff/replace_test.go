@@ -53,7 +53,7 @@ func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
 		first := w.first(t, replaceK)
 		var running *joblock.Lock
 		w.store.onResume = func() {
-			env, _, err := envelope.Open(first.Headers)
+			env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 			if err == nil {
 				running, err = w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/first"))
 			}
@@ -81,7 +81,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	u.Until = handoff.UntilStarted
 	first := w.first(t, u)
 	w.store.onResume = func() {
-		env, _, err := envelope.Open(first.Headers)
+		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
 			err = w.locks.ReleaseIdle(t.Context(), env.UntilStart[0], "job started", joblock.ForJob("default/first"))
 		}
@@ -155,7 +155,7 @@ func TestReplacementOfUnknownOutcome(t *testing.T) {
 					w.wantFirstOnly(t, first)
 					return
 				}
-				env, _, err := envelope.Open(w.task(t, "default", "second").Headers)
+				env, _, err := envelope.Unverified(w.task(t, "default", "second").Headers)
 				if err != nil {
 					t.Fatal(err)
 				}

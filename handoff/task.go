@@ -2,6 +2,8 @@ package handoff
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"maps"
 	"math"
 	"reflect"
@@ -154,17 +156,39 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
-// sealed returns the task made again with headers added, and the options under
-// which it is to be enqueued. The caller's task is left as it was.
-func (s *taskSpec) sealed(headers map[string]string) (*asynq.Task, []asynq.Option) {
-	all := make(map[string]string, len(s.task.Headers())+len(headers))
+// sealed returns the task made again with the header of an envelope, and the options
+// under which it is to be enqueued. The caller's task is left as it was.
+func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
+	all := make(map[string]string, len(s.task.Headers())+1)
 	maps.Copy(all, s.task.Headers())
-	for _, name := range envelope.Headers {
-		delete(all, name)
-	}
-	maps.Copy(all, headers)
+	all[envelope.Header] = header
 	opts := append(slices.Clip(s.opts), asynq.TaskID(s.id), asynq.MaxRetry(s.retries+1))
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
+}
+
+// tokensOf returns what a task in asynq carries. An envelope that is not genuine is
+// none; an error says that this is not known.
+func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
+	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
+		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,
+	})
+	var distrust *envelope.Distrust
+	if errors.As(err, &distrust) {
+		c.logger.WarnContext(ctx, "handoff: a task's header is not to be trusted", "task", task.Queue+"/"+task.ID, "err", err)
+		err = nil
+	}
+	return env.Tokens, err
+}
+
+// shown returns what callers may see of a task, and log: the owner tokens in its header
+// are good for its locks.
+func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
+	if info == nil {
+		return nil
+	}
+	out := *info
+	out.Headers = envelope.Strip(info.Headers)
+	return &out
 }
 
 var asynqPath = reflect.TypeOf(asynq.MaxRetry(0)).PkgPath()

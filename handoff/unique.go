@@ -152,7 +152,8 @@ type Enqueued struct {
 	Duplicate bool
 
 	// Replaced is the task that was deleted for the new one, by policy Replace or
-	// KeepLast, as it was; nil if there was none.
+	// KeepLast, as it was; nil if there was none. Like the TaskInfo above it does not
+	// have the header with the owner tokens.
 	Replaced *asynq.TaskInfo
 }
 
@@ -198,10 +199,14 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	if spec.unique {
 		return Enqueued{}, badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
 	}
+	if err := c.ready(ctx, spec); err != nil {
+		return Enqueued{}, err
+	}
 	pause := uniquePause
 	for look := 1; ; look++ {
 		done, again, err := c.tryUnique(ctx, u, spec)
 		if err == nil || !again || look == uniqueLooks {
+			done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
 			return done, err
 		}
 		select {

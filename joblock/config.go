@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -88,6 +89,20 @@ type Config struct {
 	// owner token. Default slog.Default().
 	Logger *slog.Logger
 
+	// Secrets seal what tasks carry in packages handoff and worker, so that the right to
+	// enqueue a task is not the right to take a lock. The first one seals; one sealed
+	// with any of them counts. Set the same in all processes. Default: SecretOfStore
+	// alone, a key that lives with the locks, and nothing has to be set. A secret of your
+	// own also keeps out those who may read the locks, but not write them. Each is at
+	// least MinSecretBytes and at most MaxSecretBytes long; there are at most MaxSecrets.
+	//
+	// To change a secret, or to have one for the first time, add it at the end
+	// everywhere, then put it first everywhere, then remove the old one when no tasks
+	// that were sealed with it are left:
+	//
+	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
+	Secrets []Secret
+
 	// Observer is told of every Event. Default: nobody is, and nothing spent on it.
 	// The tag is for those who keep a Config as JSON, which has no functions.
 	Observer Observer `json:"-"`
@@ -107,6 +122,10 @@ func (c *Config) WithDefaults() *Config {
 	out.JobGrace = cmp.Or(out.JobGrace, DefaultJobGrace)
 	out.Poll = cmp.Or(out.Poll, DefaultPoll)
 	out.CallTimeout = cmp.Or(out.CallTimeout, DefaultCallTimeout)
+	out.Secrets = slices.Clone(out.Secrets)
+	if len(out.Secrets) == 0 {
+		out.Secrets = []Secret{SecretOfStore}
+	}
 	if out.Holder == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -141,6 +160,9 @@ func (c *Config) validate() error {
 		if err := checkDuration(op, "", d.name, d.val, d.min, d.max); err != nil {
 			return err
 		}
+	}
+	if err := checkSecrets(op, c.Secrets); err != nil {
+		return err
 	}
 	return checkText(op, "", "Config.Holder", c.Holder, 1, MaxLabelBytes)
 }

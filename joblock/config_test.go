@@ -50,6 +50,11 @@ func TestConfigOutOfBoundsIsRefused(t *testing.T) {
 		{"negative Poll", joblock.Config{Poll: -1}, []string{"Config.Poll"}},
 		{"long Poll", joblock.Config{Poll: 2 * time.Hour}, []string{"Config.Poll is 2h0m0s", "at most 1h0m0s"}},
 		{"negative CallTimeout", joblock.Config{CallTimeout: -1}, []string{"Config.CallTimeout"}},
+		{"short secret", joblock.Config{Secrets: []joblock.Secret{joblock.SecretOfStore, "fifteen bytes.."}},
+			[]string{"Config.Secrets[1] has 15 bytes", "from 16 to 1024"}},
+		{"empty secret", joblock.Config{Secrets: []joblock.Secret{""}}, []string{"Config.Secrets[0] has 0 bytes"}},
+		{"long secret", joblock.Config{Secrets: []joblock.Secret{joblock.Secret(strings.Repeat("s", 1025))}}, []string{"Config.Secrets[0] has 1025 bytes"}},
+		{"many secrets", joblock.Config{Secrets: make([]joblock.Secret, 9)}, []string{"Config.Secrets has 9 secrets", "at most 8"}},
 		{"long Holder", joblock.Config{Holder: strings.Repeat("h", 257)}, []string{"Config.Holder has 257 bytes", "at most 256"}},
 		{"Holder with a line break", joblock.Config{Holder: "a\nb"}, []string{"Config.Holder", "U+000A"}},
 	} {

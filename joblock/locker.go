@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/joblock/toolkit/internal/seal"
 )
 
 // Locker takes locks in a Store and keeps them alive. Make one per process and
@@ -25,6 +27,7 @@ type Locker struct {
 	janitor *janitor
 	inbox   *inbox
 	forced  *forcedWatch
+	seals   *seal.Ring
 	bounds  bounds
 	now     func() time.Time // time.Now, but for tests of a clock that jumps
 
@@ -75,6 +78,7 @@ func newLocker(store Store, cfg *Config, now func() time.Time) *Locker {
 	l.janitor = newJanitor(l)
 	l.inbox = newInbox(l)
 	l.forced = newForcedWatch(l)
+	l.seals = newRing(l)
 	return l
 }
 
@@ -122,8 +126,10 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 	}
 	defer close(l.closed)
+	l.seals.Close()
 	err := errors.Join(
 		l.engine.stop(ctx),
+		await(ctx, l.seals.Wait),
 		await(ctx, l.waiters.Wait), // they are leaving their queues
 		l.janitor.stop(ctx),
 	)

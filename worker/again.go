@@ -51,8 +51,7 @@ func (e *againError) Unwrap() error { return e.pb }
 // carries locks has a spare retry, unless somebody has run it again beyond that: longer
 // than a minute in the archive, and the keeper would free its locks.
 func (a *attempt) byArchive() bool {
-	_, carries := a.task.Headers()[envelope.TokensHeader]
-	return a.w.delay.Load() != nil && a.retried >= a.limit && (!carries || a.spent())
+	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
 
 // viaArchive puts a task back that carries locks and that asynq is about to archive.

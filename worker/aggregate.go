@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -25,8 +26,7 @@ type aggregator struct {
 // looks at the group only when the next member comes; hence the patience.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
-	carried := a.w.carriedBy(group, members)
-	if task == nil || len(carried.Tokens) == 0 {
+	if task == nil || !slices.ContainsFunc(members, carries) {
 		return task
 	}
 	log := a.w.cfg.Logger.With("group", group, "task", task.Type())
@@ -37,7 +37,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	}
 	defer m.close()
 	for start := time.Now(); ; time.Sleep(time.Second) {
-		merged, err := m.run(context.Background(), carried)
+		merged, err := m.run(context.Background(), members)
 		if err == nil {
 			return merged
 		}
@@ -48,26 +48,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	}
 }
 
-// carriedBy returns what the members carry, as many locks as one task may.
-func (w *Worker) carriedBy(group string, members []*asynq.Task) envelope.Envelope {
-	var all envelope.Envelope
-	for _, member := range members {
-		env, ok, err := envelope.Open(member.Headers())
-		if !ok {
-			continue
-		}
-		if err != nil {
-			w.cfg.Logger.Warn("worker: locks of a task in a group cannot be read", "group", group, "task", member.Type(), "err", err)
-			continue
-		}
-		if len(all.Tokens)+len(env.Tokens) > envelope.MaxCarried {
-			w.cfg.Logger.Error("worker: a group has more locks than one task may carry, the others are freed when it is aggregated; GroupMaxSize bounds it",
-				"group", group, "at_most", envelope.MaxCarried)
-			break
-		}
-		all.Tokens = append(all.Tokens, env.Tokens...)
-		all.UntilStart = append(all.UntilStart, env.UntilStart...)
-		all.FromStart = append(all.FromStart, env.FromStart...)
-	}
-	return all
+func carries(task *asynq.Task) bool {
+	_, yes := task.Headers()[envelope.Header]
+	return yes
 }

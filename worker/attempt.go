@@ -76,7 +76,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
-	a.ctx = withRetries(a.ctx, a.budget, a.limit)
+	a.ctx = withRetries(withEnvelope(a.ctx, a.tokens), a.budget, a.limit)
 	// One order everywhere, so that two tasks with overlapping keys cannot wait
 	// for each other.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })

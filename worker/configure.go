@@ -66,8 +66,11 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		if errors.As(err, &re) {
 			return re.delay
 		}
-		env, ok, eerr := envelope.Open(task.Headers())
-		if ok && eerr == nil && env.Retries >= 0 && n >= env.Retries {
+		// Nothing here says which task it is: for one that has copied its header from
+		// another of its type, one of its retries comes early.
+		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
+			envelope.Task{Type: task.Type(), Headers: task.Headers()})
+		if ok && eerr == nil && n == env.Retries {
 			// Its last true attempt is over, whether or not that counts.
 			if errors.Is(err, asynq.ErrLeaseExpired) {
 				return 0 // by a crash: it comes back only to be archived
@@ -113,11 +116,22 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	if errors.As(err, &pb) {
 		return
 	}
-	env, ok, eerr := envelope.Open(task.Headers())
-	if !ok || eerr != nil || !inTask {
+	if _, carries := task.Headers()[envelope.Header]; !carries || !inTask {
 		tell(ctx, err)
 		return
 	}
+	job := envelope.Job(queue, id)
+	opened, ok, eerr := w.trusted(context.WithoutCancel(ctx),
+		envelope.Task{Job: job, Type: task.Type(), Headers: task.Headers()})
+	if eerr != nil {
+		w.cfg.Logger.Warn("worker: cannot tell what a task carries that has failed, its locks are left to the keeper",
+			"job", job, "task", task.Type(), "err", eerr)
+	}
+	if !ok {
+		tell(ctx, err)
+		return
+	}
+	env := opened.Envelope
 	ctx = withRetries(ctx, budget(env, limit), limit)
 	var fe *finalError
 	if errors.As(err, &fe) {

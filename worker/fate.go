@@ -42,8 +42,10 @@ type fate struct {
 	state  asynq.TaskState // of alive and ended
 	delay  time.Duration   // of alive: until it is due
 
-	headers map[string]string // of ended: what says whether it carries a lock
-	again   *asynq.Inspector  // of ended: who is to run it again; nil if nobody is
+	// Of ended: what says whether it carries a lock.
+	taskType string
+	headers  map[string]string
+	again    *asynq.Inspector // who is to run it again; nil if nobody is
 }
 
 type fateKind uint8
@@ -93,7 +95,7 @@ func (k *keeper) ask(ctx context.Context, idle []suspect) error {
 		// What is not there, or is not what the lock was parked for, says nothing while
 		// the enqueue may still be on its way; nor does the archive about a task that is
 		// only put back by way of it.
-		if (s.fate.kind == absent || s.fate.kind == ended && (s.fate.again != nil || !s.fate.carries(s.lock))) &&
+		if (s.fate.kind == absent || s.fate.kind == ended && (s.fate.again != nil || !k.carried(ctx, s))) &&
 			s.lock.Locked() && standing(s.lock) < enqueueGrace {
 			s.fate.kind = young
 		}
@@ -107,12 +109,14 @@ func (k *keeper) ask(ctx context.Context, idle []suspect) error {
 	return nil
 }
 
-// carries reports whether the task carries the lock, as it is now. One that has ended
-// may be an earlier task under an ID for which an enqueue is about to be refused.
-func (f fate) carries(lock joblock.Status) bool {
-	env, _, err := envelope.Open(f.headers)
+// carried reports whether the task of s carries the lock, as it is now. One that has
+// ended may be an earlier task under an ID for which an enqueue is about to be refused.
+// What cannot be verified is no proof.
+func (k *keeper) carried(ctx context.Context, s *suspect) bool {
+	task := envelope.Task{Job: s.Job, Type: s.fate.taskType, Headers: s.fate.headers}
+	env, _, err := envelope.Open(ctx, k.w.ring.OpenKnown, task)
 	return err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
-		return t.Key() == lock.Key && t.Digest() == lock.Owner
+		return t.Key() == s.lock.Key && t.Digest() == s.lock.Owner
 	})
 }
 
@@ -188,13 +192,13 @@ func lookUp(inspector *asynq.Inspector, queue, id string) (fate, error) {
 	case err != nil:
 		return fate{}, err
 	case info.State == asynq.TaskStateArchived:
-		f := fate{kind: ended, reason: reasonArchived, state: info.State, headers: info.Headers}
+		f := fate{kind: ended, reason: reasonArchived, state: info.State, taskType: info.Type, headers: info.Headers}
 		if toRunAgain(info) {
 			f.again = inspector
 		}
 		return f, nil
 	case info.State == asynq.TaskStateCompleted:
-		return fate{kind: ended, reason: reasonCompleted, state: info.State, headers: info.Headers}, nil
+		return fate{kind: ended, reason: reasonCompleted, state: info.State, taskType: info.Type, headers: info.Headers}, nil
 	}
 	return fate{kind: alive, state: info.State, delay: max(0, time.Until(info.NextProcessAt))}, nil
 }

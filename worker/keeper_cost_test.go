@@ -146,7 +146,8 @@ func (r *rig) populate(locks *joblock.Locker, n int) {
 					var token joblock.Token
 					token, err = lock.Park(context.Background(), joblock.ParkOptions{Hold: 4 * time.Hour, Job: envelope.Job(queue, id)})
 					if err == nil {
-						_, err = r.client.Enqueue(r.seal(1, token), asynq.TaskID(id), asynq.ProcessIn(time.Hour))
+						headers := map[string]string{envelope.Header: r.header(id, envelope.Envelope{Tokens: []joblock.Token{token}, Retries: 1})}
+						_, err = r.client.Enqueue(asynq.NewTaskWithHeaders(taskType, nil, headers), asynq.TaskID(id), asynq.ProcessIn(time.Hour))
 					}
 				}
 				if err != nil {

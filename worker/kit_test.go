@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -46,6 +47,7 @@ type rig struct {
 	ttl       time.Duration // of the locks
 	patience  time.Duration // of until
 	step      time.Duration
+	envelopes sync.Map // by *asynq.Task: what is to be sealed for it
 }
 
 // virtual runs f on a miniredis and a memstore in a bubble: hours take
@@ -195,16 +197,34 @@ func (r *rig) parkLock(lock *joblock.Lock, id string) joblock.Token {
 // seal makes a task that carries tokens, for retries retries.
 func (r *rig) seal(retries int, tokens ...joblock.Token) *asynq.Task {
 	r.t.Helper()
-	headers, err := envelope.Envelope{Tokens: tokens, Retries: retries}.Seal()
+	return r.sealed(nil, envelope.Envelope{Tokens: tokens, Retries: retries})
+}
+
+// sealed makes a task that carries env: submit seals it, when the task's ID is known.
+func (r *rig) sealed(payload []byte, env envelope.Envelope) *asynq.Task {
+	r.t.Helper()
+	task := asynq.NewTaskWithHeaders(taskType, payload, map[string]string{envelope.Header: "not sealed yet"})
+	r.envelopes.Store(task, env)
+	return task
+}
+
+// header seals env for a task.
+func (r *rig) header(id string, env envelope.Envelope) string {
+	r.t.Helper()
+	text, err := env.Seal(context.Background(), seal.Of(r.locks), envelope.Job(queue, id), taskType)
 	if err != nil {
 		r.t.Fatalf("seal: %v", err)
 	}
-	return asynq.NewTaskWithHeaders(taskType, nil, headers)
+	return text
 }
 
 // submit enqueues task under id with asynq's own count of retries.
 func (r *rig) submit(id string, task *asynq.Task, limit int, opts ...asynq.Option) {
 	r.t.Helper()
+	if env, ok := r.envelopes.Load(task); ok {
+		task = asynq.NewTaskWithHeaders(task.Type(), task.Payload(),
+			map[string]string{envelope.Header: r.header(id, env.(envelope.Envelope))})
+	}
 	opts = append([]asynq.Option{asynq.TaskID(id), asynq.MaxRetry(limit)}, opts...)
 	if _, err := r.client.Enqueue(task, opts...); err != nil {
 		r.t.Fatalf("enqueue %s: %v", id, err)

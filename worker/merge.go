@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -32,11 +33,12 @@ type merge struct {
 	opts  []asynq.Option
 	limit int           // the retries that the task's author wants
 	hold  time.Duration // for how long to reserve the locks
-	id    string        // of the task: its author's, or chosen when the first lock is moved
-	queue string        // of the members: known when the first lock is moved
+	id    string        // of the task: its author's, or chosen with the first member
+	queue string        // of the members: known with the first
 
-	tokens map[string]joblock.Token        // by key: what the task is to carry
-	held   map[joblock.Token]*joblock.Lock // resumed, and not parked yet
+	members map[string]bool                 // by job: those whose envelopes are genuine
+	tokens  map[string]joblock.Token        // by key: what the task is to carry
+	held    map[joblock.Token]*joblock.Lock // resumed, and not parked yet
 }
 
 func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
@@ -46,7 +48,8 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 	}
 	m := &merge{
 		w: w, group: group, task: task, opts: opts, limit: defaultRetries,
-		tokens: make(map[string]joblock.Token), held: make(map[joblock.Token]*joblock.Lock),
+		members: make(map[string]bool),
+		tokens:  make(map[string]joblock.Token), held: make(map[joblock.Token]*joblock.Lock),
 	}
 	var delay time.Duration
 	for _, opt := range opts {
@@ -67,9 +70,13 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 }
 
 // run moves the locks that are the members' and returns the task that carries them.
-// It carries the other tokens as well: their locks are gone, in other hands or not
-// taken yet, and it is up to the attempt what that means.
-func (m *merge) run(ctx context.Context, carried envelope.Envelope) (*asynq.Task, error) {
+// It carries the members' other tokens as well: their locks are gone, in other hands or
+// not taken yet, and it is up to the attempt what that means.
+func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
+	carried, err := m.carried(ctx, members)
+	if err != nil || len(carried.Tokens) == 0 {
+		return m.task, err
+	}
 	keys := make([]string, len(carried.Tokens))
 	for i, t := range carried.Tokens {
 		keys[i] = t.Key()
@@ -98,21 +105,83 @@ func (m *merge) run(ctx context.Context, carried envelope.Envelope) (*asynq.Task
 			env.FromStart = append(env.FromStart, token)
 		}
 	}
-	headers, err := env.Seal()
+	header, err := env.Seal(ctx, m.w.ring, m.job(), m.task.Type())
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[string]string)
 	maps.Copy(all, m.task.Headers())
-	for _, name := range envelope.Headers {
-		delete(all, name) // an aggregator may have copied a member's
-	}
-	maps.Copy(all, headers)
-	opts := append(slices.Clip(m.opts), asynq.MaxRetry(m.limit+1))
-	if m.id != "" {
-		opts = append(opts, asynq.TaskID(m.id))
-	}
+	all[envelope.Header] = header // in the place of a member's that an aggregator may have copied
+	opts := append(slices.Clip(m.opts), asynq.MaxRetry(m.limit+1), asynq.TaskID(m.id))
 	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), all, opts...), nil
+}
+
+// job is the name of the task that the group becomes.
+func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
+
+// carried returns what the members carry, as many locks as one task may. An error says
+// that this is not known yet.
+func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
+	for _, member := range members {
+		env, ok, err := m.w.trusted(ctx, envelope.Task{Type: member.Type(), Headers: member.Headers()})
+		if err != nil {
+			return all, err
+		}
+		if !ok {
+			continue
+		}
+		if ok, err = m.isMember(env.Job, member); err != nil {
+			return all, err
+		}
+		if !ok {
+			m.w.tell(ctx, envelope.Copied, "group", m.group, "task", member.Type(), "sealed_for", env.Job)
+			continue
+		}
+		if len(all.Tokens)+len(env.Tokens) > envelope.MaxCarried {
+			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry, the others are freed when it is aggregated; GroupMaxSize bounds it",
+				"group", m.group, "at_most", envelope.MaxCarried)
+			break
+		}
+		m.members[env.Job] = true
+		all.Tokens = append(all.Tokens, env.Tokens...)
+		all.UntilStart = append(all.UntilStart, env.UntilStart...)
+		all.FromStart = append(all.FromStart, env.FromStart...)
+	}
+	return all, nil
+}
+
+// isMember tells whether member is the job that its envelope was sealed for. asynq does
+// not say which task it is; but the job must wait in this very group, with this very
+// envelope and payload. What remains is a copy in all respects in the same group: which of
+// the two is aggregated first has the lock, and the other waits for it.
+//
+// The first one settles the queue and the ID of the group's task.
+func (m *merge) isMember(job string, member *asynq.Task) (bool, error) {
+	if m.members[job] {
+		return true, nil
+	}
+	queue, id, ok := envelope.ParseJob(job)
+	if !ok || m.queue != "" && queue != m.queue {
+		return false, nil
+	}
+	info, err := m.w.inspector.GetTaskInfo(queue, id)
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.State != asynq.TaskStateAggregating, info.Group != m.group,
+		info.Headers[envelope.Header] != member.Headers()[envelope.Header], !bytes.Equal(info.Payload, member.Payload()):
+		return false, nil
+	}
+	m.queue = queue
+	if m.id == "" {
+		m.id = envelope.AggregateID(id)
+	}
+	if len(m.job()) > joblock.MaxLabelBytes {
+		m.id = uuid.NewString() // without a lead then
+	}
+	return true, nil
 }
 
 // move binds the lock of token, which is bound to the job from, to the task, and
@@ -121,7 +190,7 @@ func (m *merge) run(ctx context.Context, carried envelope.Envelope) (*asynq.Task
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
-		yes, err := m.mayTake(token, from)
+		yes, err := m.mayTake(from)
 		if err != nil || !yes {
 			return token, false, err
 		}
@@ -135,7 +204,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		}
 		m.held[token] = lock
 	}
-	moved, err := lock.Park(ctx, joblock.ParkOptions{Hold: m.hold, Job: envelope.Job(m.queue, m.id)})
+	moved, err := lock.Park(ctx, joblock.ParkOptions{Hold: m.hold, Job: m.job()})
 	if err != nil {
 		return token, false, err
 	}
@@ -150,40 +219,22 @@ func (m *merge) close() {
 	}
 }
 
-// mayTake tells whether the lock of token, bound to job, is a member's: of a task
-// that waits in this very group and carries this very token, so that a copy of
-// another task's token takes nothing away from that one. Or of what the group was to
-// become before and did not. It settles the queue and the task's ID with the first.
-func (m *merge) mayTake(token joblock.Token, job string) (bool, error) {
+// mayTake tells whether a member's lock that is bound to job may be moved: from that
+// member, or from what the group was to become before and did not. If it is bound to
+// another task, somebody has handed it over.
+func (m *merge) mayTake(job string) (bool, error) {
+	if m.members[job] {
+		return true, nil
+	}
 	queue, id, ok := envelope.ParseJob(job)
-	if !ok || m.queue != "" && queue != m.queue {
+	_, merged := envelope.LeadOf(id)
+	if !ok || queue != m.queue || !merged && id != m.id {
 		return false, nil
 	}
-	info, err := m.w.inspector.GetTaskInfo(queue, id)
-	lead, merged := envelope.LeadOf(id)
-	switch {
-	case errors.Is(err, asynq.ErrTaskNotFound) && (merged || id == m.id):
-	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-		return false, nil
-	case err != nil:
-		return false, err
-	case info.State != asynq.TaskStateAggregating || info.Group != m.group || !carries(info, token):
-		return false, nil
+	switch _, err := m.w.inspector.GetTaskInfo(queue, id); {
+	case errors.Is(err, asynq.ErrTaskNotFound):
+		return true, nil
 	default:
-		lead = id
+		return false, err
 	}
-	m.queue = queue
-	if m.id == "" {
-		m.id = envelope.AggregateID(lead)
-	}
-	if len(envelope.Job(queue, m.id)) > joblock.MaxLabelBytes {
-		m.id = uuid.NewString() // without a lead then
-	}
-	return true, nil
-}
-
-// carries reports whether a task has token in its headers.
-func carries(info *asynq.TaskInfo, token joblock.Token) bool {
-	env, ok, err := envelope.Open(info.Headers)
-	return ok && err == nil && slices.Contains(env.Tokens, token)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -177,7 +176,14 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 		return o.err
 	}
 	key := o.key(task)
-	if key == "" || o.carried(task, key) {
+	carried, err := false, error(nil)
+	if key != "" {
+		carried, err = o.carried(ctx, task, key)
+	}
+	switch {
+	case err != nil:
+		return err
+	case key == "", carried:
 		if err := startAt(ctx, h); err != nil {
 			return err
 		}
@@ -212,15 +218,15 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 
 // carried reports whether the task carries the lock on key, or a permit of it: it
 // would wait for itself.
-func (o *overlap) carried(task *asynq.Task, key string) bool {
-	env, _, _ := envelope.Open(task.Headers()) // a bad one is Middleware's business
-	return slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
+func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
+	tokens, err := o.w.tokensOf(ctx, task)
+	return slices.ContainsFunc(tokens, func(t joblock.Token) bool {
 		if o.limited {
 			limit, ok := keyspace.Limit(t.Key())
 			return ok && limit == key
 		}
 		return t.Key() == key
-	})
+	}), err
 }
 
 // take returns the lock for the attempt, or nil and what to tell asynq.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -16,7 +17,7 @@ import (
 // sealFor is seal with a payload, which is the key of overlap.
 func (r *rig) sealFor(key string, retries int, tokens ...joblock.Token) *asynq.Task {
 	r.t.Helper()
-	return asynq.NewTaskWithHeaders(taskType, []byte(key), r.seal(retries, tokens...).Headers())
+	return r.sealed([]byte(key), envelope.Envelope{Tokens: tokens, Retries: retries})
 }
 
 // A task that carries a lock and wants another, which is busy, is put back with the

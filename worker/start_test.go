@@ -15,22 +15,12 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// sealed makes a task of an envelope.
-func (r *rig) sealed(env envelope.Envelope) *asynq.Task {
-	r.t.Helper()
-	headers, err := env.Seal()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return asynq.NewTaskWithHeaders(taskType, nil, headers)
-}
-
 // untilStart enqueues a task that has "key-"+id until it starts, and for as many
 // retries.
 func (r *rig) untilStart(id string, retries int) {
 	r.t.Helper()
 	tokens := r.park(id, "key-"+id)
-	r.submit(id, r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries}), retries+1)
+	r.submit(id, r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries}), retries+1)
 }
 
 // queued enqueues a task that has "slot-"+id until it starts, and is to run under
@@ -42,7 +32,7 @@ func (r *rig) queued(id string, retries int, opts ...asynq.Option) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.submit(id, r.sealed(envelope.Envelope{
+	r.submit(id, r.sealed(nil, envelope.Envelope{
 		Tokens: []joblock.Token{slot, run}, UntilStart: []joblock.Token{slot}, FromStart: []joblock.Token{run}, Retries: retries,
 	}), retries+1, opts...)
 }
@@ -93,7 +83,7 @@ func TestLockUntilStartGoneBeforeTheStart(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				tokens := r.park("a", "key-a")
-				r.submit("a", r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens}), 1)
+				r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens}), 1)
 				thief := vanish(r, tokens[0])
 				r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))
 				r.untilTask("a", "gone")
@@ -131,7 +121,7 @@ func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.queued("a", 0)
-		env, _, err := envelope.Open(r.taskHeaders("a"))
+		env, _, err := envelope.Unverified(r.taskHeaders("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +153,7 @@ func TestCarriedLockStaysWhenTheTaskCannotStart(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		tokens := r.park("a", "key-a", "slot-a")
-		r.submit("a", r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
+		r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
 		r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
 		r.serve(service{}, p.handler(succeed))
 		r.untilRetry("a", 0)
@@ -233,7 +223,7 @@ func TestLockFromStartOutlivesACrash(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.queued("a", 1)
-		env, _, err := envelope.Open(r.taskHeaders("a"))
+		env, _, err := envelope.Unverified(r.taskHeaders("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +248,7 @@ func TestSkippedTaskFreesItsLockUntilStart(t *testing.T) {
 		virtual(t, func(r *rig) {
 			var p probe
 			tokens := r.park("a", gone, "slot-a")
-			r.submit("a", r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
+			r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
 			if err := r.locks.ForceRelease(context.Background(), gone, "test"); err != nil {
 				t.Fatal(err)
 			}
@@ -275,7 +265,7 @@ func TestFailedTaskFreesItsLockUntilStart(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		tokens := r.park("a", "key-a", "slot-a")
-		r.submit("a", r.sealed(envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
+		r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
 		if err := r.locks.ForceRelease(context.Background(), "key-a", "test"); err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +291,7 @@ func TestLockThatIsWithAnotherJobIsWaitedFor(t *testing.T) {
 						if untilStart {
 							env.UntilStart = tokens
 						}
-						r.submit("a", r.sealed(env), 1)
+						r.submit("a", r.sealed(nil, env), 1)
 						resume := func() *joblock.Lock {
 							lock, err := r.locks.Resume(ctx, tokens[0], joblock.ForJob(envelope.Job(queue, "old")))
 							if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -17,6 +18,7 @@ import (
 // not panic: Middleware fails tasks that carry locks, Configure changes nothing.
 type Worker struct {
 	locks     *joblock.Locker
+	ring      *seal.Ring // of locks
 	inspector *asynq.Inspector
 	cfg       Config
 
@@ -35,6 +37,8 @@ type Worker struct {
 	// The server's own IsFailure, of the handler's own errors; nil if it has none.
 	counts atomic.Pointer[func(error) bool]
 
+	distrusts distrusts
+
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 
 	keeper *keeper
@@ -47,6 +51,10 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if locks == nil {
 		return nil, invalid("locks is nil")
 	}
+	ring := seal.Of(locks)
+	if ring == nil {
+		return nil, invalid("locks was not made by joblock.New")
+	}
 	if inspector == nil {
 		return nil, invalid("inspector is nil")
 	}
@@ -54,7 +62,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{locks: locks, inspector: inspector, cfg: full, open: newTally()}
+	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newTally()}
 	w.keeper = newKeeper(w)
 	w.places.Store(-1)
 	return w, nil
@@ -71,12 +79,8 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		})
 	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		env, ok, err := envelope.Open(task.Headers())
-		if !ok {
+		if _, carries := task.Headers()[envelope.Header]; !carries {
 			return next.ProcessTask(ctx, task)
-		}
-		if err != nil {
-			return err // charged: a newer build may read what this one cannot
 		}
 		if w == nil {
 			return invalid("the Worker is nil, and the task carries locks")
@@ -85,7 +89,14 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		if err := a.carry(env); err != nil {
+		env, ok, err := a.envelope()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return next.ProcessTask(withEnvelope(ctx, nil), task)
+		}
+		if err := a.carry(env.Envelope); err != nil {
 			return err
 		}
 		if !w.open.begin() {

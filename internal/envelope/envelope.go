@@ -1,36 +1,37 @@
 // Package envelope is the header format in which an asynq task carries locks:
-// what handoff writes and worker reads. Headers, unlike a payload, leave asynq's
+// what handoff writes and worker reads. A header, unlike a payload, leaves asynq's
 // Unique key and consumers in other languages untouched.
+//
+// A lock token is good for the lock, so whoever can write a header could take locks, or
+// have another's task take them along. Hence envelopes are sealed for one job, by those
+// who have the locks' store or a secret (package seal). One that is not genuine counts
+// as absent: the task is what it would be without.
+//
+// The payload is not sealed: asynq lets people change that of a scheduled task, and such
+// a task is to keep its lock.
 package envelope
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The header names.
-const (
-	// TokensHeader holds the text forms of the tokens, separated by spaces.
-	TokensHeader = "joblock-tokens"
-	// RetriesHeader holds the number of retries the caller asked for. The task
-	// itself is enqueued with one more, the spare slot: asynq archives a task
-	// that has used up its retries before it looks at whether the last attempt
-	// was charged, so without a spare one a busy lock would cost the job.
-	RetriesHeader = "joblock-retries"
-	// UntilStartHeader repeats those tokens whose locks are released when the
-	// handler starts. A worker that does not know it holds them to the end.
-	UntilStartHeader = "joblock-until-start"
-	// FromStartHeader repeats those tokens whose locks nobody has taken yet: the
-	// worker does, when the task is about to run. One that does not know it goes by
-	// its policy for locks that are gone.
-	FromStartHeader = "joblock-from-start"
-)
+// Header is the one header. Its value is a text sealed by package seal: which job and
+// which type of task it is of, the tokens, and what the worker is to do with them. One
+// header, so that nothing of it can be left out, added or exchanged; and as JSON, so
+// that a person sees what it is.
+const Header = "joblock"
 
 const (
 	// MaxTokens bounds the locks that are handed over with one task.
@@ -40,15 +41,20 @@ const (
 	MaxCarried = 1024
 )
 
-// Headers are all of them: what an earlier envelope may have left on a task.
-var Headers = []string{TokensHeader, RetriesHeader, UntilStartHeader, FromStartHeader}
-
 // Envelope is what a task carries.
 type Envelope struct {
-	Tokens  []joblock.Token
-	Retries int // the caller's own MaxRetry; -1 when the task has no spare slot
+	// Tokens are those of all locks.
+	Tokens []joblock.Token
 
-	// Of Tokens, those with a shorter life than the job.
+	// Retries is the caller's own MaxRetry. The task itself is enqueued with one more,
+	// the spare slot: asynq archives a task that has used up its retries before it looks
+	// at whether the last attempt was charged, so without a spare one a busy lock would
+	// cost the job. -1 when the task has no spare slot.
+	Retries int
+
+	// Of Tokens, those with a shorter life than the job: whose locks are released when
+	// the handler starts, and whose locks nobody has taken yet, but the worker does when
+	// the task is about to run.
 	UntilStart, FromStart []joblock.Token
 }
 
@@ -88,95 +94,202 @@ func LeadOf(taskID string) (lead string, ok bool) {
 	return lead, ok && lead != ""
 }
 
-// Seal returns the headers of e.
-func (e Envelope) Seal() (map[string]string, error) {
-	headers := map[string]string{RetriesHeader: strconv.Itoa(e.Retries)}
-	for _, list := range []struct {
-		header string
-		tokens []joblock.Token
-		always bool
-	}{
-		{TokensHeader, e.Tokens, true},
-		{UntilStartHeader, e.UntilStart, false},
-		{FromStartHeader, e.FromStart, false},
-	} {
-		texts := make([]string, len(list.tokens))
-		for i, t := range list.tokens {
-			text, err := t.MarshalText()
-			if err != nil {
-				return nil, err
-			}
-			texts[i] = string(text)
-		}
-		if len(texts) > 0 || list.always {
-			headers[list.header] = strings.Join(texts, " ")
-		}
-	}
-	return headers, nil
+// content is an envelope as it is written.
+type content struct {
+	Job        string   `json:"job"`
+	Type       string   `json:"type"`
+	Retries    int      `json:"retries"`
+	Tokens     []string `json:"tokens"`
+	UntilStart []int    `json:"untilStart,omitempty"` // places in Tokens
+	FromStart  []int    `json:"fromStart,omitempty"`
 }
 
-// Open reads the envelope of a task's headers. ok is false for a task that
-// carries no locks. Headers are untrusted input: errors match
-// joblock.ErrInvalid, and nothing beyond the bounds is decoded.
-func Open(headers map[string]string) (e Envelope, ok bool, err error) {
-	text, ok := headers[TokensHeader]
-	if !ok {
-		return Envelope{}, false, nil
-	}
-	if e.Tokens, err = parseTokens(text); err != nil {
-		return Envelope{}, true, err
-	}
-	if e.UntilStart, err = e.some(headers, UntilStartHeader); err != nil {
-		return Envelope{}, true, err
-	}
-	if e.FromStart, err = e.some(headers, FromStartHeader); err != nil {
-		return Envelope{}, true, err
-	}
-	e.Retries = -1
-	if s, ok := headers[RetriesHeader]; ok {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 0 {
-			return Envelope{}, true, invalid(RetriesHeader + " is not a count")
+// Seal returns the header's value for the task of that name and type.
+func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType string) (string, error) {
+	c := content{Job: job, Type: taskType, Retries: e.Retries}
+	for _, t := range e.Tokens {
+		text, err := t.MarshalText()
+		if err != nil {
+			return "", err
 		}
-		e.Retries = n
+		c.Tokens = append(c.Tokens, string(text))
 	}
+	var err error
+	if c.UntilStart, err = e.places(e.UntilStart); err != nil {
+		return "", err
+	}
+	if c.FromStart, err = e.places(e.FromStart); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("seal envelope: %w", err)
+	}
+	return ring.Seal(ctx, string(text))
+}
+
+func (e Envelope) places(some []joblock.Token) ([]int, error) {
+	var places []int
+	for _, t := range some {
+		i := slices.Index(e.Tokens, t)
+		if i < 0 {
+			return nil, invalid("seal envelope", fmt.Sprintf("%s is not among the tokens", t))
+		}
+		places = append(places, i)
+	}
+	return places, nil
+}
+
+// Task is a task as far as its envelope is about it.
+type Task struct {
+	Job     string // "" if it is not known, and Opened.Job is to be trusted for the moment
+	Type    string
+	Headers map[string]string
+}
+
+// Opened is an envelope that was found to be genuine.
+type Opened struct {
+	Envelope
+	Job string // that it was sealed for
+
+	// Elsewhere says that it was sealed by one who looks at another store, who has the
+	// same secret.
+	Elsewhere bool
+}
+
+// Carries reports whether a task has an envelope, genuine or not.
+func (t Task) Carries() bool {
+	_, ok := t.Headers[Header]
+	return ok
+}
+
+// Distrust is the error about an envelope that counts as absent.
+type Distrust struct {
+	Cause Cause
+	Of    string // the job that it was sealed for, where that is known and another
+	Err   error
+}
+
+// Cause is a reason to take an envelope for absent.
+type Cause string
+
+// The causes.
+const (
+	Forged  Cause = "forged"       // the seal does not match
+	Unknown Cause = "unknown key"  // nor is there a key that it could be compared with
+	Copied  Cause = "copied"       // it is another task's
+	Unread  Cause = "not readable" // it is of no version that this build knows
+)
+
+func (d *Distrust) Error() string {
+	if d.Of != "" {
+		return fmt.Sprintf("the locks in the task's header count for nothing (%s): it was sealed for %s", d.Cause, d.Of)
+	}
+	return fmt.Sprintf("the locks in the task's header count for nothing (%s): %s", d.Cause, d.Err)
+}
+
+func (d *Distrust) Unwrap() error { return d.Err }
+
+// Opener is how a seal is looked at: Open or OpenKnown of a seal.Ring.
+type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
+
+// Open reads the envelope of a task. ok is false for a task that has none. A header is
+// untrusted input: nothing of it is decoded before its seal was found right, and then
+// job and type are compared. An error that is a *Distrust says that the envelope is not
+// this task's; any other, that the store has not answered.
+func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
+	sealed, ok := task.Headers[Header]
+	if !ok {
+		return Opened{}, false, nil
+	}
+	text, err := open(ctx, sealed)
+	switch {
+	case errors.Is(err, seal.ErrMalformed):
+		return Opened{}, true, &Distrust{Cause: Unread, Err: err}
+	case errors.Is(err, seal.ErrMismatch):
+		return Opened{}, true, &Distrust{Cause: Forged, Err: err}
+	case errors.Is(err, seal.ErrUnknownKey):
+		return Opened{}, true, &Distrust{Cause: Unknown, Err: err}
+	case err != nil:
+		return Opened{}, true, err
+	}
+	e, c, err := read(text.Text)
+	if err != nil {
+		return Opened{}, true, &Distrust{Cause: Unread, Err: err}
+	}
+	if task.Job != "" && c.Job != task.Job || c.Type != task.Type {
+		return Opened{}, true, &Distrust{Cause: Copied, Of: c.Job + " of type " + strconv.Quote(c.Type)}
+	}
+	e.Elsewhere = text.Elsewhere
 	return e, true, nil
 }
 
-// some reads a header that repeats some of the tokens.
-func (e Envelope) some(headers map[string]string, header string) ([]joblock.Token, error) {
-	text, ok := headers[header]
+// Unverified reads an envelope without a look at its seal. It is for tests: whoever acts
+// upon what it returns acts for anybody who can enqueue a task.
+func Unverified(headers map[string]string) (Opened, bool, error) {
+	sealed, ok := headers[Header]
 	if !ok {
-		return nil, nil
+		return Opened{}, false, nil
 	}
-	tokens, err := parseTokens(text)
+	text, err := seal.Text(sealed)
 	if err != nil {
-		return nil, err
+		return Opened{}, true, err
 	}
-	for _, t := range tokens {
-		if !slices.Contains(e.Tokens, t) {
-			return nil, invalid(header + " has a token that " + TokensHeader + " has not")
-		}
-	}
-	return tokens, nil
+	e, _, err := read(text)
+	return e, true, err
 }
 
-func parseTokens(text string) ([]joblock.Token, error) {
-	n := strings.Count(text, " ") + 1
-	if n > MaxCarried {
-		return nil, invalid(fmt.Sprintf("%d tokens, at most %d are allowed", n, MaxCarried))
+// read decodes the text of an envelope.
+func read(text string) (e Opened, c content, err error) {
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return e, c, err
 	}
-	tokens := make([]joblock.Token, 0, n)
-	for part := range strings.SplitSeq(text, " ") {
-		t, err := joblock.ParseToken(part)
+	if len(c.Tokens) == 0 || len(c.Tokens) > MaxCarried || c.Retries < -1 {
+		return e, c, invalid("open envelope", fmt.Sprintf("%d tokens, must be from 1 to %d; or %d retries, must be at least -1",
+			len(c.Tokens), MaxCarried, c.Retries))
+	}
+	for _, text := range c.Tokens {
+		t, err := joblock.ParseToken(text)
 		if err != nil {
-			return nil, err
+			return e, c, err
 		}
-		tokens = append(tokens, t)
+		e.Tokens = append(e.Tokens, t)
 	}
-	return tokens, nil
+	if e.UntilStart, err = e.at(c.UntilStart); err != nil {
+		return e, c, err
+	}
+	if e.FromStart, err = e.at(c.FromStart); err != nil {
+		return e, c, err
+	}
+	e.Job, e.Retries = c.Job, c.Retries
+	return e, c, nil
 }
 
-func invalid(detail string) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "open envelope", Detail: detail}
+func (e Envelope) at(places []int) ([]joblock.Token, error) {
+	var some []joblock.Token
+	for _, i := range places {
+		if i < 0 || i >= len(e.Tokens) {
+			return nil, invalid("open envelope", fmt.Sprintf("there is no token %d", i))
+		}
+		some = append(some, e.Tokens[i])
+	}
+	return some, nil
+}
+
+// Strip returns headers without an envelope: nil if nothing is left, and headers
+// themselves if there is none.
+func Strip(headers map[string]string) map[string]string {
+	if _, ok := headers[Header]; !ok {
+		return headers
+	}
+	if len(headers) == 1 {
+		return nil
+	}
+	rest := maps.Clone(headers)
+	delete(rest, Header)
+	return rest
+}
+
+func invalid(op, detail string) error {
+	return &joblock.Error{Code: joblock.CodeInvalid, Op: op, Detail: detail}
 }

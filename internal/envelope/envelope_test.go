@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
@@ -29,7 +31,7 @@ func tokens(t testing.TB, n int) []joblock.Token {
 	out := make([]joblock.Token, n)
 	for i := range out {
 		// Keys and owners of any text: the envelope must not depend on theirs.
-		lock, err := locks.TryAcquire(context.Background(), fmt.Sprintf("export: acct-%d %% ü", i), joblock.Owner("a b,c"))
+		lock, err := locks.TryAcquire(context.Background(), fmt.Sprintf("export: acct-%d ü", i), joblock.Owner("a b,c"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,125 +42,177 @@ func tokens(t testing.TB, n int) []joblock.Token {
 	return out
 }
 
-func TestSealedEnvelopeOpensToItself(t *testing.T) {
-	for _, n := range []int{1, 2, MaxCarried} {
-		want := Envelope{Tokens: tokens(t, n), Retries: n}
-		headers, err := want.Seal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, value := range headers {
-			if !utf8.ValidString(value) {
-				t.Errorf("header %s is not UTF-8: asynq refuses such a task", name)
-			}
-		}
-		got, ok, err := Open(headers)
-		if err != nil || !ok {
-			t.Fatalf("Open = %v, %v", ok, err)
-		}
-		if got.Retries != want.Retries || fmt.Sprint(got.Tokens) != fmt.Sprint(want.Tokens) {
-			t.Errorf("opened %v, sealed %v", got, want)
-		}
-		for i := range got.Tokens {
-			if got.Tokens[i] != want.Tokens[i] {
-				t.Errorf("token %d is %v, want %v", i, got.Tokens[i], want.Tokens[i])
-			}
-		}
-	}
+const (
+	job      = "default/t-1"
+	taskType = "export"
+)
+
+// ring makes the seals of a process of its own.
+func ring(t testing.TB) *seal.Ring {
+	t.Helper()
+	r := seal.NewRing(seal.Config{Sources: [][]byte{[]byte("the same in all of them")},
+		Load: func(context.Context, []seal.Key, [seal.KeyBytes]byte) ([]seal.Key, error) { return []seal.Key{{}}, nil }})
+	t.Cleanup(func() { r.Close(); r.Wait() })
+	return r
 }
 
-func TestLocksWithAShorterLife(t *testing.T) {
-	all := tokens(t, 4)
-	want := Envelope{Tokens: all, UntilStart: all[2:3], FromStart: all[1:2]}
-	headers, err := want.Seal()
+func sealed(t testing.TB, r *seal.Ring, e Envelope) map[string]string {
+	t.Helper()
+	text, err := e.Seal(t.Context(), r, job, taskType)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range headers {
-		if !slices.Contains(Headers, name) {
-			t.Errorf("Headers does not have %s: what is left of it on a task would be read again", name)
+	return map[string]string{Header: text, "trace": "t"}
+}
+
+func TestSealedEnvelopeOpensToItself(t *testing.T) {
+	for _, n := range []int{1, 2, MaxCarried} {
+		all := tokens(t, n)
+		want := Envelope{Tokens: all, Retries: n, UntilStart: all[n/2:], FromStart: all[:n/2]}
+		headers := sealed(t, ring(t), want)
+		if !utf8.ValidString(headers[Header]) {
+			t.Error("the header is not UTF-8: asynq refuses such a task")
 		}
-	}
-	got, ok, err := Open(headers)
-	if err != nil || !ok {
-		t.Fatalf("Open = %v, %v", ok, err)
-	}
-	if !slices.Equal(got.Tokens, want.Tokens) || !slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {
-		t.Errorf("opened %v, sealed %v", got, want)
-	}
-	// To a build that does not know them all locks are the job's to the end.
-	delete(headers, UntilStartHeader)
-	delete(headers, FromStartHeader)
-	if got, _, err := Open(headers); err != nil || !slices.Equal(got.Tokens, all) || got.UntilStart != nil || got.FromStart != nil {
-		t.Errorf("without the headers: %v, %v", got, err)
+		for _, name := range []string{job, ""} {
+			got, ok, err := Open(t.Context(), ring(t).Open, Task{name, taskType, headers})
+			if err != nil || !ok || got.Job != job {
+				t.Fatalf("Open = %q, %v, %v", got.Job, ok, err)
+			}
+			if got.Retries != want.Retries || !slices.Equal(got.Tokens, want.Tokens) ||
+				!slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {
+				t.Errorf("opened %v, sealed %v", got, want)
+			}
+		}
 	}
 }
 
 func TestTaskWithoutEnvelope(t *testing.T) {
-	for _, headers := range []map[string]string{nil, {}, {RetriesHeader: "3"}, {"trace": "x"}} {
-		if _, ok, err := Open(headers); ok || err != nil {
+	for _, headers := range []map[string]string{nil, {}, {"trace": "x"}} {
+		task := Task{job, taskType, headers}
+		if _, ok, err := Open(t.Context(), ring(t).Open, task); ok || err != nil || task.Carries() {
 			t.Errorf("Open(%v) = %v, %v; want no envelope", headers, ok, err)
 		}
-	}
-}
-
-func TestTaskWithoutSpareSlot(t *testing.T) {
-	headers, err := Envelope{Tokens: tokens(t, 1)}.Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(headers, RetriesHeader)
-	if e, ok, err := Open(headers); e.Retries != -1 || !ok || err != nil {
-		t.Errorf("Open = retries %d, %v, %v; want -1", e.Retries, ok, err)
-	}
-}
-
-func TestZeroTokenIsNotSealed(t *testing.T) {
-	zero := make([]joblock.Token, 1)
-	for _, e := range []Envelope{{Tokens: zero}, {UntilStart: zero}, {FromStart: zero}} {
-		if _, err := e.Seal(); !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("Seal of a zero token: %v, want ErrInvalid", err)
+		if got := Strip(headers); len(got) != len(headers) {
+			t.Errorf("Strip(%v) = %v", headers, got)
 		}
 	}
 }
 
-func TestBrokenHeadersAreErrInvalid(t *testing.T) {
-	good, err := Envelope{Tokens: tokens(t, 1), Retries: 3}.Seal()
-	if err != nil {
-		t.Fatal(err)
+func TestStripTakesOnlyTheEnvelope(t *testing.T) {
+	headers := map[string]string{Header: "x", "trace": "t"}
+	if got := Strip(headers); len(got) != 1 || got["trace"] != "t" || len(headers) != 2 {
+		t.Errorf("%v, of %v", got, headers)
 	}
-	text := good[TokensHeader]
-	other, err := tokens(t, 2)[1].MarshalText()
-	if err != nil {
-		t.Fatal(err)
+	if got := Strip(map[string]string{Header: "x"}); got != nil {
+		t.Errorf("%v, want nil as of a task without headers", got)
 	}
-	for name, change := range map[string]map[string]string{
-		"empty":             {TokensHeader: ""},
-		"leading space":     {TokensHeader: " " + text},
-		"trailing space":    {TokensHeader: text + " "},
-		"two spaces":        {TokensHeader: text + "  " + text},
-		"comma":             {TokensHeader: text + "," + text},
-		"cut":               {TokensHeader: text[:len(text)-1]},
-		"binary":            {TokensHeader: "\x95\x01\xff"},
-		"too many":          {TokensHeader: strings.Repeat(text+" ", MaxCarried) + text},
-		"huge":              {TokensHeader: strings.Repeat("A", 1<<20)},
-		"retries no number": {RetriesHeader: "many"},
-		"retries empty":     {RetriesHeader: ""},
-		"retries negative":  {RetriesHeader: "-1"},
-		"retries overflow":  {RetriesHeader: "99999999999999999999"},
-		"until start empty": {UntilStartHeader: ""},
-		"until start bad":   {UntilStartHeader: text + ","},
-		"until start other": {UntilStartHeader: string(other)},
-		"from start empty":  {FromStartHeader: ""},
-		"from start other":  {FromStartHeader: text + " " + string(other)},
-		"from start huge":   {FromStartHeader: strings.Repeat(text+" ", MaxCarried) + text},
+}
+
+// An envelope is of one job and of one type of task, whoever has copied it.
+func TestEnvelopeOfAnotherTaskIsDistrusted(t *testing.T) {
+	headers := sealed(t, ring(t), Envelope{Tokens: tokens(t, 1)})
+	for _, task := range []Task{
+		{"default/t-2", taskType, headers}, {"other/t-1", taskType, headers}, {job, "import", headers}, {"", "import", headers},
 	} {
-		headers := maps.Clone(good)
-		maps.Copy(headers, change)
-		_, ok, err := Open(headers)
-		if !ok || !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("%s: Open = %v, %v; want an envelope that is ErrInvalid", name, ok, err)
+		_, ok, err := Open(t.Context(), ring(t).Open, task)
+		var d *Distrust
+		if !ok || !errors.As(err, &d) || d.Cause != Copied || !strings.Contains(err.Error(), job) {
+			t.Errorf("%s of type %s: %v, %v", task.Job, task.Type, ok, err)
 		}
+	}
+}
+
+func TestDistrustSaysWhy(t *testing.T) {
+	good := sealed(t, ring(t), Envelope{Tokens: tokens(t, 1)})[Header]
+	others := seal.NewRing(seal.Config{Sources: [][]byte{nil},
+		Load: func(context.Context, []seal.Key, [seal.KeyBytes]byte) ([]seal.Key, error) { return []seal.Key{{}}, nil }})
+	t.Cleanup(func() { others.Close(); others.Wait() })
+	foreign := sealed(t, others, Envelope{Tokens: tokens(t, 1)})[Header]
+	odd := func(text string) string {
+		value, err := ring(t).Seal(t.Context(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	token, err := tokens(t, 1)[0].MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		value string
+		want  Cause
+	}{
+		"empty":            {"", Unread},
+		"a token alone":    {string(token), Unread},
+		"huge":             {strings.Repeat("A", 1<<20), Unread},
+		"changed":          {strings.Replace(good, "export", "Export", 1), Forged},
+		"another's key":    {foreign, Unknown},
+		"no JSON":          {odd("text"), Unread},
+		"no tokens":        {odd(`{"job":"default/t-1","type":"export"}`), Unread},
+		"too many tokens":  {odd(`{"tokens":["` + strings.Repeat(`a","`, MaxCarried) + `a"]}`), Unread},
+		"no such token":    {odd(`{"untilStart":[1],"tokens":["` + string(token) + `"]}`), Unread},
+		"negative place":   {odd(`{"fromStart":[-1],"tokens":["` + string(token) + `"]}`), Unread},
+		"negative retries": {odd(`{"retries":-2,"tokens":["` + string(token) + `"]}`), Unread},
+		"broken token":     {odd(`{"tokens":["` + string(token[1:]) + `"]}`), Unread},
+	} {
+		_, ok, err := Open(t.Context(), ring(t).Open, Task{job, taskType, map[string]string{Header: c.value}})
+		var d *Distrust
+		if !ok || !errors.As(err, &d) || d.Cause != c.want {
+			t.Errorf("%s: %v, %v; want %s", name, ok, err, c.want)
+		} else if strings.Contains(err.Error(), string(token)) {
+			t.Errorf("%s: the error shows a token: %v", name, err)
+		}
+	}
+}
+
+// The store that does not answer is no reason for distrust.
+func TestUnansweredIsNoDistrust(t *testing.T) {
+	down := errors.New("down")
+	r := seal.NewRing(seal.Config{Sources: [][]byte{nil},
+		Load: func(context.Context, []seal.Key, [seal.KeyBytes]byte) ([]seal.Key, error) { return nil, down }})
+	t.Cleanup(func() { r.Close(); r.Wait() })
+	headers := sealed(t, ring(t), Envelope{Tokens: tokens(t, 1)})
+	_, ok, err := Open(t.Context(), r.Open, Task{job, taskType, headers})
+	var d *Distrust
+	if !ok || !errors.Is(err, down) || errors.As(err, &d) {
+		t.Errorf("Open = %v, %v; want the store's error", ok, err)
+	}
+}
+
+func TestWhatIsNotATokenIsNotSealed(t *testing.T) {
+	zero := make([]joblock.Token, 1)
+	for _, e := range []Envelope{{Tokens: zero}, {UntilStart: zero}, {Tokens: tokens(t, 1), FromStart: zero}} {
+		if _, err := e.Seal(t.Context(), ring(t), job, taskType); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("Seal: %v, want ErrInvalid", err)
+		}
+	}
+}
+
+// Whoever acts upon an envelope must have looked at its seal.
+func TestOnlyTestsReadEnvelopesUnverified(t *testing.T) {
+	read := 0
+	for _, dir := range []string{"../../handoff", "../../worker", "../../scheduler", "../../joblock"} {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read++
+			if strings.Contains(string(text), "envelope.Unverified(") || strings.Contains(string(text), "seal.Text(") {
+				t.Errorf("%s reads an envelope without a look at its seal", file)
+			}
+		}
+	}
+	if read < 20 {
+		t.Errorf("looked at only %d files", read)
 	}
 }
 
@@ -207,30 +261,19 @@ func TestAggregateNamesItsLead(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever the headers are, Open neither panics nor lets anything
-// through that would not be sealed again as it was.
+// FuzzOpen: whatever the header is, Open neither panics nor lets through what was not
+// sealed.
 func FuzzOpen(f *testing.F) {
-	headers, err := Envelope{Tokens: tokens(f, 2), Retries: 25}.Seal()
-	if err != nil {
-		f.Fatal(err)
-	}
-	one, _, _ := strings.Cut(headers[TokensHeader], " ")
-	f.Add(headers[TokensHeader], headers[RetriesHeader], one)
-	f.Add("", "-1", "")
-	f.Fuzz(func(t *testing.T, tokens, retries, untilStart string) {
-		e, ok, err := Open(map[string]string{TokensHeader: tokens, RetriesHeader: retries, UntilStartHeader: untilStart})
-		if !ok {
-			t.Fatal("the header is there, but Open did not see it")
-		}
-		if err != nil {
-			if !errors.Is(err, joblock.ErrInvalid) {
-				t.Fatalf("error is %v, want ErrInvalid", err)
-			}
-			return
-		}
-		again, err := e.Seal()
-		if err != nil || again[TokensHeader] != tokens || again[UntilStartHeader] != untilStart {
-			t.Fatalf("opened but sealed differently: %v", err)
+	r := ring(f)
+	good := sealed(f, r, Envelope{Tokens: tokens(f, 2), Retries: 25})[Header]
+	f.Add(good)
+	f.Add(good[:len(good)-1])
+	f.Add("")
+	f.Fuzz(func(t *testing.T, value string) {
+		_, ok, err := Open(t.Context(), r.Open, Task{job, taskType, map[string]string{Header: value}})
+		var d *Distrust
+		if !ok || value != good && !errors.As(err, &d) {
+			t.Fatalf("Open = %v, %v", ok, err)
 		}
 	})
 }

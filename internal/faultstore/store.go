@@ -6,6 +6,7 @@ package faultstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -133,6 +134,9 @@ func (s *Store) Largest(call string) int {
 	defer s.mu.Unlock()
 	return s.counts[call].largest
 }
+
+// String says where the locks are, as the wrapped Store does.
+func (s *Store) String() string { return fmt.Sprint(s.inner) }
 
 // Close waits for stray calls and closes the wrapped Store.
 func (s *Store) Close() error {

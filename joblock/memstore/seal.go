@@ -10,6 +10,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
+// String says where the locks are, for messages to people.
+func (s *Store) String() string { return "the memory of this process" }
+
 // SealKeys is the call of joblock.Store.
 func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
 	now, err := s.enter(ctx)

@@ -3,9 +3,12 @@ package redisstore
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
 )
@@ -14,6 +17,22 @@ import (
 // the locks covers them too, and at a name that joblock reserves for itself, as '%'
 // does not stand before two hexadecimal digits in it.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
+
+// String says where the locks are, as far as the client tells: for messages to people
+// who have two programs look at different places.
+func (s *Store) String() string {
+	if s == nil {
+		return "no Store"
+	}
+	where := ""
+	switch c := s.ops.(type) {
+	case *redis.Client:
+		where = fmt.Sprintf(" in database %d at %s", c.Options().DB, c.Options().Addr)
+	case *redis.ClusterClient:
+		where = " in the cluster of " + strings.Join(c.Options().Addrs, ", ")
+	}
+	return fmt.Sprintf("Redis keys with the prefix %q%s", s.prefix, where)
+}
 
 // SealKeys implements joblock.Store. It takes one round trip. In a cluster the keys
 // are on one node.

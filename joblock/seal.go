@@ -1,0 +1,106 @@
+package joblock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/joblock/toolkit/internal/seal"
+)
+
+// Bounds of Config.Secrets. See MinSecretBytes too.
+const (
+	MaxSecretBytes = 1024
+	MaxSecrets     = 8
+)
+
+// Secret is one of Config.Secrets. fmt, slog and encoding/json do not show it.
+type Secret string
+
+// SecretOfStore stands for the key that lives with the locks: see Config.Secrets.
+const SecretOfStore Secret = "store"
+
+// String tells whether there is a secret, and not which.
+func (s Secret) String() string {
+	switch s {
+	case "":
+		return ""
+	case SecretOfStore:
+		return string(s)
+	}
+	return "(secret)"
+}
+
+// Format writes String for every verb, %#v and %x included.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.String()) }
+
+// LogValue is String.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText is String: a Config that is written out and read again has lost its
+// secrets, and New says so.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func checkSecrets(op string, secrets []Secret) error {
+	if len(secrets) > MaxSecrets {
+		return invalid(op, "", "Config.Secrets has %d secrets, at most %d are allowed", len(secrets), MaxSecrets)
+	}
+	for i, s := range secrets {
+		if s != SecretOfStore && (len(s) < MinSecretBytes || len(s) > MaxSecretBytes) {
+			return invalid(op, "", "Config.Secrets[%d] has %d bytes, must have from %d to %d", i, len(s), MinSecretBytes, MaxSecretBytes)
+		}
+	}
+	return nil
+}
+
+func init() {
+	seal.Of = func(locker any) *seal.Ring {
+		if l, ok := locker.(*Locker); ok && l != nil {
+			return l.seals
+		}
+		return nil
+	}
+}
+
+// newRing returns what handoff and worker seal with.
+func newRing(l *Locker) *seal.Ring {
+	sources := make([][]byte, len(l.cfg.Secrets))
+	for i, s := range l.cfg.Secrets {
+		if s != SecretOfStore {
+			sources[i] = []byte(s)
+		}
+	}
+	return seal.NewRing(seal.Config{Load: l.sealKeys, Sources: sources, Where: l.where})
+}
+
+// sealKeys reads the keys that live with the locks.
+func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.KeyBytes]byte) ([]seal.Key, error) {
+	const op = "seal keys"
+	if err := l.open(op, ""); err != nil {
+		return nil, err
+	}
+	req := SealKeysRequest{Fresh: fresh}
+	for _, k := range known {
+		req.Known = append(req.Known, SealKey(k))
+	}
+	var keys []seal.Key
+	err := l.call(ctx, op, "", func(ctx context.Context) error {
+		got, err := l.store.SealKeys(ctx, req)
+		for _, k := range got {
+			keys = append(keys, seal.Key(k))
+		}
+		return err
+	})
+	if err == nil && len(keys) == 0 {
+		err = &Error{Code: CodeUnavailable, Op: op, Detail: "the store gave no key"}
+	}
+	return keys, err
+}
+
+// where says which store it is, as far as that says so itself.
+func (l *Locker) where() string {
+	if s, ok := l.store.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("a %T", l.store)
+}

@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// distrustEvery is how often the log tells of envelopes that count for nothing, for each
+// cause: whoever enqueues a million of them is not to fill the disk too.
+const distrustEvery = time.Minute
+
+// elsewhere is beside the envelope.Causes: such an envelope counts.
+const elsewhere envelope.Cause = "another store"
+
+var distrustTexts = map[envelope.Cause]string{
+	envelope.Unknown: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
+		"it was sealed with a key that is not known here. Either the header is forged, or who enqueues " +
+		"looks at another Redis, database or prefix, or has other joblock.Config.Secrets, than this worker",
+	envelope.Forged: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
+		"its seal does not match, the header is forged or was changed",
+	envelope.Copied: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
+		"the header was copied from another task, or this task was enqueued again in another way than by handoff",
+	envelope.Unread: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
+		"the header is forged, or of a build that is newer than this worker",
+	elsewhere: "worker: who enqueued a task looks at another Redis, database or prefix for its locks than this worker, " +
+		"or that store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
+}
+
+// distrusts counts what the log has not told.
+type distrusts struct {
+	mu   sync.Mutex // guards what follows
+	last map[envelope.Cause]time.Time
+	more map[envelope.Cause]int
+}
+
+// tell logs an envelope that is not as it should be, unless it has for that cause lately.
+func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
+	d := &w.distrusts
+	d.mu.Lock()
+	now := time.Now()
+	if last, told := d.last[cause]; told && now.Sub(last) < distrustEvery {
+		d.more[cause]++
+		d.mu.Unlock()
+		return
+	}
+	if d.last == nil {
+		d.last, d.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
+	}
+	more := d.more[cause]
+	d.last[cause], d.more[cause] = now, 0
+	d.mu.Unlock()
+	w.cfg.Logger.Log(ctx, slog.LevelError, distrustTexts[cause],
+		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
+}
+
+// trusted is the envelope of a task, if it has one that counts: err tells of a store that
+// has not answered.
+func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
+	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
+	var d *envelope.Distrust
+	switch {
+	case errors.As(err, &d):
+		attrs := []any{"job", task.Job, "task", task.Type}
+		if d.Of != "" {
+			attrs = append(attrs, "sealed_for", d.Of)
+		}
+		w.tell(ctx, d.Cause, attrs...)
+		return envelope.Opened{}, false, nil
+	case ok && err == nil && env.Elsewhere:
+		w.tell(ctx, elsewhere, "job", task.Job, "task", task.Type)
+	}
+	return env, ok && err == nil, err
+}
+
+// envelope is trusted for the attempt's task. While the store does not answer the task is
+// put back, which the error then says, or waits here: what it carries may be honest.
+func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
+	task := envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
+	for {
+		env, ok, err := a.w.trusted(a.ctx, task)
+		if err == nil {
+			return env, ok, nil
+		}
+		if a.ctx.Err() != nil {
+			return env, false, err
+		}
+		pb := a.putBack(err)
+		if pb == nil { // something else is in the place of the keys
+			pb = &putBackError{err: err, delay: a.w.cfg.PutBack}
+		}
+		if a.canPutBack() {
+			a.tellPutBack(pb)
+			return env, false, pb
+		}
+		if !sleep(a.ctx, waitPoll) {
+			return env, false, errors.Join(context.Cause(a.ctx), err)
+		}
+	}
+}
+
+// withEnvelope tells those inside the middleware what it has found the task to carry.
+func withEnvelope(ctx context.Context, tokens []joblock.Token) context.Context {
+	return context.WithValue(ctx, envelopeKey{}, slices.Clip(tokens))
+}
+
+type envelopeKey struct{}
+
+// mayCarry reports whether the task carries locks, as far as that is known by now.
+func (a *attempt) mayCarry() bool {
+	if tokens, found := a.ctx.Value(envelopeKey{}).([]joblock.Token); found {
+		return len(tokens) > 0
+	}
+	_, carries := a.task.Headers()[envelope.Header]
+	return carries
+}
+
+// tokensOf returns what a task carries: as Middleware has found, where that is around
+// the caller, and otherwise as the seal says.
+func (w *Worker) tokensOf(ctx context.Context, task *asynq.Task) ([]joblock.Token, error) {
+	if tokens, found := ctx.Value(envelopeKey{}).([]joblock.Token); found {
+		return tokens, nil
+	}
+	if _, carries := task.Headers()[envelope.Header]; !carries {
+		return nil, nil
+	}
+	a, err := w.newAttempt(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	env, _, err := a.envelope()
+	return env.Tokens, err
+}
