@@ -30,7 +30,9 @@
 // What is made of rdb does not close it: close rdb itself, last.
 //
 // Web side and workers must agree on where the locks are: the same Redis, database
-// number and redisstore.Config.Prefix.
+// number and redisstore.Config.Prefix. A task's header is sealed with a key that lives
+// there, so a worker that looks elsewhere says so with the first job; see Trust in the
+// documentation of package worker.
 //
 // # Routers
 //
@@ -172,9 +174,7 @@
 // With UntilStarted the worker releases the lock just before the first call of the
 // handler; attempts after that run without it, whoever has the key by then. With
 // KeepLast it takes, before that, the lock on Key, which is then carried to the end
-// of the job like any other. Both are told to the worker in headers. One of an
-// earlier build that does not know them keeps the first to the end and goes by its
-// Config.Gone for the second: jobs may be refused that need not be.
+// of the job like any other. Both are told to the worker in the task's header.
 //
 // Replacing never loses both jobs: the new task is in its queue before the old one is
 // deleted, and until then the lock is the old one's. That cannot start meanwhile; if

@@ -24,6 +24,37 @@
 // or Configure is, or WithoutOverlapping comes before it, Config.Logger hears of that
 // when the first task shows it.
 //
+// # Trust
+//
+// The right to enqueue a task is not the right to take a lock. What a task carries is
+// sealed by handoff, for this task (its queue, ID and type), with a key that lives with
+// the locks or with joblock.Config.Secrets. A header that is not genuine counts as absent:
+// no token of it is used, the task runs as a task without locks, and Config.Logger hears
+// why, as an ERROR, once a minute for each cause:
+//
+//	the seal does not match     the header is forged or was changed
+//	it is of another task       it was copied, as some tracing middlewares do
+//	its key is not known here   it is forged; or who enqueues looks at another Redis,
+//	                            database or prefix, or has other Secrets, than this Worker
+//	another version             it is of a newer build
+//
+// A key that is not known is looked for in the locks' store, at most once a second. While
+// the store does not answer the task is put back without charge. With Secrets a task whose
+// sealer looks at another store is known to be honest: it counts, Config.Gone decides, as
+// its locks are not here, and the log has an ERROR too.
+//
+// When the locks' store loses all it has, no job is lost. Whoever knows the key puts it
+// back: within ten seconds if it enqueues or runs jobs, or as soon as it meets a key that
+// it does not know. For a Worker that knows the key the locks are gone, and Config.Gone
+// decides. A Worker that was started since, and finds no trace of the key, runs the jobs
+// that were sealed with it without their locks, and with the spare retry as one retry more.
+//
+// What is not kept out: who can write the locks' Redis, or read it and there are no
+// Secrets. And who can read and write asynq's Redis can read the tokens of tasks that wait,
+// which are of use only with the locks' Redis; can enqueue a task again that was deleted,
+// under its own name, with its own header, and with another payload; and can delete tasks,
+// which frees their locks. To know an ID is not enough.
+//
 // # The life of one attempt
 //
 // The attempt resumes the task's locks under new fences, bound to this very task:
@@ -170,7 +201,9 @@
 // # Groups
 //
 // Configure has the task that a group is made into take over the locks of the group's
-// members. It carries all of them, up to 1,024; GroupMaxSize bounds them. They are
+// members, of those that are genuine: asynq says of no member which task it is, so the
+// Inspector is asked for the task that the header was sealed for, which must wait in this
+// group with the same header and payload. It carries all of them, up to 1,024; GroupMaxSize bounds them. They are
 // bound to it before asynq has it, so that no moment is without an owner, and if asynq
 // then refuses it the members keep their locks until the next aggregation. Without
 // Configure, or on another server, the locks of aggregated tasks are freed by the
