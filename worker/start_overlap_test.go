@@ -20,8 +20,7 @@ import (
 func (r *rig) untilStartOf(id, key string, retries int) {
 	r.t.Helper()
 	tokens := r.park(id, "key-"+id)
-	task := r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries})
-	r.submit(id, asynq.NewTaskWithHeaders(taskType, []byte(key), task.Headers()), retries+1)
+	r.submit(id, r.sealed([]byte(key), envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries}), retries+1)
 }
 
 // passing is somebody else's middleware: what is registered inside it cannot be seen
