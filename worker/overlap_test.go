@@ -236,7 +236,9 @@ func TestOverrunOfALockThatIsNotCarried(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		began := make(chan time.Time, 2)
-		r.serve(service{use: overlap(), worker: worker.Config{Overrun: time.Minute}},
+		// The next task waits in place all the time, or it would come a put-back late.
+		use := overlap(worker.MaxWait(5 * time.Minute))
+		r.serve(service{use: use, worker: worker.Config{Overrun: time.Minute}},
 			p.handler(func(_ context.Context, n int) error {
 				began <- time.Now()
 				if n == 1 {
