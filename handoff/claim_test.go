@@ -146,6 +146,36 @@ func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 	})
 }
 
+// What the handler has left running is told to stop before anybody else can have the
+// locks.
+func TestContextEndsBeforeTheLocksAreReleased(t *testing.T) {
+	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context // of the request
+			released := 0
+			s := newStore()
+			s.onRelease = func() {
+				released++
+				if ctx.Err() == nil {
+					t.Error("a lock is released, and the context has not ended")
+				}
+			}
+			h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
+				func(_ http.ResponseWriter, r *http.Request) {
+					ctx = r.Context()
+					end()
+				}))
+			func() {
+				defer func() { _ = recover() }()
+				serve(h)
+			}()
+			if released != 1 {
+				t.Errorf("%d releases, want 1", released)
+			}
+		})
+	}
+}
+
 // A request that has nothing left to hold may take its time, and what it has kept is
 // not the middleware's to let run out.
 func TestRequestWithoutLocksMayTakeItsTime(t *testing.T) {

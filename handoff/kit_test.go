@@ -26,6 +26,7 @@ type store struct {
 	mu                                   sync.Mutex // guards what follows
 	acquire, release, resume, park, seal error
 	onResume                             func() // before the next one
+	onRelease                            func() // before each
 }
 
 func (s *store) set(where *error, err error) {
@@ -76,6 +77,12 @@ func (s *store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Repl
 }
 
 func (s *store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+	s.mu.Lock()
+	do := s.onRelease
+	s.mu.Unlock()
+	if do != nil {
+		do()
+	}
 	if err := s.get(&s.release); err != nil {
 		return make([]joblock.Reply, len(reqs)), err
 	}
