@@ -137,6 +137,34 @@ func TestGrantFoundByARepeatedAttemptIsTrustedFromTheFirst(t *testing.T) {
 	})
 }
 
+// A call whose answer was lost asks again, and is told all that it would have been told.
+func TestGrantFoundByARepeatedAttemptTellsWhatWasBefore(t *testing.T) {
+	for want, end := range map[joblock.Ended]func(*kit, *joblock.Lock) error{
+		joblock.EndedReleased: func(k *kit, lock *joblock.Lock) error { return lock.Release(k.Context()) },
+		joblock.EndedForced:   func(k *kit, _ *joblock.Lock) error { return k.locks.ForceRelease(k.Context(), "key", "stuck") },
+		joblock.EndedLapsed: func(_ *kit, lock *joblock.Lock) error {
+			lock.StopRenewing()
+			time.Sleep(joblock.DefaultTTL + time.Second)
+			return nil
+		},
+	} {
+		t.Run(want.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				before := k.acquire("key")
+				wantNil(t, "SetMemo", before.SetMemo(t.Context(), []byte("page 7")))
+				wantNil(t, "the end before", end(k, before))
+				k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
+				lock, err := k.locks.Acquire(t.Context(), "key", joblock.WithMemo())
+				wantNil(t, "Acquire", err)
+				if lock.Prior() != want || string(lock.Memo()) != "page 7" {
+					t.Errorf("prior %q, memo %q; want %s, page 7", lock.Prior(), lock.Memo(), want)
+				}
+			})
+		})
+	}
+}
+
 func TestAcquireGetsTheLockSoonAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

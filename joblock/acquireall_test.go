@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,7 @@ import (
 func TestAcquireAllTakesAllInTheOrderOfTheKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		locks, err := k.locks.AcquireAll(t.Context(), []string{"c", "a", "c", "b"}, joblock.Owner("me"))
+		locks, err := k.locks.AcquireAll(t.Context(), []string{"c", "a", "c", "b"}, joblock.Owner("me"), joblock.MaxWait(0))
 		wantNil(t, "AcquireAll", err)
 		var got string
 		for _, lock := range locks {
@@ -83,6 +84,36 @@ func TestAcquireAllTakesAllOrNone(t *testing.T) {
 	}
 }
 
+// All callers take their locks in one order, whatever order they name them in.
+func TestAcquireAllAsksInTheOrderOfTheNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		var asked asking
+		asked.Store = k.store
+		locks := k.open(&asked, nil)
+		for _, keys := range [][]string{{"c", "a", "b"}, {"b", "c", "b", "a", "c"}, {"a", "b", "c"}} {
+			asked.keys = nil
+			all, err := locks.AcquireAll(t.Context(), keys, joblock.MaxWait(0))
+			wantNil(t, "AcquireAll", err)
+			if got := strings.Join(asked.keys, " "); got != "a b c" {
+				t.Errorf("for %v it asked for %s, want a b c", keys, got)
+			}
+			wantNil(t, "Release", all.Release(t.Context()))
+		}
+	})
+}
+
+// asking is a Store that notes which keys are asked for, one after the other.
+type asking struct {
+	joblock.Store
+	keys []string
+}
+
+func (s *asking) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+	s.keys = append(s.keys, req.Key)
+	return s.Store.Acquire(ctx, req)
+}
+
 func TestAcquireAllOfOverlappingKeysDoesNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -96,7 +127,7 @@ func TestAcquireAllOfOverlappingKeysDoesNotDeadlock(t *testing.T) {
 					for _, n := range rnd.Perm(5)[:3] {
 						keys = append(keys, fmt.Sprint("key-", n))
 					}
-					locks, err := peers[i%2].AcquireAll(context.Background(), keys, joblock.MaxWait(time.Hour))
+					locks, err := peers[i%2].AcquireAll(context.Background(), keys, joblock.MaxWait(time.Minute))
 					if err != nil {
 						t.Errorf("AcquireAll: %v", err)
 						return

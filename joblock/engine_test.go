@@ -72,6 +72,45 @@ func TestRenewalThatRecoversInTimeLosesNothing(t *testing.T) {
 	}
 }
 
+// A call that hangs leaves time for another before the lease ends, however patient calls
+// are; in a batch it is the shortest lease that counts.
+func TestRenewalThatHangsLeavesTimeForAnother(t *testing.T) {
+	const short = 3 * time.Second
+	for name, long := range map[string]time.Duration{"alone": 0, "beside a longer lease": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, &joblock.Config{CallTimeout: 10 * time.Second})
+				if long > 0 { // both are to be renewed at the same time
+					k.acquire("long", joblock.TTL(long))
+					time.Sleep(long/3 - short/3)
+				}
+				lock := k.acquire("key", joblock.TTL(short))
+				k.store.Set(faultstore.Fault{Mode: faultstore.Hang, Times: 1}, faultstore.Renew)
+				time.Sleep(short/3 + time.Millisecond)
+				if calls, items := k.store.Calls(faultstore.Renew), k.store.Items(faultstore.Renew); calls != 1 || items == 1 && long > 0 {
+					t.Fatalf("%d calls with %d renewals, want one", calls, items)
+				}
+				time.Sleep(time.Minute)
+				wantNil(t, "Err", lock.Err())
+			})
+		})
+	}
+}
+
+// Nor does a call of a long lease take longer than any other call may.
+func TestRenewalOfALongLeaseEndsWithItsCallTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.acquire("key", joblock.TTL(time.Hour))
+		k.store.Set(faultstore.Fault{Mode: faultstore.Hang, Times: 1}, faultstore.Renew)
+		time.Sleep(20*time.Minute + joblock.DefaultCallTimeout + 2*time.Second)
+		synctest.Wait()
+		if n := k.store.Calls(faultstore.Renew); n != 2 {
+			t.Errorf("%d renewals, want one that hung and one after it", n)
+		}
+	})
+}
+
 // A server that refuses connections answers at once. Renewals are then repeated often
 // enough that many tries fit into a lease, and not as fast as the processor can.
 func TestRefusedRenewalsArePaced(t *testing.T) {
@@ -249,7 +288,11 @@ func TestLocksThatAreNotRenewed(t *testing.T) {
 				start := time.Now()
 				lock := k.acquire("key", c.opts...)
 				c.do(lock)
-				<-lock.Done()
+				select {
+				case <-lock.Done():
+				case <-time.After(2 * c.ends):
+					t.Fatal("it is renewed")
+				}
 				if d := time.Since(start); d != c.ends-125*time.Millisecond {
 					t.Errorf("lost after %s, want 125ms before %s", d, c.ends)
 				}

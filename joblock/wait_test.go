@@ -234,7 +234,7 @@ func TestAcquireAllWaitsInQueuesWithoutDeadlock(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 40 {
 			wg.Go(func() {
-				locks, err := lockers[i%len(lockers)].AcquireAll(t.Context(), sets[i%len(sets)])
+				locks, err := lockers[i%len(lockers)].AcquireAll(t.Context(), sets[i%len(sets)], joblock.MaxWait(time.Minute))
 				if err != nil {
 					t.Errorf("AcquireAll: %v", err)
 					return
