@@ -82,6 +82,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		}
 		k.state, k.fence, k.job, k.parkNonce = lockParked, r.Fence, opts.Job, ""
 		k.err = k.handedOver("", opts.Job)
+		k.shared = true // the token stays with the caller, also after a Reclaim
 		token := Token{key: k.key, owner: newSecret(*k.owner), fence: r.Fence, ttl: k.ttl}
 		e := k.eventLocked(EventParked)
 		k.mu.Unlock()
