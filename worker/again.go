@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -26,9 +27,10 @@ import (
 // behind asynq's back, in its Redis, has asynq archive or delete a later attempt when it
 // repeats what it could not do with this one.
 
-// againPrefix begins what asynq keeps as the last error of such a task. Without it an
-// archived task is left where it is: it was run since, and has failed.
-const againPrefix = "worker: put back without charge, by way of the archive: "
+// againText is in what asynq keeps as the last error of such a task, and begins it unless
+// somebody else's middleware has put its own words before. Without it an archived task is
+// left where it is: it was run since, and has failed.
+const againText = "worker: put back without charge, by way of the archive: "
 
 const (
 	// markWait is for the process that took the task out of the archive last, to
@@ -42,9 +44,15 @@ const (
 )
 
 // againError is a putBackError of a task without retries left.
-type againError struct{ pb *putBackError }
+type againError struct {
+	pb *putBackError
 
-func (e *againError) Error() string { return againPrefix + e.pb.err.Error() }
+	// What asynq is about to keep instead, as Configure's ErrorHandler has heard: somebody
+	// else's middleware may have made another error of it that does not show its text.
+	kept atomic.Pointer[string]
+}
+
+func (e *againError) Error() string { return againText + e.pb.err.Error() }
 func (e *againError) Unwrap() error { return e.pb }
 
 // byArchive reports whether the task can be put back by way of asynq's archive. One that
@@ -86,11 +94,12 @@ func (a *attempt) mark() (*joblock.Lock, error) {
 // afterwards. Without a mark, which may be nil, a crash leaves the task in the archive.
 func (a *attempt) again(pb *putBackError, mark *joblock.Lock) error {
 	a.tellPutBack(pb)
+	e := &againError{pb: pb}
 	a.w.open.more()
 	go func() {
 		defer a.w.open.end()
 		sleep(a.w.open.closing, pb.delay) // another server may run it as soon as this one stops
-		if !a.w.runAgain(a.queue, a.id) {
+		if !a.w.runAgain(a.queue, a.id, e) {
 			a.w.cfg.Logger.Error("worker: a task that was put back is still in asynq's archive; the keeper will run it, or run it by hand",
 				"job", a.job(), "task", a.task.Type(), "keeper_knows", mark != nil)
 			if mark != nil {
@@ -102,12 +111,12 @@ func (a *attempt) again(pb *putBackError, mark *joblock.Lock) error {
 			a.release(joblock.Locks{mark}, reasonOver)
 		}
 	}()
-	return &againError{pb}
+	return e
 }
 
-// runAgain takes a task out of the archive as soon as asynq has put it there. It reports
-// false when it could not.
-func (w *Worker) runAgain(queue, id string) bool {
+// runAgain takes a task out of the archive as soon as asynq has put it there for e. It
+// reports false when it could not.
+func (w *Worker) runAgain(queue, id string, e *againError) bool {
 	start := time.Now()
 	for pause := verdictPoll; ; pause = min(2*pause, 5*time.Second) {
 		info, err := w.inspector.GetTaskInfo(queue, id)
@@ -116,7 +125,7 @@ func (w *Worker) runAgain(queue, id string) bool {
 			return true // deleted by somebody
 		case err != nil:
 			w.cfg.Logger.Warn("worker: cannot run a task again that was put back", "job", envelope.Job(queue, id), "err", err)
-		case toRunAgain(info):
+		case toRunAgain(info), e.archived(info):
 			if err = w.inspector.RunTask(queue, id); err == nil {
 				return true
 			}
@@ -133,5 +142,11 @@ func (w *Worker) runAgain(queue, id string) bool {
 
 // toRunAgain reports whether a task is in the archive only because it was put back.
 func toRunAgain(info *asynq.TaskInfo) bool {
-	return info.State == asynq.TaskStateArchived && strings.HasPrefix(info.LastErr, againPrefix)
+	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, againText)
+}
+
+// archived reports whether e is why a task is in the archive, whatever its text there.
+func (e *againError) archived(info *asynq.TaskInfo) bool {
+	kept := e.kept.Load()
+	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept
 }

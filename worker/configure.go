@@ -112,6 +112,11 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	queue, _ := asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	limit, _ := asynq.GetMaxRetry(ctx)
+	var ae *againError
+	if errors.As(err, &ae) {
+		text := err.Error()
+		ae.kept.Store(&text)
+	}
 	var pb *putBackError
 	if errors.As(err, &pb) {
 		return

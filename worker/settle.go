@@ -35,7 +35,8 @@ func (a *attempt) settle(err error) error {
 		} else {
 			a.backOut(a.locks, a.w.hold(pb.delay))
 		}
-		if err == error(pb) && !a.canPutBack() {
+		var ae *againError // on its way there already, by WithoutOverlapping
+		if !errors.As(err, &ae) && !a.canPutBack() {
 			return a.viaArchive(pb)
 		}
 		return err

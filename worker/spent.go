@@ -74,7 +74,7 @@ func (a *attempt) bounce() error {
 	last := a.w.lastErr(a.queue, a.id)
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
-	case strings.HasPrefix(last, spentPrefix), strings.HasPrefix(last, againPrefix):
+	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, againText):
 		return nil // it was archived, and somebody wants it to run
 	case !a.spent():
 		if !crashed || (*uncounted)(asynq.ErrLeaseExpired) {
