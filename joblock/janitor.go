@@ -32,6 +32,7 @@ type janitor struct {
 
 	// A clean-up is in one of these lists, or in a batch under way.
 	fresh   cleanups    // not sent yet
+	crowded int         // how long fresh is when it is next looked through
 	silent  cleanups    // had no answer
 	doubted [2]cleanups // answered "not there", to be asked again, by how often
 
@@ -173,6 +174,7 @@ func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.l.now()
+	failed = j.thin(now)
 	if j.silent.len() > 0 && !j.retrying && !now.Before(j.retryAt) {
 		batch, over := j.retry(now)
 		failed = append(failed, over...)
@@ -206,6 +208,32 @@ func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
 		j.running = nil
 	}
 	return failed, max(0, wait), more
+}
+
+// thin takes out of a long list of new clean-ups those whose time is over: while the
+// store hangs, more may come than can be sent. Of strays it keeps as many as retry does.
+// The list is looked through when it has doubled, so that each is looked at a few times.
+func (j *janitor) thin(now time.Time) (over []cleanup) {
+	if j.fresh.len() < max(j.crowded, maxOverdue) {
+		if j.fresh.len() == 0 {
+			j.crowded = 0
+		}
+		return nil
+	}
+	for range j.fresh.len() {
+		switch c := j.fresh.pop(); {
+		case now.Before(c.until):
+			j.fresh.push(c)
+		case c.stray && j.overdue < maxOverdue:
+			c.overdue = true
+			j.overdue++
+			j.silent.push(c)
+		default:
+			over = append(over, c)
+		}
+	}
+	j.crowded = 2 * j.fresh.len()
+	return over
 }
 
 // next takes a batch of what is new, and of what is to be asked again.

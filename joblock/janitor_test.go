@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +149,33 @@ func TestCleanUpIsLinear(t *testing.T) {
 	if sent > 4 {
 		t.Errorf("each is sent %.1f times once the store answers, want at most 4", sent)
 	}
+}
+
+// What is to be cleaned up does not become more and more while the store hangs: what has
+// been waiting for longer than its lease is given up.
+func TestCleanUpDoesNotPileUpWhileTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls, kept = 40_000, 10_000
+		var given atomic.Int64
+		k := newKit(t, &joblock.Config{Observer: func(e joblock.Event) {
+			if e.Kind == joblock.EventCleanupFailed {
+				given.Add(1)
+			}
+		}})
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Release)
+		for i := range calls {
+			_, err := k.locks.TryAcquire(t.Context(), fmt.Sprint("key-", i), joblock.TTL(time.Second))
+			wantErr(t, err, joblock.ErrUnavailable)
+			time.Sleep(time.Millisecond)
+		}
+		// At most those of the last second are still to be sent, and twice as many as that
+		// before the list is looked through; some are under way or were.
+		if left := calls - given.Load(); left > 2*kept+5000 {
+			t.Errorf("of %d clean-ups %d are kept", calls, left)
+		}
+		k.store.Clear()
+	})
 }
 
 // A waiter's place is kept for longer than a lease, and so is what gives it up.
