@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/joblock/toolkit/internal/unrenewed"
 )
 
 // Lock is one holding of one key. It is made by a Locker, safe for concurrent
@@ -240,11 +242,11 @@ func (k *Lock) check() {
 	if !expired {
 		return
 	}
-	detail := "no renewal was answered before the trust deadline"
+	lost := &Error{Code: CodeLost, Key: k.key, Detail: "no renewal was answered before the trust deadline"}
 	if !renewing {
-		detail = "the lease ran out; it was no longer to be renewed (NoRenew, MaxHold or StopRenewing)"
+		lost.Detail, lost.Err = "the lease ran out", unrenewed.Err
 	}
-	k.lose(&Error{Code: CodeLost, Key: k.key, Detail: detail})
+	k.lose(lost)
 }
 
 // tellAtLocked is when the lock counts as lost.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/asynqctx"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/unrenewed"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -176,11 +177,15 @@ func (a *attempt) run(next asynq.Handler) error {
 // deprived returns the error that puts the task back without charge, if its handler has
 // failed with err because a lock of its own was lost: by ForceRelease, or with the data
 // of the store. ctx is the handler's. An error that has nothing to do with the loss is
-// the handler's own; so is its word that the task is not to be tried again. The task is
+// the handler's own; so is its word that the task is not to be tried again, and so is the
+// loss of a lock that it has held for longer than joblock.Config.MaxHold. The task is
 // back when it would be after a failure, however often that happens: asynq counts no
 // put-backs, and a fault outside is none of the job's.
 func (a *attempt) deprived(ctx context.Context, err error) *putBackError {
-	lost := func(lock *joblock.Lock) bool { return errors.Is(lock.Err(), joblock.ErrLost) }
+	lost := func(lock *joblock.Lock) bool {
+		err := lock.Err()
+		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, unrenewed.Err)
+	}
 	switch {
 	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):
 		return nil

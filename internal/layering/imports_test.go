@@ -29,7 +29,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock", "internal/jobdone", "internal/keyspace", "internal/seal", msgpack, uuid}},
+	{"joblock", []string{"joblock", "internal/jobdone", "internal/keyspace", "internal/seal", "internal/unrenewed", msgpack, uuid}},
 	{"internal/jobdone", nil},
 	{"joblock/redisstore", []string{"joblock", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock"}},
@@ -41,6 +41,7 @@ var rules = []rule{
 	{"scheduler", []string{"joblock", "scheduler/...", "internal/...", asynq, cron, uuid}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
+	{"internal/unrenewed", nil},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
