@@ -17,10 +17,10 @@ import (
 func TestLocksOverTLS(t *testing.T) {
 	srv, secure := redistest.StartTLS(t)
 	redistest.Ran(t, srv.Backend())
-	open := func(t *testing.T, c *tls.Config, cfg *joblock.Config) *joblock.Locker {
+	client := func(t *testing.T, c *tls.Config) *redis.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: secure.Addr, TLSConfig: c})
 		t.Cleanup(func() { rdb.Close() })
-		return newLocker(t, rdb, cfg)
+		return rdb
 	}
 	certificates := []tls.Certificate{secure.Client}
 
@@ -28,7 +28,7 @@ func TestLocksOverTLS(t *testing.T) {
 		t.Parallel()
 		// The next look of the waiter is an hour away: it has to be told by a push.
 		cfg := &joblock.Config{Poll: time.Hour, TTL: 10 * time.Minute}
-		locks := open(t, &tls.Config{RootCAs: secure.Roots, Certificates: certificates}, cfg)
+		locks := newLocker(t, client(t, &tls.Config{RootCAs: secure.Roots, Certificates: certificates}), cfg)
 		first, err := locks.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestLocksOverTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			locks := open(t, c.config, &joblock.Config{TTL: time.Second, CallTimeout: time.Minute})
+			locks := newStranger(t, client(t, c.config), &joblock.Config{TTL: time.Second, CallTimeout: time.Minute})
 			_, err := locks.TryAcquire(t.Context(), "other")
 			wantUnavailable(t, "TryAcquire", err, c.cause)
 		})
