@@ -200,6 +200,69 @@ func (k *kit) work(call func()) (scripts, commands, micros int) {
 	return scripts, commands, micros
 }
 
+// between does something before a Store's second script, once.
+type between struct {
+	scripts int
+	do      func()
+}
+
+func (h *between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			if h.scripts++; h.scripts == 2 {
+				h.do()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A release that leaves off goes on with the queue and does nothing else: the key may have
+// had another owner meanwhile, and be somebody's who has nothing to do with it.
+func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
+	ctx := context.Background()
+	for name, change := range map[string]func(*joblock.ReleaseRequest){
+		"forced":   func(r *joblock.ReleaseRequest) { r.Owner, r.Fence, r.Force = "", 0, true },
+		"by owner": func(r *joblock.ReleaseRequest) { r.Fence = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newRealKit(t)
+			peer := newKit(t, k.rdb)
+			term := k.stage("key", crowd)
+			peer.n.Store(1000)
+			hook := &between{do: func() {
+				rs, err := peer.Release(ctx, []joblock.ReleaseRequest{peer.release(peer.acquire("key"))})
+				wantOutcomes(t, "release by the next owner", rs, err, 1, joblock.OutcomeOK)
+				peer.acquire("key")
+			}}
+			for _, load := range []string{"a", "b"} { // the script is known from here on
+				_, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(k.acquire(load))})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.ops.(*redis.Client).AddHook(hook)
+			req := k.release(term)
+			change(&req)
+			rs, err := k.Release(ctx, []joblock.ReleaseRequest{req})
+			wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+			if hook.scripts < 2 {
+				t.Fatalf("the release took %d scripts", hook.scripts)
+			}
+			recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}})
+			if err != nil || recs[0].State != joblock.StateHeld {
+				t.Errorf("the key is %s, ended %q, %v; want it held by who has taken it since", recs[0].State, recs[0].Ended, err)
+			}
+		})
+	}
+}
+
 // The server does nothing else during a script, so none may go through all who wait.
 func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	ctx := context.Background()

@@ -199,13 +199,13 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 			w.bytes(req.Memo)
 		}
 		return w
-	})
+	}, nil)
 }
 
 // Release implements joblock.Store. It takes one pipeline, and one more for every
 // hundred waiters that have died at the head of a queue.
 func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.calls, releaseScript, reqs, func(req *joblock.ReleaseRequest) *words {
+	call := func(req *joblock.ReleaseRequest) *words {
 		force := "0"
 		if req.Force {
 			force = s.forced()
@@ -216,6 +216,11 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 			w.str(req.Job).flag(req.Done)
 		}
 		return w
+	}
+	return batch(ctx, s, s.calls, releaseScript, reqs, call, func(req *joblock.ReleaseRequest) *words {
+		goOn := *req
+		goOn.Owner, goOn.Force = "", false // so that it ends nothing: the key may be another holder's by now
+		return call(&goOn)
 	})
 }
 
@@ -223,7 +228,7 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
 	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *joblock.ReserveRequest) *words {
 		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Hold).millis(req.Retain)
-	})
+	}, nil)
 }
 
 // Inspect implements joblock.Store. It takes one pipeline, and always asks
@@ -277,8 +282,8 @@ func (s *Store) one(ctx context.Context, sc *script, w *words) (joblock.Reply, e
 
 // batch does one call per request. An item without an answer stays
 // OutcomeUnknown and the first such item's error is returned; a joined error of
-// a thousand equal ones would help nobody.
-func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *words) ([]joblock.Reply, error) {
+// a thousand equal ones would help nobody. What leaves off is continued with goOn.
+func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call, goOn func(*R) *words) ([]joblock.Reply, error) {
 	replies := make([]joblock.Reply, len(reqs))
 	acknowledge := sc == renewScript && s.Validate() == nil && s.replicas > 0
 	switch {
@@ -292,7 +297,7 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 			replies[0], a.err = parseReply(sc, a.val)
 		}
 		if a.err == errMore {
-			serveOn(ctx, m, sc, reqs, []int{0}, call)
+			serveOn(ctx, m, sc, reqs, []int{0}, goOn)
 			a.err = nil
 		}
 		return replies, a.err
@@ -319,7 +324,7 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 			failed = err
 		}
 	}
-	serveOn(ctx, m, sc, reqs, unserved, call)
+	serveOn(ctx, m, sc, reqs, unserved, goOn)
 	return replies, failed
 }
 
@@ -327,11 +332,11 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 // who wait have been found, or there are none. They have been answered before, so what
 // becomes of these calls is no news to the caller: where one fails, whoever waits or asks
 // for the key next goes on.
-func serveOn[R any](ctx context.Context, m *merger, sc *script, reqs []R, unserved []int, call func(*R) *words) {
+func serveOn[R any](ctx context.Context, m *merger, sc *script, reqs []R, unserved []int, goOn func(*R) *words) {
 	for len(unserved) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unserved))
 		for n, i := range unserved {
-			cmds[n] = call(&reqs[i]).cmd(ctx)
+			cmds[n] = goOn(&reqs[i]).cmd(ctx)
 		}
 		var left []int
 		for n, a := range sc.runAll(ctx, m, cmds) {
