@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -119,9 +120,17 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 // job is the name of the task that the group becomes.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
+// candidate is a member with an envelope that is its own, as far as can be seen from it.
+type candidate struct {
+	envelope.Opened
+	queue, id string // of the job that it was sealed for
+	task      *asynq.Task
+}
+
 // carried returns what the members carry, as many locks as one task may. An error says
 // that this is not known yet.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
+	var found []candidate
 	for _, member := range members {
 		env, ok, err := m.w.trusted(ctx, envelope.Task{Type: member.Type(), Headers: member.Headers()})
 		if err != nil {
@@ -130,58 +139,120 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 		if !ok {
 			continue
 		}
-		if ok, err = m.isMember(env.Job, member); err != nil {
-			return all, err
+		c := candidate{Opened: env, task: member}
+		if c.queue, c.id, ok = envelope.ParseJob(env.Job); ok {
+			if ok, err = m.waits(c); err != nil {
+				return all, err
+			}
 		}
 		if !ok {
-			m.w.tell(ctx, envelope.Copied, "group", m.group, "task", member.Type(), "sealed_for", env.Job)
+			m.tellCopied(ctx, c)
 			continue
 		}
-		if len(all.Tokens)+len(env.Tokens) > envelope.MaxCarried {
+		found = append(found, c)
+	}
+	if err := m.settleQueue(found); err != nil {
+		return all, err
+	}
+	for _, c := range found {
+		if c.queue != m.queue {
+			m.tellCopied(ctx, c)
+			continue
+		}
+		if len(all.Tokens)+len(c.Tokens) > envelope.MaxCarried {
 			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry, the others are freed when it is aggregated; GroupMaxSize bounds it",
 				"group", m.group, "at_most", envelope.MaxCarried)
 			break
 		}
-		m.members[env.Job] = true
-		all.Tokens = append(all.Tokens, env.Tokens...)
-		all.UntilStart = append(all.UntilStart, env.UntilStart...)
-		all.FromStart = append(all.FromStart, env.FromStart...)
+		m.members[c.Job] = true
+		all.Tokens = append(all.Tokens, c.Tokens...)
+		all.UntilStart = append(all.UntilStart, c.UntilStart...)
+		all.FromStart = append(all.FromStart, c.FromStart...)
 	}
 	return all, nil
 }
 
-// isMember tells whether member is the job that its envelope was sealed for. asynq does
-// not say which task it is; but the job must wait in this very group, with this very
-// envelope and payload. What remains is a copy in all respects in the same group: which of
-// the two is aggregated first has the lock, and the other waits for it.
-//
-// The first one settles the queue and the ID of the group's task.
-func (m *merge) isMember(job string, member *asynq.Task) (bool, error) {
-	if m.members[job] {
+func (m *merge) tellCopied(ctx context.Context, c candidate) {
+	m.w.tell(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
+}
+
+// waits tells whether c is the job that its envelope was sealed for. asynq does not say
+// which task it is; but the job must wait in a group of this name, with this very envelope
+// and payload. What remains is a copy in all respects in the same group: which of the two
+// is aggregated first has the lock, and the other waits for it.
+func (m *merge) waits(c candidate) (bool, error) {
+	if m.members[c.Job] {
 		return true, nil
 	}
-	queue, id, ok := envelope.ParseJob(job)
-	if !ok || m.queue != "" && queue != m.queue {
-		return false, nil
-	}
-	info, err := m.w.inspector.GetTaskInfo(queue, id)
+	info, err := m.w.inspector.GetTaskInfo(c.queue, c.id)
 	switch {
 	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 		return false, nil
 	case err != nil:
 		return false, err
-	case info.State != asynq.TaskStateAggregating, info.Group != m.group,
-		info.Headers[envelope.Header] != member.Headers()[envelope.Header], !bytes.Equal(info.Payload, member.Payload()):
-		return false, nil
 	}
-	m.queue = queue
+	return info.State == asynq.TaskStateAggregating && info.Group == m.group &&
+		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
+}
+
+// settleQueue settles the queue and the ID of the group's task by those who were found.
+// asynq does not say which queue the group is of, so a copy of a task that waits in a group
+// of the same name in another queue could pass for a member. What is being aggregated has
+// left its group, though: of two queues it is not the one where all still wait. An error
+// says that this is not known yet.
+func (m *merge) settleQueue(found []candidate) error {
+	if m.queue != "" || len(found) == 0 {
+		return nil
+	}
+	left := found
+	if slices.ContainsFunc(found, func(c candidate) bool { return c.queue != found[0].queue }) {
+		var err error
+		if left, err = m.aggregated(found); err != nil {
+			return err
+		}
+		for _, c := range left {
+			if c.queue != left[0].queue {
+				return fmt.Errorf("members of group %q were sealed for queues %q and %q", m.group, left[0].queue, c.queue)
+			}
+		}
+		if len(left) == 0 {
+			return nil // copies all of them
+		}
+	}
+	m.queue = left[0].queue
 	if m.id == "" {
-		m.id = envelope.AggregateID(id)
+		m.id = envelope.AggregateID(left[0].id)
 	}
 	if len(m.job()) > joblock.MaxLabelBytes {
 		m.id = uuid.NewString() // without a lead then
 	}
-	return true, nil
+	return nil
+}
+
+// aggregated returns those of found that do not wait in their groups any more.
+func (m *merge) aggregated(found []candidate) ([]candidate, error) {
+	waiting := make(map[string]bool) // by job
+	asked := make(map[string]bool)   // by queue
+	for _, c := range found {
+		if asked[c.queue] {
+			continue
+		}
+		asked[c.queue] = true
+		const size = 1000
+		for page := 1; ; page++ {
+			infos, err := m.w.inspector.ListAggregatingTasks(c.queue, m.group, asynq.PageSize(size), asynq.Page(page))
+			if err != nil {
+				return nil, err
+			}
+			for _, info := range infos {
+				waiting[envelope.Job(c.queue, info.ID)] = true
+			}
+			if len(infos) < size {
+				break
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
 // move binds the lock of token, which is bound to the job from, to the task, and

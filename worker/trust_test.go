@@ -334,6 +334,47 @@ func TestCopyInAGroupBeforeTheMember(t *testing.T) {
 	})
 }
 
+// A copy of a task that waits in a group of that name in another queue does not pass the
+// group off as one of that queue's: the members have their locks.
+func TestCopyInAGroupFromAnotherQueue(t *testing.T) {
+	kept(t, func(r *rig) {
+		lock, err := r.locks.TryAcquire(context.Background(), "key-low")
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: hold, Job: envelope.Job("low", "low")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), seal.Of(r.locks), envelope.Job("low", "low"), taskType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		low := asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: sealed})
+		r.submit("low", low, 1, asynq.Group("g"), asynq.Queue("low"))
+		r.submit("copy", low, 1, asynq.Group("g"))
+		time.Sleep(time.Second)
+		r.enqueue("here", 0, asynq.Group("g"))
+		got := make(chan []string, 1)
+		r.serve(service{asynq: asynq.Config{
+			GroupGracePeriod: 10 * time.Minute, GroupMaxSize: 2,
+			GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+				return asynq.NewTask(taskType, nil)
+			}),
+		}}, func(ctx context.Context, _ *asynq.Task) error {
+			got <- keysHeld(ctx)
+			return nil
+		})
+		if keys := <-got; len(keys) != 1 || keys[0] != "key-here" {
+			t.Errorf("the group's task has %q, want that of its member alone", keys)
+		}
+		if st := r.status("key-low"); st.State != joblock.StateParked || st.Job != "low/low" {
+			t.Errorf("the lock of the task in the other queue is %+v", st)
+		}
+		r.wantTrustErrors("copied from another task")
+	})
+}
+
 // WithoutOverlapping passes a task over that carries the lock it wants: if it does.
 func TestForgedTaskDoesNotGetAroundWithoutOverlapping(t *testing.T) {
 	for _, bare := range []bool{false, true} {
