@@ -214,7 +214,9 @@ type ParkRequest struct {
 }
 
 // ReleaseRequest ends an ownership. The record stays behind for Retain, so that
-// fences keep growing and "already released" can be told from "not found".
+// fences keep growing and "already released" can be told from "not found". One with a
+// memo stays for as long as it would have without the release, if that is longer: who
+// ends a lock by force need not know how long its memo is to be kept.
 type ReleaseRequest struct {
 	Term
 	Nonce  string

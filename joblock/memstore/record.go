@@ -82,6 +82,7 @@ func (r *record) term(now instant, nonce string) {
 // end ends the ownership: the first waiter has the next one, and without waiters
 // the record becomes a tombstone.
 func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest, out *outbox) {
+	kept := r.expires - max(r.until, now.ms)
 	if r.live(now) {
 		r.until = 0 // what is left of it tells that the end came late
 	}
@@ -92,7 +93,10 @@ func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest,
 		return
 	}
 	retain := req.Retain
-	if req.Brief > 0 && len(r.memo) == 0 && r.fence <= now.us {
+	switch {
+	case len(r.memo) > 0:
+		retain = max(retain, time.Duration(kept)*time.Millisecond)
+	case req.Brief > 0 && r.fence <= now.us:
 		retain = req.Brief
 	}
 	r.keep(now, retain)

@@ -50,6 +50,31 @@ var retainCases = []testCase{
 		k.lapse()
 		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "page 7")
 	}},
+	{"whoever ends a lock does not have its memo forgotten sooner", func(k *kit) {
+		for _, key := range []string{"by its owner", "by force", "too late"} {
+			acquire := k.acquireReq(key, "me")
+			if key == "too late" {
+				acquire.TTL = k.Unit
+			}
+			h := k.acquire(acquire)
+			k.wantGrant("acquire", h, 0)
+			renew := k.renewReq(byFence(key, "me", h.Fence))
+			renew.TTL, renew.Memo = acquire.TTL, []byte("page 7")
+			k.want("renew", k.renew(renew), joblock.OutcomeOK)
+			req, want := k.releaseReq(byFence(key, "me", h.Fence)), joblock.OutcomeOK
+			switch key {
+			case "by force":
+				req = k.forceReq(key)
+			case "too late":
+				k.lapse()
+				want = joblock.OutcomeLapsed
+			}
+			req.Retain = k.Unit
+			k.want("release", k.release(req), want)
+			k.lapse()
+			k.wantMemo("acquire", k.acquire(k.acquireReq(key, "you")), "page 7")
+		}
+	}},
 	{"a brief end does not cut the next owner's time short", func(k *kit) {
 		m := k.listen()
 		h := k.hold("key", "me")

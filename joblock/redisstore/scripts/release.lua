@@ -41,7 +41,7 @@ if force and lease > now then
   redis.pcall('PUBLISH', ARGV[8], string.format('%d\n', fence) .. key)
 end
 
-local in_time = live
+local in_time, left = live, reserved - now
 local holder, job, _, since = details()
 ended = force and 'forced' or ARGV[11] == '1' and 'done' or 'released'
 nonce, last, lease = call, call, 0
@@ -51,7 +51,7 @@ live = false
 
 local waiter, more
 if queue then waiter, more = first() end
-if waiter then grant(waiter, true) else save(now, tonumber(brief() or ARGV[5])) end
+if waiter then grant(waiter, true) else save(now, life(left)) end
 local answer = in_time and OK or LAPSED
 if more then return {MORE, answer} end
 return answer
