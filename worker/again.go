@@ -41,6 +41,12 @@ const (
 	// again when it does not answer. It repeats what Redis did not take for as long as
 	// its lease lasts, half a minute. After that the keeper sees to the task.
 	againGiveUp = 45 * time.Second
+
+	// mostInArchive is how many tasks of this process stay in the archive for as long as
+	// their pauses say; those that come while there are as many go out of it at once. From
+	// an archive that has 10,000 tasks asynq deletes the oldest, whatever is to become of
+	// it, and there may be many processes.
+	mostInArchive = 500
 )
 
 // againError is a putBackError of a task without retries left.
@@ -95,10 +101,15 @@ func (a *attempt) mark() (*joblock.Lock, error) {
 func (a *attempt) again(pb *putBackError, mark *joblock.Lock) error {
 	a.tellPutBack(pb)
 	e := &againError{pb: pb}
+	pause := pb.delay
+	if a.w.inArchive.Add(1) > mostInArchive {
+		pause = 0
+	}
 	a.w.open.more()
 	go func() {
 		defer a.w.open.end()
-		sleep(a.w.open.closing, pb.delay) // another server may run it as soon as this one stops
+		defer a.w.inArchive.Add(-1)
+		sleep(a.w.open.closing, pause) // another server may run it as soon as this one stops
 		if !a.w.runAgain(a.queue, a.id, e) {
 			a.w.cfg.Logger.Error("worker: a task that was put back is still in asynq's archive; the keeper will run it, or run it by hand",
 				"job", a.job(), "task", a.task.Type(), "keeper_knows", mark != nil)
@@ -122,7 +133,9 @@ func (w *Worker) runAgain(queue, id string, e *againError) bool {
 		info, err := w.inspector.GetTaskInfo(queue, id)
 		switch {
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-			return true // deleted by somebody
+			w.cfg.Logger.Warn("worker: a task that was put back by way of asynq's archive is gone: somebody has run or deleted it, or the archive was full",
+				"job", envelope.Job(queue, id))
+			return true
 		case err != nil:
 			w.cfg.Logger.Warn("worker: cannot run a task again that was put back", "job", envelope.Job(queue, id), "err", err)
 		case toRunAgain(info), e.archived(info):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -250,6 +251,23 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 		r.wantRuns(&p, 1)
 		if told := p.heard(); len(told) != 0 {
 			t.Errorf("the ErrorHandler heard %+v", told)
+		}
+	})
+}
+
+// However many tasks without retries want a busy key, few are in the archive at a time:
+// asynq deletes the oldest from one that has ten thousand.
+func TestArchiveIsNotFilledByTasksThatArePutBack(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		lock := r.occupy("k")
+		r.plain(700, "k", 0)
+		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{PutBack: hold}}, p.handler(succeed))
+		r.until("all were put back", func() bool { return strings.Count(r.log.String(), "task put back") >= 700 })
+		r.release(lock)
+		time.Sleep(10 * time.Second)
+		if n := p.count(); n < 150 {
+			t.Errorf("%d tasks have come out of the archive and run, want all but 500 of 700", n)
 		}
 	})
 }

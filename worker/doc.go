@@ -248,10 +248,11 @@
 // the archive: asynq archives it, and this process runs it again when the pause is over,
 // by Inspector.RunTask: the same task with the same ID, options and asynq.Unique lock.
 // What is to be seen of it: the task is in the archive for some seconds, with a last
-// error that begins with "worker: put back without charge"; asynq counts a failure and
+// error that has "worker: put back without charge" in it; asynq counts a failure and
 // logs "Retry exhausted", but the ErrorHandler does not hear of it. Who empties the
-// archive in those seconds deletes the task. If the process dies in them the keeper runs
-// the task again; it knows of it by a lock on the key "%again:" and the job. A task that
+// archive in those seconds deletes the task. As asynq deletes the oldest of more than ten
+// thousand archived tasks, 500 tasks of a process wait there at a time; others are tried
+// again at once. If the process dies meanwhile the keeper runs the task again; it knows of it by a lock on the key "%again:" and the job. A task that
 // is enqueued with one retry more than its handler is to have does without all this.
 //
 // A task that carries locks is put back with those parked.

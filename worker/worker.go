@@ -32,6 +32,8 @@ type Worker struct {
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
+	inArchive atomic.Int64 // tasks put back by way of asynq's archive that are to be run again
+
 	hasStarted atomic.Bool // Started is in use
 
 	// The server's own IsFailure, of the handler's own errors; nil if it has none.
