@@ -76,7 +76,8 @@
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger
 // fence, across expiry, restarts of the store and fail-over: the larger of the
-// previous fence plus one and the store's clock in microseconds. Renew, Park and
+// previous fence plus one and the store's clock in microseconds; so not after that clock
+// was set back to before a fence that the store has forgotten. Renew, Park and
 // Release under an older fence fail and change nothing. Send [Lock.Fence] along
 // to the resource you protect and have it refuse smaller numbers: that is what
 // still holds when a process is paused at the wrong moment.

@@ -31,11 +31,11 @@
 // A fence is the greater of the previous one plus 1 and the server's clock in
 // microseconds. So fences go on growing after the record was forgotten, after a
 // restart without persistence, and after a fail-over that lost the record,
-// unless the clock of the promoted server is behind by more than the fail-over
-// took. They stay below 2^53, which Lua, JSON and JavaScript keep exactly.
+// unless the clock was set back since, or that of the promoted server is behind by more
+// than the fail-over took. They stay below 2^53, which Lua, JSON and JavaScript keep exactly.
 //
 // A record outlives its ownership by the Retain of the last call, or by its Brief if
-// that is enough, then Redis expires it. So what keys cost that are used once goes by
+// that is enough, then Redis expires it. One with a memo is not expired sooner for a release. So what keys cost that are used once goes by
 // their rate: some 400 bytes each for as long as they are remembered. A value of another kind at the key, or a hash without a proper
 // fence, is reported as foreign and never written to.
 //
@@ -140,7 +140,10 @@
 //   - Persistence, or the patience of a lease after a crash: without it a restart
 //     forgets who holds what.
 //   - A clock that is not stepped. Forward by more than a lease frees locks,
-//     backward makes them last longer.
+//     backward makes them last longer. If a record was forgotten, and then the clock is
+//     set back to before its last fence, the key's next fences are smaller than those
+//     were: a lock that nobody else could ask for is forgotten seconds after its release.
+//     Where fences matter and clocks are not slewed, give its locks a joblock.Retain.
 //   - Replication is asynchronous: a fail-over can lose a lock that was granted,
 //     and a master cut off from its cluster goes on granting for a while. Fences
 //     still differ; that is what they are for. See below for what can be done.
