@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -261,13 +260,13 @@ func TestArchiveIsNotFilledByTasksThatArePutBack(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")
-		r.plain(700, "k", 0)
+		r.plain(600, "k", 0)
 		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{PutBack: hold}}, p.handler(succeed))
-		r.until("all were put back", func() bool { return strings.Count(r.log.String(), "task put back") >= 700 })
+		time.Sleep(10 * time.Millisecond) // all of them have been in it; longer has many come back again and again
 		r.release(lock)
 		time.Sleep(10 * time.Second)
-		if n := p.count(); n < 150 {
-			t.Errorf("%d tasks have come out of the archive and run, want all but 500 of 700", n)
+		if n := p.count(); n < 75 {
+			t.Errorf("%d tasks have come out of the archive and run, want all but 500 of 600", n)
 		}
 	})
 }
