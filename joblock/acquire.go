@@ -41,8 +41,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 //
 // Waiters of all processes get the lock in the order in which they came; who
 // frees it makes the first of them the owner in the same step and tells it so. A
-// message that gets lost costs at most Config.Poll, and waiters that
-// died, all together, at most one TTL and a poll.
+// message that gets lost costs at most Config.Poll. Waiters that died cost one TTL and a
+// poll, all together; if they were more than 32 and the leases are short, perhaps three
+// times Config.Poll instead.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	a, err := l.newAcquisition("acquire", key, opts)
 	if err != nil {
@@ -159,6 +160,9 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	switch r.Outcome {
 	case OutcomeHeld:
 		a.last, a.sent = r, sent
+		if a.req.Inbox != "" {
+			a.req.Patience = keptPolls * a.poll()
+		}
 		a.queued = a.queued || a.req.Inbox != ""
 		a.tellContended()
 		return nil, nil

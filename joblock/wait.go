@@ -22,6 +22,9 @@ const (
 	// headOfLine is how many waiters watch for the end of the holder's lease: those
 	// before them may have died.
 	headOfLine = 8
+
+	// nearLine is how many waiters ask leasePolls times in a lease, however short it is.
+	nearLine = 32
 )
 
 // errMaxWait is why a wait that MaxWait bounds is over.
@@ -151,9 +154,15 @@ func (a *acquisition) expectInsteadOf(earlier string) {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll is how often to ask although nothing was pushed.
+// poll is how often to ask although nothing was pushed. Those far back ask the less
+// often the farther back they are: with short leases a crowd would do little else. By
+// the time that the line comes to a place of somebody who died there it is mostly over.
 func (a *acquisition) poll() time.Duration {
-	return max(min(a.l.cfg.Poll, a.o.ttl/leasePolls), time.Millisecond)
+	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
+	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
+		poll += min(poll*far, most)
+	}
+	return max(min(poll, most), time.Millisecond)
 }
 
 // untilNextLook is how long to rely on pushes.

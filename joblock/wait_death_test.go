@@ -119,6 +119,30 @@ func TestDeadWaitersCostOneLease(t *testing.T) {
 	}
 }
 
+// Short leases have those at the head of the line look often, and not a whole crowd.
+func TestCrowdWithShortLeasesDoesNotStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key", joblock.TTL(time.Second))
+		var ws []*waiting
+		const n = 1000
+		for range n {
+			ws = append(ws, k.wait(k.locks, "key", joblock.TTL(time.Second)))
+		}
+		time.Sleep(10 * time.Second) // so that each knows its place
+		before := k.store.Calls(faultstore.Acquire)
+		time.Sleep(10 * time.Second)
+		if calls := (k.store.Calls(faultstore.Acquire) - before) / 10; calls > n {
+			t.Errorf("%d waiters ask %d times a second", n, calls)
+		}
+		wantNil(t, "Release", lock.Release(t.Context()))
+		for i, w := range ws[:20] {
+			lock := w.granted(onTime)
+			wantNil(t, fmt.Sprint("Release by ", i), lock.Release(t.Context()))
+		}
+	})
+}
+
 // When a holder dies the first in line asks just after its lease; the others do
 // not even notice.
 func TestDeadHoldersLockGoesToTheFirstWithoutAStorm(t *testing.T) {
