@@ -145,11 +145,16 @@ func (r *replacement) giveBack(ctx context.Context) error {
 func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
+	var last error
 	for {
 		_, err := r.lock.Park(dctx, joblock.ParkOptions{Hold: hold, Job: job})
 		if err == nil {
 			return nil
 		}
+		if last != nil && dctx.Err() != nil {
+			err = last // the time was up before this call could ask
+		}
+		last = err
 		time.Sleep(deletePause)
 		if !errors.Is(err, joblock.ErrUnavailable) || dctx.Err() != nil {
 			r.lock.StopRenewing()
