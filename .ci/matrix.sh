@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # matrix.sh PACKAGE... runs the tests of the packages on the servers that servers.sh
 # brings. In CI it fails if there is one that it cannot bring; elsewhere it says so and
-# goes on, for not every machine can run Debian's programs or has a network.
+# goes on, for not every machine can run Debian's programs or has a network. The race
+# detector has seen the same tests on redis-server 7.0 before; here they would take three
+# times as long with it.
 set -euo pipefail
 
 for name in redis-8.0 valkey-8.0; do
@@ -10,5 +12,5 @@ for name in redis-8.0 valkey-8.0; do
 		[ "${CI:-false}" = false ] || exit 1
 		continue
 	fi
-	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -race -count=1 -timeout "${TIMEOUT:-15m}" "$@"
+	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -count=1 -timeout "${TIMEOUT:-15m}" "$@"
 done
