@@ -7,6 +7,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // DefaultMaxHold is how long a request may hold its locks, unless Claim.MaxHold says
@@ -48,7 +49,7 @@ type Claim struct {
 	// client that sends its body slowly, or a handler that hangs, keeps others out for
 	// MaxHold and one TTL. What was handed over, or kept (Keep), by then does not count;
 	// a lock that comes back later, since there is no job after all, has one lease left.
-	// 0 means DefaultMaxHold; at most joblock.MaxHoldLimit.
+	// 0 means DefaultMaxHold; at most driver.MaxPeriod.
 	MaxHold time.Duration
 
 	// Holder is the label people see in Status; "" means the Locker's.
@@ -72,8 +73,8 @@ func (c Claim) check() error {
 		return invalid(op, "", "Claim.Key is empty: name a key, or set Claim.NoLock for a request that needs none")
 	case slices.Contains(c.Keys, ""):
 		return invalid(op, "", "a key in Claim.Keys is empty")
-	case c.MaxHold < 0 || c.MaxHold > joblock.MaxHoldLimit:
-		return invalid(op, c.Key, "Claim.MaxHold is %s, must be from 0 to %s", c.MaxHold, joblock.MaxHoldLimit)
+	case c.MaxHold < 0 || c.MaxHold > driver.MaxPeriod:
+		return invalid(op, c.Key, "Claim.MaxHold is %s, must be from 0 to %s", c.MaxHold, driver.MaxPeriod)
 	}
 	return nil
 }

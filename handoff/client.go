@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Config configures a Client. The zero value of each field means its default.
@@ -22,7 +23,7 @@ type Config struct {
 	// nobody has taken the key meanwhile. The keeper of package worker prolongs it
 	// for as long as the job waits, if Hold is longer than the keeper may be away:
 	// one that dies is replaced a TTL later. At least 10 s, at most
-	// joblock.MaxHoldLimit. Default joblock.DefaultHold, 1 h.
+	// driver.MaxPeriod. Default joblock.DefaultHold, 1 h.
 	Hold time.Duration
 
 	// Logger hears of enqueues whose outcome had to be found out, and how that
@@ -72,9 +73,9 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	if cfg.Hold != 0 && (cfg.Hold < minHold || cfg.Hold > joblock.MaxHoldLimit) {
+	if cfg.Hold != 0 && (cfg.Hold < minHold || cfg.Hold > driver.MaxPeriod) {
 		return nil, invalid(op, "", "Config.Hold is %s, must be from %s to %s, or 0 for %s",
-			cfg.Hold, minHold, joblock.MaxHoldLimit, joblock.DefaultHold)
+			cfg.Hold, minHold, driver.MaxPeriod, joblock.DefaultHold)
 	}
 	c := &Client{
 		locks:     locks,

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestEnqueueHandsTheLockOver(t *testing.T) {
@@ -133,7 +134,7 @@ type strangeOption struct{ asynq.Option }
 
 func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 	task := func(opts ...asynq.Option) *asynq.Task { return asynq.NewTask("export", nil, opts...) }
-	long := strings.Repeat("x", joblock.MaxLabelBytes)
+	long := strings.Repeat("x", driver.MaxLabelBytes)
 	for name, tc := range map[string]struct {
 		task *asynq.Task
 		opts []asynq.Option
@@ -154,7 +155,7 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 		"blank group":           {task(asynq.Group("")), nil},
 		"short unique":          {task(asynq.Unique(time.Second - 1)), nil},
 		"too many retries":      {task(asynq.MaxRetry(math.MaxInt32)), nil},
-		"too late":              {task(asynq.ProcessIn(joblock.MaxHoldLimit)), nil},
+		"too late":              {task(asynq.ProcessIn(driver.MaxPeriod)), nil},
 		"for ever":              {task(asynq.ProcessIn(math.MaxInt64)), nil},
 		"at the end of time":    {task(asynq.ProcessAt(time.Unix(1<<60, 0))), nil},
 		"nil option":            {task(), []asynq.Option{nil}},
@@ -295,7 +296,7 @@ func TestNewClientWithoutItsParts(t *testing.T) {
 			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: 10*time.Second - 1})
 		},
 		"endless hold": func() (*handoff.Client, error) {
-			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: joblock.MaxHoldLimit + 1})
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: driver.MaxPeriod + 1})
 		},
 	} {
 		if c, err := make(); !errors.Is(err, joblock.ErrInvalid) || c != nil {

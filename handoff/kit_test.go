@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -22,7 +23,7 @@ const hang = 30 * time.Second
 
 // store is a Store some of whose calls fail while their error is set.
 type store struct {
-	joblock.Store
+	driver.Store
 	mu                                   sync.Mutex // guards what follows
 	acquire, release, resume, park, seal error
 	onResume                             func() // before the next one
@@ -41,16 +42,16 @@ func (s *store) get(where *error) error {
 	return *where
 }
 
-func (s *store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	if err := s.get(&s.acquire); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	return s.Store.Acquire(ctx, req)
 }
 
-func (s *store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
+func (s *store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 	if err := s.get(&s.resume); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	s.mu.Lock()
 	do := s.onResume
@@ -62,21 +63,21 @@ func (s *store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.
 	return s.Store.Resume(ctx, req)
 }
 
-func (s *store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	if err := s.get(&s.seal); err != nil {
 		return nil, err
 	}
 	return s.Store.SealKeys(ctx, req)
 }
 
-func (s *store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+func (s *store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	if err := s.get(&s.park); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	return s.Store.Park(ctx, req)
 }
 
-func (s *store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	s.mu.Lock()
 	do := s.onRelease
 	s.mu.Unlock()
@@ -84,7 +85,7 @@ func (s *store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 		do()
 	}
 	if err := s.get(&s.release); err != nil {
-		return make([]joblock.Reply, len(reqs)), err
+		return make([]driver.Reply, len(reqs)), err
 	}
 	return s.Store.Release(ctx, reqs)
 }
@@ -97,7 +98,7 @@ func newStore() *store {
 }
 
 // newLocker returns a Locker on s that is closed with the test.
-func newLocker(t testing.TB, s joblock.Store) *joblock.Locker {
+func newLocker(t testing.TB, s driver.Store) *joblock.Locker {
 	t.Helper()
 	locks, err := joblock.New(s, &joblock.Config{Holder: "test", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // An enqueue that the handler has left running gives the lock back to its handle when
@@ -54,11 +55,11 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 
 // slowPark is a Store whose Park takes some time.
 type slowPark struct {
-	joblock.Store
+	driver.Store
 	takes time.Duration
 }
 
-func (s *slowPark) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+func (s *slowPark) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	time.Sleep(s.takes)
 	return s.Store.Park(ctx, req)
 }
@@ -151,14 +152,14 @@ func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 
 // silentStore is a Store that can be made to give no answer to releases.
 type silentStore struct {
-	joblock.Store
+	driver.Store
 	silent atomic.Bool
 }
 
-func (s *silentStore) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+func (s *silentStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	if s.silent.Load() {
 		<-ctx.Done()
-		return make([]joblock.Reply, len(reqs)), ctx.Err()
+		return make([]driver.Reply, len(reqs)), ctx.Err()
 	}
 	return s.Store.Release(ctx, reqs)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // body is the JSON answer to a refused request.
@@ -97,7 +98,7 @@ func TestAnswersByError(t *testing.T) {
 		retryAfter string
 		says       string // part of the log
 	}{
-		{"key too long", fixed(handoff.Claim{Key: strings.Repeat("k", joblock.MaxKeyBytes+1)}),
+		{"key too long", fixed(handoff.Claim{Key: strings.Repeat("k", driver.MaxKeyBytes+1)}),
 			400, joblock.CodeInvalid, "", "at most 512"},
 		{"control character", fixed(handoff.Claim{Key: "a\nb"}), 400, joblock.CodeInvalid, "", "control character"},
 		{"an empty part", fixed(handoff.Claim{Key: joblock.Key("export", "")}), 400, joblock.CodeInvalid, "", "part 2 of the key is empty"},
@@ -141,13 +142,13 @@ func TestAnswersByError(t *testing.T) {
 
 // foreignStore finds something that is not a lock at every key.
 type foreignStore struct {
-	joblock.Store
+	driver.Store
 	asked atomic.Int32
 }
 
-func (s *foreignStore) Acquire(context.Context, joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *foreignStore) Acquire(context.Context, driver.AcquireRequest) (driver.Reply, error) {
 	s.asked.Add(1)
-	return joblock.Reply{Outcome: joblock.OutcomeForeign}, nil
+	return driver.Reply{Outcome: driver.OutcomeForeign}, nil
 }
 
 // What the application and its store have made wrong is not the client's fault.
@@ -164,11 +165,11 @@ func TestFaultsOfTheServerAre500(t *testing.T) {
 		"a lock and none":     {handoff.Claim{Key: "k", NoLock: true}, "Claim.NoLock", 0},
 		"none for a while":    {handoff.Claim{MaxHold: 1, NoLock: true}, "Claim.NoLock", 0},
 		"negative hold":       {handoff.Claim{Key: "k", MaxHold: -1}, "Claim.MaxHold is -1ns, must be from 0", 0},
-		"hold too long":       {handoff.Claim{Key: "k", MaxHold: joblock.MaxHoldLimit + 1}, "Claim.MaxHold", 0},
+		"hold too long":       {handoff.Claim{Key: "k", MaxHold: driver.MaxPeriod + 1}, "Claim.MaxHold", 0},
 		"negative TTL":        {handoff.Claim{Key: "k", TTL: -1}, "TTL", 0},
 		"TTL too long":        {handoff.Claim{Key: "k", TTL: 48 * time.Hour}, "TTL", 0},
 		"negative wait":       {handoff.Claim{Key: "k", MaxWait: -1}, "MaxWait", 0},
-		"holder too long":     {handoff.Claim{Key: "k", Holder: strings.Repeat("h", joblock.MaxLabelBytes+1)}, "holder", 0},
+		"holder too long":     {handoff.Claim{Key: "k", Holder: strings.Repeat("h", driver.MaxLabelBytes+1)}, "holder", 0},
 		"holder not UTF-8":    {handoff.Claim{Key: "k", Holder: "\xff"}, "holder", 0},
 		"foreign value":       {handoff.Claim{Key: "k"}, "not a lock", 1},
 		"foreign, of Keys":    {handoff.Claim{Key: "k", Keys: []string{"l"}}, "not a lock", 1},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // deletePause lies between two tries to delete a task. One that was just taken
@@ -187,5 +188,5 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 
 // holdOf returns how long to reserve the lock of a task that waits.
 func (c *Client) holdOf(info *asynq.TaskInfo) time.Duration {
-	return min(max(0, time.Until(info.NextProcessAt)), joblock.MaxHoldLimit-c.hold) + c.hold
+	return min(max(0, time.Until(info.NextProcessAt)), driver.MaxPeriod-c.hold) + c.hold
 }

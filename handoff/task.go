@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/asynqtask"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // asynq's own defaults, which it does not export.
@@ -60,13 +61,13 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	}
 	s.id = cmp.Or(s.id, uuid.NewString())
 	s.job = envelope.Job(s.queue, s.id)
-	if len(s.job) > joblock.MaxLabelBytes {
+	if len(s.job) > driver.MaxLabelBytes {
 		return nil, badTask("queue and task ID have %d bytes with a slash between them, at most %d are allowed",
-			len(s.job), joblock.MaxLabelBytes)
+			len(s.job), driver.MaxLabelBytes)
 	}
-	if d := s.delay(); d > joblock.MaxHoldLimit-c.hold {
+	if d := s.delay(); d > driver.MaxPeriod-c.hold {
 		return nil, badTask("a delay of %s and Config.Hold of %s make more than the %s for which a lock can be reserved",
-			d, c.hold, joblock.MaxHoldLimit)
+			d, c.hold, driver.MaxPeriod)
 	}
 	return s, s.checkText()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The table in the package comment.
@@ -194,8 +195,8 @@ func TestBadUniqueIsRefused(t *testing.T) {
 	}{
 		"no key":                  {u: handoff.Unique{}},
 		"no key, KeepLast":        {u: handoff.Unique{OnConflict: handoff.KeepLast}},
-		"key too long":            {u: handoff.Unique{Key: strings.Repeat("k", joblock.MaxKeyBytes+1)}},
-		"key too long, KeepLast":  {u: handoff.Unique{Key: strings.Repeat("k", joblock.MaxKeyBytes-4), OnConflict: handoff.KeepLast}},
+		"key too long":            {u: handoff.Unique{Key: strings.Repeat("k", driver.MaxKeyBytes+1)}},
+		"key too long, KeepLast":  {u: handoff.Unique{Key: strings.Repeat("k", driver.MaxKeyBytes-4), OnConflict: handoff.KeepLast}},
 		"the toolkit's key":       {u: handoff.Unique{Key: "k%next"}},
 		"another, KeepLast":       {u: handoff.Unique{Key: "k%#1", OnConflict: handoff.KeepLast}},
 		"an empty part":           {u: handoff.Unique{Key: joblock.Key("index", "")}},
@@ -204,7 +205,7 @@ func TestBadUniqueIsRefused(t *testing.T) {
 		"unknown policy":          {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast + 1}},
 		"KeepLast until started":  {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, Until: handoff.UntilStarted}},
 		"asynq's own uniqueness":  {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.Unique(time.Hour)}},
-		"delay beyond all bounds": {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.ProcessIn(joblock.MaxHoldLimit)}},
+		"delay beyond all bounds": {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.ProcessIn(driver.MaxPeriod)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMiniWeb(t)
@@ -223,7 +224,7 @@ func TestBadUniqueIsRefused(t *testing.T) {
 // A key as long as can be works with every policy that adds nothing to it.
 func TestLongestKey(t *testing.T) {
 	w := newMiniWeb(t)
-	for policy, n := range map[handoff.Policy]int{handoff.Replace: joblock.MaxKeyBytes, handoff.KeepLast: joblock.MaxKeyBytes - 5} {
+	for policy, n := range map[handoff.Policy]int{handoff.Replace: driver.MaxKeyBytes, handoff.KeepLast: driver.MaxKeyBytes - 5} {
 		u := handoff.Unique{Key: strings.Repeat("k", n), OnConflict: policy}
 		if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil)); err != nil {
 			t.Error(err)

@@ -3,6 +3,7 @@ package joblock
 import (
 	"context"
 	"errors"
+	"github.com/joblock/toolkit/joblock/driver"
 	"time"
 )
 
@@ -106,9 +107,9 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 type acquisition struct {
 	l    *Locker
 	o    options
-	req  AcquireRequest
-	last Reply     // the latest refusal
-	sent time.Time // when what it answers was sent
+	req  driver.AcquireRequest
+	last driver.Reply // the latest refusal
+	sent time.Time    // when what it answers was sent
 
 	busySince time.Time // when what the first refusal answers was sent
 
@@ -136,7 +137,7 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 	if !a.o.hasOwn {
 		a.o.owner = newOwner()
 	}
-	a.req = AcquireRequest{
+	a.req = driver.AcquireRequest{
 		Key: key, Owner: a.o.owner, Nonce: newNonce(), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
 		Memo: a.o.memo,
 	}
@@ -146,7 +147,7 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 // try asks once. (nil, nil) means held by another, told in a.last.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
-	var r Reply
+	var r driver.Reply
 	err := a.l.call(ctx, "acquire", a.req.Key, func(ctx context.Context) (err error) {
 		r, err = a.l.store.Acquire(ctx, a.req)
 		return err
@@ -158,7 +159,7 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		return nil, err
 	}
 	switch r.Outcome {
-	case OutcomeHeld:
+	case driver.OutcomeHeld:
 		a.last, a.sent = r, sent
 		if a.req.Inbox != "" {
 			a.req.Patience = keptPolls * a.poll()
@@ -166,18 +167,18 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.queued = a.queued || a.req.Inbox != ""
 		a.tellContended()
 		return nil, nil
-	case OutcomeOK:
+	case driver.OutcomeOK:
 		// Of a grant made to an earlier attempt, or while this call waited, only
 		// what is left counts, less the millisecond that stores round up by. It is
 		// what was left when the store answered, and that was after sent.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
-	return nil, r.errorOf("acquire", a.req.Key)
+	return nil, errorOf("acquire", a.req.Key, r)
 }
 
 // take makes a lock of a grant whose lease began no earlier than since. A grant
 // that is too old to be trusted is given back.
-func (a *acquisition) take(since time.Time, r Reply) (*Lock, error) {
+func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	lock := a.l.newLock(a.req.Key, a.o, since, r)
 	var err error
 	if a.l.cfg.late(since, a.o.ttl, a.l.now()) {
@@ -209,8 +210,8 @@ func (a *acquisition) abandon() {
 		return
 	}
 	a.l.janitor.add(cleanup{
-		req: ReleaseRequest{
-			Term:   Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
+		req: driver.ReleaseRequest{
+			Term:   driver.Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
 			Nonce:  newNonce(),
 			Retain: a.req.Retain,
 			Brief:  min(a.req.Retain, a.l.cfg.brief()),

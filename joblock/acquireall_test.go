@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestAcquireAllTakesAllInTheOrderOfTheKeys(t *testing.T) {
@@ -105,11 +106,11 @@ func TestAcquireAllAsksInTheOrderOfTheNames(t *testing.T) {
 
 // asking is a Store that notes which keys are asked for, one after the other.
 type asking struct {
-	joblock.Store
+	driver.Store
 	keys []string
 }
 
-func (s *asking) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *asking) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	s.keys = append(s.keys, req.Key)
 	return s.Store.Acquire(ctx, req)
 }

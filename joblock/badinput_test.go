@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Bad input is refused with a clear error that names the value and the bound, and
@@ -52,7 +53,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			return k.locks.ReleaseForJob(k.Context(), "key", "q/1", 0, strings.Repeat("r", 257))
 		}, []string{"reason has 257 bytes", "at most 256"}},
 		{"forgetting no job", func(k *kit) error {
-			return k.locks.ForgetJobs(k.Context(), []joblock.JobLock{{Key: "key", Job: "q/1"}, {Key: "key"}})
+			return k.locks.ForgetJobs(k.Context(), []driver.JobLock{{Key: "key", Job: "q/1"}, {Key: "key"}})
 		}, []string{"job is empty"}},
 		{"zero TTL", acquire("key", joblock.TTL(0)), []string{`"key"`, "TTL is 0s", "at least 1ms"}},
 		{"negative TTL", acquire("key", joblock.TTL(-time.Second)), []string{"TTL is -1s", "at least 1ms"}},
@@ -120,7 +121,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			},
 			"ReleaseForJob": func(k *kit) error { return k.locks.ReleaseForJob(k.Context(), key.key, "q/1", 0, "") },
 			"ForgetJobs": func(k *kit) error {
-				return k.locks.ForgetJobs(k.Context(), []joblock.JobLock{{Key: key.key, Job: "q/1"}})
+				return k.locks.ForgetJobs(k.Context(), []driver.JobLock{{Key: key.key, Job: "q/1"}})
 			},
 		} {
 			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})

@@ -3,6 +3,7 @@ package joblock
 import (
 	"cmp"
 	"fmt"
+	"github.com/joblock/toolkit/joblock/driver"
 	"log/slog"
 	"os"
 	"slices"
@@ -22,9 +23,6 @@ const (
 	// MinTTL is the shortest lease; shorter than a second is allowed for tests
 	// but leaves little room for a slow network, and New warns about it.
 	MinTTL = time.Millisecond
-
-	// MaxHoldLimit bounds reservations, retention and MaxTTL.
-	MaxHoldLimit = 366 * 24 * time.Hour
 )
 
 // Config configures a Locker. The zero value of each field means its default;
@@ -131,7 +129,7 @@ func (c *Config) WithDefaults() *Config {
 		if err != nil {
 			host = "unknown-host"
 		}
-		out.Holder = shorten(fmt.Sprintf("%s:%d", host, os.Getpid()), MaxLabelBytes-8)
+		out.Holder = shorten(fmt.Sprintf("%s:%d", host, os.Getpid()), driver.MaxLabelBytes-8)
 	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()
@@ -148,12 +146,12 @@ func (c *Config) validate() error {
 		min, max time.Duration
 	}{
 		{"Config.TTL", c.TTL, MinTTL, c.MaxTTL},
-		{"Config.MaxTTL", c.MaxTTL, MinTTL, MaxHoldLimit},
+		{"Config.MaxTTL", c.MaxTTL, MinTTL, driver.MaxPeriod},
 		{"Config.Margin", c.Margin, 0, c.TTL / 2},
-		{"Config.MaxHold", c.MaxHold, 0, MaxHoldLimit},
-		{"Config.Hold", c.Hold, MinTTL, MaxHoldLimit},
-		{"Config.Retain", c.Retain, MinTTL, MaxHoldLimit},
-		{"Config.JobGrace", c.JobGrace, MinTTL, MaxHoldLimit},
+		{"Config.MaxHold", c.MaxHold, 0, driver.MaxPeriod},
+		{"Config.Hold", c.Hold, MinTTL, driver.MaxPeriod},
+		{"Config.Retain", c.Retain, MinTTL, driver.MaxPeriod},
+		{"Config.JobGrace", c.JobGrace, MinTTL, driver.MaxPeriod},
 		{"Config.Poll", c.Poll, MinTTL, time.Hour},
 		{"Config.CallTimeout", c.CallTimeout, MinTTL, time.Hour},
 	} {
@@ -164,7 +162,7 @@ func (c *Config) validate() error {
 	if err := checkSecrets(op, c.Secrets); err != nil {
 		return err
 	}
-	return checkText(op, "", "Config.Holder", c.Holder, 1, MaxLabelBytes)
+	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
 // margin returns what is taken off the trust deadline of a lease of length ttl.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -86,7 +87,7 @@ func TestNewRefusesAStoreThatRefusesItself(t *testing.T) {
 }
 
 // failingClose is a Store whose Close fails.
-type failingClose struct{ joblock.Store }
+type failingClose struct{ driver.Store }
 
 var errClose = errors.New("close failed")
 

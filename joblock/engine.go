@@ -3,6 +3,7 @@ package joblock
 import (
 	"container/heap"
 	"context"
+	"github.com/joblock/toolkit/joblock/driver"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -151,7 +152,7 @@ func (e *engine) look() time.Duration {
 	now := e.l.now()
 	jumped := e.jumped(now)
 	var due, expired []*Lock
-	var reqs []RenewRequest
+	var reqs []driver.RenewRequest
 	var batch []*Lock
 
 	e.mu.Lock()
@@ -195,7 +196,7 @@ func (e *engine) look() time.Duration {
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
 // plan decides what a due lock needs. It marks a renewal as under way.
-func (e *engine) plan(k *Lock, now time.Time) (req RenewRequest, renew, dead bool) {
+func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, dead bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.expiredLocked(now) {
@@ -225,7 +226,7 @@ func (e *engine) jumped(now time.Time) bool {
 
 // renew sends one batch. The call may take as long as leaves time for another
 // before the shortest lease in the batch ends.
-func (e *engine) renew(batch []*Lock, reqs []RenewRequest) {
+func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL
 	for _, r := range reqs {
@@ -237,18 +238,18 @@ func (e *engine) renew(batch []*Lock, reqs []RenewRequest) {
 	replies, err := e.l.store.Renew(ctx, reqs)
 	failed := 0
 	for i, k := range batch {
-		var r Reply
+		var r driver.Reply
 		if i < len(replies) {
 			r = replies[i]
 		}
-		if r.Outcome == OutcomeUnknown {
+		if r.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
 		// The loss error that renewed returns has been told and logged by then.
 		_ = k.renewed("renew", reqs[i].Term, sent, r)
 		k.mu.Lock()
 		k.inFlight = false
-		if r.Outcome == OutcomeUnknown {
+		if r.Outcome == driver.OutcomeUnknown {
 			// Beyond the slack, or it would be due again at once: a server that refuses
 			// connections answers in no time.
 			k.renewAt = e.l.now().Add(slack(k.ttl) + retryPause(k.ttl))

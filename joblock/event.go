@@ -89,4 +89,9 @@ var eventNames = [...]string{
 }
 
 // String returns the kind's name in lower case, "" for the zero EventKind.
-func (k EventKind) String() string { return nameOf(eventNames[:], int(k)) }
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return "unknown"
+}

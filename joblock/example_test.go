@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
 // newStore stands for redisstore.New(rdb, nil).
-func newStore() joblock.Store {
+func newStore() driver.Store {
 	return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
 }
 
@@ -213,7 +214,7 @@ func ExampleLocker_DueJobs() {
 			err = errors.Join(locks.ReserveForJob(ctx, []joblock.JobReservation{{Key: job.Key, Job: job.Job, Hold: time.Hour}})...)
 		} else {
 			err = locks.ReleaseForJob(ctx, job.Key, job.Job, 0, "the task was deleted")
-			err = errors.Join(err, locks.ForgetJobs(ctx, []joblock.JobLock{job}))
+			err = errors.Join(err, locks.ForgetJobs(ctx, []driver.JobLock{job}))
 		}
 		if err != nil {
 			fmt.Println(err)

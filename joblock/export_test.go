@@ -1,9 +1,12 @@
 package joblock
 
-import "time"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+	"time"
+)
 
 // NewWithClock is New with another clock than time.Now.
-func NewWithClock(store Store, cfg *Config, now func() time.Time) *Locker {
+func NewWithClock(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	return newLocker(store, cfg.WithDefaults(), now)
 }
 

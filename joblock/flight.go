@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/joblock/toolkit/joblock/driver"
 	"time"
 )
 
 const opFlight = "single flight"
 
 // SingleFlight returns the result of fn, computed once in the whole cluster and
-// kept for ttl, counted from when fn returned: MinTTL to MaxHoldLimit. The first
+// kept for ttl, counted from when fn returned: MinTTL to MaxPeriod. The first
 // caller runs fn while it holds the lock on key; the others wait for it, in the
 // order in which they came, and get the same result. A caller that comes while a
 // result is fresh gets it with one call to the store and takes no lock.
@@ -56,7 +57,7 @@ func SingleFlight[T any](
 	fn func(ctx context.Context) (T, error), opts ...Option,
 ) (T, error) {
 	f := flight[T]{locks: locks, key: key, fn: fn, keep: func(T) time.Duration { return ttl }}
-	if err := checkDuration(opFlight, key, "ttl", ttl, MinTTL, MaxHoldLimit); err != nil {
+	if err := checkDuration(opFlight, key, "ttl", ttl, MinTTL, driver.MaxPeriod); err != nil {
 		var none T
 		return none, err
 	}
@@ -66,8 +67,8 @@ func SingleFlight[T any](
 // SingleFlightFunc is SingleFlight for results that know how long they are good:
 // an access token, a response with a max-age. ttl is called with what fn returned,
 // under the lock. A ttl below a millisecond, zero and negative ones included,
-// means not to keep the result: the others compute anew. One above MaxHoldLimit
-// counts as MaxHoldLimit. A nil ttl is ErrInvalid.
+// means not to keep the result: the others compute anew. One above MaxPeriod
+// counts as MaxPeriod. A nil ttl is ErrInvalid.
 //
 // A waiter that dies in the moment of its grant may cut the life of a result to
 // what Retain says, or Config.Retain.
@@ -98,7 +99,7 @@ func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []Option
 	if err := f.check(&retain, opts); err != nil {
 		return none, err
 	}
-	recs, err := f.locks.inspectAll(ctx, opFlight, f.key, InspectRequest{Keys: []string{f.key}, Memo: true})
+	recs, err := f.locks.inspectAll(ctx, opFlight, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: true})
 	if err != nil {
 		return none, err
 	}
@@ -167,7 +168,7 @@ func (f *flight[T]) share(ctx context.Context, lock *Lock, v T) {
 	if errors.Is(lock.Err(), ErrLost) {
 		return
 	}
-	ttl := min(f.keep(v), MaxHoldLimit).Truncate(time.Millisecond)
+	ttl := min(f.keep(v), driver.MaxPeriod).Truncate(time.Millisecond)
 	if ttl <= 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -36,9 +37,9 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 	if err := msgpack.NewEncoder(&b).Encode(&v); err != nil {
 		return nil, err
 	}
-	if b.Len() > MaxMemoBytes {
+	if b.Len() > driver.MaxMemoBytes {
 		return nil, invalid(opFlight, key, "the result has %d bytes, at most %d can be shared",
-			b.Len()-resultHeader, MaxMemoBytes-resultHeader)
+			b.Len()-resultHeader, driver.MaxMemoBytes-resultHeader)
 	}
 	return b.Bytes(), nil
 }
@@ -53,13 +54,13 @@ func stampResult(memo []byte, at time.Time, ttl time.Duration) []byte {
 // decodeResult returns the T that is kept in memo, and for how long it is still
 // good at now. Anything but a fresh T is no result.
 func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration, ok bool) {
-	if len(memo) < resultHeader || len(memo) > MaxMemoBytes || string(memo[:len(resultMagic)]) != resultMagic {
+	if len(memo) < resultHeader || len(memo) > driver.MaxMemoBytes || string(memo[:len(resultMagic)]) != resultMagic {
 		return v, 0, false
 	}
 	hash := binary.BigEndian.Uint64(memo[len(resultMagic):])
 	written := int64(binary.BigEndian.Uint64(memo[resultHeader-16:]))
 	life := int64(binary.BigEndian.Uint64(memo[resultHeader-8:]))
-	if life > MaxHoldLimit.Milliseconds() || hash != typeHash[T]() {
+	if life > driver.MaxPeriod.Milliseconds() || hash != typeHash[T]() {
 		return v, 0, false
 	}
 	age := now.UnixMilli() - written // negative also where it overflows

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -55,7 +56,7 @@ func FuzzWellFormed(f *testing.F) {
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0xc9, 0, 0, 0, 1, 5, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > MaxMemoBytes || !wellFormed(b) {
+		if len(b) > driver.MaxMemoBytes || !wellFormed(b) {
 			return
 		}
 		var numbers []int64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestSingleFlightDoesNotKeepErrors(t *testing.T) {
@@ -195,7 +196,7 @@ func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
 		})
 	}
 	const header, stringHeader = 28, 3
-	most := joblock.MaxMemoBytes - header - stringHeader
+	most := driver.MaxMemoBytes - header - stringHeader
 	for _, tt := range []struct {
 		name string
 		call func(k *kit) error

@@ -11,6 +11,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // plant writes memo at "key", as whoever can write to the store might.
@@ -131,7 +132,7 @@ func TestSingleFlightTakesAResultWithFieldsMissingOrUnknown(t *testing.T) {
 func TestSingleFlightSurvivesADeepResult(t *testing.T) {
 	k := newKit(t, nil)
 	memo := result(k, any(1))[:28:28]
-	memo = append(memo, bytes.Repeat([]byte{0x91}, joblock.MaxMemoBytes-len(memo)-1)...)
+	memo = append(memo, bytes.Repeat([]byte{0x91}, driver.MaxMemoBytes-len(memo)-1)...)
 	k.plant(append(memo, 0xc0))
 	if flyOver[any](k) {
 		t.Error("computed, though it is a value like any other")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // rates is a result with something of everything in it.
@@ -137,7 +138,7 @@ func TestSingleFlightFuncTakesTTLFromTheValue(t *testing.T) {
 		{999 * time.Microsecond, 0},
 		{0, 0},
 		{-time.Hour, 0},
-		{1<<63 - 1, joblock.MaxHoldLimit},
+		{1<<63 - 1, driver.MaxPeriod},
 	} {
 		t.Run(tt.ttl.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -257,7 +258,7 @@ func TestSingleFlightRefusesBadInput(t *testing.T) {
 		{"nil function", "key", time.Minute, nil, nil, "the function is nil"},
 		{"zero ttl", "key", 0, good, nil, "ttl is 0s, must be at least 1ms"},
 		{"negative ttl", "key", -1, good, nil, "ttl is -1ns"},
-		{"huge ttl", "key", joblock.MaxHoldLimit + 1, good, nil, "must be at most 8784h"},
+		{"huge ttl", "key", driver.MaxPeriod + 1, good, nil, "must be at most 8784h"},
 		{"empty key", "", time.Minute, good, nil, "key is empty"},
 		{"key with a newline", "a\nb", time.Minute, good, nil, "U+000A"},
 		{"bad option", "key", time.Minute, good, []joblock.Option{joblock.TTL(-1)}, "TTL is -1ns"},

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"context"
+	"github.com/joblock/toolkit/joblock/driver"
 	"sync"
 	"time"
 )
@@ -71,7 +72,7 @@ const (
 // forced has the lock looked at that is said to have been taken away: a push is no more
 // than a hint. It searches all locks: an index by key would cost each of them something,
 // for what people do once in a while.
-func (e *engine) forced(f Forced) {
+func (e *engine) forced(f driver.Forced) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range e.queue {
@@ -127,7 +128,7 @@ func (e *engine) verify(k *Lock) {
 // contradicted returns the loss of a lock of which the store says rec, nil if that is
 // how it should be. A look at another term than the present says nothing, nor does one
 // beside a Park whose answer is owed: the next renewal, which names both, tells.
-func (k *Lock) contradicted(fence int64, rec Record) *Error {
+func (k *Lock) contradicted(fence int64, rec driver.Record) *Error {
 	k.mu.Lock()
 	ours := rec.Owner == *k.owner
 	silent := k.state != lockHeld || k.fence != fence || k.parkNonce != ""
@@ -136,13 +137,13 @@ func (k *Lock) contradicted(fence int64, rec Record) *Error {
 	case silent, ours && rec.Fence == fence && rec.State == StateHeld:
 		return nil
 	case ours && (rec.Ended == EndedReleased || rec.Ended == EndedForced):
-		return k.lost("watch", Reply{Outcome: OutcomeReleased, Ended: rec.Ended, Reason: rec.Reason})
+		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeReleased, Ended: rec.Ended, Reason: rec.Reason})
 	case ours && rec.Fence == fence:
-		return k.lost("watch", Reply{Outcome: OutcomeLapsed})
+		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeLapsed})
 	case rec.State == StateForeign:
-		return k.lost("watch", Reply{Outcome: OutcomeForeign})
+		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeForeign})
 	case rec.Fence == 0:
-		return k.lost("watch", Reply{Outcome: OutcomeNotFound})
+		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeNotFound})
 	}
-	return k.lost("watch", Reply{Outcome: OutcomeNotOwner, Holder: rec.Holder, Job: rec.Job, Remaining: rec.Lease})
+	return k.lost("watch", driver.Reply{Outcome: driver.OutcomeNotOwner, Holder: rec.Holder, Job: rec.Job, Remaining: rec.Lease})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // force takes key away, as somebody at another node does, and returns when all
@@ -81,12 +82,12 @@ func TestForcedPushOfAnEarlierTermIsNotForTheNext(t *testing.T) {
 
 // lateWatch is a Store whose Forced pushes take their time.
 type lateWatch struct {
-	joblock.Store
+	driver.Store
 	delay time.Duration
 }
 
-func (s *lateWatch) Watch(ctx context.Context, deliver func(joblock.Forced)) (func(), error) {
-	return s.Store.Watch(ctx, func(f joblock.Forced) {
+func (s *lateWatch) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
+	return s.Store.Watch(ctx, func(f driver.Forced) {
 		time.AfterFunc(s.delay, func() { deliver(f) })
 	})
 }
@@ -157,7 +158,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		synctest.Wait()
 		before := k.store.Calls("")
 		for range 1000 {
-			forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+			forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
 			time.Sleep(10 * time.Millisecond)
 		}
 		if err := lock.Err(); err != nil {
@@ -166,7 +167,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		if n := k.store.Calls("") - before; n < 2 || n > 60 {
 			t.Errorf("%d calls because of 1,000 forged pushes in 10 s, want about 5 a second", n)
 		}
-		for _, other := range []joblock.Forced{{Key: "k", Fence: lock.Fence() + 1}, {Key: "k", Fence: 1 << 62}, {Key: "other", Fence: lock.Fence()}} {
+		for _, other := range []driver.Forced{{Key: "k", Fence: lock.Fence() + 1}, {Key: "k", Fence: 1 << 62}, {Key: "other", Fence: lock.Fence()}} {
 			time.Sleep(time.Second) // the last look is over
 			before := k.store.Calls("")
 			forged.deliver(other)
@@ -178,7 +179,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		// The true one, while the store was away for the first look at it.
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Inspect)
 		k.force("k")
-		forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+		forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
 		time.Sleep(time.Second)
 		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
 			t.Errorf("%v, want ErrLost", err)
@@ -202,7 +203,7 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 			t.Fatalf("park: %v, want ErrUnavailable", err)
 		}
 		k.wantState("k", joblock.StateParked)
-		forged.deliver(joblock.Forced{Key: "k", Fence: lock.Fence()})
+		forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
 		time.Sleep(joblock.DefaultTTL / 2) // the renewal takes the Park back
 		if err := lock.Err(); err != nil {
 			t.Errorf("lost: %v", err)
@@ -213,11 +214,11 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 
 // forgedWatch is a Store whose Forced pushes somebody else can make.
 type forgedWatch struct {
-	joblock.Store
-	deliver func(joblock.Forced)
+	driver.Store
+	deliver func(driver.Forced)
 }
 
-func (s *forgedWatch) Watch(ctx context.Context, deliver func(joblock.Forced)) (func(), error) {
+func (s *forgedWatch) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
 	s.deliver = deliver
 	return s.Store.Watch(ctx, deliver)
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // frozen is a store that can stand still, as a server does that is stopped: calls have
 // no answer, their callers go away, and when it goes on it does what was sent to it
 // meanwhile. What was sent last comes first: connections have no order among them.
 type frozen struct {
-	joblock.Store
+	driver.Store
 	mu     sync.Mutex
 	still  bool
 	buffer []func()
@@ -51,16 +52,16 @@ func during[T any](ctx context.Context, f *frozen, call func(ctx context.Context
 	return none, ctx.Err()
 }
 
-func (f *frozen) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
-	return during(ctx, f, func(ctx context.Context) (joblock.Reply, error) { return f.Store.Acquire(ctx, req) })
+func (f *frozen) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	return during(ctx, f, func(ctx context.Context) (driver.Reply, error) { return f.Store.Acquire(ctx, req) })
 }
 
-func (f *frozen) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	return during(ctx, f, func(ctx context.Context) ([]joblock.Reply, error) { return f.Store.Renew(ctx, reqs) })
+func (f *frozen) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return during(ctx, f, func(ctx context.Context) ([]driver.Reply, error) { return f.Store.Renew(ctx, reqs) })
 }
 
-func (f *frozen) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	return during(ctx, f, func(ctx context.Context) ([]joblock.Reply, error) { return f.Store.Release(ctx, reqs) })
+func (f *frozen) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	return during(ctx, f, func(ctx context.Context) ([]driver.Reply, error) { return f.Store.Release(ctx, reqs) })
 }
 
 // While the store stands still, acquires are given up and made anew. What was sent for

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"context"
+	"github.com/joblock/toolkit/joblock/driver"
 	"sync"
 	"time"
 )
@@ -45,7 +46,7 @@ type janitor struct {
 }
 
 type cleanup struct {
-	req   ReleaseRequest
+	req   driver.ReleaseRequest
 	until time.Time // afterwards there is nothing left to clean up, unless it is a stray
 
 	// What is to be undone had no answer and may itself be on its way yet: "not
@@ -305,10 +306,10 @@ func (j *janitor) send(batch []cleanup, retry bool) {
 
 // release releases a batch. Errors need no report here: an item without an answer
 // is tried again.
-func (j *janitor) release(batch []cleanup) []Reply {
+func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
-	reqs := make([]ReleaseRequest, len(batch))
+	reqs := make([]driver.ReleaseRequest, len(batch))
 	for i, c := range batch {
 		reqs[i] = c.req
 	}
@@ -321,19 +322,19 @@ func (j *janitor) release(batch []cleanup) []Reply {
 
 // finish drops what is settled and puts the rest on the list where it belongs. After
 // stop it returns what never had an answer.
-func (j *janitor) finish(batch []cleanup, replies []Reply, retry bool) (failed []cleanup) {
+func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.l.now()
 	unanswered := 0
 	for i, c := range batch {
-		var out Outcome
+		var out driver.Outcome
 		if i < len(replies) {
 			out = replies[i].Outcome
 		}
 		switch out {
-		case OutcomeOK, OutcomeLapsed, OutcomeForeign:
-		case OutcomeUnknown:
+		case driver.OutcomeOK, driver.OutcomeLapsed, driver.OutcomeForeign:
+		case driver.OutcomeUnknown:
 			unanswered++
 			switch {
 			case j.ctx.Err() == nil:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -130,7 +131,7 @@ func TestCleanUpIsLinear(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			sent = float64(k.store.Items(faultstore.Release)-items) / float64(n)
 			bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
-			recs, err := k.mem.Inspect(t.Context(), joblock.InspectRequest{Keys: keys})
+			recs, err := k.mem.Inspect(t.Context(), driver.InspectRequest{Keys: keys})
 			wantNil(t, "Inspect", err)
 			for i, r := range recs {
 				if r.State != joblock.StateFree {

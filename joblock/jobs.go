@@ -2,20 +2,16 @@ package joblock
 
 import (
 	"context"
+	"github.com/joblock/toolkit/joblock/driver"
 	"slices"
 	"time"
 )
-
-// MaxBatch is how many keys DueJobs returns at the most. Longer lists given to
-// the other batch calls are sent in parts of this length, so that none of them
-// keeps the store from its other work for long.
-const MaxBatch = 1000
 
 // JobReservation says for how long a key stays reserved for a job.
 type JobReservation struct {
 	Key string
 	Job string // "queue/taskID", as in ParkOptions
-	// Hold counts from now on. Default Config.Hold; at most MaxHoldLimit.
+	// Hold counts from now on. Default Config.Hold; at most MaxPeriod.
 	Hold time.Duration
 }
 
@@ -27,20 +23,20 @@ type JobReservation struct {
 //
 // Errors: ErrInvalid, ErrUnavailable (what was due may have been put off by later
 // without being returned), ErrClosed.
-func (l *Locker) DueJobs(ctx context.Context, limit int, later time.Duration) ([]JobLock, error) {
+func (l *Locker) DueJobs(ctx context.Context, limit int, later time.Duration) ([]driver.JobLock, error) {
 	const op = "due jobs"
 	if err := l.open(op, ""); err != nil {
 		return nil, err
 	}
-	if limit < 1 || limit > MaxBatch {
-		return nil, invalid(op, "", "limit is %d, must be from 1 to %d", limit, MaxBatch)
+	if limit < 1 || limit > driver.MaxBatch {
+		return nil, invalid(op, "", "limit is %d, must be from 1 to %d", limit, driver.MaxBatch)
 	}
-	if err := checkDuration(op, "", "later", later, MinTTL, MaxHoldLimit); err != nil {
+	if err := checkDuration(op, "", "later", later, MinTTL, driver.MaxPeriod); err != nil {
 		return nil, err
 	}
-	var due []JobLock
+	var due []driver.JobLock
 	err := l.call(ctx, op, "", func(ctx context.Context) (err error) {
-		due, err = l.store.Due(ctx, DueRequest{Limit: limit, Later: later})
+		due, err = l.store.Due(ctx, driver.DueRequest{Limit: limit, Later: later})
 		return err
 	})
 	if err != nil {
@@ -48,14 +44,14 @@ func (l *Locker) DueJobs(ctx context.Context, limit int, later time.Duration) ([
 	}
 	// No Locker has written such an entry, and the calls that it is meant for would
 	// refuse the whole batch for its sake.
-	return slices.DeleteFunc(due, func(e JobLock) bool { return checkJobKey(op, e.Key, e.Job) != nil }), nil
+	return slices.DeleteFunc(due, func(e driver.JobLock) bool { return checkJobKey(op, e.Key, e.Job) != nil }), nil
 }
 
 // ForgetJobs takes locks that DueJobs has returned off the list of those to look
 // at: locks that were freed, or are bound to another job. One that was parked for
 // the same job since that look stays on it. Errors: ErrInvalid, ErrUnavailable,
 // ErrClosed; it is safe to repeat.
-func (l *Locker) ForgetJobs(ctx context.Context, entries []JobLock) error {
+func (l *Locker) ForgetJobs(ctx context.Context, entries []driver.JobLock) error {
 	const op = "forget jobs"
 	if err := l.open(op, ""); err != nil {
 		return err
@@ -65,7 +61,7 @@ func (l *Locker) ForgetJobs(ctx context.Context, entries []JobLock) error {
 			return err
 		}
 	}
-	for part := range slices.Chunk(entries, MaxBatch) {
+	for part := range slices.Chunk(entries, driver.MaxBatch) {
 		err := l.call(ctx, op, "", func(ctx context.Context) error { return l.store.Forget(ctx, part) })
 		if err != nil {
 			return err
@@ -85,28 +81,28 @@ func (l *Locker) ForgetJobs(ctx context.Context, entries []JobLock) error {
 func (l *Locker) ReserveForJob(ctx context.Context, reservations []JobReservation) []error {
 	const op = "reserve for job"
 	errs := make([]error, len(reservations))
-	reqs := make([]ReserveRequest, 0, len(reservations))
+	reqs := make([]driver.ReserveRequest, 0, len(reservations))
 	index := make([]int, 0, len(reservations)) // of each request among the reservations
 	for i, r := range reservations {
 		if errs[i] = l.checkReservation(op, &r); errs[i] == nil {
-			reqs = append(reqs, ReserveRequest{Key: r.Key, Job: r.Job, Hold: r.Hold, Retain: l.cfg.Retain})
+			reqs = append(reqs, driver.ReserveRequest{Key: r.Key, Job: r.Job, Hold: r.Hold, Retain: l.cfg.Retain})
 			index = append(index, i)
 		}
 	}
-	for part := range slices.Chunk(reqs, MaxBatch) {
-		var replies []Reply
+	for part := range slices.Chunk(reqs, driver.MaxBatch) {
+		var replies []driver.Reply
 		err := l.call(ctx, op, "", func(ctx context.Context) (err error) {
 			replies, err = l.store.Reserve(ctx, part)
 			return err
 		})
 		for i, req := range part {
 			switch {
-			case i < len(replies) && replies[i].Outcome != OutcomeUnknown:
-				errs[index[i]] = replies[i].errorOf(op, req.Key)
+			case i < len(replies) && replies[i].Outcome != driver.OutcomeUnknown:
+				errs[index[i]] = errorOf(op, req.Key, replies[i])
 			case err != nil:
 				errs[index[i]] = err
 			default:
-				errs[index[i]] = (&Reply{}).errorOf(op, req.Key)
+				errs[index[i]] = errorOf(op, req.Key, driver.Reply{})
 			}
 		}
 		index = index[len(part):]
@@ -124,7 +120,7 @@ func (l *Locker) checkReservation(op string, r *JobReservation) error {
 	if r.Hold == 0 {
 		r.Hold = l.cfg.Hold
 	}
-	return checkDuration(op, r.Key, "JobReservation.Hold", r.Hold, MinTTL, MaxHoldLimit)
+	return checkDuration(op, r.Key, "JobReservation.Hold", r.Hold, MinTTL, driver.MaxPeriod)
 }
 
 // ReleaseForJob frees the lock of a job that no longer exists or will not run
@@ -145,8 +141,8 @@ func (l *Locker) ReleaseForJob(ctx context.Context, key, job string, fence int64
 	if fence < 0 {
 		return invalid(op, key, "fence is %d, must not be negative", fence)
 	}
-	return l.end(ctx, op, ReleaseRequest{
-		Term: Term{Key: key, Fence: fence}, Job: job, Reason: reason, Force: true, IdleOnly: true,
+	return l.end(ctx, op, driver.ReleaseRequest{
+		Term: driver.Term{Key: key, Fence: fence}, Job: job, Reason: reason, Force: true, IdleOnly: true,
 	})
 }
 
@@ -157,4 +153,6 @@ func checkJobKey(op, key, job string) error {
 	return checkJob(op, key, job)
 }
 
-func checkJob(op, key, job string) error { return checkText(op, key, "job", job, 1, MaxLabelBytes) }
+func checkJob(op, key, job string) error {
+	return checkText(op, key, "job", job, 1, driver.MaxLabelBytes)
+}

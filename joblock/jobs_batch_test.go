@@ -10,26 +10,27 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestLongListsAreSentInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		const n = 2*joblock.MaxBatch + 1
+		const n = 2*driver.MaxBatch + 1
 		keys := make([]string, n)
 		reserve := make([]joblock.JobReservation, n)
-		forget := make([]joblock.JobLock, n)
+		forget := make([]driver.JobLock, n)
 		for i := range n {
 			keys[i] = fmt.Sprint("key-", i)
 			reserve[i] = joblock.JobReservation{Key: keys[i], Job: "q/1"}
-			forget[i] = joblock.JobLock{Key: keys[i], Job: "q/1", Mark: 1}
+			forget[i] = driver.JobLock{Key: keys[i], Job: "q/1", Mark: 1}
 		}
 		// Two that can be told from the others, on either side of an edge.
-		token := k.park(k.acquire(keys[joblock.MaxBatch]), joblock.ParkOptions{Job: "q/1"})
-		reserve[joblock.MaxBatch-1].Key = ""
+		token := k.park(k.acquire(keys[driver.MaxBatch]), joblock.ParkOptions{Job: "q/1"})
+		reserve[driver.MaxBatch-1].Key = ""
 		errs := k.locks.ReserveForJob(t.Context(), reserve)
 		for i, want := range map[int]error{
-			0: joblock.ErrNotFound, joblock.MaxBatch - 1: joblock.ErrInvalid, joblock.MaxBatch: nil, joblock.MaxBatch + 1: joblock.ErrNotFound,
+			0: joblock.ErrNotFound, driver.MaxBatch - 1: joblock.ErrInvalid, driver.MaxBatch: nil, driver.MaxBatch + 1: joblock.ErrNotFound,
 			n - 1: joblock.ErrNotFound,
 		} {
 			if !errors.Is(errs[i], want) {
@@ -38,14 +39,14 @@ func TestLongListsAreSentInParts(t *testing.T) {
 		}
 		sts, err := k.locks.StatusOf(t.Context(), keys)
 		wantNil(t, "StatusOf", err)
-		if len(sts) != n || sts[joblock.MaxBatch].Key != token.Key() || sts[joblock.MaxBatch].State != joblock.StateParked {
-			t.Errorf("%d statuses, number %d is %+v", len(sts), joblock.MaxBatch, sts[joblock.MaxBatch])
+		if len(sts) != n || sts[driver.MaxBatch].Key != token.Key() || sts[driver.MaxBatch].State != joblock.StateParked {
+			t.Errorf("%d statuses, number %d is %+v", len(sts), driver.MaxBatch, sts[driver.MaxBatch])
 		}
 		wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), forget))
 		for call, items := range map[string]int{faultstore.Reserve: n - 1, faultstore.Inspect: n, faultstore.Forget: n} {
-			if k.store.Largest(call) != joblock.MaxBatch || k.store.Items(call) != items {
+			if k.store.Largest(call) != driver.MaxBatch || k.store.Items(call) != items {
 				t.Errorf("%s: %d items, %d at once, want %d and %d", call,
-					k.store.Items(call), k.store.Largest(call), items, joblock.MaxBatch)
+					k.store.Items(call), k.store.Largest(call), items, driver.MaxBatch)
 			}
 		}
 	})
@@ -80,15 +81,15 @@ func TestJobCallsWhileTheStoreIsAway(t *testing.T) {
 
 // partly is a Store one of whose nodes is dead.
 type partly struct {
-	joblock.Store
+	driver.Store
 	dead string
 }
 
-func (s partly) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
+func (s partly) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies, err := s.Store.Reserve(ctx, reqs)
 	for i, req := range reqs {
 		if err == nil && req.Key == s.dead {
-			replies[i], err = joblock.Reply{}, faultstore.Err
+			replies[i], err = driver.Reply{}, faultstore.Err
 		}
 	}
 	return replies, err
@@ -110,11 +111,11 @@ func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 }
 
 // planted is a Store in whose index somebody has written.
-type planted struct{ joblock.Store }
+type planted struct{ driver.Store }
 
-func (s planted) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobLock, error) {
+func (s planted) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	due, err := s.Store.Due(ctx, req)
-	return append([]joblock.JobLock{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due...), err
+	return append([]driver.JobLock{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due...), err
 }
 
 func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // due returns what DueJobs does, as "job key".
-func (k *kit) due(limit int, later time.Duration) (names []string, locks []joblock.JobLock) {
+func (k *kit) due(limit int, later time.Duration) (names []string, locks []driver.JobLock) {
 	k.Helper()
 	locks, err := k.locks.DueJobs(k.Context(), limit, later)
 	wantNil(k, "DueJobs", err)
@@ -21,7 +22,7 @@ func (k *kit) due(limit int, later time.Duration) (names []string, locks []joblo
 	return names, locks
 }
 
-func (k *kit) wantDue(later time.Duration, want ...string) []joblock.JobLock {
+func (k *kit) wantDue(later time.Duration, want ...string) []driver.JobLock {
 	k.Helper()
 	got, locks := k.due(10, later)
 	if !slices.Equal(got, want) {

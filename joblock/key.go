@@ -9,16 +9,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Bounds of what a caller may pass in.
-const (
-	MaxKeyBytes    = 512      // of a key, without the store's prefix
-	MaxOwnerBytes  = 128      // of a caller-supplied owner
-	MaxLabelBytes  = 256      // of a holder label, a job name or a reason
-	MaxMemoBytes   = 64 << 10 // of a memo, and so of a result that SingleFlight shares
-	MinSecretBytes = 16       // of a key builder's secret
-)
+// MinSecretBytes is the least length of a key builder's secret, and of Config.Secrets.
+const MinSecretBytes = 16
 
 // Key joins parts with ':' into a key. It is injective: Key("a:b", "c") and
 // Key("a", "b:c") differ, and plain parts stay readable in redis-cli. Inside a part
@@ -149,7 +144,7 @@ func invisible(r rune) bool {
 
 // checkKey refuses keys that nobody can have.
 func checkKey(op, key string) error {
-	if err := checkText(op, key, "key", key, 1, MaxKeyBytes); err != nil {
+	if err := checkText(op, key, "key", key, 1, driver.MaxKeyBytes); err != nil {
 		return err
 	}
 	if detail := keyspace.CheckParts(key); detail != "" {

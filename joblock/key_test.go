@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
@@ -202,7 +203,7 @@ func FuzzKey(f *testing.F) {
 				t.Errorf("part %d of %q decodes to %q, %v", i, ka, got, err)
 			}
 		}
-		if len(ka) <= joblock.MaxKeyBytes && utf8.ValidString(a) {
+		if len(ka) <= driver.MaxKeyBytes && utf8.ValidString(a) {
 			if err := joblock.CheckTaken(ka); err != nil {
 				t.Errorf("Key(%q) is refused: %v", as, err)
 			}

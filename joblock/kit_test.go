@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -42,7 +43,7 @@ func newKit(t *testing.T, cfg *joblock.Config) *kit {
 }
 
 // open makes a Locker that is closed when the test ends.
-func (k *kit) open(store joblock.Store, cfg *joblock.Config) *joblock.Locker {
+func (k *kit) open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
 	k.Helper()
 	var c joblock.Config
 	if cfg != nil {
@@ -87,9 +88,9 @@ func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
 }
 
 // record is what the store has at key.
-func (k *kit) record(key string) joblock.Record {
+func (k *kit) record(key string) driver.Record {
 	k.Helper()
-	recs, err := k.mem.Inspect(context.Background(), joblock.InspectRequest{Keys: []string{key}, Memo: true})
+	recs, err := k.mem.Inspect(context.Background(), driver.InspectRequest{Keys: []string{key}, Memo: true})
 	if err != nil {
 		k.Fatalf("Inspect: %v", err)
 	}

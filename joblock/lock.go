@@ -10,6 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/joblock/toolkit/internal/unrenewed"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Lock is one holding of one key. It is made by a Locker, safe for concurrent
@@ -79,7 +80,7 @@ const (
 )
 
 // newLock makes the handle of a grant that was asked for at sent.
-func (l *Locker) newLock(key string, o options, sent time.Time, r Reply) *Lock {
+func (l *Locker) newLock(key string, o options, sent time.Time, r driver.Reply) *Lock {
 	both := &struct {
 		Lock
 		owner string
@@ -305,8 +306,8 @@ func (k *Lock) lose(err *Error) {
 // lost makes the loss error for a refusal by the store. What the store said is
 // told in words: a loss must not be taken for the ErrAlreadyReleased or
 // ErrNotOwner of a handle that its user has ended.
-func (k *Lock) lost(op string, r Reply) *Error {
-	e := *r.errorOf(op, k.key).(*Error)
+func (k *Lock) lost(op string, r driver.Reply) *Error {
+	e := *errorOf(op, k.key, r).(*Error)
 	if e.Code != CodeLost {
 		e.Detail = strings.TrimSuffix(codeText[e.Code]+": "+e.Detail, ": ")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/jobdone"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Renew extends the lease now, by a full TTL, instead of waiting for the shared
@@ -19,8 +20,8 @@ func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew"
 // can have it with its grant (see WithMemo) as long as the store remembers the key (see
 // Retain). Only the present fence can write it. Errors are those of Renew.
 func (k *Lock) SetMemo(ctx context.Context, memo []byte) error {
-	if len(memo) > MaxMemoBytes {
-		return invalid("set memo", k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), MaxMemoBytes)
+	if len(memo) > driver.MaxMemoBytes {
+		return invalid("set memo", k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
 	}
 	return k.renewNow(ctx, "set memo", append([]byte{}, memo...))
 }
@@ -42,9 +43,9 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 		return err
 	}
 	req.Memo = memo
-	var r Reply
+	var r driver.Reply
 	err = k.l.call(ctx, op, k.key, func(ctx context.Context) error {
-		rs, err := k.l.store.Renew(ctx, []RenewRequest{req})
+		rs, err := k.l.store.Renew(ctx, []driver.RenewRequest{req})
 		if len(rs) == 1 {
 			r = rs[0]
 		}
@@ -57,7 +58,7 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 		return lerr
 	}
 	k.l.engine.reschedule(k)
-	if err := r.errorOf(op, k.key); err != nil {
+	if err := errorOf(op, k.key, r); err != nil {
 		return err
 	}
 	k.mu.Lock()
@@ -73,9 +74,9 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 
 // renewRequestLocked is the renewal of the present term. It names a Park that
 // was never answered too: if that was applied, renewing takes it back.
-func (k *Lock) renewRequestLocked() RenewRequest {
-	return RenewRequest{
-		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
+func (k *Lock) renewRequestLocked() driver.RenewRequest {
+	return driver.RenewRequest{
+		Term:   driver.Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
 		TTL:    k.ttl,
 		Retain: k.retain,
 		Hold:   k.reserve,
@@ -86,11 +87,11 @@ func (k *Lock) renewRequestLocked() RenewRequest {
 // renewed takes in the answer to a renewal of term sent at sent. A refusal loses
 // the lock and is returned; no answer changes nothing, nor does the refusal of a
 // term that is no longer the handle's.
-func (k *Lock) renewed(op string, term Term, sent time.Time, r Reply) error {
+func (k *Lock) renewed(op string, term driver.Term, sent time.Time, r driver.Reply) error {
 	switch r.Outcome {
-	case OutcomeUnknown:
+	case driver.OutcomeUnknown:
 		return nil
-	case OutcomeOK:
+	case driver.OutcomeOK:
 		k.mu.Lock()
 		var late Event
 		if k.liveLocked() {
@@ -150,7 +151,7 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 	if k.none() {
 		return nilLock(op)
 	}
-	if err := checkText(op, k.key, "reason", reason, 0, MaxLabelBytes); err != nil {
+	if err := checkText(op, k.key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
 	if err := k.l.open(op, k.key); err != nil {
@@ -182,8 +183,8 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	if k.releaseNonce == "" {
 		k.releaseNonce = newNonce()
 	}
-	req := ReleaseRequest{
-		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
+	req := driver.ReleaseRequest{
+		Term:   driver.Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: k.parkNonce},
 		Nonce:  k.releaseNonce,
 		Retain: k.retain,
 		Reason: reason,
@@ -213,15 +214,15 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		return lost
 	case err != nil:
 		return err
-	case r.Outcome == OutcomeNotOwner, r.Outcome == OutcomeNotFound, r.Outcome == OutcomeLapsed:
+	case r.Outcome == driver.OutcomeNotOwner, r.Outcome == driver.OutcomeNotFound, r.Outcome == driver.OutcomeLapsed:
 		return k.lost(op, r)
 	}
-	return r.errorOf(op, k.key)
+	return errorOf(op, k.key, r)
 }
 
 // release sends one release.
-func (l *Locker) release(bounded context.Context, req ReleaseRequest) (r Reply, err error) {
-	rs, err := l.store.Release(bounded, []ReleaseRequest{req})
+func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (r driver.Reply, err error) {
+	rs, err := l.store.Release(bounded, []driver.ReleaseRequest{req})
 	if len(rs) == 1 {
 		r = rs[0]
 	}

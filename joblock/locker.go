@@ -16,12 +16,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Locker takes locks in a Store and keeps them alive. Make one per process and
 // store with New, share it freely, and Close it when the process stops.
 type Locker struct {
-	store   Store
+	store   driver.Store
 	cfg     Config
 	engine  *engine
 	janitor *janitor
@@ -46,7 +47,7 @@ type Locker struct {
 //
 // The Locker owns the Store from here on and closes it in Close. To share a
 // Redis between Lockers, share the client, not the Store.
-func New(store Store, cfg *Config) (*Locker, error) {
+func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
 	}
@@ -65,7 +66,7 @@ func New(store Store, cfg *Config) (*Locker, error) {
 	return newLocker(store, full, time.Now), nil
 }
 
-func newLocker(store Store, cfg *Config, now func() time.Time) *Locker {
+func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	l := &Locker{
 		store:   store,
 		cfg:     *cfg,
@@ -218,30 +219,30 @@ func ended(op, key string, cause error) error {
 }
 
 // errorOf turns a refusal into an error; nil for OutcomeOK.
-func (r *Reply) errorOf(op, key string) error {
-	if r.Outcome == OutcomeOK {
+func errorOf(op, key string, r driver.Reply) error {
+	if r.Outcome == driver.OutcomeOK {
 		return nil
 	}
 	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining}
 	switch r.Outcome {
-	case OutcomeHeld:
+	case driver.OutcomeHeld:
 		e.Code = CodeHeld
-	case OutcomeBusy:
+	case driver.OutcomeBusy:
 		e.Code = CodeBusy
-	case OutcomeNotFound:
+	case driver.OutcomeNotFound:
 		e.Code = CodeNotFound
-	case OutcomeNotOwner:
+	case driver.OutcomeNotOwner:
 		e.Code = CodeNotOwner
-	case OutcomeReleased:
+	case driver.OutcomeReleased:
 		e.Code, e.Ended, e.Reason = CodeAlreadyReleased, r.Ended, r.Reason
-	case OutcomeLapsed:
+	case driver.OutcomeLapsed:
 		e.Code, e.Detail = CodeLost, "its time ran out before it was renewed"
-	case OutcomeWrongJob:
+	case driver.OutcomeWrongJob:
 		e.Code, e.Detail = CodeNotOwner, "the lock is bound to another job"
 		if r.Job == "" {
 			e.Detail = "the lock is bound to no job"
 		}
-	case OutcomeForeign:
+	case driver.OutcomeForeign:
 		e.Code, e.Detail = CodeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
 	default:
 		e.Code, e.Detail = CodeUnavailable, "the store gave no answer"

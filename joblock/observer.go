@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"github.com/joblock/toolkit/joblock/driver"
 	"runtime/debug"
 	"time"
 )
@@ -88,7 +89,7 @@ func (k *Lock) lateLocked() Event {
 
 // tellReleased tells what came of a release that was described by e before it was
 // sent. A refusal means that the lock had been lost before, and nobody had noticed.
-func (k *Lock) tellReleased(e Event, reason string, r Reply, err error) {
+func (k *Lock) tellReleased(e Event, reason string, r driver.Reply, err error) {
 	if e.Kind == 0 {
 		return
 	}
@@ -96,7 +97,7 @@ func (k *Lock) tellReleased(e Event, reason string, r Reply, err error) {
 	switch {
 	case err != nil:
 		e.Err = err
-	case r.Outcome != OutcomeOK:
+	case r.Outcome != driver.OutcomeOK:
 		e.Kind, e.Err = EventLost, k.lost("release", r)
 	}
 	k.l.tell(e)
@@ -131,7 +132,7 @@ func (a *acquisition) tellContended() {
 	}
 }
 
-func (l *Locker) tellContended(key, owner string, r Reply) {
+func (l *Locker) tellContended(key, owner string, r driver.Reply) {
 	if l.cfg.Observer == nil {
 		return
 	}
@@ -164,7 +165,7 @@ func (a *acquisition) waited() time.Duration {
 }
 
 // tellEnded tells of a lock that was ended from outside.
-func (l *Locker) tellEnded(req ReleaseRequest) {
+func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 	if l.cfg.Observer == nil {
 		return
 	}

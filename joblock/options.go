@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Option changes one acquisition: TryAcquire, Acquire, Do, AcquireAll, Resume.
@@ -67,7 +68,7 @@ func ForJob(job string) Option { return func(o *options) { o.job = job } }
 // Reserve keeps the key reserved for the token until d after the end of each
 // lease of a resumed lock: so that nobody else gets it between the crash of a
 // job's holder and the job's next attempt. Without it a reservation ends when the
-// Park before said, however long the holder ran. At most MaxHoldLimit. Calls other
+// Park before said, however long the holder ran. At most MaxPeriod. Calls other
 // than Resume ignore it.
 func Reserve(d time.Duration) Option { return func(o *options) { o.reserve = d } }
 
@@ -113,29 +114,29 @@ func (c *Config) optionsTo(o *options, op, key string, ttl time.Duration, opts [
 	}
 	o.ttl = o.ttl.Truncate(time.Millisecond)
 	if o.hasHold {
-		if err := checkDuration(op, key, "MaxHold", o.maxHold, MinTTL, MaxHoldLimit); err != nil {
+		if err := checkDuration(op, key, "MaxHold", o.maxHold, MinTTL, driver.MaxPeriod); err != nil {
 			return err
 		}
 	}
 	if o.maxWait < 0 {
 		return invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
 	}
-	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, MaxHoldLimit); err != nil {
+	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, driver.MaxPeriod); err != nil {
 		return err
 	}
-	if err := checkDuration(op, key, "Reserve", o.reserve, 0, MaxHoldLimit); err != nil {
+	if err := checkDuration(op, key, "Reserve", o.reserve, 0, driver.MaxPeriod); err != nil {
 		return err
 	}
 	if o.hasOwn {
-		if err := checkText(op, key, "owner", o.owner, 1, MaxOwnerBytes); err != nil {
+		if err := checkText(op, key, "owner", o.owner, 1, driver.MaxOwnerBytes); err != nil {
 			return err
 		}
 	}
-	if err := checkText(op, key, "job", o.job, 0, MaxLabelBytes); err != nil {
+	if err := checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
 	if err := o.checkLimit(op, key); err != nil {
 		return err
 	}
-	return checkText(op, key, "holder", o.holder, 0, MaxLabelBytes)
+	return checkText(op, key, "holder", o.holder, 0, driver.MaxLabelBytes)
 }

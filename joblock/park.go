@@ -3,6 +3,7 @@ package joblock
 import (
 	"context"
 	"errors"
+	"github.com/joblock/toolkit/joblock/driver"
 	"time"
 )
 
@@ -10,7 +11,7 @@ import (
 // which job. The zero value means Config.Hold and no job in particular.
 type ParkOptions struct {
 	// Hold is how long the key stays reserved, from now on: until the job has
-	// started. Default Config.Hold; at most MaxHoldLimit.
+	// started. Default Config.Hold; at most MaxPeriod.
 	Hold time.Duration
 	// Job, as "queue/taskID", binds the lock: only Resume with ForJob of the same
 	// name gets it. At most MaxLabelBytes. "" lets every bearer of the token resume.
@@ -36,10 +37,10 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	if opts.Hold == 0 {
 		opts.Hold = k.l.cfg.Hold
 	}
-	if err := checkDuration(op, k.key, "ParkOptions.Hold", opts.Hold, MinTTL, MaxHoldLimit); err != nil {
+	if err := checkDuration(op, k.key, "ParkOptions.Hold", opts.Hold, MinTTL, driver.MaxPeriod); err != nil {
 		return Token{}, err
 	}
-	if err := checkText(op, k.key, "ParkOptions.Job", opts.Job, 0, MaxLabelBytes); err != nil {
+	if err := checkText(op, k.key, "ParkOptions.Job", opts.Job, 0, driver.MaxLabelBytes); err != nil {
 		return Token{}, err
 	}
 	k.check()
@@ -60,8 +61,8 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	}
 	k.parkHold = max(k.parkHold, opts.Hold)
 	k.state = lockParking
-	req := ParkRequest{
-		Term:   Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: grant},
+	req := driver.ParkRequest{
+		Term:   driver.Term{Key: k.key, Owner: *k.owner, Fence: k.fence, Grant: grant},
 		Nonce:  k.parkNonce,
 		Hold:   opts.Hold,
 		Retain: k.retain,
@@ -70,12 +71,12 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	}
 	k.mu.Unlock()
 
-	var r Reply
+	var r driver.Reply
 	err = k.l.call(ctx, op, k.key, func(ctx context.Context) (err error) {
 		r, err = k.l.store.Park(ctx, req)
 		return err
 	})
-	if err == nil && r.Outcome == OutcomeOK {
+	if err == nil && r.Outcome == driver.OutcomeOK {
 		k.mu.Lock()
 		if k.state == lockLost {
 			k.done = nil // closed; the answer came late, and Reclaim may hold the lock again
@@ -155,7 +156,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		k.reclaim = resumption{nonce: newNonce(), sent: now}
 	}
 	sent := k.reclaim.sent
-	req := ResumeRequest{
+	req := driver.ResumeRequest{
 		Key: k.key, Owner: *k.owner, Nonce: k.reclaim.nonce,
 		TTL: k.ttl, Retain: k.retain, Holder: k.holder, Job: k.job, Hold: k.reserve,
 		Grace: k.l.cfg.JobGrace, Fence: k.fence, Unpark: true, Back: k.own,
@@ -218,12 +219,12 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	}
 	o.owner = token.Owner()
 	sent := l.now()
-	r, err := l.resume(ctx, op, ResumeRequest{
+	r, err := l.resume(ctx, op, driver.ResumeRequest{
 		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
 		Grace: l.cfg.JobGrace, Fence: token.taken(), Memo: o.memo,
 	})
-	if r.Outcome == OutcomeBusy {
+	if r.Outcome == driver.OutcomeBusy {
 		l.tellContended(token.key, token.Owner(), r)
 	}
 	if err != nil {
@@ -244,7 +245,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 // resume sends a resumption and, while the store does not answer, repeats it
 // under the same nonce for Config.CallTimeout: a resumption left without an
 // answer would keep its job waiting for a TTL.
-func (l *Locker) resume(ctx context.Context, op string, req ResumeRequest) (r Reply, err error) {
+func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (r driver.Reply, err error) {
 	pause := newBackoff(10*time.Millisecond, time.Second)
 	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
 		for {
@@ -264,5 +265,5 @@ func (l *Locker) resume(ctx context.Context, op string, req ResumeRequest) (r Re
 	if err != nil {
 		return r, err
 	}
-	return r, r.errorOf(op, req.Key)
+	return r, errorOf(op, req.Key, r)
 }

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"context"
+	"github.com/joblock/toolkit/joblock/driver"
 	"time"
 )
 
@@ -29,9 +30,9 @@ func (l *Locker) Peek(ctx context.Context, keys ...string) ([]View, error) {
 			return nil, err
 		}
 	}
-	var recs []Record
+	var recs []driver.Record
 	err := l.call(ctx, op, "", func(ctx context.Context) (err error) {
-		recs, err = l.store.Inspect(ctx, InspectRequest{Keys: keys, Memo: true})
+		recs, err = l.store.Inspect(ctx, driver.InspectRequest{Keys: keys, Memo: true})
 		return err
 	})
 	views := make([]View, len(keys))

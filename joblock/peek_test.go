@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestPeekShowsStateMemoAndTheStoresClock(t *testing.T) {
@@ -54,7 +55,7 @@ func TestPeekShowsStateMemoAndTheStoresClock(t *testing.T) {
 func TestPeekErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		_, err := k.locks.Peek(t.Context(), "good", strings.Repeat("x", joblock.MaxKeyBytes+1))
+		_, err := k.locks.Peek(t.Context(), "good", strings.Repeat("x", driver.MaxKeyBytes+1))
 		wantErr(t, err, joblock.ErrInvalid)
 		if n := k.store.Calls(""); n != 0 {
 			t.Errorf("%d calls were made for a bad key", n)
@@ -77,12 +78,12 @@ func TestPeekErrors(t *testing.T) {
 }
 
 // halfStore answers for the first key only, as a cluster with a dead node does.
-type halfStore struct{ joblock.Store }
+type halfStore struct{ driver.Store }
 
-func (s halfStore) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+func (s halfStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	recs, err := s.Store.Inspect(ctx, req)
 	for i := range recs[1:] {
-		recs[i+1] = joblock.Record{Key: req.Keys[i+1]}
+		recs[i+1] = driver.Record{Key: req.Keys[i+1]}
 	}
 	if err == nil && len(recs) > 1 {
 		err = faultstore.Err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // MaxLimit is the largest Limit.
@@ -52,7 +53,7 @@ func (o *options) checkLimit(op, key string) error {
 	if o.limit < 1 || o.limit > MaxLimit {
 		return invalid(op, key, "Limit is %d, must be from 1 to %d", o.limit, MaxLimit)
 	}
-	if most := MaxKeyBytes - len(keyspace.Gate("")); len(key) > most {
+	if most := driver.MaxKeyBytes - len(keyspace.Gate("")); len(key) > most {
 		return invalid(op, key, "key has %d bytes, at most %d are allowed with Limit", len(key), most)
 	}
 	return nil
@@ -94,7 +95,7 @@ func (p *permits) one(o *options) {
 
 func (p *permits) gateOptions() []Option {
 	return []Option{
-		TTL(min(gateTTL, p.l.cfg.TTL)), MaxHold(MaxHoldLimit), Holder(p.o.holder),
+		TTL(min(gateTTL, p.l.cfg.TTL)), MaxHold(driver.MaxPeriod), Holder(p.o.holder),
 		p.one, func(o *options) { o.silent = true },
 	}
 }
@@ -120,7 +121,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	for i, n := range numbers {
 		keys[i] = keyspace.Permit(p.key, n+1)
 	}
-	recs, err := p.l.inspectAll(ctx, "acquire", p.key, InspectRequest{Keys: keys})
+	recs, err := p.l.inspectAll(ctx, "acquire", p.key, driver.InspectRequest{Keys: keys})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	}
 	held := p.held(CodeHeld)
 	p.busySince = p.l.now()
-	p.l.tellContended(p.key, p.o.owner, Reply{Holder: held.Holder, Job: held.Job, Remaining: held.Remaining})
+	p.l.tellContended(p.key, p.o.owner, driver.Reply{Holder: held.Holder, Job: held.Job, Remaining: held.Remaining})
 	return nil, held
 }
 

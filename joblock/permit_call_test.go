@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // What is told of a refusal is about the holder whose permit can be had first.
@@ -78,7 +79,7 @@ func TestLimitOutOfBounds(t *testing.T) {
 			_, err = k.locks.LimitStatus(ctx, "key", n)
 			wantErr(t, err, joblock.ErrInvalid)
 		}
-		longest := strings.Repeat("x", joblock.MaxKeyBytes-len("%#gate"))
+		longest := strings.Repeat("x", driver.MaxKeyBytes-len("%#gate"))
 		_, err := k.locks.TryAcquire(ctx, longest+"x", joblock.Limit(2))
 		wantErr(t, err, joblock.ErrInvalid)
 		k.permits(longest, joblock.MaxLimit)

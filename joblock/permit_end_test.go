@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // process is a Locker that can be made to be never heard of again.
@@ -294,13 +295,13 @@ func TestShortOutageInAWaitForAPermit(t *testing.T) {
 
 // lame is a Store that never answers about one key.
 type lame struct {
-	joblock.Store
+	driver.Store
 	key string
 }
 
-func (s *lame) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *lame) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	if req.Key == s.key {
-		return joblock.Reply{}, faultstore.Err
+		return driver.Reply{}, faultstore.Err
 	}
 	return s.Store.Acquire(ctx, req)
 }

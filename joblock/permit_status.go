@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // LimitStatus is what anyone may see of a key that is used with Limit.
@@ -34,7 +35,7 @@ func (l *Locker) LimitStatus(ctx context.Context, key string, n int) (LimitStatu
 	for i := range n {
 		keys = append(keys, keyspace.Permit(key, i+1))
 	}
-	recs, err := l.inspectAll(ctx, op, key, InspectRequest{Keys: keys})
+	recs, err := l.inspectAll(ctx, op, key, driver.InspectRequest{Keys: keys})
 	if err != nil {
 		return LimitStatus{}, err
 	}

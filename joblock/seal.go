@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Bounds of Config.Secrets. See MinSecretBytes too.
@@ -79,9 +80,9 @@ func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.Key
 	if err := l.open(op, ""); err != nil {
 		return nil, err
 	}
-	req := SealKeysRequest{Fresh: fresh}
+	req := driver.SealKeysRequest{Fresh: fresh}
 	for _, k := range known {
-		req.Known = append(req.Known, SealKey(k))
+		req.Known = append(req.Known, driver.SealKey(k))
 	}
 	var keys []seal.Key
 	err := l.call(ctx, op, "", func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/jobdone"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Status is what anyone may see of a key. It has no secrets in it.
@@ -77,8 +78,8 @@ func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) 
 		}
 	}
 	out := make([]Status, 0, len(keys))
-	for part := range slices.Chunk(keys, MaxBatch) {
-		recs, err := l.inspectAll(ctx, op, "", InspectRequest{Keys: part})
+	for part := range slices.Chunk(keys, driver.MaxBatch) {
+		recs, err := l.inspectAll(ctx, op, "", driver.InspectRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}
@@ -90,17 +91,17 @@ func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) 
 }
 
 // inspect reads the record of key.
-func (l *Locker) inspect(ctx context.Context, op, key string) (Record, error) {
-	recs, err := l.inspectAll(ctx, op, key, InspectRequest{Keys: []string{key}})
+func (l *Locker) inspect(ctx context.Context, op, key string) (driver.Record, error) {
+	recs, err := l.inspectAll(ctx, op, key, driver.InspectRequest{Keys: []string{key}})
 	if err != nil {
-		return Record{}, err
+		return driver.Record{}, err
 	}
 	return recs[0], nil
 }
 
 // inspectAll reads records. An error names the key named.
-func (l *Locker) inspectAll(ctx context.Context, op, named string, req InspectRequest) ([]Record, error) {
-	var recs []Record
+func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
+	var recs []driver.Record
 	err := l.call(ctx, op, named, func(ctx context.Context) (err error) {
 		recs, err = l.store.Inspect(ctx, req)
 		return err
@@ -109,7 +110,7 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req InspectRe
 		return nil, err
 	}
 	if len(recs) != len(req.Keys) {
-		return nil, (&Reply{}).errorOf(op, named)
+		return nil, errorOf(op, named, driver.Reply{})
 	}
 	return recs, nil
 }
@@ -130,13 +131,13 @@ type ListOptions struct {
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	const op = "list"
 	return func(yield func(Status, error) bool) {
-		if err := checkText(op, "", "ListOptions.Prefix", opts.Prefix, 0, MaxKeyBytes); err != nil {
+		if err := checkText(op, "", "ListOptions.Prefix", opts.Prefix, 0, driver.MaxKeyBytes); err != nil {
 			yield(Status{}, err)
 			return
 		}
-		req := ListRequest{Prefix: opts.Prefix, Count: 500}
+		req := driver.ListRequest{Prefix: opts.Prefix, Count: 500}
 		for {
-			var page ListPage
+			var page driver.ListPage
 			err := l.open(op, "")
 			if err == nil {
 				err = l.call(ctx, op, "", func(ctx context.Context) (err error) {
@@ -162,7 +163,7 @@ func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, e
 	}
 }
 
-func statusOf(r Record) Status {
+func statusOf(r driver.Record) Status {
 	st := Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
 		Fence: r.Fence, Since: r.Since, Remaining: r.Lease, Reserved: r.Reserved,
@@ -180,10 +181,10 @@ func statusOf(r Record) Status {
 // such lock or its time ran out, ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Locker) Release(ctx context.Context, key, owner string) error {
 	const op = "release"
-	if err := checkText(op, key, "owner", owner, 1, MaxOwnerBytes); err != nil {
+	if err := checkText(op, key, "owner", owner, 1, driver.MaxOwnerBytes); err != nil {
 		return err
 	}
-	return l.end(ctx, op, ReleaseRequest{Term: Term{Key: key, Owner: owner}})
+	return l.end(ctx, op, driver.ReleaseRequest{Term: driver.Term{Key: key, Owner: owner}})
 }
 
 // ReleaseIdle is Release of a token's lock with a reason, but only while nobody
@@ -205,8 +206,8 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 		return err
 	}
 	job, done := jobdone.Of(ctx)
-	return l.end(ctx, op, ReleaseRequest{
-		Term: Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, IdleOnly: true,
+	return l.end(ctx, op, driver.ReleaseRequest{
+		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, IdleOnly: true,
 	})
 }
 
@@ -217,32 +218,32 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 // at most MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
-	return l.end(ctx, "force release", ReleaseRequest{Term: Term{Key: key}, Reason: reason, Force: true})
+	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Force: true})
 }
 
-func (l *Locker) end(ctx context.Context, op string, req ReleaseRequest) error {
+func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) error {
 	if err := l.open(op, req.Key); err != nil {
 		return err
 	}
 	if err := checkKey(op, req.Key); err != nil {
 		return err
 	}
-	if err := checkText(op, req.Key, "reason", req.Reason, 0, MaxLabelBytes); err != nil {
+	if err := checkText(op, req.Key, "reason", req.Reason, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
 	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	var r Reply
+	var r driver.Reply
 	if err := l.call(ctx, op, req.Key, func(ctx context.Context) (err error) {
 		r, err = l.release(ctx, req)
 		return err
 	}); err != nil {
 		return err
 	}
-	if r.Outcome == OutcomeLapsed {
-		r.Outcome = OutcomeNotFound
+	if r.Outcome == driver.OutcomeLapsed {
+		r.Outcome = driver.OutcomeNotFound
 	}
-	if r.Outcome == OutcomeOK {
+	if r.Outcome == driver.OutcomeOK {
 		l.tellEnded(req)
 	}
-	return r.errorOf(op, req.Key)
+	return errorOf(op, req.Key, r)
 }

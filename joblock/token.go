@@ -11,6 +11,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -57,10 +58,10 @@ func (s secret) reveal() string {
 // NewToken names a lock that nobody has taken yet: what a job carries that is to
 // take it, when it runs, as this owner. Resume answers ErrNotFound, or ErrNotOwner
 // while another has it, until somebody has taken it with the token's Owner. owner
-// is 1 to MaxOwnerBytes long, ttl from MinTTL to MaxHoldLimit; errors are ErrInvalid.
+// is 1 to MaxOwnerBytes long, ttl from MinTTL to MaxPeriod; errors are ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	const op = "new token"
-	if err := checkDuration(op, key, "TTL", ttl, MinTTL, MaxHoldLimit); err != nil {
+	if err := checkDuration(op, key, "TTL", ttl, MinTTL, driver.MaxPeriod); err != nil {
 		return Token{}, err
 	}
 	t := Token{key: key, owner: newSecret(owner), fence: untaken, ttl: ttl.Truncate(time.Millisecond)}
@@ -239,8 +240,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	if err != nil {
 		return tokenError("truncated or mistyped TTL")
 	}
-	if ms < 1 || ms > MaxHoldLimit.Milliseconds() {
-		return tokenError(fmt.Sprintf("TTL of %d ms, must be from 1 to %d", ms, MaxHoldLimit.Milliseconds()))
+	if ms < 1 || ms > driver.MaxPeriod.Milliseconds() {
+		return tokenError(fmt.Sprintf("TTL of %d ms, must be from 1 to %d", ms, driver.MaxPeriod.Milliseconds()))
 	}
 	got.ttl = time.Duration(ms) * time.Millisecond
 	if err := got.check(); err != nil {
@@ -292,7 +293,7 @@ func (t Token) check() error {
 	if err := checkKey(op, t.key); err != nil {
 		return err
 	}
-	if err := checkText(op, "", "owner", t.Owner(), 1, MaxOwnerBytes); err != nil {
+	if err := checkText(op, "", "owner", t.Owner(), 1, driver.MaxOwnerBytes); err != nil {
 		return err
 	}
 	if t.fence < 1 || t.fence > maxFence {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -120,7 +121,7 @@ func TestNewToken(t *testing.T) {
 }
 
 func TestNewTokenOfBadParts(t *testing.T) {
-	long := strings.Repeat("x", joblock.MaxKeyBytes+1)
+	long := strings.Repeat("x", driver.MaxKeyBytes+1)
 	for name, tc := range map[string]struct {
 		key, owner string
 		ttl        time.Duration
@@ -131,7 +132,7 @@ func TestNewTokenOfBadParts(t *testing.T) {
 		"owner control": {"k", "a\nb", time.Second},
 		"no TTL":        {"k", "o", 0},
 		"negative TTL":  {"k", "o", -time.Second},
-		"endless TTL":   {"k", "o", joblock.MaxHoldLimit + 1},
+		"endless TTL":   {"k", "o", driver.MaxPeriod + 1},
 	} {
 		token, err := joblock.NewToken(tc.key, tc.owner, tc.ttl)
 		if !errors.Is(err, joblock.ErrInvalid) || !token.IsZero() {

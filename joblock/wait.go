@@ -3,6 +3,7 @@ package joblock
 import (
 	"context"
 	"errors"
+	"github.com/joblock/toolkit/joblock/driver"
 	"math/rand/v2"
 	"time"
 )
@@ -83,7 +84,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		case err == nil:
 			failing, pause = time.Time{}, newRetryPause()
 		case ctx.Err() != nil:
-			if failing.IsZero() && a.last.Outcome == OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
+			if failing.IsZero() && a.last.Outcome == driver.OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // the store answers; the time was up in the middle of a call
 			}
 			return nil, a.ended(ctx, err)
@@ -188,7 +189,7 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 	if context.Cause(ctx) == errMaxWait {
 		return a.held(CodeTimeout)
 	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == OutcomeHeld {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == driver.OutcomeHeld {
 		e := a.held(CodeTimeout)
 		e.Err = context.DeadlineExceeded
 		return e

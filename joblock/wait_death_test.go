@@ -9,16 +9,17 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // die takes a place in the queue as a process does that is never heard of again.
 func (k *kit) die(key string, ttl, patience time.Duration) {
 	k.Helper()
-	r, err := k.mem.Acquire(context.Background(), joblock.AcquireRequest{
+	r, err := k.mem.Acquire(context.Background(), driver.AcquireRequest{
 		Key: key, Owner: "dead", Nonce: "dead", TTL: ttl, Retain: time.Hour, Holder: "dead",
 		Inbox: "nobody's", Patience: patience,
 	})
-	if err != nil || r.Outcome != joblock.OutcomeHeld {
+	if err != nil || r.Outcome != driver.OutcomeHeld {
 		k.Fatalf("Acquire: %+v, %v", r, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // onTime is how much later than it could have come a lock may come in virtual
@@ -123,17 +124,17 @@ func (k *kit) wantTrusted(lock *joblock.Lock, slack time.Duration) {
 // crash takes key as a process does that is never heard of again.
 func (k *kit) crash(key string, ttl time.Duration) {
 	k.Helper()
-	r, err := k.mem.Acquire(context.Background(), joblock.AcquireRequest{
+	r, err := k.mem.Acquire(context.Background(), driver.AcquireRequest{
 		Key: key, Owner: "crashed", Nonce: "crashed", TTL: ttl, Retain: time.Hour, Holder: "crashed",
 	})
-	if err != nil || r.Outcome != joblock.OutcomeOK {
+	if err != nil || r.Outcome != driver.OutcomeOK {
 		k.Fatalf("Acquire: %+v, %v", r, err)
 	}
 }
 
 // slowPost is a Store whose pushes are under way for a while.
 type slowPost struct {
-	joblock.Store
+	driver.Store
 	delay atomic.Int64
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestLostPushCostsAtMostOnePoll(t *testing.T) {
@@ -277,12 +278,12 @@ func TestForgedPushesGrantNothingAndCostLittle(t *testing.T) {
 
 // forger is a Store whose pushes somebody else makes as well.
 type forger struct {
-	joblock.Store
+	driver.Store
 	deliver func(nonce string)
 	nonce   atomic.Value
 }
 
-func (s *forger) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *forger) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	s.nonce.Store(req.Nonce)
 	return s.Store.Acquire(ctx, req)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -14,7 +15,7 @@ import (
 // What was not made by its constructor is refused, and does not panic.
 func TestZeroValuesAreRefused(t *testing.T) {
 	ctx := t.Context()
-	for name, store := range map[string]joblock.Store{
+	for name, store := range map[string]driver.Store{
 		"nil":                       nil,
 		"nil *redisstore.Store":     (*redisstore.Store)(nil),
 		"nil *memstore.Store":       (*memstore.Store)(nil),

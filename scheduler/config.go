@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Defaults and bounds of Config.
@@ -101,8 +101,8 @@ func (c *Config) validate() error {
 		return invalid(op, "", "Config.Scope has %d bytes, at most %d are allowed", len(c.Scope), maxScopeBytes)
 	case !utf8.ValidString(c.Scope):
 		return invalid(op, "", "Config.Scope is not valid UTF-8")
-	case len(c.Node) > joblock.MaxLabelBytes:
-		return invalid(op, "", "Config.Node has %d bytes, at most %d are allowed", len(c.Node), joblock.MaxLabelBytes)
+	case len(c.Node) > driver.MaxLabelBytes:
+		return invalid(op, "", "Config.Node has %d bytes, at most %d are allowed", len(c.Node), driver.MaxLabelBytes)
 	case !utf8.ValidString(c.Node) || strings.ContainsFunc(c.Node, unicode.IsControl):
 		return invalid(op, "", "Config.Node is not valid UTF-8, or has a control character in it")
 	case c.Runs < 0:

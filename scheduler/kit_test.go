@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -55,7 +56,7 @@ func (c *cluster) node(skew time.Duration, set ...func(*scheduler.Config)) *node
 }
 
 // nodeOn is node on a store of its own.
-func (c *cluster) nodeOn(store joblock.Store, skew time.Duration, set ...func(*scheduler.Config)) *node {
+func (c *cluster) nodeOn(store driver.Store, skew time.Duration, set ...func(*scheduler.Config)) *node {
 	c.Helper()
 	n := &node{c: c, name: fmt.Sprintf("node%d", len(c.nodes)), store: faultstore.New(store)}
 	logger := slog.New(slog.NewTextHandler(c.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -262,33 +263,33 @@ func (b *logBuffer) String() string {
 // switchStore can be swapped for another, as a server that comes back empty.
 type switchStore struct {
 	mu sync.Mutex
-	joblock.Store
+	driver.Store
 }
 
-func (s *switchStore) swap(other joblock.Store) {
+func (s *switchStore) swap(other driver.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Store = other
 }
 
-func (s *switchStore) now() joblock.Store {
+func (s *switchStore) now() driver.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Store
 }
 
-func (s *switchStore) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *switchStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	return s.now().Acquire(ctx, req)
 }
 
-func (s *switchStore) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
+func (s *switchStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	return s.now().Renew(ctx, reqs)
 }
 
-func (s *switchStore) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+func (s *switchStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	return s.now().Release(ctx, reqs)
 }
 
-func (s *switchStore) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+func (s *switchStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	return s.now().Inspect(ctx, req)
 }

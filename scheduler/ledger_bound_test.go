@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The largest ledger that there can be is one that the store takes: whatever the job, its
 // options, its nodes and their errors are.
 func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
-	worst := strings.Repeat("\x01", joblock.MaxMemoBytes) // six bytes each in JSON
+	worst := strings.Repeat("\x01", driver.MaxMemoBytes) // six bytes each in JSON
 	large := int64(math.MinInt64)
 	l := &ledger{
 		Version: ledgerVersion, Spec: worst[:MaxSpecBytes], Delay: large, Last: large, Order: large,
@@ -28,7 +28,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.Defined.By = append(l.Defined.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
 	for range 2 * historyRuns {
-		l.begin(run{due: due{large, CauseTrigger}, Broken: math.MinInt}, moment{node: strings.Repeat(`"`, joblock.MaxLabelBytes)})
+		l.begin(run{due: due{large, CauseTrigger}, Broken: math.MinInt}, moment{node: strings.Repeat(`"`, driver.MaxLabelBytes)})
 		l.end(StateInterrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
 		l.Run.Start = large
 	}
@@ -41,10 +41,10 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	if len(l.Due) != maxRoom+2 || l.Due[0].Cause != CauseTrigger {
 		t.Errorf("%d wait, want the ticks, a trigger and a start", len(l.Due))
 	}
-	if size := len(l.encode()); size > joblock.MaxMemoBytes {
-		t.Errorf("%d bytes, a memo has %d at most", size, joblock.MaxMemoBytes)
+	if size := len(l.encode()); size > driver.MaxMemoBytes {
+		t.Errorf("%d bytes, a memo has %d at most", size, driver.MaxMemoBytes)
 	} else {
-		t.Logf("%d bytes of %d", size, joblock.MaxMemoBytes)
+		t.Logf("%d bytes of %d", size, driver.MaxMemoBytes)
 	}
 }
 

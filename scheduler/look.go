@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -278,6 +279,6 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 func (s *Scheduler) lockOptions() []joblock.Option {
 	return []joblock.Option{
 		keyspace.Own[joblock.Option](), joblock.Holder(s.cfg.Node),
-		joblock.WithMemo(), joblock.Retain(joblock.MaxHoldLimit), joblock.MaxHold(joblock.MaxHoldLimit),
+		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxHold(driver.MaxPeriod),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -65,7 +66,7 @@ func TestConfigBounds(t *testing.T) {
 			"no scope": {},
 			"scope":    {Scope: strings.Repeat("x", 33)},
 			"scop\xff": {Scope: "a\xff"},
-			"node":     {Node: strings.Repeat("x", joblock.MaxLabelBytes+1)},
+			"node":     {Node: strings.Repeat("x", driver.MaxLabelBytes+1)},
 			"node\n":   {Node: "a\n"},
 			"node\xff": {Node: "a\xff"},
 			"runs":     {Runs: -1},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Bounds of what ParseSpec accepts.
@@ -16,7 +16,7 @@ const (
 	MaxSpecBytes = 1024
 	// MinEvery and MaxEvery bound the period of @every.
 	MinEvery = time.Second
-	MaxEvery = joblock.MaxHoldLimit
+	MaxEvery = driver.MaxPeriod
 )
 
 // Spec is a parsed schedule: it says when a job's ticks are. Every node that parses

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/unrenewed"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Reasons that a release leaves in the lock's record. A later delivery of the
@@ -108,7 +109,7 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 func (a *attempt) left() time.Duration {
 	deadline, ok := a.ctx.Deadline()
 	if !ok {
-		return joblock.MaxHoldLimit
+		return driver.MaxPeriod
 	}
 	return time.Until(deadline)
 }
@@ -120,7 +121,7 @@ func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
 // own last.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
-	who = who[:min(len(who), joblock.MaxLabelBytes-len(tries))]
+	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
 	return strings.ToValidUTF8(who, "") + tries
 }
 

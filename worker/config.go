@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Gone says what becomes of an attempt whose lock no longer exists or belongs to
@@ -122,8 +123,8 @@ func (c *Config) withDefaults() (Config, error) {
 		{"Config.Overrun", out.Overrun, time.Millisecond},
 	} {
 		// Half of joblock's bound leaves room for a retry's delay on top of Hold.
-		if d.val < d.min || d.val > joblock.MaxHoldLimit/2 {
-			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, joblock.MaxHoldLimit/2)
+		if d.val < d.min || d.val > driver.MaxPeriod/2 {
+			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
 		}
 	}
 	if out.Every < minEvery || out.Every > out.Hold/2 {

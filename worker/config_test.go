@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/worker"
 )
@@ -22,7 +23,7 @@ func TestNew(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = rdb.Close() }()
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
-	const most = joblock.MaxHoldLimit / 2
+	const most = driver.MaxPeriod / 2
 
 	tests := []struct {
 		name      string
@@ -84,8 +85,8 @@ func TestHugeRetryDelay(t *testing.T) {
 		var p probe
 		r.enqueue("a", 1)
 		r.serve(service{
-			worker: worker.Config{Hold: joblock.MaxHoldLimit / 2},
-			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return joblock.MaxHoldLimit * 2 }},
+			worker: worker.Config{Hold: driver.MaxPeriod / 2},
+			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return driver.MaxPeriod * 2 }},
 		}, p.handler(fail))
 		r.untilTask("a", "retry")
 		r.wantState("key-a", joblock.StateParked, "a")

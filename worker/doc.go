@@ -266,6 +266,6 @@
 // Exactly-once execution: a handler that finished just as the process died, or
 // just as its time was up, may run again. An enqueue that takes effect more than a
 // minute after its lock was parked may find the lock freed; Config.Gone decides. Locks
-// that no keeper has looked at for joblock.JobKeep, a day, are left to the end of
+// that no keeper has looked at for driver.JobKeep, a day, are left to the end of
 // their reservations.
 package worker

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Whoever looks at the lock sees which attempt of how many has it. An archived task
@@ -52,7 +53,7 @@ func TestHolderNamesTheAttempt(t *testing.T) {
 func TestLongHolderIsCutForTheAttempt(t *testing.T) {
 	virtual(t, func(r *rig) {
 		locks, err := joblock.New(r.faults, &joblock.Config{
-			Holder: "x" + strings.Repeat("ü", joblock.MaxLabelBytes/2-1), Logger: r.log.logger(),
+			Holder: "x" + strings.Repeat("ü", driver.MaxLabelBytes/2-1), Logger: r.log.logger(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +68,7 @@ func TestLongHolderIsCutForTheAttempt(t *testing.T) {
 		}))
 		r.untilTask("a", "gone")
 		if !strings.HasPrefix(holder, "xüü") || !strings.HasSuffix(holder, "ü attempt 1/1") || !utf8.ValidString(holder) ||
-			len(holder) > joblock.MaxLabelBytes || len(holder) < joblock.MaxLabelBytes-1 {
+			len(holder) > driver.MaxLabelBytes || len(holder) < driver.MaxLabelBytes-1 {
 			t.Errorf("the holder was %q, %d bytes", holder, len(holder))
 		}
 		r.wantEnded("key-a", "job done")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -76,7 +77,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Whatever the Locker has for a bound on holding a lock, this one is not
 	// forgotten.
 	err := w.locks.Singleton(ctx, keyspace.Keeper, w.keeper.lead,
-		keyspace.Own[joblock.Option](), joblock.MaxHold(joblock.MaxHoldLimit))
+		keyspace.Own[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // lookers bounds the questions and the releases under way at a time. Each is a
@@ -20,14 +21,14 @@ const lookers = 8
 
 // suspect is a lock that nobody runs under, and what was found out about its task.
 type suspect struct {
-	joblock.JobLock
+	driver.JobLock
 	lock joblock.Status // read before the task was asked about
 	fate fate
 }
 
 // look decides about each of due and acts on it. An error means that some were left
 // alone for want of an answer.
-func (k *keeper) look(ctx context.Context, due []joblock.JobLock) error {
+func (k *keeper) look(ctx context.Context, due []driver.JobLock) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -75,7 +76,7 @@ func (k *keeper) look(ctx context.Context, due []joblock.JobLock) error {
 
 // read tells the entries whose lock has ended, or is another job's, from those of
 // locks that nobody runs under. Of the others, whoever holds the lock renews it.
-func (k *keeper) read(ctx context.Context, due []joblock.JobLock, n *KeeperStats) (over []joblock.JobLock, idle []suspect, err error) {
+func (k *keeper) read(ctx context.Context, due []driver.JobLock, n *KeeperStats) (over []driver.JobLock, idle []suspect, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
 		keys[i] = d.Key
@@ -149,7 +150,7 @@ func (k *keeper) reserve(ctx context.Context, short []joblock.JobReservation, n 
 }
 
 // free frees the locks of the dead. It returns those that are free now.
-func (k *keeper) free(ctx context.Context, dead []suspect, n *KeeperStats) (freed []joblock.JobLock, failed error) {
+func (k *keeper) free(ctx context.Context, dead []suspect, n *KeeperStats) (freed []driver.JobLock, failed error) {
 	errs := make([]error, len(dead))
 	if !k.w.cfg.DryRun {
 		err := each(ctx, len(dead), func(i int) {
@@ -178,7 +179,7 @@ func (k *keeper) free(ctx context.Context, dead []suspect, n *KeeperStats) (free
 	return freed, failed
 }
 
-func (k *keeper) forget(ctx context.Context, entries []joblock.JobLock) error {
+func (k *keeper) forget(ctx context.Context, entries []driver.JobLock) error {
 	if k.w.cfg.DryRun || len(entries) == 0 {
 		return nil
 	}

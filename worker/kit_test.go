@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -72,7 +73,7 @@ func onRedis(t testing.TB, ttl time.Duration) *rig {
 	return newRig(t, server.Client(t), redisstore.New(server.Client(t), nil), ttl)
 }
 
-func newRig(t testing.TB, rdb *redis.Client, store joblock.Store, ttl time.Duration) *rig {
+func newRig(t testing.TB, rdb *redis.Client, store driver.Store, ttl time.Duration) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, rdb: rdb, faults: faultstore.New(store), log: new(buffer),
@@ -89,7 +90,7 @@ func (r *rig) newLocker() *joblock.Locker {
 	return r.newLockerOn(r.faults)
 }
 
-func (r *rig) newLockerOn(store joblock.Store) *joblock.Locker {
+func (r *rig) newLockerOn(store driver.Store) *joblock.Locker {
 	r.t.Helper()
 	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.logger()})
 	if err != nil {

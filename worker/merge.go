@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/asynqtask"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // defaultRetries is asynq's, which it does not export.
@@ -223,7 +224,7 @@ func (m *merge) settleQueue(found []candidate) error {
 	if m.id == "" {
 		m.id = envelope.AggregateID(left[0].id)
 	}
-	if len(m.job()) > joblock.MaxLabelBytes {
+	if len(m.job()) > driver.MaxLabelBytes {
 		m.id = uuid.NewString() // without a lead then
 	}
 	return nil

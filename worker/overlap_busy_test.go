@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -238,7 +239,7 @@ func TestBadInputOfWithoutOverlapping(t *testing.T) {
 		"Limit":          {overlap(worker.Limit(0))[0], "k", "Limit is 0"},
 		"MaxWait":        {overlap(worker.MaxWait(-time.Second))[0], "k", "MaxWait is -1s"},
 		"control in key": {overlap()[0], "a\x00b", "control character"},
-		"key too long":   {overlap()[0], strings.Repeat("x", joblock.MaxKeyBytes+1), "at most 512"},
+		"key too long":   {overlap()[0], strings.Repeat("x", driver.MaxKeyBytes+1), "at most 512"},
 		"nil handler": {func(w *worker.Worker) asynq.MiddlewareFunc {
 			return func(asynq.Handler) asynq.Handler { return w.WithoutOverlapping(key)(nil) }
 		}, "k", "nil handler"},

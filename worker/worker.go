@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Worker resumes, renews and settles the locks of the tasks of one asynq server.
@@ -121,7 +122,7 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 
 // hold is how long to reserve a lock whose task is due after delay.
 func (w *Worker) hold(delay time.Duration) time.Duration {
-	return min(delay, joblock.MaxHoldLimit/2) + w.cfg.Hold
+	return min(delay, driver.MaxPeriod/2) + w.cfg.Hold
 }
 
 // sleep waits for d, or for ctx's end, which it reports as false.

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -42,14 +43,14 @@ type entry struct {
 
 // joins is a Store that remembers when its calls took their places.
 type joins struct {
-	joblock.Store
+	driver.Store
 	mu      sync.Mutex
 	byOwner map[string]int64
 }
 
-func (j *joins) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (j *joins) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	r, err := j.Store.Acquire(ctx, req)
-	if err == nil && r.Outcome == joblock.OutcomeHeld && req.Inbox != "" {
+	if err == nil && r.Outcome == driver.OutcomeHeld && req.Inbox != "" {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.byOwner[req.Owner] = cmp.Or(j.byOwner[req.Owner], r.Now.UnixMicro())

@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/worker"
@@ -78,7 +79,7 @@ func (s *stage) hideRecords(rdb *redis.Client) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		recs, err := redisstore.New(rdb, nil).Inspect(s.Context(), joblock.InspectRequest{Keys: []string{st.Key}})
+		recs, err := redisstore.New(rdb, nil).Inspect(s.Context(), driver.InspectRequest{Keys: []string{st.Key}})
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package faultstore wraps a joblock.Store so that tests can take it away: calls
+// Package faultstore wraps a driver.Store so that tests can take it away: calls
 // fail by name, in the ways in which a network and a server fail, and every call
 // that is made is counted.
 package faultstore
@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The names of the calls, for Set, Clear, Calls, Items and Largest.
@@ -64,10 +64,10 @@ type Fault struct {
 	Delay time.Duration // of Slow, Late and Stray
 }
 
-// Store is a joblock.Store that fails on demand. Make it with New; it is safe for
+// Store is a driver.Store that fails on demand. Make it with New; it is safe for
 // concurrent use.
 type Store struct {
-	inner  joblock.Store
+	inner  driver.Store
 	strays sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
@@ -77,10 +77,10 @@ type Store struct {
 
 type count struct{ calls, items, largest int }
 
-var _ joblock.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New wraps inner. Without faults the wrapper only counts.
-func New(inner joblock.Store) *Store {
+func New(inner driver.Store) *Store {
 	return &Store{inner: inner, faults: make(map[string]Fault), counts: make(map[string]count)}
 }
 

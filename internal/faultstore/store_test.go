@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -37,18 +37,18 @@ func TestModes(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				start := time.Now()
-				reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+				reply, err := store.Acquire(ctx, driver.AcquireRequest{
 					Key: "key", Owner: "me", Nonce: "n", TTL: time.Hour, Retain: time.Hour,
 				})
-				if !errors.Is(err, c.err) || (err == nil) != (reply.Outcome == joblock.OutcomeOK) {
+				if !errors.Is(err, c.err) || (err == nil) != (reply.Outcome == driver.OutcomeOK) {
 					t.Errorf("reply %+v, error %v, want %v", reply, err, c.err)
 				}
 				if d := time.Since(start); d != c.took {
 					t.Errorf("took %s, want %s", d, c.took)
 				}
 				for _, want := range []bool{c.applied, c.late} {
-					recs, err := mem.Inspect(t.Context(), joblock.InspectRequest{Keys: []string{"key"}})
-					if err != nil || (recs[0].State == joblock.StateHeld) != want {
+					recs, err := mem.Inspect(t.Context(), driver.InspectRequest{Keys: []string{"key"}})
+					if err != nil || (recs[0].State == driver.StateHeld) != want {
 						t.Errorf("after %s the key is %s, applied should be %v", time.Since(start), recs[0].State, want)
 					}
 					time.Sleep(time.Minute)
@@ -63,10 +63,10 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	defer store.Close()
 	ctx := context.Background()
 	inspect := func() error {
-		_, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b"}})
+		_, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{"a", "b"}})
 		return err
 	}
-	list := func() error { _, err := store.List(ctx, joblock.ListRequest{}); return err }
+	list := func() error { _, err := store.List(ctx, driver.ListRequest{}); return err }
 
 	store.Set(faultstore.Fault{Times: 2}, faultstore.Inspect)
 	for i, want := range []bool{true, true, false} {
@@ -91,7 +91,7 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	if inspect() != nil || list() != nil {
 		t.Error("Clear of all")
 	}
-	if _, err := store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a"}}); err != nil {
+	if _, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if c, i, l := store.Calls(faultstore.Inspect), store.Items(faultstore.Inspect), store.Largest(faultstore.Inspect); c != 11 || i != 21 || l != 2 {

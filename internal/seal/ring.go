@@ -24,7 +24,7 @@ const (
 // Config is what a Ring works with.
 type Config struct {
 	// Load reads the keys that live with the locks, oldest first and at least one; see
-	// joblock.Store.SealKeys. After Close it returns an error at once.
+	// driver.Store.SealKeys. After Close it returns an error at once.
 	Load func(ctx context.Context, known []Key, fresh [KeyBytes]byte) ([]Key, error)
 
 	// Sources seal and verify; the first one seals. nil stands for the store's keys.

@@ -21,7 +21,7 @@ import (
 // KeyBytes is the length of a key that a store keeps.
 const KeyBytes = 32
 
-// Key is a key that a store keeps. See joblock.SealKey.
+// Key is a key that a store keeps. See driver.SealKey.
 type Key struct {
 	Secret [KeyBytes]byte
 	Since  time.Time

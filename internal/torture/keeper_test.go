@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // keep is what a keeper does, but for the dice that say which jobs are still there. So
@@ -25,7 +26,7 @@ func (u *user) keep(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		var over []joblock.JobLock
+		var over []driver.JobLock
 		for i, d := range due {
 			if gone := u.look(ctx, d, locks[i]); gone {
 				over = append(over, d)
@@ -36,7 +37,7 @@ func (u *user) keep(ctx context.Context) {
 }
 
 // look decides about one lock, and reports whether there is nothing more to be done.
-func (u *user) look(ctx context.Context, d joblock.JobLock, lock joblock.Status) bool {
+func (u *user) look(ctx context.Context, d driver.JobLock, lock joblock.Status) bool {
 	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
 		return true
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -72,7 +73,7 @@ func awaitSettled(t *testing.T, c *center) {
 func checkIndex(t *testing.T, c *center) {
 	t.Helper()
 	for {
-		due, err := c.locks.DueJobs(t.Context(), joblock.MaxBatch, time.Minute)
+		due, err := c.locks.DueJobs(t.Context(), driver.MaxBatch, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -54,7 +55,7 @@ func TestWarnsOnceAndOnlyWhenUsed(t *testing.T) {
 				t.Errorf("New logged %q, want nothing before the first use", log.String())
 			}
 			for range 3 {
-				if _, err := store.Inspect(context.Background(), joblock.InspectRequest{Keys: []string{"k"}}); err != nil {
+				if _, err := store.Inspect(context.Background(), driver.InspectRequest{Keys: []string{"k"}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -15,5 +15,5 @@
 // somebody asks for them, and all together whenever the number of records has
 // doubled, so that memory stays within twice of what is remembered on purpose. Of
 // the index of jobs' locks nothing is dropped but by Forget, and what nobody looks
-// at for joblock.JobKeep.
+// at for driver.JobKeep.
 package memstore

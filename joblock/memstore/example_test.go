@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -19,8 +19,8 @@ func ExampleNew() {
 	})
 
 	ctx := context.Background()
-	acquire := func(owner, nonce string) joblock.Reply {
-		reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+	acquire := func(owner, nonce string) driver.Reply {
+		reply, err := store.Acquire(ctx, driver.AcquireRequest{
 			Key: "report:daily", Owner: owner, Nonce: nonce, Holder: owner,
 			TTL: 30 * time.Second, Retain: time.Minute,
 		})
@@ -32,7 +32,7 @@ func ExampleNew() {
 
 	first := acquire("web-1", "n1")
 	refused := acquire("web-2", "n2")
-	fmt.Println(refused.Outcome == joblock.OutcomeHeld, refused.Holder)
+	fmt.Println(refused.Outcome == driver.OutcomeHeld, refused.Holder)
 
 	now = now.Add(31 * time.Second)
 	second := acquire("web-2", "n3")

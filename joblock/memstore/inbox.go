@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // listener is one call of Listen or Watch.
@@ -17,7 +17,7 @@ type listener[T any] struct {
 	busy sync.WaitGroup
 }
 
-// Listen is the call of joblock.Store. Nothing is lost: a grant is delivered
+// Listen is the call of driver.Store. Nothing is lost: a grant is delivered
 // before the call that made it returns, by the goroutine of that call. The
 // Store's mutex is not held meanwhile, so deliver may call the Store; grants made
 // by several goroutines are delivered at the same time. Everyone who listens to
@@ -39,13 +39,13 @@ func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce str
 	}, nil
 }
 
-// Watch is the call of joblock.Store, with what is said of Listen.
-func (s *Store) Watch(ctx context.Context, deliver func(joblock.Forced)) (stop func(), err error) {
+// Watch is the call of driver.Store, with what is said of Listen.
+func (s *Store) Watch(ctx context.Context, deliver func(driver.Forced)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	l := &listener[joblock.Forced]{deliver: deliver}
+	l := &listener[driver.Forced]{deliver: deliver}
 	s.watchers = append(s.watchers, l)
 	return func() {
 		s.mu.Lock()
@@ -79,7 +79,7 @@ func (o *outbox) grant(inbox, nonce string) {
 }
 
 // forced needs the Store's mutex.
-func (o *outbox) forced(f joblock.Forced) {
+func (o *outbox) forced(f driver.Forced) {
 	for _, l := range o.store.watchers {
 		o.mail = append(o.mail, l.letter(f))
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -18,11 +18,11 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
 	release := func(owner string, fence int64) {
 		t.Helper()
-		replies, err := s.Release(ctx, []joblock.ReleaseRequest{{
-			Term:  joblock.Term{Key: "key", Owner: owner, Fence: fence},
+		replies, err := s.Release(ctx, []driver.ReleaseRequest{{
+			Term:  driver.Term{Key: "key", Owner: owner, Fence: fence},
 			Nonce: fmt.Sprint("release ", owner), Retain: time.Minute,
 		}})
-		if err != nil || replies[0].Outcome != joblock.OutcomeOK {
+		if err != nil || replies[0].Outcome != driver.OutcomeOK {
 			t.Errorf("release of fence %d: %+v, %v", fence, replies, err)
 		}
 	}
@@ -34,9 +34,9 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acquire := func(name string) joblock.Reply {
+	acquire := func(name string) driver.Reply {
 		t.Helper()
-		reply, err := s.Acquire(ctx, joblock.AcquireRequest{
+		reply, err := s.Acquire(ctx, driver.AcquireRequest{
 			Key: "key", Owner: name, Nonce: name, TTL: time.Minute, Retain: time.Minute,
 			Inbox: "inbox", Patience: time.Minute,
 		})
@@ -77,7 +77,7 @@ func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
 	turn := func(key string) {
 		t.Helper()
 		for _, owner := range []string{"holder", "waiter"} {
-			_, err := s.Acquire(ctx, joblock.AcquireRequest{
+			_, err := s.Acquire(ctx, driver.AcquireRequest{
 				Key: key, Owner: owner, Nonce: owner, TTL: time.Minute, Retain: time.Minute,
 				Inbox: "inbox", Patience: time.Minute,
 			})
@@ -85,8 +85,8 @@ func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := s.Release(ctx, []joblock.ReleaseRequest{{
-			Term: joblock.Term{Key: key, Owner: "holder"}, Nonce: "release", Retain: time.Minute,
+		_, err := s.Release(ctx, []driver.ReleaseRequest{{
+			Term: driver.Term{Key: key, Owner: "holder"}, Nonce: "release", Retain: time.Minute,
 		}})
 		if err != nil {
 			t.Fatal(err)

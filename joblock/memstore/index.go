@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // index has the keys that were bound to jobs, the one that is due first on top of
@@ -31,7 +31,7 @@ func newIndex() index { return index{find: make(map[pair]*entry)} }
 // that nobody looks at, and so more than what is added.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
-		if len(x.order) > 0 && x.order[0].mark <= now.us-joblock.JobKeep.Microseconds() {
+		if len(x.order) > 0 && x.order[0].mark <= now.us-driver.JobKeep.Microseconds() {
 			x.remove(x.order[0])
 		}
 	}
@@ -46,19 +46,19 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 }
 
 // due returns what is due, and puts it off.
-func (x *index) due(now instant, req joblock.DueRequest) []joblock.JobLock {
+func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
 	later := now.us + req.Later.Microseconds()
 	mark := later + 1 - later%2
-	var out []joblock.JobLock
+	var out []driver.JobLock
 	for len(out) < req.Limit && len(x.order) > 0 && x.order[0].mark <= now.us {
 		e := x.order[0]
 		x.move(e, mark)
-		out = append(out, joblock.JobLock{Key: e.key, Job: e.job, Mark: mark})
+		out = append(out, driver.JobLock{Key: e.key, Job: e.job, Mark: mark})
 	}
 	return out
 }
 
-func (x *index) forget(l joblock.JobLock) {
+func (x *index) forget(l driver.JobLock) {
 	if e := x.find[pair{l.Key, l.Job}]; e != nil && e.mark == l.Mark {
 		x.remove(e)
 	}
@@ -97,8 +97,8 @@ func (x *index) Pop() any {
 	return e
 }
 
-// Due is the call of joblock.Store.
-func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobLock, error) {
+// Due is the call of driver.Store.
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -107,8 +107,8 @@ func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobL
 	return s.jobs.due(now, req), nil
 }
 
-// Forget is the call of joblock.Store. The batch is one step.
-func (s *Store) Forget(ctx context.Context, entries []joblock.JobLock) error {
+// Forget is the call of driver.Store. The batch is one step.
+func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if _, err := s.enter(ctx); err != nil {
 		return err
 	}

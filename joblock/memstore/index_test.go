@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -18,20 +18,20 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
 	park := func(key string) {
 		t.Helper()
-		r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "me", Nonce: key, TTL: time.Minute, Retain: time.Minute})
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "me", Nonce: key, TTL: time.Minute, Retain: time.Minute})
 		if err == nil {
-			r, err = s.Park(ctx, joblock.ParkRequest{
-				Term:  joblock.Term{Key: key, Owner: "me", Fence: r.Fence},
+			r, err = s.Park(ctx, driver.ParkRequest{
+				Term:  driver.Term{Key: key, Owner: "me", Fence: r.Fence},
 				Nonce: "park " + key, Hold: time.Minute, Retain: time.Minute, Job: "q/1",
 			})
 		}
-		if err != nil || r.Outcome != joblock.OutcomeOK {
+		if err != nil || r.Outcome != driver.OutcomeOK {
 			t.Fatalf("park %s: %+v, %v", key, r, err)
 		}
 	}
 	due := func() int {
 		t.Helper()
-		found, err := s.Due(ctx, joblock.DueRequest{Limit: 1000, Later: 500 * time.Microsecond})
+		found, err := s.Due(ctx, driver.DueRequest{Limit: 1000, Later: 500 * time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	park("in time")
-	now = now.Add(joblock.JobKeep - time.Minute - time.Millisecond)
+	now = now.Add(driver.JobKeep - time.Minute - time.Millisecond)
 	park("first") // nothing is old enough to go
 	now = now.Add(2 * time.Millisecond)
 	for i := range 3 {

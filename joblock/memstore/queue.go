@@ -3,7 +3,7 @@ package memstore
 import (
 	"container/list"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // queue is those who wait for one key, in the order in which they came. Joining,
@@ -21,7 +21,7 @@ type queue struct {
 type place struct {
 	number int
 	until  int64 // ms; afterwards the place is skipped
-	req    joblock.AcquireRequest
+	req    driver.AcquireRequest
 }
 
 // waiters returns the number of places, those whose time is over among them.
@@ -34,7 +34,7 @@ func (r record) waiters() int {
 
 // join gives the call of req a place, or keeps the one that it has, and returns
 // how many are before it. Places in between that were left are counted.
-func (r *record) join(now instant, req joblock.AcquireRequest) (ahead int) {
+func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	if r.queue == nil {
 		r.queue = &queue{byCall: make(map[string]*list.Element)}
 	}
@@ -64,14 +64,14 @@ func (r *record) leave(call string) {
 
 // first takes the first waiter whose place is still kept out of the queue. It
 // drops those before it.
-func (r *record) first(now instant) (joblock.AcquireRequest, bool) {
+func (r *record) first(now instant) (driver.AcquireRequest, bool) {
 	for r.queue != nil {
 		p := r.remove(r.queue.places.Front())
 		if p.until > now.ms {
 			return p.req, true
 		}
 	}
-	return joblock.AcquireRequest{}, false
+	return driver.AcquireRequest{}, false
 }
 
 func (r *record) remove(e *list.Element) *place {
@@ -88,7 +88,7 @@ func placeAt(e *list.Element) *place { return e.Value.(*place) }
 
 // grant makes the caller of req the owner. Of the ownership before it leaves the
 // memo, the fence to exceed, how it ended, and the call that ended it.
-func (r *record) grant(now instant, req joblock.AcquireRequest) {
+func (r *record) grant(now instant, req driver.AcquireRequest) {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
 		holder: req.Holder, since: now.ms, queue: r.queue,
@@ -100,7 +100,7 @@ func (r *record) grant(now instant, req joblock.AcquireRequest) {
 }
 
 // grantPushed is grant for a waiter: it is told through its inbox.
-func (r *record) grantPushed(now instant, req joblock.AcquireRequest, out *outbox) {
+func (r *record) grantPushed(now instant, req driver.AcquireRequest, out *outbox) {
 	r.grant(now, req)
 	out.grant(req.Inbox, req.Nonce)
 }

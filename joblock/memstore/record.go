@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // instant is one reading of the store's clock: milliseconds for deadlines,
@@ -29,8 +29,8 @@ type record struct {
 	since   int64  // ms
 	holder  string
 	job     string
-	prior   joblock.Ended // how the ownership before ended
-	ended   joblock.Ended // released, forced or done; lapsed is derived from until, never stored
+	prior   driver.Ended // how the ownership before ended
+	ended   driver.Ended // released, forced or done; lapsed is derived from until, never stored
 	reason  string
 	memo    []byte
 	expires int64  // ms; afterwards the record is forgotten
@@ -38,7 +38,7 @@ type record struct {
 }
 
 func (r record) exists() bool            { return r.fence != 0 }
-func (r record) live(now instant) bool   { return r.ended == joblock.EndedNone && r.until > now.ms }
+func (r record) live(now instant) bool   { return r.ended == driver.EndedNone && r.until > now.ms }
 func (r record) leased(now instant) bool { return r.live(now) && r.lease > now.ms }
 func (r record) parked(now instant) bool { return r.live(now) && r.lease == 0 }
 
@@ -50,23 +50,23 @@ func (r record) leaseLeft(now instant) time.Duration {
 	return time.Duration(r.lease-now.ms) * time.Millisecond
 }
 
-func (r record) state(now instant) joblock.State {
+func (r record) state(now instant) driver.State {
 	switch {
 	case !r.live(now):
-		return joblock.StateFree
+		return driver.StateFree
 	case r.leased(now):
-		return joblock.StateHeld
+		return driver.StateHeld
 	case r.parked(now):
-		return joblock.StateParked
+		return driver.StateParked
 	default:
-		return joblock.StateOrphaned
+		return driver.StateOrphaned
 	}
 }
 
 // endedBy tells how the last ownership ended.
-func (r record) endedBy(now instant) joblock.Ended {
-	if r.exists() && r.ended == joblock.EndedNone && !r.live(now) {
-		return joblock.EndedLapsed
+func (r record) endedBy(now instant) driver.Ended {
+	if r.exists() && r.ended == driver.EndedNone && !r.live(now) {
+		return driver.EndedLapsed
 	}
 	return r.ended
 }
@@ -81,7 +81,7 @@ func (r *record) term(now instant, nonce string) {
 
 // end ends the ownership: the first waiter has the next one, and without waiters
 // the record becomes a tombstone.
-func (r *record) end(now instant, how joblock.Ended, req joblock.ReleaseRequest, out *outbox) {
+func (r *record) end(now instant, how driver.Ended, req driver.ReleaseRequest, out *outbox) {
 	kept := r.expires - max(r.until, now.ms)
 	if r.live(now) {
 		r.until = 0 // what is left of it tells that the end came late
@@ -112,15 +112,15 @@ func (r *record) keep(now instant, retain time.Duration) {
 }
 
 // names reports whether t names the present term.
-func (r record) names(t joblock.Term) bool {
-	return r.owner == t.Owner && r.ended == joblock.EndedNone &&
+func (r record) names(t driver.Term) bool {
+	return r.owner == t.Owner && r.ended == driver.EndedNone &&
 		(t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce)
 }
 
 // Each transition takes the record before and returns the record after, which
 // for a refusal is the one before, and the answer. The queue is changed in place.
 
-func (r record) acquire(now instant, req joblock.AcquireRequest, out *outbox) (record, joblock.Reply) {
+func (r record) acquire(now instant, req driver.AcquireRequest, out *outbox) (record, driver.Reply) {
 	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce {
 		return r, r.acquired(now, req) // a re-send of the call that got it, or it got it while it waited
 	}
@@ -132,25 +132,25 @@ func (r record) acquire(now instant, req joblock.AcquireRequest, out *outbox) (r
 		}
 		r.grantPushed(now, waiter, out)
 	}
-	reply := r.inTheWay(now, joblock.OutcomeHeld)
+	reply := r.inTheWay(now, driver.OutcomeHeld)
 	if req.Inbox != "" {
 		reply.Ahead, reply.Now = r.join(now, req), time.UnixMicro(now.us)
 	}
 	return r, reply
 }
 
-func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.Reply) {
+func (r record) resume(now instant, req driver.ResumeRequest) (record, driver.Reply) {
 	switch {
-	case !r.exists() || r.owner != req.Owner || r.ended != joblock.EndedNone:
+	case !r.exists() || r.owner != req.Owner || r.ended != driver.EndedNone:
 		return r, r.refuse(now, req.Owner)
 	case r.job == "" && req.Fence > 0 && r.since*1000 > req.Fence: // of an ownership before
-		return r, r.inTheWay(now, joblock.OutcomeNotOwner)
+		return r, r.inTheWay(now, driver.OutcomeNotOwner)
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
-		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
+		return r, r.inTheWay(now, driver.OutcomeWrongJob)
 	case r.leased(now) && r.nonce == req.Nonce:
 		return r, r.granted(req.Memo) // a re-send of the call that got it
 	case r.leased(now):
-		return r, r.inTheWay(now, joblock.OutcomeBusy)
+		return r, r.inTheWay(now, driver.OutcomeBusy)
 	}
 	recovered := !r.live(now)
 	r.term(now, req.Nonce)
@@ -166,54 +166,54 @@ func (r record) resume(now instant, req joblock.ResumeRequest) (record, joblock.
 	return r, reply
 }
 
-func (r record) park(now instant, req joblock.ParkRequest) (record, joblock.Reply) {
+func (r record) park(now instant, req driver.ParkRequest) (record, driver.Reply) {
 	// This very call has parked it before. With another job its caller had no
 	// answer, and parks for that one now.
 	again := r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce
 	switch {
 	case again && r.job == req.Job:
-		return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
+		return r, driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
 	case again:
 	case !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
 	case !r.leased(now):
-		return r, joblock.Reply{Outcome: joblock.OutcomeLapsed}
+		return r, driver.Reply{Outcome: driver.OutcomeLapsed}
 	}
 	r.term(now, req.Nonce)
 	r.lease = 0
 	r.until = now.after(req.Hold)
 	r.job = req.Job
 	r.keep(now, req.Retain)
-	return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
+	return r, driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
 }
 
 // reserve leaves the term as it is, so it needs no nonce: a second run finds that
 // the reservation lasts long enough.
-func (r record) reserve(now instant, req joblock.ReserveRequest) (record, joblock.Reply) {
+func (r record) reserve(now instant, req driver.ReserveRequest) (record, driver.Reply) {
 	switch {
 	case !r.exists():
-		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
+		return r, driver.Reply{Outcome: driver.OutcomeNotFound}
 	case r.job != req.Job:
-		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
-	case r.ended != joblock.EndedNone:
+		return r, r.inTheWay(now, driver.OutcomeWrongJob)
+	case r.ended != driver.EndedNone:
 		return r, r.refuse(now, r.owner)
 	}
 	recovered := !r.live(now)
 	r.until = max(r.until, now.after(req.Hold))
 	r.keep(now, req.Retain)
-	reply := r.inTheWay(now, joblock.OutcomeOK)
+	reply := r.inTheWay(now, driver.OutcomeOK)
 	reply.Recovered = recovered
 	return r, reply
 }
 
-func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Reply) {
+func (r record) renew(now instant, req driver.RenewRequest) (record, driver.Reply) {
 	// The caller's own Park, of which it never got the answer: it goes on holding.
 	unparks := r.parked(now) && req.Grant != "" && req.Grant == r.nonce
 	switch {
 	case !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
 	case !r.leased(now) && !unparks:
-		return r, joblock.Reply{Outcome: joblock.OutcomeLapsed}
+		return r, driver.Reply{Outcome: driver.OutcomeLapsed}
 	}
 	r.lease = now.after(req.TTL)
 	if unparks {
@@ -224,42 +224,42 @@ func (r record) renew(now instant, req joblock.RenewRequest) (record, joblock.Re
 		r.memo = append([]byte(nil), req.Memo...) // nil when it is empty
 	}
 	r.keep(now, req.Retain)
-	return r, joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
+	return r, driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
 }
 
 // unpark undoes what a Park did besides ending the term.
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
-func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (record, joblock.Reply) {
+func (r record) release(now instant, req driver.ReleaseRequest, out *outbox) (record, driver.Reply) {
 	if req.Grant != "" {
 		r.leave(req.Grant)
 	}
-	whatever := req.Fence == 0 && req.Grant == "" && r.owner == req.Owner && r.ended == joblock.EndedNone
-	how := joblock.EndedReleased
+	whatever := req.Fence == 0 && req.Grant == "" && r.owner == req.Owner && r.ended == driver.EndedNone
+	how := driver.EndedReleased
 	if req.Done {
-		how = joblock.EndedDone
+		how = driver.EndedDone
 	}
 	switch {
 	case r.exists() && req.Nonce != "" && r.last == req.Nonce:
 		// A re-send; the next ownership may have begun since.
-		return r, endedInTime(r.ended == joblock.EndedNone || r.until == 0)
+		return r, endedInTime(r.ended == driver.EndedNone || r.until == 0)
 	case req.Force && !r.live(now):
-		return r, joblock.Reply{Outcome: joblock.OutcomeNotFound}
+		return r, driver.Reply{Outcome: driver.OutcomeNotFound}
 	case req.Force && req.Fence != 0 && req.Fence != r.fence:
-		return r, r.inTheWay(now, joblock.OutcomeNotOwner)
+		return r, r.inTheWay(now, driver.OutcomeNotOwner)
 	case req.Force:
-		how = joblock.EndedForced
+		how = driver.EndedForced
 	case !whatever && !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
 	}
 	switch {
 	case req.Job != "" && r.job != req.Job:
-		return r, r.inTheWay(now, joblock.OutcomeWrongJob)
+		return r, r.inTheWay(now, driver.OutcomeWrongJob)
 	case req.IdleOnly && r.leased(now):
-		return r, r.inTheWay(now, joblock.OutcomeBusy)
+		return r, r.inTheWay(now, driver.OutcomeBusy)
 	}
 	if req.Force && r.leased(now) {
-		out.forced(joblock.Forced{Key: req.Key, Fence: r.fence})
+		out.forced(driver.Forced{Key: req.Key, Fence: r.fence})
 	}
 	reply := endedInTime(r.live(now))
 	r.end(now, how, req, out)
@@ -267,16 +267,16 @@ func (r record) release(now instant, req joblock.ReleaseRequest, out *outbox) (r
 }
 
 // endedInTime is the answer to whoever has ended an ownership.
-func endedInTime(yes bool) joblock.Reply {
+func endedInTime(yes bool) driver.Reply {
 	if yes {
-		return joblock.Reply{Outcome: joblock.OutcomeOK}
+		return driver.Reply{Outcome: driver.OutcomeOK}
 	}
-	return joblock.Reply{Outcome: joblock.OutcomeLapsed}
+	return driver.Reply{Outcome: driver.OutcomeLapsed}
 }
 
 // granted is the answer to whoever holds the present term.
-func (r record) granted(memo bool) joblock.Reply {
-	reply := joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence}
+func (r record) granted(memo bool) driver.Reply {
+	reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
 	if memo {
 		reply.Memo = bytes.Clone(r.memo)
 	}
@@ -284,36 +284,36 @@ func (r record) granted(memo bool) joblock.Reply {
 }
 
 // acquired is the answer to the Acquire that made the present term.
-func (r record) acquired(now instant, req joblock.AcquireRequest) joblock.Reply {
+func (r record) acquired(now instant, req driver.AcquireRequest) driver.Reply {
 	reply := r.granted(req.Memo)
 	reply.Ended, reply.Lease = r.prior, r.leaseLeft(now)
 	return reply
 }
 
 // refuse is the answer to an owner that the present term is not that of.
-func (r record) refuse(now instant, owner string) joblock.Reply {
+func (r record) refuse(now instant, owner string) driver.Reply {
 	switch {
 	case !r.exists():
-		return joblock.Reply{Outcome: joblock.OutcomeNotFound}
-	case r.owner == owner && r.ended != joblock.EndedNone:
-		return joblock.Reply{Outcome: joblock.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		return driver.Reply{Outcome: driver.OutcomeNotFound}
+	case r.owner == owner && r.ended != driver.EndedNone:
+		return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
 	default:
-		return r.inTheWay(now, joblock.OutcomeNotOwner)
+		return r.inTheWay(now, driver.OutcomeNotOwner)
 	}
 }
 
 // inTheWay is an answer that tells who has the key and for how long. Of a record
 // that is no longer live it tells nothing but the job of OutcomeWrongJob: the
 // rest would describe somebody who has gone.
-func (r record) inTheWay(now instant, out joblock.Outcome) joblock.Reply {
-	reply := joblock.Reply{Outcome: out, State: r.state(now)}
+func (r record) inTheWay(now instant, out driver.Outcome) driver.Reply {
+	reply := driver.Reply{Outcome: out, State: r.state(now)}
 	switch reply.State {
-	case joblock.StateFree:
-		if out == joblock.OutcomeWrongJob {
+	case driver.StateFree:
+		if out == driver.OutcomeWrongJob {
 			reply.Job = r.job
 		}
 		return reply
-	case joblock.StateHeld:
+	case driver.StateHeld:
 		reply.Remaining = r.leaseLeft(now)
 	default:
 		reply.Remaining = time.Duration(r.until-now.ms) * time.Millisecond
@@ -323,11 +323,11 @@ func (r record) inTheWay(now instant, out joblock.Outcome) joblock.Reply {
 }
 
 // read is the record as Inspect and List show it, without its memo.
-func (r record) read(now instant, key string) joblock.Record {
+func (r record) read(now instant, key string) driver.Record {
 	if !r.exists() {
-		return joblock.Record{Key: key}
+		return driver.Record{Key: key}
 	}
-	out := joblock.Record{
+	out := driver.Record{
 		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence,
 		Since: time.UnixMilli(r.since), Holder: r.holder, Job: r.job,
 		Ended: r.endedBy(now), Reason: r.reason,

@@ -7,31 +7,31 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // String says where the locks are, for messages to people.
 func (s *Store) String() string { return "the memory of this process" }
 
-// SealKeys is the call of joblock.Store.
-func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+// SealKeys is the call of driver.Store.
+func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	for _, known := range req.Known {
-		has := func(k joblock.SealKey) bool { return k.Secret == known.Secret }
+		has := func(k driver.SealKey) bool { return k.Secret == known.Secret }
 		if !slices.ContainsFunc(s.seals, has) {
 			s.seals = append(s.seals, known)
 		}
 	}
 	if len(s.seals) == 0 {
-		s.seals = []joblock.SealKey{{Secret: req.Fresh, Since: time.UnixMicro(now.us)}}
+		s.seals = []driver.SealKey{{Secret: req.Fresh, Since: time.UnixMicro(now.us)}}
 	}
-	slices.SortFunc(s.seals, func(a, b joblock.SealKey) int {
+	slices.SortFunc(s.seals, func(a, b driver.SealKey) int {
 		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.Secret[:], b.Secret[:]))
 	})
-	s.seals = s.seals[max(0, len(s.seals)-joblock.MaxSealKeys):]
+	s.seals = s.seals[max(0, len(s.seals)-driver.MaxSealKeys):]
 	return slices.Clone(s.seals), nil
 }

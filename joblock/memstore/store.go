@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	sweepMin = 256 // fewer records than this are never swept
 )
 
-// Store is a joblock.Store in memory. It is safe for concurrent use, and several
+// Store is a driver.Store in memory. It is safe for concurrent use, and several
 // Lockers may share one.
 type Store struct {
 	cfg  Config
@@ -25,13 +26,13 @@ type Store struct {
 	records map[string]record
 	sweepAt int // number of records at which the forgotten ones are swept out
 	jobs    index
-	seals   []joblock.SealKey // in the order in which they are returned
+	seals   []driver.SealKey // in the order in which they are returned
 
 	inboxes  map[string][]*listener[string]
-	watchers []*listener[joblock.Forced]
+	watchers []*listener[driver.Forced]
 }
 
-var _ joblock.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New returns an empty Store; nil means the defaults. A Config that is no good is
 // reported by Validate, and thereby by joblock.New.
@@ -60,69 +61,69 @@ func (s *Store) Validate() error {
 	return &joblock.Error{Code: joblock.CodeInvalid, Op: "new", Detail: detail}
 }
 
-// Acquire is the call of joblock.Store.
-func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+// Acquire is the call of driver.Store.
+func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	out := outbox{store: s}
 	defer out.send()
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) { return r.acquire(now, req, &out) })
+	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) { return r.acquire(now, req, &out) })
 }
 
-// Resume is the call of joblock.Store.
-func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) {
+// Resume is the call of driver.Store.
+func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
+	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) {
 		next, reply := r.resume(now, req)
-		if (reply.Recovered || req.Unpark && reply.Outcome == joblock.OutcomeOK) && next.job != "" {
+		if (reply.Recovered || req.Unpark && reply.Outcome == driver.OutcomeOK) && next.job != "" {
 			s.jobs.bound(now, req.Key, next.job, req.Grace)
 		}
 		return next, reply
 	})
 }
 
-// Park is the call of joblock.Store.
-func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, joblock.Reply) {
+// Park is the call of driver.Store.
+func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
+	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) {
 		next, reply := r.park(now, req)
-		if reply.Outcome == joblock.OutcomeOK && req.Job != "" {
+		if reply.Outcome == driver.OutcomeOK && req.Job != "" {
 			s.jobs.bound(now, req.Key, req.Job, req.Grace)
 		}
 		return next, reply
 	})
 }
 
-// Renew is the call of joblock.Store. The batch is one step.
-func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, reqs, func(req joblock.RenewRequest, now instant) (string, record, joblock.Reply) {
+// Renew is the call of driver.Store. The batch is one step.
+func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return batch(ctx, s, reqs, func(req driver.RenewRequest, now instant) (string, record, driver.Reply) {
 		next, reply := s.find(now, req.Key).renew(now, req)
 		return req.Key, next, reply
 	})
 }
 
-// Release is the call of joblock.Store. The batch is one step.
-func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
+// Release is the call of driver.Store. The batch is one step.
+func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	out := outbox{store: s}
 	defer out.send()
-	return batch(ctx, s, reqs, func(req joblock.ReleaseRequest, now instant) (string, record, joblock.Reply) {
+	return batch(ctx, s, reqs, func(req driver.ReleaseRequest, now instant) (string, record, driver.Reply) {
 		next, reply := s.find(now, req.Key).release(now, req, &out)
 		return req.Key, next, reply
 	})
 }
 
-// Reserve is the call of joblock.Store. The batch is one step.
-func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, reqs, func(req joblock.ReserveRequest, now instant) (string, record, joblock.Reply) {
+// Reserve is the call of driver.Store. The batch is one step.
+func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	return batch(ctx, s, reqs, func(req driver.ReserveRequest, now instant) (string, record, driver.Reply) {
 		next, reply := s.find(now, req.Key).reserve(now, req)
 		return req.Key, next, reply
 	})
 }
 
-// Inspect is the call of joblock.Store. The batch is one step.
-func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+// Inspect is the call of driver.Store. The batch is one step.
+func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	out := make([]joblock.Record, len(req.Keys))
+	out := make([]driver.Record, len(req.Keys))
 	for i, key := range req.Keys {
 		r := s.find(now, key)
 		out[i] = r.read(now, key)
@@ -133,11 +134,11 @@ func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]jobl
 	return out, nil
 }
 
-// List is the call of joblock.Store. Pages are in the order of keys and a cursor
+// List is the call of driver.Store. Pages are in the order of keys and a cursor
 // is the last key of the page before, so a record that stays is listed exactly
 // once. Each page looks at every record.
-func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
-	var page joblock.ListPage
+func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
+	var page driver.ListPage
 	now, err := s.enter(ctx)
 	if err != nil {
 		return page, err
@@ -168,10 +169,10 @@ func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.List
 func (s *Store) Close() error { return nil }
 
 // one applies a transition to the record of key.
-func one(ctx context.Context, s *Store, key string, step func(record, instant) (record, joblock.Reply)) (joblock.Reply, error) {
+func one(ctx context.Context, s *Store, key string, step func(record, instant) (record, driver.Reply)) (driver.Reply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	defer s.mu.Unlock()
 	next, reply := step(s.find(now, key), now)
@@ -180,8 +181,8 @@ func one(ctx context.Context, s *Store, key string, step func(record, instant) (
 }
 
 // batch applies a transition to each of several records.
-func batch[R any](ctx context.Context, s *Store, reqs []R, step func(R, instant) (string, record, joblock.Reply)) ([]joblock.Reply, error) {
-	replies := make([]joblock.Reply, len(reqs))
+func batch[R any](ctx context.Context, s *Store, reqs []R, step func(R, instant) (string, record, driver.Reply)) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
 	now, err := s.enter(ctx)
 	if err != nil {
 		return replies, err

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Keys that nobody asks for again must not pile up.
@@ -15,10 +15,10 @@ func TestForgottenRecordsAreSweptOut(t *testing.T) {
 	s := New(&Config{Now: func() time.Time { return now }, Notice: NoticeSilent})
 	take := func(key string, ttl time.Duration) {
 		t.Helper()
-		reply, err := s.Acquire(context.Background(), joblock.AcquireRequest{
+		reply, err := s.Acquire(context.Background(), driver.AcquireRequest{
 			Key: key, Owner: "me", Nonce: key, TTL: ttl, Retain: time.Second,
 		})
-		if err != nil || reply.Outcome != joblock.OutcomeOK {
+		if err != nil || reply.Outcome != driver.OutcomeOK {
 			t.Fatalf("acquire %s: %+v, %v", key, reply, err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestClosedStoreStaysUsable(t *testing.T) {
 			t.Fatalf("Close() = %v", err)
 		}
 	}
-	if _, err := s.Inspect(context.Background(), joblock.InspectRequest{Keys: []string{"key"}}); err != nil {
+	if _, err := s.Inspect(context.Background(), driver.InspectRequest{Keys: []string{"key"}}); err != nil {
 		t.Errorf("Inspect after Close = %v, want it to work: other Lockers may share the store", err)
 	}
 }

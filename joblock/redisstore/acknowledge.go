@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -36,12 +36,12 @@ const (
 // else. So a script that answers with a grant always writes, also where it finds that an
 // earlier call has granted it. A refusal waits too, although nothing depends on it: to
 // wait only for grants would cost them a second round trip.
-func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (joblock.Reply, error) {
+func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (driver.Reply, error) {
 	key := w.texts[0]
 	for try := 1; ; try++ {
 		node, err := master(ctx, s.ops, key)
 		if err != nil {
-			return joblock.Reply{}, err
+			return driver.Reply{}, err
 		}
 		op := w.cmd(ctx)
 		if try > 1 {
@@ -59,14 +59,14 @@ func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (jobl
 			continue
 		}
 		if a.err != nil {
-			return joblock.Reply{}, a.err
+			return driver.Reply{}, a.err
 		}
 		r, err := parseReply(sc, a.val)
-		if err == nil && r.Outcome == joblock.OutcomeOK {
+		if err == nil && r.Outcome == driver.OutcomeOK {
 			err = short
 		}
 		if err != nil {
-			return joblock.Reply{}, err
+			return driver.Reply{}, err
 		}
 		return r, nil
 	}
@@ -201,7 +201,7 @@ func granted(sc *script, a answer) bool {
 		return false
 	}
 	r, err := parseReply(sc, a.val)
-	return err == nil && r.Outcome == joblock.OutcomeOK
+	return err == nil && r.Outcome == driver.OutcomeOK
 }
 
 func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
@@ -88,7 +89,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	held, parked, renewed := k.acquire("held"), k.acquire("parked"), k.acquire("renewed")
 	park := k.park(parked)
 	r, err := k.Park(ctx, park)
-	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
 
 	replica.Stop()
 	k.replicaTimeout = 50 * time.Millisecond // whatever it is, there will be no answer
@@ -98,7 +99,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 			t.Errorf("%s without the replica returned %v", what, err)
 		}
 	}
-	acquire := joblock.AcquireRequest{Key: "new", Owner: "a", Nonce: k.nonce(), TTL: long, Retain: long}
+	acquire := driver.AcquireRequest{Key: "new", Owner: "a", Nonce: k.nonce(), TTL: long, Retain: long}
 	_, err = k.Acquire(ctx, acquire)
 	short("acquire", err)
 	// Sent again it finds its own grant, and must not believe it, not on a connection
@@ -110,7 +111,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	}
 	_, err = again().Acquire(ctx, acquire)
 	short("acquire again", err)
-	resume := joblock.ResumeRequest{Key: "parked", Owner: parked.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job}
+	resume := driver.ResumeRequest{Key: "parked", Owner: parked.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job}
 	_, err = k.Resume(ctx, resume)
 	short("resume", err)
 	_, err = again().Resume(ctx, resume)
@@ -122,27 +123,27 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	short("park again", err)
 	stale := held
 	stale.Fence--
-	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(renewed), k.renewal(stale)})
+	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(renewed), k.renewal(stale)})
 	short("renew", err)
-	if rs[0].Outcome != joblock.OutcomeUnknown || rs[1].Outcome != joblock.OutcomeNotOwner {
+	if rs[0].Outcome != driver.OutcomeUnknown || rs[1].Outcome != driver.OutcomeNotOwner {
 		t.Errorf("renewals without the replica: outcomes %d and %d, want none and a refusal", rs[0].Outcome, rs[1].Outcome)
 	}
-	rs, err = k.Renew(ctx, []joblock.RenewRequest{k.renewal(renewed)})
+	rs, err = k.Renew(ctx, []driver.RenewRequest{k.renewal(renewed)})
 	short("one renewal", err)
-	if rs[0].Outcome != joblock.OutcomeUnknown {
+	if rs[0].Outcome != driver.OutcomeUnknown {
 		t.Errorf("one renewal without the replica has outcome %d", rs[0].Outcome)
 	}
-	r, err = k.Acquire(ctx, joblock.AcquireRequest{Key: "renewed", Owner: "b", Nonce: k.nonce(), TTL: long, Retain: long})
-	wantOutcome(t, "acquire of a held key", r, err, joblock.OutcomeHeld)
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(renewed)})
-	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	r, err = k.Acquire(ctx, driver.AcquireRequest{Key: "renewed", Owner: "b", Nonce: k.nonce(), TTL: long, Retain: long})
+	wantOutcome(t, "acquire of a held key", r, err, driver.OutcomeHeld)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(renewed)})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 
 	replica.Cont()
 	k.replicaTimeout = patience
 	r, err = k.Acquire(ctx, acquire)
-	wantOutcome(t, "acquire again", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "acquire again", r, err, driver.OutcomeOK)
 	r, err = k.Resume(ctx, resume)
-	wantOutcome(t, "resume again", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "resume again", r, err, driver.OutcomeOK)
 }
 
 // The scripts may be unknown to the server in the middle of it all.
@@ -156,14 +157,14 @@ func TestAcknowledgedCallsBringTheirScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var renewals []joblock.RenewRequest
+	var renewals []driver.RenewRequest
 	for i := range 5 {
 		flush()
 		renewals = append(renewals, k.renewal(k.acquire(strconv.Itoa(i))))
 	}
 	flush()
 	rs, err := k.Renew(ctx, renewals)
-	wantOutcomes(t, "renew", rs, err, len(renewals), joblock.OutcomeOK)
+	wantOutcomes(t, "renew", rs, err, len(renewals), driver.OutcomeOK)
 }
 
 // A node of a cluster that does not know the host of another leaves it out.
@@ -248,19 +249,19 @@ func failOver(t *testing.T, replicas int) (granted, lost int) {
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
-		locks = make(map[string]joblock.Term)
+		locks = make(map[string]driver.Term)
 		ready = make(chan struct{})
 	)
 	for g := range goroutines {
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				key, owner := fmt.Sprintf("%d-%d", g, i), fmt.Sprintf("owner %d-%d", g, i)
-				r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: owner, Nonce: key, TTL: long, Retain: long})
+				r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: owner, Nonce: key, TTL: long, Retain: long})
 				if err != nil {
 					return // the master is gone
 				}
 				mu.Lock()
-				locks[key] = joblock.Term{Key: key, Owner: owner, Fence: r.Fence}
+				locks[key] = driver.Term{Key: key, Owner: owner, Fence: r.Fence}
 				if len(locks) == before {
 					close(ready)
 				}
@@ -279,11 +280,11 @@ func failOver(t *testing.T, replicas int) (granted, lost int) {
 	after := New(admin, nil)
 	defer after.Close()
 	for key, term := range locks {
-		recs, err := after.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
+		recs, err := after.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if recs[0].State != joblock.StateHeld || recs[0].Owner != term.Owner || recs[0].Fence != term.Fence {
+		if recs[0].State != driver.StateHeld || recs[0].Owner != term.Owner || recs[0].Fence != term.Fence {
 			lost++
 		}
 	}

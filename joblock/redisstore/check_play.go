@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -54,7 +54,7 @@ func (c *check) play(ctx context.Context) error {
 		return nil
 	}
 	// Everything but the listing works without SCAN.
-	if _, lerr := c.s.List(ctx, joblock.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
+	if _, lerr := c.s.List(ctx, driver.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
 		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
 			listRights.means, "+scan"})
 	} else if lerr != nil {
@@ -78,62 +78,62 @@ func (p *probe) nonce() string {
 }
 
 // want passes an error on, and turns an answer that is not the expected one into one.
-func (p *probe) want(r joblock.Reply, err error, want joblock.Outcome) error {
+func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
 		err = fmt.Errorf("outcome %d where %d was to be expected", r.Outcome, want)
 	}
 	return err
 }
 
-func (p *probe) acquire(ctx context.Context, owner, nonce, inbox string) (joblock.Reply, error) {
-	return p.s.Acquire(ctx, joblock.AcquireRequest{
+func (p *probe) acquire(ctx context.Context, owner, nonce, inbox string) (driver.Reply, error) {
+	return p.s.Acquire(ctx, driver.AcquireRequest{
 		Key: p.id, Owner: owner, Nonce: nonce, TTL: probeTTL, Retain: time.Millisecond,
 		Inbox: inbox, Patience: probeTTL,
 	})
 }
 
 func (p *probe) release(ctx context.Context, owner string) error {
-	rs, err := p.s.Release(ctx, []joblock.ReleaseRequest{{
-		Term: joblock.Term{Key: p.id, Owner: owner}, Nonce: p.nonce(), Retain: time.Millisecond,
+	rs, err := p.s.Release(ctx, []driver.ReleaseRequest{{
+		Term: driver.Term{Key: p.id, Owner: owner}, Nonce: p.nonce(), Retain: time.Millisecond,
 	}})
 	if err != nil {
 		return err
 	}
-	return p.want(rs[0], nil, joblock.OutcomeOK)
+	return p.want(rs[0], nil, driver.OutcomeOK)
 }
 
 // transitions are those of a lock that nobody waits for.
 func (p *probe) transitions(ctx context.Context) error {
 	p.step = "acquire"
 	r, err := p.acquire(ctx, p.id, p.nonce(), "")
-	if err = p.want(r, err, joblock.OutcomeOK); err != nil {
+	if err = p.want(r, err, driver.OutcomeOK); err != nil {
 		return err
 	}
-	term := joblock.Term{Key: p.id, Owner: p.id, Fence: r.Fence}
+	term := driver.Term{Key: p.id, Owner: p.id, Fence: r.Fence}
 
 	p.step = "renew"
-	rs, err := p.s.Renew(ctx, []joblock.RenewRequest{{Term: term, TTL: probeTTL, Retain: time.Millisecond, Memo: []byte("check")}})
+	rs, err := p.s.Renew(ctx, []driver.RenewRequest{{Term: term, TTL: probeTTL, Retain: time.Millisecond, Memo: []byte("check")}})
 	if err == nil {
-		err = p.want(rs[0], nil, joblock.OutcomeOK)
+		err = p.want(rs[0], nil, driver.OutcomeOK)
 	}
 	if err != nil {
 		return err
 	}
 
 	p.step = "park"
-	r, err = p.s.Park(ctx, joblock.ParkRequest{Term: term, Nonce: p.nonce(), Hold: probeTTL, Retain: time.Millisecond})
-	if err = p.want(r, err, joblock.OutcomeOK); err != nil {
+	r, err = p.s.Park(ctx, driver.ParkRequest{Term: term, Nonce: p.nonce(), Hold: probeTTL, Retain: time.Millisecond})
+	if err = p.want(r, err, driver.OutcomeOK); err != nil {
 		return err
 	}
 
 	p.step = "resume"
-	r, err = p.s.Resume(ctx, joblock.ResumeRequest{Key: p.id, Owner: p.id, Nonce: p.nonce(), TTL: probeTTL, Retain: time.Millisecond})
-	if err = p.want(r, err, joblock.OutcomeOK); err != nil {
+	r, err = p.s.Resume(ctx, driver.ResumeRequest{Key: p.id, Owner: p.id, Nonce: p.nonce(), TTL: probeTTL, Retain: time.Millisecond})
+	if err = p.want(r, err, driver.OutcomeOK); err != nil {
 		return err
 	}
 
 	p.step = "inspect"
-	_, err = p.s.Inspect(ctx, joblock.InspectRequest{Keys: []string{p.id}, Memo: true})
+	_, err = p.s.Inspect(ctx, driver.InspectRequest{Keys: []string{p.id}, Memo: true})
 	return err
 }
 
@@ -160,7 +160,7 @@ func (p *probe) handOver(ctx context.Context) error {
 
 	p.step = "wait"
 	r, err := p.acquire(ctx, p.id+waiter, p.nonce(), p.id)
-	if err = p.want(r, err, joblock.OutcomeHeld); err != nil {
+	if err = p.want(r, err, driver.OutcomeHeld); err != nil {
 		return err
 	}
 	p.step = "release"

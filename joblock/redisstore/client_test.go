@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // A client made from cloned options must end up with the same options: that is
@@ -161,8 +161,8 @@ func TestExhaustedPoolOfTheApplicationCostsNothing(t *testing.T) {
 	if err := taken.Ping(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
-	wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})
+	wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 }
 
 func TestCallsEndWithTheirDeadline(t *testing.T) {
@@ -177,10 +177,10 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long, Retain: long}); err == nil {
+	if r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long, Retain: long}); err == nil {
 		t.Errorf("acquire from a black hole: %+v", r)
 	}
-	if rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)}); err == nil {
+	if rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)}); err == nil {
 		t.Errorf("renew at a black hole: %+v", rs)
 	}
 	// Without the deadline it is 20 s with go-redis's defaults.
@@ -204,15 +204,15 @@ func TestCloseClosesOnlyItsOwn(t *testing.T) {
 	if err := app.Ping(ctx).Err(); err != nil {
 		t.Errorf("the application's client after Close: %v", err)
 	}
-	if _, err := s.Acquire(ctx, joblock.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long}); err == nil {
+	if _, err := s.Acquire(ctx, driver.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long}); err == nil {
 		t.Error("a closed store acquires")
 	}
 
 	// A client of another type is used as it is.
 	wrapped := &wrapper{UniversalClient: app}
 	s = New(wrapped, nil)
-	r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long, Retain: long})
-	wantOutcome(t, "acquire", r, err, joblock.OutcomeOK)
+	r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 	if wrapped.calls == 0 {
 		t.Error("the wrapper was not used")
 	}

@@ -1,4 +1,4 @@
-// Package redisstore is the joblock.Store on Redis: one server, Sentinel or
+// Package redisstore is the driver.Store on Redis: one server, Sentinel or
 // Cluster, Redis 7.0 or later or Valkey 8.0 or later, on 64-bit machines. The tests
 // run on Redis 7.0 and 8.0 and on Valkey 8.0.
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -32,7 +32,7 @@ func Example() {
 	// A Locker makes these calls; an application only hands the store to it.
 	ctx := context.Background()
 	for _, owner := range []string{"alice", "bob"} {
-		reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+		reply, err := store.Acquire(ctx, driver.AcquireRequest{
 			Key: "export:7", Owner: owner, Nonce: owner + " 1", Holder: owner + "'s host",
 			TTL: 30 * time.Second, Retain: 5 * time.Minute,
 		})
@@ -40,7 +40,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		if reply.Outcome == joblock.OutcomeHeld {
+		if reply.Outcome == driver.OutcomeHeld {
 			fmt.Println(owner, "has to wait for", reply.Holder)
 		} else {
 			fmt.Println(owner, "has it")

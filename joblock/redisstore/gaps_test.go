@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Between two that wait there may be any number of places that were given up.
@@ -23,65 +23,65 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	const ages = time.Hour // a busy machine takes its time
 	join := func(key, call string) {
 		t.Helper()
-		r, err := k.Acquire(ctx, joblock.AcquireRequest{
+		r, err := k.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: "owner of " + call, Nonce: call, TTL: ages, Retain: ages, Inbox: "inbox", Patience: ages,
 		})
-		wantOutcome(t, "join", r, err, joblock.OutcomeHeld)
+		wantOutcome(t, "join", r, err, driver.OutcomeHeld)
 	}
-	release := func(term joblock.Term, want joblock.Outcome) {
+	release := func(term driver.Term, want driver.Outcome) {
 		t.Helper()
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
 		wantOutcomes(t, "release", rs, err, 1, want)
 	}
-	of := func(key, call string) joblock.Term {
-		return joblock.Term{Key: key, Owner: "owner of " + call, Grant: call}
+	of := func(key, call string) driver.Term {
+		return driver.Term{Key: key, Owner: "owner of " + call, Grant: call}
 	}
 	check := func(key, owner string, waiters int) {
 		t.Helper()
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
 		if err != nil || recs[0].Owner != owner || recs[0].Waiters != waiters {
 			t.Errorf("owner %q with %d waiters, %v; want %q with %d", recs[0].Owner, recs[0].Waiters, err, owner, waiters)
 		}
 	}
 	// Leaves "first", many empty places, "middle", as many again, and "last".
-	gaps := func(key string) joblock.Term {
+	gaps := func(key string) driver.Term {
 		t.Helper()
 		holder := of(key, "holder")
-		r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: holder.Owner, Nonce: holder.Grant, TTL: ages, Retain: ages})
-		wantOutcome(t, "acquire", r, err, joblock.OutcomeOK)
+		r, err := k.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: holder.Owner, Nonce: holder.Grant, TTL: ages, Retain: ages})
+		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 		join(key, "first")
 		for _, end := range []string{"middle", "last"} {
 			for before, n := "", 0; n < 1010; n++ {
 				call := k.nonce()
 				join(key, call)
 				if before != "" {
-					release(of(key, before), joblock.OutcomeNotOwner)
+					release(of(key, before), driver.OutcomeNotOwner)
 				}
 				if before = call; n == 1009 {
 					join(key, end)
-					release(of(key, call), joblock.OutcomeNotOwner)
+					release(of(key, call), driver.OutcomeNotOwner)
 				}
 			}
 		}
 		check(key, holder.Owner, 3)
 		return holder
 	}
-	release(gaps("served"), joblock.OutcomeOK)
+	release(gaps("served"), driver.OutcomeOK)
 	check("served", "owner of first", 2)
-	release(of("served", "first"), joblock.OutcomeOK)
+	release(of("served", "first"), driver.OutcomeOK)
 	check("served", "owner of middle", 1)
-	release(of("served", "middle"), joblock.OutcomeOK)
+	release(of("served", "middle"), driver.OutcomeOK)
 	check("served", "owner of last", 0)
 
 	holder := gaps("given up")
-	release(of("given up", "first"), joblock.OutcomeNotOwner)
+	release(of("given up", "first"), driver.OutcomeNotOwner)
 	check("given up", holder.Owner, 2)
-	release(of("given up", "last"), joblock.OutcomeNotOwner)
+	release(of("given up", "last"), driver.OutcomeNotOwner)
 	check("given up", holder.Owner, 1)
 	join("given up", "another")
-	release(holder, joblock.OutcomeOK)
+	release(holder, driver.OutcomeOK)
 	check("given up", "owner of middle", 1)
-	release(of("given up", "another"), joblock.OutcomeNotOwner)
+	release(of("given up", "another"), driver.OutcomeNotOwner)
 	check("given up", "owner of middle", 0)
 
 	// One in the middle was taken out by somebody else. Those behind it join anew when they
@@ -90,13 +90,13 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	if err := k.rdb.HDel(ctx, k.prefix+"middle gone", "q1011").Err(); err != nil {
 		t.Fatal(err)
 	}
-	release(holder, joblock.OutcomeOK)
-	release(of("middle gone", "first"), joblock.OutcomeOK)
+	release(holder, driver.OutcomeOK)
+	release(of("middle gone", "first"), driver.OutcomeOK)
 	check("middle gone", "owner of first", 0)
-	r, err := k.Acquire(ctx, joblock.AcquireRequest{
+	r, err := k.Acquire(ctx, driver.AcquireRequest{
 		Key: "middle gone", Owner: "owner of last", Nonce: "last", TTL: ages, Retain: ages, Inbox: "inbox", Patience: ages,
 	})
-	wantOutcome(t, "ask", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "ask", r, err, driver.OutcomeOK)
 }
 
 // Whatever becomes of those who wait, at the ends of the queue or in its middle, those who
@@ -113,39 +113,39 @@ func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
 			case what < 5 || len(line) == 0:
 				call := fmt.Sprintf("call %d", came)
 				came++
-				r, err := k.Acquire(ctx, joblock.AcquireRequest{
+				r, err := k.Acquire(ctx, driver.AcquireRequest{
 					Key: "key", Owner: call, Nonce: call, TTL: long, Retain: long, Inbox: "inbox", Patience: long,
 				})
-				wantOutcome(t, "join", r, err, joblock.OutcomeHeld)
+				wantOutcome(t, "join", r, err, driver.OutcomeHeld)
 				if r.Ahead < len(line) || (r.Ahead == 0) != (len(line) == 0) {
 					t.Fatalf("%d are said to be before it, want %d at least", r.Ahead, len(line))
 				}
 				line = append(line, call)
 			case what < 9:
 				i := rnd.IntN(len(line))
-				_, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(joblock.Term{Key: "key", Owner: line[i], Grant: line[i]})})
+				_, err := k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "key", Owner: line[i], Grant: line[i]})})
 				if err != nil {
 					t.Fatal(err)
 				}
 				line = slices.Delete(line, i, i+1)
 			default:
-				rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(holder)})
-				wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
-				holder = joblock.Term{Key: "key", Owner: line[0], Grant: line[0]}
+				rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(holder)})
+				wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+				holder = driver.Term{Key: "key", Owner: line[0], Grant: line[0]}
 				line = line[1:]
 			}
-			recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}})
+			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
 			if err != nil || recs[0].Owner != holder.Owner || recs[0].Waiters != len(line) {
 				t.Fatalf("owner %q with %d waiters, %v; want %q with %d", recs[0].Owner, recs[0].Waiters, err, holder.Owner, len(line))
 			}
 		}
 		for _, next := range line {
-			rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(holder)})
-			wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
-			holder = joblock.Term{Key: "key", Owner: next, Grant: next}
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(holder)})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+			holder = driver.Term{Key: "key", Owner: next, Grant: next}
 		}
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(holder)})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(holder)})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		if fields := k.rdb.HKeys(ctx, k.prefix+"key").Val(); !slices.Equal(fields, []string{"s"}) {
 			t.Errorf("%q is left of a queue that is over", fields)
 		}
@@ -157,7 +157,7 @@ const crowd = 20_000
 
 // stage makes a key that is held, and a queue of a crowd: as if they had joined, in a
 // fraction of the time. The first dead of them keep their places no longer.
-func (k *kit) stage(key string, dead int) joblock.Term {
+func (k *kit) stage(key string, dead int) driver.Term {
 	k.t.Helper()
 	term := k.acquire(key)
 	err := k.rdb.Eval(context.Background(), `
@@ -227,9 +227,9 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // had another owner meanwhile, and be somebody's who has nothing to do with it.
 func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
 	ctx := context.Background()
-	for name, change := range map[string]func(*joblock.ReleaseRequest){
-		"forced":   func(r *joblock.ReleaseRequest) { r.Owner, r.Fence, r.Force = "", 0, true },
-		"by owner": func(r *joblock.ReleaseRequest) { r.Fence = 0 },
+	for name, change := range map[string]func(*driver.ReleaseRequest){
+		"forced":   func(r *driver.ReleaseRequest) { r.Owner, r.Fence, r.Force = "", 0, true },
+		"by owner": func(r *driver.ReleaseRequest) { r.Fence = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newRealKit(t)
@@ -237,12 +237,12 @@ func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
 			term := k.stage("key", crowd)
 			peer.n.Store(1000)
 			hook := &between{do: func() {
-				rs, err := peer.Release(ctx, []joblock.ReleaseRequest{peer.release(peer.acquire("key"))})
-				wantOutcomes(t, "release by the next owner", rs, err, 1, joblock.OutcomeOK)
+				rs, err := peer.Release(ctx, []driver.ReleaseRequest{peer.release(peer.acquire("key"))})
+				wantOutcomes(t, "release by the next owner", rs, err, 1, driver.OutcomeOK)
 				peer.acquire("key")
 			}}
 			for _, load := range []string{"a", "b"} { // the script is known from here on
-				_, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(k.acquire(load))})
+				_, err := k.Release(ctx, []driver.ReleaseRequest{k.release(k.acquire(load))})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -250,13 +250,13 @@ func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
 			k.ops.(*redis.Client).AddHook(hook)
 			req := k.release(term)
 			change(&req)
-			rs, err := k.Release(ctx, []joblock.ReleaseRequest{req})
-			wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{req})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 			if hook.scripts < 2 {
 				t.Fatalf("the release took %d scripts", hook.scripts)
 			}
-			recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}})
-			if err != nil || recs[0].State != joblock.StateHeld {
+			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
+			if err != nil || recs[0].State != driver.StateHeld {
 				t.Errorf("the key is %s, ended %q, %v; want it held by who has taken it since", recs[0].State, recs[0].Ended, err)
 			}
 		})
@@ -278,21 +278,21 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	}
 	state := func(key string, owner string, waiters int) {
 		t.Helper()
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
-		if err != nil || recs[0].Owner != owner || recs[0].State != joblock.StateHeld || recs[0].Waiters != waiters {
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
+		if err != nil || recs[0].Owner != owner || recs[0].State != driver.StateHeld || recs[0].Waiters != waiters {
 			t.Errorf("%s: %s by %q with %d waiters, %v; want it held by %q with %d", key, recs[0].State, recs[0].Owner, recs[0].Waiters, err, owner, waiters)
 		}
 	}
 	const few, steps = 20, 20 + 2*100
-	wait := func(key string) joblock.AcquireRequest {
-		return joblock.AcquireRequest{Key: key, Owner: "newcomer", Nonce: "newcomer", TTL: long, Retain: long, Inbox: "inbox", Patience: long}
+	wait := func(key string) driver.AcquireRequest {
+		return driver.AcquireRequest{Key: key, Owner: "newcomer", Nonce: "newcomer", TTL: long, Retain: long, Inbox: "inbox", Patience: long}
 	}
 
 	// All but the last have died.
 	term := k.stage("dead", crowd-1)
 	scripts, commands, micros := k.work(func() {
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	})
 	bounded("release over the dead", scripts, commands, micros, steps)
 	state("dead", fmt.Sprintf("owner of call %d", crowd-1), 0)
@@ -315,17 +315,17 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 			}
 		})
 		bounded("a release that leaves off", scripts, commands, micros, steps)
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
-		if err != nil || recs[0].State != joblock.StateFree || recs[0].Waiters < crowd-200 {
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
+		if err != nil || recs[0].State != driver.StateFree || recs[0].Waiters < crowd-200 {
 			t.Errorf("%s with %d waiters, %v; want it free, with those who are left", recs[0].State, recs[0].Waiters, err)
 		}
 		req := wait(key)
 		if !newcomers {
 			req.Inbox = ""
 		}
-		want, owner := joblock.OutcomeOK, req.Owner
+		want, owner := driver.OutcomeOK, req.Owner
 		if !newcomers {
-			want, owner = joblock.OutcomeHeld, fmt.Sprintf("owner of call %d", crowd-1)
+			want, owner = driver.OutcomeHeld, fmt.Sprintf("owner of call %d", crowd-1)
 		}
 		scripts, commands, micros = k.work(func() {
 			r, err := k.Acquire(ctx, req)
@@ -342,8 +342,8 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 		t.Helper()
 		call := fmt.Sprintf("call %d", n)
 		scripts, commands, micros := k.work(func() {
-			rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(joblock.Term{Key: "alive", Owner: "owner of " + call, Grant: call})})
-			wantOutcomes(t, "leave", rs, err, 1, joblock.OutcomeNotOwner)
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "alive", Owner: "owner of " + call, Grant: call})})
+			wantOutcomes(t, "leave", rs, err, 1, driver.OutcomeNotOwner)
 		})
 		bounded("leave "+call, scripts, commands, micros, few)
 	}
@@ -355,14 +355,14 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	scripts, commands, micros = k.work(func() {
 		for range 2 {
 			r, err := k.Acquire(ctx, wait("alive"))
-			wantOutcome(t, "join", r, err, joblock.OutcomeHeld)
+			wantOutcome(t, "join", r, err, driver.OutcomeHeld)
 		}
 	})
 	bounded("join and ask", scripts, commands, micros, few)
 	state("alive", term.Owner, crowd-left+1)
 	scripts, commands, micros = k.work(func() {
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	})
 	bounded("release to the first", scripts, commands, micros, few)
 	state("alive", "owner of call 4", crowd-left)
@@ -370,10 +370,10 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	// Everybody leaves, from the end to the begin but for the first: one gap.
 	term = k.stage("one gap", 0)
 	var most int
-	reqs := make([]joblock.ReleaseRequest, 0, 1000)
+	reqs := make([]driver.ReleaseRequest, 0, 1000)
 	for n := 1; n < crowd-1; n++ {
 		call := fmt.Sprintf("call %d", n)
-		reqs = append(reqs, k.release(joblock.Term{Key: "one gap", Owner: "owner of " + call, Grant: call}))
+		reqs = append(reqs, k.release(driver.Term{Key: "one gap", Owner: "owner of " + call, Grant: call}))
 		if len(reqs) == cap(reqs) || n == crowd-2 {
 			scripts, commands, _ := k.work(func() {
 				if _, err := k.Release(ctx, reqs); err != nil {
@@ -388,10 +388,10 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 		t.Errorf("leaving took %d commands", most)
 	}
 	state("one gap", term.Owner, 2)
-	first := joblock.Term{Key: "one gap", Owner: "owner of call 0", Grant: "call 0"}
+	first := driver.Term{Key: "one gap", Owner: "owner of call 0", Grant: "call 0"}
 	scripts, commands, micros = k.work(func() {
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(first)})
-		wantOutcomes(t, "leave before the gap", rs, err, 1, joblock.OutcomeNotOwner)
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(first)})
+		wantOutcomes(t, "leave before the gap", rs, err, 1, driver.OutcomeNotOwner)
 	})
 	bounded("leave before a gap", scripts, commands, micros, few)
 	state("one gap", term.Owner, 1)

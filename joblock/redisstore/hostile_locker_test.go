@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Who meets a record that somebody else has written to is told which key it is.
@@ -76,15 +77,15 @@ func TestHostileIndex(t *testing.T) {
 		"no key": "1", "": "-inf", "\n": "2", "q/1\nkey": "-1e300", "q/1\nlater": "inf", "\x00\xff": "0.5",
 	})
 	for round := range 3 {
-		due, err := k.Due(ctx, joblock.DueRequest{Limit: 10, Later: time.Millisecond})
+		due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours := slices.ContainsFunc(due, func(l joblock.JobLock) bool { return l.Key == "key" && l.Job == "q/1" })
+		ours := slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Key == "key" && l.Job == "q/1" })
 		if ours != (round == 0) {
 			t.Errorf("round %d: %+v is due", round, due)
 		}
-		if slices.ContainsFunc(due, func(l joblock.JobLock) bool { return l.Job != "q/1" && l != (joblock.JobLock{Mark: l.Mark}) }) {
+		if slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Job != "q/1" && l != (driver.JobLock{Mark: l.Mark}) }) {
 			t.Errorf("%+v is due, which nobody has written", due)
 		}
 		if err := k.Forget(ctx, due); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // spoiled are records that somebody else has written to, or that were written by
@@ -54,7 +54,7 @@ var spoiled = map[string][]string{
 }
 
 // spoil takes the key, and has somebody else write to its record.
-func (k *kit) spoil(t *testing.T, key string, fields []string) joblock.Term {
+func (k *kit) spoil(t *testing.T, key string, fields []string) driver.Term {
 	t.Helper()
 	ctx := context.Background()
 	term := k.acquire(key)
@@ -75,67 +75,67 @@ func (k *kit) spoil(t *testing.T, key string, fields []string) joblock.Term {
 
 // calls does every call about the key that the term may be for, the releases last. It
 // fails the test if one is not answered, or if two have the key.
-func (k *kit) calls(t *testing.T, key string, term joblock.Term) {
+func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // a guard
 	defer cancel()
-	try := func(what string, call func() (joblock.Reply, error)) joblock.Reply {
+	try := func(what string, call func() (driver.Reply, error)) driver.Reply {
 		t.Helper()
 		r, err := call()
 		if err != nil && ctx.Err() != nil {
 			t.Fatalf("%s of %q is not answered: %v", what, key, err)
 		}
-		if err != nil && r.Outcome != joblock.OutcomeUnknown {
+		if err != nil && r.Outcome != driver.OutcomeUnknown {
 			t.Errorf("%s of %q: outcome %d with the error %v", what, key, r.Outcome, err)
 		}
 		return r
 	}
-	one := func(rs []joblock.Reply, err error) (joblock.Reply, error) { return rs[0], err }
-	acquire := func(owner, inbox string) joblock.Reply {
+	one := func(rs []driver.Reply, err error) (driver.Reply, error) { return rs[0], err }
+	acquire := func(owner, inbox string) driver.Reply {
 		t.Helper()
-		return try("acquire", func() (joblock.Reply, error) {
-			return k.Acquire(ctx, joblock.AcquireRequest{
+		return try("acquire", func() (driver.Reply, error) {
+			return k.Acquire(ctx, driver.AcquireRequest{
 				Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Inbox: inbox, Patience: long,
 			})
 		})
 	}
 	have := 0
-	for _, r := range []joblock.Reply{
+	for _, r := range []driver.Reply{
 		acquire("a stranger", ""), acquire("one who waits", "inbox"),
-		try("renew", func() (joblock.Reply, error) { return one(k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})) }),
+		try("renew", func() (driver.Reply, error) { return one(k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})) }),
 	} {
-		if r.Outcome == joblock.OutcomeOK {
+		if r.Outcome == driver.OutcomeOK {
 			have++
 		}
 	}
 	if have > 1 {
 		t.Errorf("%d have the key %q", have, key)
 	}
-	try("inspect", func() (joblock.Reply, error) {
-		_, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
-		return joblock.Reply{}, err
+	try("inspect", func() (driver.Reply, error) {
+		_, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
+		return driver.Reply{}, err
 	})
-	try("list", func() (joblock.Reply, error) {
-		_, err := k.List(ctx, joblock.ListRequest{Prefix: key})
-		return joblock.Reply{}, err
+	try("list", func() (driver.Reply, error) {
+		_, err := k.List(ctx, driver.ListRequest{Prefix: key})
+		return driver.Reply{}, err
 	})
-	try("reserve", func() (joblock.Reply, error) {
-		return one(k.Reserve(ctx, []joblock.ReserveRequest{{Key: key, Job: "q/1", Hold: long, Retain: long}}))
+	try("reserve", func() (driver.Reply, error) {
+		return one(k.Reserve(ctx, []driver.ReserveRequest{{Key: key, Job: "q/1", Hold: long, Retain: long}}))
 	})
-	try("park", func() (joblock.Reply, error) { return k.Park(ctx, k.park(term)) })
+	try("park", func() (driver.Reply, error) { return k.Park(ctx, k.park(term)) })
 	for _, owner := range []string{term.Owner, "a stranger"} {
-		try("resume", func() (joblock.Reply, error) {
-			return k.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long})
+		try("resume", func() (driver.Reply, error) {
+			return k.Resume(ctx, driver.ResumeRequest{Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long})
 		})
 	}
-	leave := k.release(joblock.Term{Key: key, Owner: "x", Grant: "call"})
-	force := k.release(joblock.Term{Key: key})
+	leave := k.release(driver.Term{Key: key, Owner: "x", Grant: "call"})
+	force := k.release(driver.Term{Key: key})
 	force.Force = true
-	for _, req := range []joblock.ReleaseRequest{leave, k.release(joblock.Term{Key: key, Owner: term.Owner}), force, force} {
+	for _, req := range []driver.ReleaseRequest{leave, k.release(driver.Term{Key: key, Owner: term.Owner}), force, force} {
 		req.Nonce = k.nonce()
-		try("release", func() (joblock.Reply, error) { return one(k.Release(ctx, []joblock.ReleaseRequest{req})) })
+		try("release", func() (driver.Reply, error) { return one(k.Release(ctx, []driver.ReleaseRequest{req})) })
 	}
-	if first, second := acquire("the next", ""), acquire("one more", "inbox"); first.Outcome == joblock.OutcomeOK && second.Outcome == joblock.OutcomeOK {
+	if first, second := acquire("the next", ""), acquire("one more", "inbox"); first.Outcome == driver.OutcomeOK && second.Outcome == driver.OutcomeOK {
 		t.Errorf("two have the key %q after it was freed", key)
 	}
 	if err := k.rdb.Ping(ctx).Err(); err != nil {
@@ -167,36 +167,36 @@ func TestHugeMemosAreRefusedToThoseWhoAsk(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
 	term := k.spoil(t, "key", spoiled["huge memo"])
-	wantOutcome := func(what string, r joblock.Reply, err error, want joblock.Outcome) {
+	wantOutcome := func(what string, r driver.Reply, err error, want driver.Outcome) {
 		t.Helper()
 		if err != nil || r.Outcome != want {
 			t.Errorf("%s: outcome %d, %v; want %d", what, r.Outcome, err, want)
 		}
 	}
-	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
-	wantOutcome("renew", rs[0], err, joblock.OutcomeOK)
+	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})
+	wantOutcome("renew", rs[0], err, driver.OutcomeOK)
 	r, err := k.Park(ctx, k.park(term))
-	wantOutcome("park", r, err, joblock.OutcomeOK)
-	for memo, want := range map[bool]joblock.State{false: joblock.StateParked, true: joblock.StateForeign} {
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}, Memo: memo})
+	wantOutcome("park", r, err, driver.OutcomeOK)
+	for memo, want := range map[bool]driver.State{false: driver.StateParked, true: driver.StateForeign} {
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}, Memo: memo})
 		if err != nil || recs[0].State != want || len(recs[0].Memo) > 0 {
 			t.Errorf("inspect: %s with a memo of %d bytes, %v; want %s", recs[0].State, len(recs[0].Memo), err, want)
 		}
 	}
-	resume := joblock.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: true}
+	resume := driver.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: true}
 	r, err = k.Resume(ctx, resume)
-	wantOutcome("resume with its memo", r, err, joblock.OutcomeForeign)
+	wantOutcome("resume with its memo", r, err, driver.OutcomeForeign)
 	resume.Memo = false
 	r, err = k.Resume(ctx, resume)
-	wantOutcome("resume", r, err, joblock.OutcomeOK)
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(joblock.Term{Key: "key", Owner: term.Owner})})
-	wantOutcome("release", rs[0], err, joblock.OutcomeOK)
-	acquire := joblock.AcquireRequest{Key: "key", Owner: "next", Nonce: k.nonce(), TTL: long, Retain: long, Memo: true}
+	wantOutcome("resume", r, err, driver.OutcomeOK)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "key", Owner: term.Owner})})
+	wantOutcome("release", rs[0], err, driver.OutcomeOK)
+	acquire := driver.AcquireRequest{Key: "key", Owner: "next", Nonce: k.nonce(), TTL: long, Retain: long, Memo: true}
 	r, err = k.Acquire(ctx, acquire)
-	wantOutcome("acquire with its memo", r, err, joblock.OutcomeForeign)
+	wantOutcome("acquire with its memo", r, err, driver.OutcomeForeign)
 	acquire.Memo = false
 	r, err = k.Acquire(ctx, acquire)
-	wantOutcome("acquire", r, err, joblock.OutcomeOK)
+	wantOutcome("acquire", r, err, driver.OutcomeOK)
 }
 
 // The same for records in which a few bytes are others.
@@ -211,10 +211,10 @@ func TestDamagedRecords(t *testing.T) {
 		term := k.acquire(key)
 		ctx := context.Background()
 		for _, inbox := range []string{"one", "two"} {
-			r, err := k.Acquire(ctx, joblock.AcquireRequest{
+			r, err := k.Acquire(ctx, driver.AcquireRequest{
 				Key: key, Owner: inbox, Nonce: k.nonce(), TTL: long, Retain: long, Inbox: inbox, Patience: long,
 			})
-			wantOutcome(t, "wait", r, err, joblock.OutcomeHeld)
+			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
 		}
 		record := k.rdb.HGetAll(ctx, k.prefix+key).Val()
 		was := fmt.Sprintf("%q", record)

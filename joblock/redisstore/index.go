@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // errUnlisted is the answer of resume.lua to a call that has to write the index
@@ -24,9 +24,9 @@ func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) 
 	return s.indexError(err)
 }
 
-// Due implements joblock.Store. It takes one round trip. In a cluster the index is
+// Due implements driver.Store. It takes one round trip. In a cluster the index is
 // on one node.
-func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobLock, error) {
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobL
 	list, ok := a.val.([]any)
 	f := fields{rest: list, bad: !ok}
 	mark := f.clock().UnixMicro()
-	due := make([]joblock.JobLock, 0, len(f.rest))
+	due := make([]driver.JobLock, 0, len(f.rest))
 	for !f.bad && len(f.rest) > 0 {
 		// What this package has not written is nobody's lock.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
-			due = append(due, joblock.JobLock{Key: key, Job: job, Mark: mark})
+			due = append(due, driver.JobLock{Key: key, Job: job, Mark: mark})
 		}
 	}
 	if err := f.end(dueScript.op); err != nil {
@@ -51,8 +51,8 @@ func (s *Store) Due(ctx context.Context, req joblock.DueRequest) ([]joblock.JobL
 	return due, nil
 }
 
-// Forget implements joblock.Store. It takes one round trip.
-func (s *Store) Forget(ctx context.Context, entries []joblock.JobLock) error {
+// Forget implements driver.Store. It takes one round trip.
+func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err
 	}

@@ -12,34 +12,35 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // walkThroughTheIndex parks a lock, finds it, keeps it, frees it and forgets it, and
 // asks for the seal keys, which jobs need too.
-func walkThroughTheIndex(t *testing.T, k *kit, term joblock.Term) {
+func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	t.Helper()
 	ctx := context.Background()
 	req := k.park(term)
 	req.Grace = 0
 	r, err := k.Park(ctx, req)
-	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-	due, err := k.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
+	due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
 	if err != nil || len(due) != 1 || due[0].Key != term.Key || due[0].Job != req.Job {
 		t.Fatalf("due: %+v, %v", due, err)
 	}
-	rs, err := k.Reserve(ctx, []joblock.ReserveRequest{{Key: term.Key, Job: req.Job, Hold: long, Retain: long}})
-	wantOutcomes(t, "reserve", rs, err, 1, joblock.OutcomeOK)
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{{
-		Term: joblock.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Force: true, IdleOnly: true, Job: req.Job,
+	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: req.Job, Hold: long, Retain: long}})
+	wantOutcomes(t, "reserve", rs, err, 1, driver.OutcomeOK)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{{
+		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Force: true, IdleOnly: true, Job: req.Job,
 	}})
-	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	if err := k.Forget(ctx, due); err != nil {
 		t.Fatal(err)
 	}
 	if n := k.rdb.Exists(ctx, k.index()).Val(); n != 0 {
 		t.Error("an entry is left")
 	}
-	if keys, err := k.SealKeys(ctx, joblock.SealKeysRequest{}); err != nil || len(keys) != 1 {
+	if keys, err := k.SealKeys(ctx, driver.SealKeysRequest{}); err != nil || len(keys) != 1 {
 		t.Errorf("seal keys: %v, %v", keys, err)
 	}
 }
@@ -66,7 +67,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		brief := k.park(lapsed)
 		brief.Hold = time.Millisecond
 		r, err := k.Park(ctx, brief)
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
 		fence := r.Fence
 		if err := k.rdb.Set(ctx, k.index(), "something else", 0).Err(); err != nil {
 			t.Fatal(err)
@@ -75,18 +76,18 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 
 		_, park := k.Park(ctx, k.park(held))
-		_, resume := k.Resume(ctx, joblock.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-		_, due := k.Due(ctx, joblock.DueRequest{Limit: 1, Later: long})
+		_, resume := k.Resume(ctx, driver.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		_, due := k.Due(ctx, driver.DueRequest{Limit: 1, Later: long})
 		for call, err := range map[string]error{
 			"Park": park, "Resume": resume, "Due": due,
-			"Forget": k.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
+			"Forget": k.Forget(ctx, []driver.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
 			}
 		}
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{held.Key, lapsed.Key}})
-		if err != nil || recs[0].State != joblock.StateHeld || recs[0].Fence != held.Fence || recs[1].State != joblock.StateFree || recs[1].Fence != fence {
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{held.Key, lapsed.Key}})
+		if err != nil || recs[0].State != driver.StateHeld || recs[0].Fence != held.Fence || recs[1].State != driver.StateFree || recs[1].Fence != fence {
 			t.Errorf("records %+v, %v; want them as before", recs, err)
 		}
 		if v := k.rdb.Get(ctx, k.index()).Val(); v != "something else" {
@@ -97,7 +98,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		unbound := k.park(held)
 		unbound.Job = ""
 		r, err = k.Park(ctx, unbound)
-		wantOutcome(t, "park for no job", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park for no job", r, err, driver.OutcomeOK)
 		k.rdb.Del(ctx, k.index())
 	})
 }
@@ -109,7 +110,7 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 		req := k.park(k.acquire("plain"))
 		req.Grace = long
 		r, err := k.Park(ctx, req)
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
 		got := k.rdb.ZRangeWithScores(ctx, "joblock:", 0, -1).Val()
 		if len(got) != 1 || got[0].Member != "q/1\nplain" {
 			t.Fatalf("the index has %v", got)
@@ -117,7 +118,7 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 		if due := time.UnixMicro(int64(got[0].Score)); due.Before(before.Add(-time.Millisecond)) || due.After(time.Now().Add(long+time.Second)) {
 			t.Errorf("due at %s, parked at %s for %s", due, before.Add(-long), long)
 		}
-		if seen := listAll(t, k, joblock.ListRequest{}); len(seen) != 1 {
+		if seen := listAll(t, k, driver.ListRequest{}); len(seen) != 1 {
 			t.Errorf("listed: %v", seen)
 		}
 	})
@@ -141,7 +142,7 @@ func BenchmarkDue(b *testing.B) {
 				k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", i, i)})
 			}
 			for b.Loop() {
-				due, err := k.Due(ctx, joblock.DueRequest{Limit: 100, Later: time.Microsecond})
+				due, err := k.Due(ctx, driver.DueRequest{Limit: 100, Later: time.Microsecond})
 				if err != nil || len(due) != 100 {
 					b.Fatalf("%d due, %v", len(due), err)
 				}
@@ -160,13 +161,13 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 		const old = 7
 		for i := range old {
 			k.rdb.ZAdd(ctx, k.index(), redis.Z{
-				Score: float64(now.Add(-joblock.JobKeep - time.Duration(i+1)*time.Minute).UnixMicro()), Member: fmt.Sprintf("q/%d\nold", i),
+				Score: float64(now.Add(-driver.JobKeep - time.Duration(i+1)*time.Minute).UnixMicro()), Member: fmt.Sprintf("q/%d\nold", i),
 			})
 		}
-		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: float64(now.Add(-joblock.JobKeep + time.Minute).UnixMicro()), Member: "q/1\nin time"})
+		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: float64(now.Add(-driver.JobKeep + time.Minute).UnixMicro()), Member: "q/1\nin time"})
 		for i, left := range []int{5, 3, 1, 0, 0} {
 			r, err := k.Park(ctx, k.park(k.acquire(fmt.Sprint(i))))
-			wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+			wantOutcome(t, "park", r, err, driver.OutcomeOK)
 			if got, want := int(k.rdb.ZCard(ctx, k.index()).Val()), left+1+i+1; got != want {
 				t.Errorf("%d entries after %d parks, want %d", got, i+1, want)
 			}
@@ -181,7 +182,7 @@ func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: 2, Member: "q/1\nkey"})
-		due, err := k.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+		due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
 		if err != nil || len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
 			t.Errorf("due are %+v, %v", due, err)
 		}
@@ -212,15 +213,15 @@ func TestRoundTripsOfTheIndex(t *testing.T) {
 				req.Hold = time.Millisecond
 				seen := proxy.Times(1<<30, redistest.Named("evalsha"), redistest.Pass())
 				r, err := k.Park(ctx, req)
-				wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+				wantOutcome(t, "park", r, err, driver.OutcomeOK)
 				if got := seen.Hits(); i > 0 && got != c.park {
 					t.Errorf("%d commands to park for a job, want %d", got, c.park)
 				}
 				seen.Disarm()
 				time.Sleep(5 * time.Millisecond)
 				seen = proxy.Times(1<<30, redistest.Named("evalsha"), redistest.Pass())
-				r, err = k.Resume(ctx, joblock.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-				wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+				r, err = k.Resume(ctx, driver.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+				wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 				if !r.Recovered {
 					t.Error("not recovered")
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // long is a lease that does not run out during a test.
@@ -57,36 +57,36 @@ func newRealKit(t testing.TB) *kit {
 func (k *kit) nonce() string { return fmt.Sprintf("nonce-%d", k.n.Add(1)) }
 
 // acquire takes a key for an owner that is named after it.
-func (k *kit) acquire(key string) joblock.Term {
+func (k *kit) acquire(key string) driver.Term {
 	k.t.Helper()
 	owner := "owner of " + key
-	r, err := k.Acquire(context.Background(), joblock.AcquireRequest{
+	r, err := k.Acquire(context.Background(), driver.AcquireRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host",
 	})
-	wantOutcome(k.t, "acquire", r, err, joblock.OutcomeOK)
-	return joblock.Term{Key: key, Owner: owner, Fence: r.Fence}
+	wantOutcome(k.t, "acquire", r, err, driver.OutcomeOK)
+	return driver.Term{Key: key, Owner: owner, Fence: r.Fence}
 }
 
-func (k *kit) renewal(t joblock.Term) joblock.RenewRequest {
-	return joblock.RenewRequest{Term: t, TTL: long, Retain: long}
+func (k *kit) renewal(t driver.Term) driver.RenewRequest {
+	return driver.RenewRequest{Term: t, TTL: long, Retain: long}
 }
 
-func (k *kit) release(t joblock.Term) joblock.ReleaseRequest {
-	return joblock.ReleaseRequest{Term: t, Nonce: k.nonce(), Retain: long, Reason: "done"}
+func (k *kit) release(t driver.Term) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Term: t, Nonce: k.nonce(), Retain: long, Reason: "done"}
 }
 
-func (k *kit) park(t joblock.Term) joblock.ParkRequest {
-	return joblock.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1", Grace: long}
+func (k *kit) park(t driver.Term) driver.ParkRequest {
+	return driver.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1", Grace: long}
 }
 
-func wantOutcome(t testing.TB, what string, r joblock.Reply, err error, want joblock.Outcome) {
+func wantOutcome(t testing.TB, what string, r driver.Reply, err error, want driver.Outcome) {
 	t.Helper()
 	if err != nil || r.Outcome != want {
 		t.Fatalf("%s: outcome %d, error %v; want outcome %d", what, r.Outcome, err, want)
 	}
 }
 
-func wantOutcomes(t testing.TB, what string, rs []joblock.Reply, err error, n int, want joblock.Outcome) {
+func wantOutcomes(t testing.TB, what string, rs []driver.Reply, err error, n int, want driver.Outcome) {
 	t.Helper()
 	if err != nil || len(rs) != n {
 		t.Fatalf("%s: %d replies, error %v; want %d", what, len(rs), err, n)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -19,46 +19,46 @@ const (
 	maxListCount     = 10_000 // the server does nothing else during a SCAN
 )
 
-// List implements joblock.Store: one SCAN and one pipeline per page. Values of
-// other kinds under the prefix are listed as joblock.StateForeign.
+// List implements driver.Store: one SCAN and one pipeline per page. Values of
+// other kinds under the prefix are listed as driver.StateForeign.
 //
 // In a cluster it goes from master to master. When the one at the cursor is a
 // master no longer, List fails rather than leave out the rest of its keys, and
 // the listing has to be begun again. A cursor that List did not make is
 // joblock.ErrInvalid. A page with an error has no records.
-func (s *Store) List(ctx context.Context, req joblock.ListRequest) (joblock.ListPage, error) {
+func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	if err := s.Validate(); err != nil {
-		return joblock.ListPage{}, err
+		return driver.ListPage{}, err
 	}
 	at, err := parseCursor(req.Cursor)
 	if err != nil {
-		return joblock.ListPage{}, err
+		return driver.ListPage{}, err
 	}
 	node, at, following, err := s.scanNode(ctx, at)
 	if err != nil {
-		return joblock.ListPage{}, err
+		return driver.ListPage{}, err
 	}
 	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
 	names, scan, err := node.Scan(ctx, at.scan, escapeGlob(s.prefix+req.Prefix)+"*", int64(count)).Result()
 	if err != nil {
-		return joblock.ListPage{}, err
+		return driver.ListPage{}, err
 	}
 	next := cursor{node: following}
 	if scan != 0 {
 		next = cursor{node: at.node, scan: scan}
 	}
-	page := joblock.ListPage{Next: next.String(), Records: make([]joblock.Record, 0, len(names))}
+	page := driver.ListPage{Next: next.String(), Records: make([]driver.Record, 0, len(names))}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == s.index() || name == s.sealKeys() })
 	for i, name := range names {
 		names[i] = strings.TrimPrefix(name, s.prefix)
 	}
-	err = s.inspect(ctx, joblock.InspectRequest{Keys: names}, func(_ int, rec joblock.Record, exists bool) {
+	err = s.inspect(ctx, driver.InspectRequest{Keys: names}, func(_ int, rec driver.Record, exists bool) {
 		if exists { // else it ran out since the SCAN
 			page.Records = append(page.Records, rec)
 		}
 	})
 	if err != nil {
-		return joblock.ListPage{}, err
+		return driver.ListPage{}, err
 	}
 	return page, nil
 }

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // listAll turns all pages over and returns how often each key was seen.
-func listAll(t *testing.T, k *kit, req joblock.ListRequest) map[string]int {
+func listAll(t *testing.T, k *kit, req driver.ListRequest) map[string]int {
 	t.Helper()
 	seen := map[string]int{}
 	for pages := 0; ; pages++ {
@@ -37,12 +38,12 @@ func TestListTurnsOverManyPages(t *testing.T) {
 			k.acquire(fmt.Sprintf("k%03d", i))
 		}
 		for _, count := range []int{-1, 0, 1, 7, 1 << 40} {
-			seen := listAll(t, k, joblock.ListRequest{Count: count})
+			seen := listAll(t, k, driver.ListRequest{Count: count})
 			if len(seen) != n {
 				t.Errorf("with count %d the listing has %d keys, want %d", count, len(seen), n)
 			}
 		}
-		if seen := listAll(t, k, joblock.ListRequest{Prefix: "k12", Count: 50}); len(seen) != 10 {
+		if seen := listAll(t, k, driver.ListRequest{Prefix: "k12", Count: 50}); len(seen) != 10 {
 			t.Errorf("prefix k12 gave %v", seen)
 		}
 	})
@@ -55,7 +56,7 @@ func TestListTakesPrefixesLiterally(t *testing.T) {
 			k.acquire(key)
 		}
 		for _, key := range odd {
-			if seen := listAll(t, k, joblock.ListRequest{Prefix: key}); len(seen) != 1 || seen[key] != 1 {
+			if seen := listAll(t, k, driver.ListRequest{Prefix: key}); len(seen) != 1 || seen[key] != 1 {
 				t.Errorf("prefix %q gave %v", key, seen)
 			}
 		}
@@ -68,15 +69,15 @@ func TestListShowsForeignValuesAndNothingElsesKeys(t *testing.T) {
 		k.acquire("ours")
 		k.rdb.Set(ctx, "joblock:text", "v", 0)
 		k.rdb.Set(ctx, "elsewhere", "v", 0)
-		page, err := k.List(ctx, joblock.ListRequest{})
+		page, err := k.List(ctx, driver.ListRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[string]joblock.State{}
+		got := map[string]driver.State{}
 		for _, rec := range page.Records {
 			got[rec.Key] = rec.State
 		}
-		if len(got) != 2 || got["ours"] != joblock.StateHeld || got["text"] != joblock.StateForeign {
+		if len(got) != 2 || got["ours"] != driver.StateHeld || got["text"] != driver.StateForeign {
 			t.Errorf("list gave %v", got)
 		}
 	})
@@ -85,7 +86,7 @@ func TestListShowsForeignValuesAndNothingElsesKeys(t *testing.T) {
 func TestForgedCursorsAreRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		for _, c := range []string{"x", "-1", "0", "01", "1@", "@", "0@", "1@node:1", "0@node:1", "18446744073709551616", "1 ", " 1"} {
-			if _, err := k.List(context.Background(), joblock.ListRequest{Cursor: c}); !errors.Is(err, joblock.ErrInvalid) {
+			if _, err := k.List(context.Background(), driver.ListRequest{Cursor: c}); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("cursor %q: %v, want ErrInvalid", c, err)
 			}
 		}

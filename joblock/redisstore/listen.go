@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -31,13 +31,13 @@ func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 // forced is where releases with Force are published.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
-// Listen implements joblock.Store.
+// Listen implements driver.Store.
 func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (stop func(), err error) {
 	return s.subscribe(ctx, s.channel(inbox), deliver)
 }
 
-// Watch implements joblock.Store.
-func (s *Store) Watch(ctx context.Context, deliver func(joblock.Forced)) (stop func(), err error) {
+// Watch implements driver.Store.
+func (s *Store) Watch(ctx context.Context, deliver func(driver.Forced)) (stop func(), err error) {
 	return s.subscribe(ctx, s.forced(), func(text string) {
 		if f, ok := s.parseForced(text); ok {
 			deliver(f)
@@ -78,12 +78,12 @@ func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text
 
 // parseForced reads what release.lua publishes: fence and key in Redis, a line each.
 // What nobody here has published is nobody's lock.
-func (s *Store) parseForced(text string) (joblock.Forced, bool) {
+func (s *Store) parseForced(text string) (driver.Forced, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)
 	key, ours := strings.CutPrefix(name, s.prefix)
 	if err != nil || fence < 1 || !ours || key == "" {
-		return joblock.Forced{}, false
+		return driver.Forced{}, false
 	}
-	return joblock.Forced{Key: key, Fence: fence}, true
+	return driver.Forced{Key: key, Fence: fence}, true
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // commandCalls is how often the server has done a command, scripts included.
@@ -36,9 +36,9 @@ func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
 	ctx := context.Background()
 	term := k.acquire("key")
 	first := k.renewal(term)
-	first.Memo = bytes.Repeat([]byte("m"), joblock.MaxMemoBytes)
-	rs, err := k.Renew(ctx, []joblock.RenewRequest{first})
-	wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+	first.Memo = bytes.Repeat([]byte("m"), driver.MaxMemoBytes)
+	rs, err := k.Renew(ctx, []driver.RenewRequest{first})
+	wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 	pushes := k.rdb.Subscribe(ctx, k.channel("inbox"))
 	defer pushes.Close()
 	if _, err := pushes.Receive(ctx); err != nil {
@@ -49,32 +49,32 @@ func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
 		t.Helper()
 		want := 0
 		if memo {
-			want = joblock.MaxMemoBytes
+			want = driver.MaxMemoBytes
 		}
-		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
-		wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})
+		wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 		r, err := k.Park(ctx, k.park(term))
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-		rs, err = k.Reserve(ctx, []joblock.ReserveRequest{{Key: "key", Job: "q/1", Hold: long, Retain: long}})
-		wantOutcomes(t, "reserve", rs, err, 1, joblock.OutcomeOK)
-		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: memo})
-		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
+		rs, err = k.Reserve(ctx, []driver.ReserveRequest{{Key: "key", Job: "q/1", Hold: long, Retain: long}})
+		wantOutcomes(t, "reserve", rs, err, 1, driver.OutcomeOK)
+		r, err = k.Resume(ctx, driver.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: memo})
+		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 		if len(r.Memo) != want {
 			t.Errorf("resume: a memo of %d bytes, want %d", len(r.Memo), want)
 		}
-		if page, err := k.List(ctx, joblock.ListRequest{}); err != nil || len(page.Records) != 1 || len(page.Records[0].Memo) != 0 {
+		if page, err := k.List(ctx, driver.ListRequest{}); err != nil || len(page.Records) != 1 || len(page.Records[0].Memo) != 0 {
 			t.Errorf("list: %d records, %v; want one without its memo", len(page.Records), err)
 		}
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}, Memo: memo})
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}, Memo: memo})
 		if err != nil || len(recs[0].Memo) != want {
 			t.Errorf("inspect: a memo of %d bytes, %v; want %d", len(recs[0].Memo), err, want)
 		}
-		rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(joblock.Term{Key: "key", Owner: term.Owner})})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
-		req := joblock.AcquireRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Memo: memo}
+		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "key", Owner: term.Owner})})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		req := driver.AcquireRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Memo: memo}
 		for range 2 { // the second time it finds its grant
 			r, err = k.Acquire(ctx, req)
-			wantOutcome(t, "acquire", r, err, joblock.OutcomeOK)
+			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 			if len(r.Memo) != want {
 				t.Errorf("acquire: a memo of %d bytes, want %d", len(r.Memo), want)
 			}
@@ -93,10 +93,10 @@ func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
 	}
 
 	// What is pushed is the call, and no more.
-	r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: "key", Owner: "next", Nonce: "waits", TTL: long, Retain: long, Inbox: "inbox", Patience: long, Memo: true})
-	wantOutcome(t, "wait", r, err, joblock.OutcomeHeld)
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "next", Nonce: "waits", TTL: long, Retain: long, Inbox: "inbox", Patience: long, Memo: true})
+	wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	if m, err := pushes.ReceiveMessage(ctx); err != nil || m.Payload != "waits" {
 		t.Errorf("pushed %q, %v", m.Payload, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Locks are used in every way while their slot, and then that of the index, goes from
@@ -85,10 +85,10 @@ type movedLocks struct {
 	probes  int           // calls with two keys that were told to try again
 	stages  int
 
-	held   []joblock.Term          // here and elsewhere
-	parked map[string]joblock.Term // by key, each for the job of its name
-	line   joblock.Term            // whoever has the key that is waited for
-	queue  []string                // nonces of those who wait for it
+	held   []driver.Term          // here and elsewhere
+	parked map[string]driver.Term // by key, each for the job of its name
+	line   driver.Term            // whoever has the key that is waited for
+	queue  []string               // nonces of those who wait for it
 	pushed chan string
 }
 
@@ -96,7 +96,7 @@ func (m *movedLocks) name(s string) string  { return "{moved}" + s }
 func (m *movedLocks) job(key string) string { return "q/" + key }
 
 func newMovedLocks(t *testing.T, cluster *redistest.Cluster, k *kit) *movedLocks {
-	m := &movedLocks{kit: k, t: t, cluster: cluster, parked: make(map[string]joblock.Term), pushed: make(chan string, 100)}
+	m := &movedLocks{kit: k, t: t, cluster: cluster, parked: make(map[string]driver.Term), pushed: make(chan string, 100)}
 	for i := range 6 {
 		m.held = append(m.held, k.acquire(m.name(fmt.Sprint("held-", i))), k.acquire(fmt.Sprint("elsewhere-", i)))
 		m.park(m.name(fmt.Sprint("parked-", i)))
@@ -119,17 +119,17 @@ func (m *movedLocks) park(key string) {
 	req := m.kit.park(m.acquire(key))
 	req.Job, req.Grace = m.job(key), 0
 	r, err := m.Park(context.Background(), req)
-	wantOutcome(m.t, "park", r, err, joblock.OutcomeOK)
-	m.parked[key] = joblock.Term{Key: key, Owner: req.Owner, Fence: r.Fence}
+	wantOutcome(m.t, "park", r, err, driver.OutcomeOK)
+	m.parked[key] = driver.Term{Key: key, Owner: req.Owner, Fence: r.Fence}
 }
 
 // join puts another waiter at the end of the line.
 func (m *movedLocks) join() {
 	m.t.Helper()
 	nonce := m.nonce()
-	r, err := m.Acquire(context.Background(), joblock.AcquireRequest{
+	r, err := m.Acquire(context.Background(), driver.AcquireRequest{
 		Key: m.line.Key, Owner: nonce, Nonce: nonce, TTL: long, Retain: long, Inbox: "inbox", Patience: long})
-	wantOutcome(m.t, "join the line", r, err, joblock.OutcomeHeld)
+	wantOutcome(m.t, "join the line", r, err, driver.OutcomeHeld)
 	if r.Ahead != len(m.queue) {
 		m.t.Errorf("%d are ahead in the line, want %d", r.Ahead, len(m.queue))
 	}
@@ -140,15 +140,15 @@ func (m *movedLocks) join() {
 func (m *movedLocks) next() {
 	m.t.Helper()
 	ctx := context.Background()
-	rs, err := m.Release(ctx, []joblock.ReleaseRequest{m.release(m.line)})
-	wantOutcomes(m.t, "release to the line", rs, err, 1, joblock.OutcomeOK)
+	rs, err := m.Release(ctx, []driver.ReleaseRequest{m.release(m.line)})
+	wantOutcomes(m.t, "release to the line", rs, err, 1, driver.OutcomeOK)
 	select {
 	case nonce := <-m.pushed:
-		recs, err := m.Inspect(ctx, joblock.InspectRequest{Keys: []string{m.line.Key}})
+		recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: []string{m.line.Key}})
 		if err != nil || nonce != m.queue[0] || recs[0].Owner != nonce || recs[0].Fence <= m.line.Fence {
 			m.t.Fatalf("pushed to %s, the record is %+v, %v; want it of %s, with a fence after %d", nonce, recs, err, m.queue[0], m.line.Fence)
 		}
-		m.line = joblock.Term{Key: m.line.Key, Owner: nonce, Fence: recs[0].Fence}
+		m.line = driver.Term{Key: m.line.Key, Owner: nonce, Fence: recs[0].Fence}
 	case <-time.After(time.Minute):
 		m.t.Fatal("the first in line was not told")
 	}
@@ -201,12 +201,12 @@ func (m *movedLocks) stage(name string) {
 
 func (m *movedLocks) everything(stage string) {
 	ctx := context.Background()
-	var renewals []joblock.RenewRequest
+	var renewals []driver.RenewRequest
 	for _, term := range m.held {
 		renewals = append(renewals, m.renewal(term))
 	}
 	rs, err := m.Renew(ctx, renewals)
-	wantOutcomes(m.t, "renew", rs, err, len(m.held), joblock.OutcomeOK)
+	wantOutcomes(m.t, "renew", rs, err, len(m.held), driver.OutcomeOK)
 	for i, r := range rs {
 		if r.Fence != m.held[i].Fence {
 			m.t.Errorf("%s has fence %d, want %d", m.held[i].Key, r.Fence, m.held[i].Fence)
@@ -218,19 +218,19 @@ func (m *movedLocks) everything(stage string) {
 
 	key := m.name("new-" + stage)
 	term := m.acquire(key)
-	r, err := m.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "another", Nonce: m.nonce(), TTL: long, Retain: long})
-	wantOutcome(m.t, "acquire what is held", r, err, joblock.OutcomeHeld)
-	rs, err = m.Release(ctx, []joblock.ReleaseRequest{m.release(term)})
-	wantOutcomes(m.t, "release", rs, err, 1, joblock.OutcomeOK)
+	r, err := m.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "another", Nonce: m.nonce(), TTL: long, Retain: long})
+	wantOutcome(m.t, "acquire what is held", r, err, driver.OutcomeHeld)
+	rs, err = m.Release(ctx, []driver.ReleaseRequest{m.release(term)})
+	wantOutcomes(m.t, "release", rs, err, 1, driver.OutcomeOK)
 	if again := m.acquire(key); again.Fence <= term.Fence {
 		m.t.Errorf("fence %d after %d", again.Fence, term.Fence)
 	} else {
-		rs, err = m.Release(ctx, []joblock.ReleaseRequest{m.release(again)})
-		wantOutcomes(m.t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err = m.Release(ctx, []driver.ReleaseRequest{m.release(again)})
+		wantOutcomes(m.t, "release", rs, err, 1, driver.OutcomeOK)
 	}
 
 	m.jobs(stage)
-	seen := listAll(m.t, m.kit, joblock.ListRequest{Prefix: m.name("")})
+	seen := listAll(m.t, m.kit, driver.ListRequest{Prefix: m.name("")})
 	for _, key := range append(slices.Collect(maps.Keys(m.parked)), m.held[0].Key, m.line.Key) {
 		if seen[key] != 1 {
 			m.t.Errorf("%s was listed %d times", key, seen[key])
@@ -244,33 +244,33 @@ func (m *movedLocks) jobs(stage string) {
 	key := slices.Min(slices.Collect(maps.Keys(m.parked)))
 	was := m.parked[key]
 	m.park(m.name("parked-at-" + stage))
-	r, err := m.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: was.Owner, Nonce: m.nonce(), TTL: long, Retain: long, Job: m.job(key)})
-	wantOutcome(m.t, "resume", r, err, joblock.OutcomeOK)
+	r, err := m.Resume(ctx, driver.ResumeRequest{Key: key, Owner: was.Owner, Nonce: m.nonce(), TTL: long, Retain: long, Job: m.job(key)})
+	wantOutcome(m.t, "resume", r, err, driver.OutcomeOK)
 	if r.Fence <= was.Fence || r.Recovered {
 		m.t.Errorf("resumed with fence %d after %d, recovered: %v", r.Fence, was.Fence, r.Recovered)
 	}
 	was.Fence = r.Fence
-	rs, err := m.Release(ctx, []joblock.ReleaseRequest{m.release(was)})
-	wantOutcomes(m.t, "release the job's", rs, err, 1, joblock.OutcomeOK)
+	rs, err := m.Release(ctx, []driver.ReleaseRequest{m.release(was)})
+	wantOutcomes(m.t, "release the job's", rs, err, 1, driver.OutcomeOK)
 	delete(m.parked, key)
 
-	due, err := m.Due(ctx, joblock.DueRequest{Limit: 1000, Later: time.Microsecond})
+	due, err := m.Due(ctx, driver.DueRequest{Limit: 1000, Later: time.Microsecond})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	done := slices.IndexFunc(due, func(e joblock.JobLock) bool { return e.Key == key })
+	done := slices.IndexFunc(due, func(e driver.JobLock) bool { return e.Key == key })
 	if done < 0 || len(due) != len(m.parked)+1 {
 		m.t.Fatalf("%d are due, want %d and %s, which is done", len(due), len(m.parked), key)
 	}
 	if err := m.Forget(ctx, due[done:done+1]); err != nil {
 		m.t.Fatal(err)
 	}
-	var keep []joblock.ReserveRequest
+	var keep []driver.ReserveRequest
 	for _, e := range slices.Delete(due, done, done+1) {
-		keep = append(keep, joblock.ReserveRequest{Key: e.Key, Job: e.Job, Hold: long, Retain: long})
+		keep = append(keep, driver.ReserveRequest{Key: e.Key, Job: e.Job, Hold: long, Retain: long})
 	}
 	rs, err = m.Reserve(ctx, keep)
-	wantOutcomes(m.t, "reserve", rs, err, len(m.parked), joblock.OutcomeOK)
+	wantOutcomes(m.t, "reserve", rs, err, len(m.parked), driver.OutcomeOK)
 }
 
 // end frees everything; then nothing is left.
@@ -280,13 +280,13 @@ func (m *movedLocks) end() {
 	for len(m.queue) > 0 {
 		m.next()
 	}
-	var last []joblock.ReleaseRequest
+	var last []driver.ReleaseRequest
 	for _, term := range append(slices.Collect(maps.Values(m.parked)), append(m.held, m.line)...) {
 		last = append(last, m.release(term))
 	}
 	rs, err := m.Release(ctx, last)
-	wantOutcomes(m.t, "release all", rs, err, len(last), joblock.OutcomeOK)
-	due, err := m.Due(ctx, joblock.DueRequest{Limit: 1000, Later: time.Microsecond})
+	wantOutcomes(m.t, "release all", rs, err, len(last), driver.OutcomeOK)
+	due, err := m.Due(ctx, driver.DueRequest{Limit: 1000, Later: time.Microsecond})
 	if err != nil || len(due) != len(m.parked) {
 		m.t.Errorf("%d are due, want %d, %v", len(due), len(m.parked), err)
 	}
@@ -296,12 +296,12 @@ func (m *movedLocks) end() {
 	if n := m.rdb.Exists(ctx, m.index()).Val(); n != 0 {
 		m.t.Error("an entry of the index is left")
 	}
-	recs, err := m.Inspect(ctx, joblock.InspectRequest{Keys: slices.Collect(maps.Keys(listAll(m.t, m.kit, joblock.ListRequest{})))})
+	recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: slices.Collect(maps.Keys(listAll(m.t, m.kit, driver.ListRequest{})))})
 	if err != nil || len(recs) < len(last) {
 		m.t.Errorf("%d records, %v", len(recs), err)
 	}
 	for _, rec := range recs {
-		if rec.State != joblock.StateFree || rec.Waiters != 0 {
+		if rec.State != driver.StateFree || rec.Waiters != 0 {
 			m.t.Errorf("%s is %s and has %d waiters", rec.Key, rec.State, rec.Waiters)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // errReply means that a script answered something that it cannot answer: a
@@ -95,35 +95,35 @@ func (f *fields) dur() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-func (f *fields) state() joblock.State {
+func (f *fields) state() driver.State {
 	n := f.num()
-	if n > int64(joblock.StateOrphaned) {
+	if n > int64(driver.StateOrphaned) {
 		f.bad = true
 		return 0
 	}
-	return joblock.State(n)
+	return driver.State(n)
 }
 
-// endings are the names of joblock.Ended in records and replies.
-var endings = map[string]joblock.Ended{
-	"":         joblock.EndedNone,
-	"released": joblock.EndedReleased,
-	"forced":   joblock.EndedForced,
-	"lapsed":   joblock.EndedLapsed,
-	"done":     joblock.EndedDone,
+// endings are the names of driver.Ended in records and replies.
+var endings = map[string]driver.Ended{
+	"":         driver.EndedNone,
+	"released": driver.EndedReleased,
+	"forced":   driver.EndedForced,
+	"lapsed":   driver.EndedLapsed,
+	"done":     driver.EndedDone,
 }
 
-// how reads an end that comes as the number of a joblock.Ended.
-func (f *fields) how() joblock.Ended {
+// how reads an end that comes as the number of a driver.Ended.
+func (f *fields) how() driver.Ended {
 	n := f.num()
-	if n > int64(joblock.EndedDone) {
+	if n > int64(driver.EndedDone) {
 		f.bad = true
 		return 0
 	}
-	return joblock.Ended(n)
+	return driver.Ended(n)
 }
 
-func (f *fields) ended() joblock.Ended {
+func (f *fields) ended() driver.Ended {
 	e, ok := endings[f.str()]
 	if !ok {
 		f.bad = true
@@ -132,7 +132,7 @@ func (f *fields) ended() joblock.Ended {
 }
 
 // outcome opens an answer and reads its first field.
-func outcome(val any) (joblock.Outcome, fields) {
+func outcome(val any) (driver.Outcome, fields) {
 	var f fields
 	n, alone := val.(int64) // where there is nothing to add
 	if !alone {
@@ -140,10 +140,10 @@ func outcome(val any) (joblock.Outcome, fields) {
 		f = fields{rest: list, bad: !ok}
 		n = f.num()
 	}
-	if n < int64(joblock.OutcomeOK) || n > int64(joblock.OutcomeForeign) {
+	if n < int64(driver.OutcomeOK) || n > int64(driver.OutcomeForeign) {
 		f.bad = true
 	}
-	return joblock.Outcome(n), f
+	return driver.Outcome(n), f
 }
 
 // end closes an answer: all of it must have been read, and as expected. The
@@ -165,12 +165,12 @@ func (f *fields) foreign() string {
 }
 
 // parseReply reads the answer of every script but inspect.
-func parseReply(sc *script, val any) (joblock.Reply, error) {
+func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
-		return joblock.Reply{}, errUnlisted
+		return driver.Reply{}, errUnlisted
 	}
 	if sc == acquireScript && val == more {
-		return joblock.Reply{}, errMore
+		return driver.Reply{}, errMore
 	}
 	if list, ok := val.([]any); ok && sc == releaseScript && len(list) == 2 && list[0] == more {
 		r, err := parseReply(sc, list[1])
@@ -180,9 +180,9 @@ func parseReply(sc *script, val any) (joblock.Reply, error) {
 		return r, err
 	}
 	out, f := outcome(val)
-	r := joblock.Reply{Outcome: out}
+	r := driver.Reply{Outcome: out}
 	switch out {
-	case joblock.OutcomeOK:
+	case driver.OutcomeOK:
 		switch sc {
 		case acquireScript:
 			r.Fence, r.Ended, r.Lease = f.fence(), f.how(), f.dur()
@@ -197,29 +197,29 @@ func parseReply(sc *script, val any) (joblock.Reply, error) {
 			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
 			r.Recovered = f.num() == 1
 		}
-	case joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotOwner, joblock.OutcomeWrongJob:
+	case driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotOwner, driver.OutcomeWrongJob:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
 		if len(f.rest) > 0 {
 			r.Ahead, r.Now = int(f.num()), f.clock()
 		}
-	case joblock.OutcomeReleased:
+	case driver.OutcomeReleased:
 		r.Ended, r.Reason = f.ended(), f.str()
-	case joblock.OutcomeForeign:
+	case driver.OutcomeForeign:
 		r.Detail = f.foreign()
 	}
 	if err := f.end(sc.op); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	return r, nil
 }
 
 // parseRecord reads the answer of inspect. It reports false where there is no
 // record.
-func parseRecord(key string, val any) (joblock.Record, bool, error) {
+func parseRecord(key string, val any) (driver.Record, bool, error) {
 	out, f := outcome(val)
-	rec := joblock.Record{Key: key}
+	rec := driver.Record{Key: key}
 	switch out {
-	case joblock.OutcomeOK:
+	case driver.OutcomeOK:
 		rec.State, rec.Owner, rec.Fence = f.state(), f.str(), f.num()
 		rec.Lease, rec.Reserved = f.dur(), f.dur()
 		if ms := f.num(); ms > 0 {
@@ -228,15 +228,15 @@ func parseRecord(key string, val any) (joblock.Record, bool, error) {
 		rec.Holder, rec.Job = f.str(), f.str()
 		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
 		rec.Waiters, rec.Now = int(f.num()), f.clock()
-	case joblock.OutcomeNotFound:
-	case joblock.OutcomeForeign:
+	case driver.OutcomeNotFound:
+	case driver.OutcomeForeign:
 		_ = f.foreign() // a Status has no place for it
-		rec.State = joblock.StateForeign
+		rec.State = driver.StateForeign
 	default:
 		f.bad = true
 	}
 	if err := f.end("inspect"); err != nil {
-		return joblock.Record{Key: key}, false, err
+		return driver.Record{Key: key}, false, err
 	}
-	return rec, out != joblock.OutcomeNotFound, nil
+	return rec, out != driver.OutcomeNotFound, nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // What a script never returns must be an error, and never a panic, a grant or a
@@ -58,7 +58,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		if !errors.Is(err, errReply) {
 			t.Errorf("%s: error is %v, want errReply", name, err)
 		}
-		if r.Outcome != joblock.OutcomeUnknown || r.Fence != 0 {
+		if r.Outcome != driver.OutcomeUnknown || r.Fence != 0 {
 			t.Errorf("%s: reply is %+v, want an unknown outcome", name, r)
 		}
 	}
@@ -81,7 +81,7 @@ func TestHostileRecordsAreErrors(t *testing.T) {
 			} else if strings.Contains(err.Error(), "secret") {
 				t.Errorf("error shows the owner: %v", err)
 			}
-			if rec.Owner != "" || rec.State != joblock.StateFree {
+			if rec.Owner != "" || rec.State != driver.StateFree {
 				t.Errorf("field %d is %v: record is %+v, want only the key", i, bad, rec)
 			}
 		}
@@ -89,7 +89,7 @@ func TestHostileRecordsAreErrors(t *testing.T) {
 			t.Errorf("cut to %d fields: error is %v, want errReply", i, err)
 		}
 	}
-	if _, _, err := parseRecord("k", []any{int64(joblock.OutcomeHeld), int64(1), int64(1), "", ""}); !errors.Is(err, errReply) {
+	if _, _, err := parseRecord("k", []any{int64(driver.OutcomeHeld), int64(1), int64(1), "", ""}); !errors.Is(err, errReply) {
 		t.Errorf("refusal instead of a record: error is %v, want errReply", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestDurationsSaturate(t *testing.T) {
 func TestHostileForcedPushesAreDropped(t *testing.T) {
 	s := &Store{prefix: "joblock:"}
 	const good = "7\njoblock:a key"
-	if f, ok := s.parseForced(good); !ok || f != (joblock.Forced{Key: "a key", Fence: 7}) {
+	if f, ok := s.parseForced(good); !ok || f != (driver.Forced{Key: "a key", Fence: 7}) {
 		t.Fatalf("good push: %+v, %v", f, ok)
 	}
 	for _, bad := range []string{

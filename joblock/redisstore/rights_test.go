@@ -15,6 +15,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // rules returns the documented rights of areas, with the keys and channels.
@@ -206,13 +207,13 @@ func live(t *testing.T, store *Store) {
 		term := k.acquire(key)
 		const n = 1300 // more places than are looked at one by one
 		wait := func(i int, patience time.Duration) {
-			r, err := store.Acquire(ctx, joblock.AcquireRequest{Key: key, Owner: "w", Nonce: fmt.Sprint("w", i),
+			r, err := store.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "w", Nonce: fmt.Sprint("w", i),
 				TTL: long, Retain: long, Inbox: "nobody", Patience: patience})
-			wantOutcome(t, "join", r, err, joblock.OutcomeHeld)
+			wantOutcome(t, "join", r, err, driver.OutcomeHeld)
 		}
 		leave := func(i int) {
-			_, err := store.Release(ctx, []joblock.ReleaseRequest{{
-				Term: joblock.Term{Key: key, Owner: "w", Grant: fmt.Sprint("w", i)}, Retain: long}})
+			_, err := store.Release(ctx, []driver.ReleaseRequest{{
+				Term: driver.Term{Key: key, Owner: "w", Grant: fmt.Sprint("w", i)}, Retain: long}})
 			must("leave", err)
 		}
 		for i := range n {
@@ -225,9 +226,9 @@ func live(t *testing.T, store *Store) {
 			leave(0)
 		}
 		for range n { // whoever it is granted to gives it up
-			rs, err := store.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
+			rs, err := store.Release(ctx, []driver.ReleaseRequest{k.release(term)})
 			must("release a queue", err)
-			if rs[0].Outcome == joblock.OutcomeOK || rs[0].Outcome == joblock.OutcomeReleased {
+			if rs[0].Outcome == driver.OutcomeOK || rs[0].Outcome == driver.OutcomeReleased {
 				break
 			}
 		}
@@ -244,28 +245,28 @@ func live(t *testing.T, store *Store) {
 			park.Hold = time.Millisecond
 		}
 		r, err := store.Park(ctx, park)
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-		due, err := store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long})
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
+		due, err := store.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
 		must("due", err)
 		// On a busy machine the first lock's entry is due by now as well.
-		if !slices.ContainsFunc(due, func(j joblock.JobLock) bool { return j.Key == term.Key }) {
+		if !slices.ContainsFunc(due, func(j driver.JobLock) bool { return j.Key == term.Key }) {
 			t.Errorf("due are %v, want %s", due, term.Key)
 		}
 		must("forget", store.Forget(ctx, due))
-		_, err = store.Reserve(ctx, []joblock.ReserveRequest{{Key: term.Key, Job: park.Job, Hold: time.Millisecond, Retain: long}})
+		_, err = store.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: park.Job, Hold: time.Millisecond, Retain: long}})
 		must("reserve", err)
 		if free {
-			_, err := store.Release(ctx, []joblock.ReleaseRequest{{Term: joblock.Term{Key: term.Key}, Nonce: k.nonce(),
+			_, err := store.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: term.Key}, Nonce: k.nonce(),
 				Retain: long, Force: true, IdleOnly: true, Job: park.Job}})
 			must("release of a job", err)
 			continue
 		}
 		time.Sleep(5 * time.Millisecond) // the reservation lapses
-		r, err = store.Resume(ctx, joblock.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job})
-		wantOutcome(t, "recover", r, err, joblock.OutcomeOK)
+		r, err = store.Resume(ctx, driver.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job})
+		wantOutcome(t, "recover", r, err, driver.OutcomeOK)
 	}
 
-	_, err = store.SealKeys(ctx, joblock.SealKeysRequest{})
+	_, err = store.SealKeys(ctx, driver.SealKeysRequest{})
 	must("seal keys", err)
 	permit, err := locks.Acquire(ctx, "permits", joblock.Limit(3))
 	must("permit", err)
@@ -387,8 +388,8 @@ func TestMissingRightIsNoAnswer(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
 	defer rdb.Close()
 	k := newKit(t, rdb)
-	r, err := k.Acquire(t.Context(), joblock.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
-	if err == nil || r.Outcome != joblock.OutcomeUnknown {
+	r, err := k.Acquire(t.Context(), driver.AcquireRequest{Key: "b", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+	if err == nil || r.Outcome != driver.OutcomeUnknown {
 		t.Errorf("acquire without HMGET: %+v, %v", r, err)
 	}
 }

@@ -15,19 +15,20 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
-	outcomes := []joblock.Outcome{
-		joblock.OutcomeOK, joblock.OutcomeHeld, joblock.OutcomeBusy, joblock.OutcomeNotFound,
-		joblock.OutcomeNotOwner, joblock.OutcomeReleased, joblock.OutcomeLapsed,
-		joblock.OutcomeWrongJob, joblock.OutcomeForeign,
+	outcomes := []driver.Outcome{
+		driver.OutcomeOK, driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotFound,
+		driver.OutcomeNotOwner, driver.OutcomeReleased, driver.OutcomeLapsed,
+		driver.OutcomeWrongJob, driver.OutcomeForeign,
 	}
-	states := []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
+	states := []driver.State{driver.StateFree, driver.StateHeld, driver.StateParked, driver.StateOrphaned}
 	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN", outcomes)
 	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
 	checkConstants(t, "NO_END released forced lapsed done",
-		[]joblock.Ended{joblock.EndedNone, joblock.EndedReleased, joblock.EndedForced, joblock.EndedLapsed, joblock.EndedDone})
+		[]driver.Ended{driver.EndedNone, driver.EndedReleased, driver.EndedForced, driver.EndedLapsed, driver.EndedDone})
 }
 
 // sources returns the texts of all scripts.
@@ -93,22 +94,22 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 		flush()
 		b := k.acquire("b")
 		flush()
-		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(a), k.renewal(b)})
-		wantOutcomes(t, "renew", rs, err, 2, joblock.OutcomeOK)
+		rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(a), k.renewal(b)})
+		wantOutcomes(t, "renew", rs, err, 2, driver.OutcomeOK)
 		flush()
 		r, err := k.Park(ctx, k.park(a))
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
 		flush()
-		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+		r, err = k.Resume(ctx, driver.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 		flush()
-		if recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{"a", "b", "c"}}); err != nil || recs[1].State != joblock.StateHeld {
+		if recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"a", "b", "c"}}); err != nil || recs[1].State != driver.StateHeld {
 			t.Fatalf("inspect: %+v, %v", recs, err)
 		}
 		flush()
 		a.Fence = r.Fence
-		rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(a), k.release(b)})
-		wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeOK)
+		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
+		wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
 	})
 }
 
@@ -126,15 +127,15 @@ func TestOneRoundTripPerCall(t *testing.T) {
 		seen := proxy.Times(1<<30, redistest.Named("evalsha", "eval", "script", "multi"), redistest.Pass())
 		key := k.nonce()
 		term := k.acquire(key)
-		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
-		wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})
+		wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 		r, err := k.Park(ctx, k.park(term))
-		wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-		r, err = k.Resume(ctx, joblock.ResumeRequest{Key: key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-		wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+		wantOutcome(t, "park", r, err, driver.OutcomeOK)
+		r, err = k.Resume(ctx, driver.ResumeRequest{Key: key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 		term.Fence = r.Fence
-		rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		if got := seen.Hits(); strings.HasSuffix(key, "-1") {
 			if got != 10 {
 				t.Errorf("%d commands for 5 calls with unknown scripts, want 10", got)
@@ -159,12 +160,12 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 	// The scripts are made known first: a lost NOSCRIPT would prove nothing.
 	warm := k.acquire("warm up")
 	r, err := k.Park(ctx, k.park(warm))
-	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: warm.Key, Owner: warm.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
+	r, err = k.Resume(ctx, driver.ResumeRequest{Key: warm.Key, Owner: warm.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 	warm.Fence = r.Fence
-	rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(warm)})
-	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(warm)})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	lose := func(key string) func() {
 		f := proxy.Once(redistest.Mentioning(key), redistest.DropReply())
 		return func() {
@@ -176,7 +177,7 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 	}
 	fenceOf := func(key string) int64 {
 		t.Helper()
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{key}})
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,15 +193,15 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 
 	lost = lose("joblock:job")
 	r, err = k.Park(ctx, k.park(term))
-	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
 	lost()
 	if got := fenceOf("job"); got != r.Fence || got <= term.Fence {
 		t.Errorf("park answered fence %d, the record has %d, before it was %d", r.Fence, got, term.Fence)
 	}
 
 	lost = lose("joblock:job")
-	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "job", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	r, err = k.Resume(ctx, driver.ResumeRequest{Key: "job", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 	lost()
 	if got := fenceOf("job"); got != r.Fence {
 		t.Errorf("resume answered fence %d, the record has %d", r.Fence, got)
@@ -208,8 +209,8 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 
 	term.Fence = r.Fence
 	lost = lose("joblock:job")
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-	wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	lost()
 }
 
@@ -223,19 +224,19 @@ func TestBatchKeepsTheAnswersItGot(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	k := newKit(t, rdb)
 	ctx := context.Background()
-	var reqs []joblock.RenewRequest
+	var reqs []driver.RenewRequest
 	for _, key := range []string{"a", "b", "c", "d"} {
 		reqs = append(reqs, k.renewal(k.acquire(key)))
 	}
 	rs, err := k.Renew(ctx, reqs)
-	wantOutcomes(t, "renew", rs, err, 4, joblock.OutcomeOK)
+	wantOutcomes(t, "renew", rs, err, 4, driver.OutcomeOK)
 
 	proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning("joblock:c")), redistest.DropReply())
 	rs, err = k.Renew(ctx, reqs)
 	if err == nil {
 		t.Fatal("renew of a broken batch gave no error")
 	}
-	want := []joblock.Outcome{joblock.OutcomeOK, joblock.OutcomeOK, joblock.OutcomeUnknown, joblock.OutcomeUnknown}
+	want := []driver.Outcome{driver.OutcomeOK, driver.OutcomeOK, driver.OutcomeUnknown, driver.OutcomeUnknown}
 	for i, r := range rs {
 		if r.Outcome != want[i] {
 			t.Errorf("item %d has outcome %d, want %d", i, r.Outcome, want[i])
@@ -248,7 +249,7 @@ func TestBatchKeepsTheAnswersItGot(t *testing.T) {
 		t.Fatalf("renew gave error %v, want OOM", err)
 	}
 	for i, r := range rs {
-		if got := r.Outcome == joblock.OutcomeOK; got != (i != 1) {
+		if got := r.Outcome == driver.OutcomeOK; got != (i != 1) {
 			t.Errorf("item %d has outcome %d", i, r.Outcome)
 		}
 	}
@@ -270,21 +271,21 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 			full := k.Store.prefix + name
 			put(full)
 			before := k.rdb.Dump(ctx, full).Val()
-			term := joblock.Term{Key: name, Owner: "o", Fence: 1}
-			r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
-			wantOutcome(t, "acquire", r, err, joblock.OutcomeForeign)
-			r, err = k.Resume(ctx, joblock.ResumeRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
-			wantOutcome(t, "resume", r, err, joblock.OutcomeForeign)
+			term := driver.Term{Key: name, Owner: "o", Fence: 1}
+			r, err := k.Acquire(ctx, driver.AcquireRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
+			wantOutcome(t, "acquire", r, err, driver.OutcomeForeign)
+			r, err = k.Resume(ctx, driver.ResumeRequest{Key: name, Owner: "o", Nonce: "n", TTL: long, Retain: long})
+			wantOutcome(t, "resume", r, err, driver.OutcomeForeign)
 			r, err = k.Park(ctx, k.park(term))
-			wantOutcome(t, "park", r, err, joblock.OutcomeForeign)
-			rs, err := k.Renew(ctx, []joblock.RenewRequest{{Term: term, TTL: long, Retain: long, Memo: []byte{}}})
-			wantOutcomes(t, "renew", rs, err, 1, joblock.OutcomeForeign)
-			force := k.release(joblock.Term{Key: name})
+			wantOutcome(t, "park", r, err, driver.OutcomeForeign)
+			rs, err := k.Renew(ctx, []driver.RenewRequest{{Term: term, TTL: long, Retain: long, Memo: []byte{}}})
+			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeForeign)
+			force := k.release(driver.Term{Key: name})
 			force.Force = true
-			rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(term), force})
-			wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeForeign)
-			recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: []string{name}})
-			if err != nil || recs[0].State != joblock.StateForeign || recs[0].Key != name {
+			rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(term), force})
+			wantOutcomes(t, "release", rs, err, 2, driver.OutcomeForeign)
+			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{name}})
+			if err != nil || recs[0].State != driver.StateForeign || recs[0].Key != name {
 				t.Errorf("inspect: %+v, %v", recs, err)
 			}
 			if after := k.rdb.Dump(ctx, full).Val(); before == "" || after != before {
@@ -344,19 +345,19 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := k.Acquire(ctx, joblock.AcquireRequest{Key: "new", Owner: "o", Nonce: k.nonce(), TTL: long, Retain: long})
-	if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != joblock.OutcomeUnknown {
+	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "new", Owner: "o", Nonce: k.nonce(), TTL: long, Retain: long})
+	if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
 		t.Errorf("acquire on a full server: %+v, %v; want OOM", r, err)
 	}
-	rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(a), k.renewal(b)})
-	wantOutcomes(t, "renew", rs, err, 2, joblock.OutcomeOK)
+	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(a), k.renewal(b)})
+	wantOutcomes(t, "renew", rs, err, 2, driver.OutcomeOK)
 	r, err = k.Park(ctx, k.park(a))
-	wantOutcome(t, "park", r, err, joblock.OutcomeOK)
-	r, err = k.Resume(ctx, joblock.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-	wantOutcome(t, "resume", r, err, joblock.OutcomeOK)
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
+	r, err = k.Resume(ctx, driver.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 	a.Fence = r.Fence
-	rs, err = k.Release(ctx, []joblock.ReleaseRequest{k.release(a), k.release(b)})
-	wantOutcomes(t, "release", rs, err, 2, joblock.OutcomeOK)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
+	wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
 	k.rdb.Del(ctx, k.index())
 	walkThroughTheIndex(t, k, c)
 }
@@ -390,8 +391,8 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 			}
 		}
 		between("acquire", long, 2*long+time.Millisecond)
-		rs, err := k.Release(ctx, []joblock.ReleaseRequest{k.release(term)})
-		wantOutcomes(t, "release", rs, err, 1, joblock.OutcomeOK)
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		between("release", 0, long)
 		got = read()
 		if got[3] != "released" || got[4] != term.Owner || got[10] != "done" {

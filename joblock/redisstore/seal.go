@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // sealKeys is where the seal keys are: under the prefix, so that the ACL pattern of
@@ -34,13 +34,13 @@ func (s *Store) String() string {
 	return fmt.Sprintf("Redis keys with the prefix %q%s", s.prefix, where)
 }
 
-// SealKeys implements joblock.Store. It takes one round trip. In a cluster the keys
+// SealKeys implements driver.Store. It takes one round trip. In a cluster the keys
 // are on one node.
-func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]joblock.SealKey, error) {
+func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	list := newWords(sealScript, s.sealKeys()).int(joblock.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
+	list := newWords(sealScript, s.sealKeys()).int(driver.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
 	for _, k := range req.Known {
 		list = append(list, strconv.FormatInt(k.Since.UnixMicro(), 10), hex.EncodeToString(k.Secret[:]))
 	}
@@ -53,15 +53,15 @@ func (s *Store) SealKeys(ctx context.Context, req joblock.SealKeysRequest) ([]jo
 	}
 	words, ok := a.val.([]any)
 	f := fields{rest: words, bad: !ok}
-	keys := make([]joblock.SealKey, 0, len(f.rest)/2)
+	keys := make([]driver.SealKey, 0, len(f.rest)/2)
 	for !f.bad && len(f.rest) > 0 {
 		text, at := f.str(), f.str()
 		secret, err := hex.DecodeString(text)
 		us, terr := strconv.ParseFloat(at, 64) // a score
-		if err != nil || terr != nil || len(secret) != joblock.SealKeyBytes || !(us > 0 && us < 1<<53) {
+		if err != nil || terr != nil || len(secret) != driver.SealKeyBytes || !(us > 0 && us < 1<<53) {
 			continue // what this package has not written is nobody's key
 		}
-		keys = append(keys, joblock.SealKey{Secret: [joblock.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
+		keys = append(keys, driver.SealKey{Secret: [driver.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
 	}
 	return keys, f.end(sealScript.op)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestSealKeysArePlainInRedisAndNeverExpire(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
-		fresh := [joblock.SealKeyBytes]byte{1, 2, 3}
-		keys, err := k.SealKeys(ctx, joblock.SealKeysRequest{Fresh: fresh})
+		fresh := [driver.SealKeyBytes]byte{1, 2, 3}
+		keys, err := k.SealKeys(ctx, driver.SealKeysRequest{Fresh: fresh})
 		if err != nil || len(keys) != 1 || keys[0].Secret != fresh {
 			t.Fatalf("%v, %v", keys, err)
 		}
@@ -30,7 +31,7 @@ func TestSealKeysArePlainInRedisAndNeverExpire(t *testing.T) {
 		if left := k.rdb.TTL(ctx, "joblock:%seal").Val(); left != -1 {
 			t.Errorf("it expires in %s", left)
 		}
-		if seen := listAll(t, k, joblock.ListRequest{}); len(seen) != 0 {
+		if seen := listAll(t, k, driver.ListRequest{}); len(seen) != 0 {
 			t.Errorf("listed: %v", seen)
 		}
 	})
@@ -41,13 +42,13 @@ func TestSealKeysOfOthersAreNobodys(t *testing.T) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.sealKeys(), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: -1, Member: strings.Repeat("ab", 32)},
 			redis.Z{Score: 7, Member: strings.Repeat("cd", 32)})
-		keys, err := k.SealKeys(ctx, joblock.SealKeysRequest{})
+		keys, err := k.SealKeys(ctx, driver.SealKeysRequest{})
 		if err != nil || len(keys) != 1 || keys[0].Secret[0] != 0xcd || keys[0].Since != time.UnixMicro(7) {
 			t.Errorf("%v, %v", keys, err)
 		}
 
 		k.rdb.Set(ctx, k.sealKeys(), "something else", 0)
-		_, err = k.SealKeys(ctx, joblock.SealKeysRequest{})
+		_, err = k.SealKeys(ctx, driver.SealKeysRequest{})
 		if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:%seal"`) {
 			t.Errorf("with a string in their place: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // DefaultPrefix stands before every key unless Config says otherwise.
@@ -56,7 +57,7 @@ type Store struct {
 	calls, renewals *merger // of scripts, to ops and to renew
 }
 
-var _ joblock.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New returns a Store on the Redis that rdb talks to; a nil cfg means the
 // defaults. Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg
@@ -119,9 +120,9 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire implements joblock.Store. It takes one round trip, and one more for every
+// Acquire implements driver.Store. It takes one round trip, and one more for every
 // hundred waiters that have died at the head of the queue of a free key.
-func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		w := newWords(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
 			millis(req.TTL).millis(req.Retain).str(req.Holder)
@@ -133,15 +134,15 @@ func (s *Store) Acquire(ctx context.Context, req joblock.AcquireRequest) (jobloc
 			return reply, err
 		}
 		if err := ctx.Err(); err != nil {
-			return joblock.Reply{}, err
+			return driver.Reply{}, err
 		}
 	}
 }
 
-// Resume implements joblock.Store. It takes one round trip, two where it binds the
+// Resume implements driver.Store. It takes one round trip, two where it binds the
 // lock back to a job, and three where it recovers a job's lock. The answer to a
 // re-send does not repeat Recovered.
-func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.Reply, error) {
+func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 	call := func(listed bool) *words {
 		w := newWords(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
 			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed).int(req.Fence)
@@ -163,14 +164,14 @@ func (s *Store) Resume(ctx context.Context, req joblock.ResumeRequest) (joblock.
 		}
 	}
 	if err := s.bind(ctx, req.Key, job, req.Grace); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	return s.one(ctx, resumeScript, call(true))
 }
 
-// Park implements joblock.Store. It takes one round trip, and two for a job in a
+// Park implements driver.Store. It takes one round trip, and two for a job in a
 // cluster, where the index is in another slot.
-func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Reply, error) {
+func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	keys := append(make([]string, 0, 2), s.prefix+req.Key)
 	switch {
 	case req.Job == "":
@@ -178,7 +179,7 @@ func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Repl
 		keys = append(keys, s.index())
 	default:
 		if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
-			return joblock.Reply{}, err
+			return driver.Reply{}, err
 		}
 	}
 	reply, err := s.one(ctx, parkScript, newWords(parkScript, keys...).str(req.Owner).int(req.Fence).
@@ -186,10 +187,10 @@ func (s *Store) Park(ctx context.Context, req joblock.ParkRequest) (joblock.Repl
 	return reply, s.indexError(err)
 }
 
-// Renew implements joblock.Store. It takes one pipeline, on the connections that
+// Renew implements driver.Store. It takes one pipeline, on the connections that
 // are kept for renewals.
-func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *joblock.RenewRequest) *words {
+func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *words {
 		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
 			millis(req.TTL).millis(req.Retain).hold(req.Hold)
 		if req.Grant != "" {
@@ -202,10 +203,10 @@ func (s *Store) Renew(ctx context.Context, reqs []joblock.RenewRequest) ([]joblo
 	}, nil)
 }
 
-// Release implements joblock.Store. It takes one pipeline, and one more for every
+// Release implements driver.Store. It takes one pipeline, and one more for every
 // hundred waiters that have died at the head of a queue.
-func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]joblock.Reply, error) {
-	call := func(req *joblock.ReleaseRequest) *words {
+func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	call := func(req *driver.ReleaseRequest) *words {
 		force := "0"
 		if req.Force {
 			force = s.forced()
@@ -217,33 +218,33 @@ func (s *Store) Release(ctx context.Context, reqs []joblock.ReleaseRequest) ([]j
 		}
 		return w
 	}
-	return batch(ctx, s, s.calls, releaseScript, reqs, call, func(req *joblock.ReleaseRequest) *words {
+	return batch(ctx, s, s.calls, releaseScript, reqs, call, func(req *driver.ReleaseRequest) *words {
 		goOn := *req
 		goOn.Owner, goOn.Force = "", false // so that it ends nothing: the key may be another holder's by now
 		return call(&goOn)
 	})
 }
 
-// Reserve implements joblock.Store. It takes one pipeline.
-func (s *Store) Reserve(ctx context.Context, reqs []joblock.ReserveRequest) ([]joblock.Reply, error) {
-	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *joblock.ReserveRequest) *words {
+// Reserve implements driver.Store. It takes one pipeline.
+func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *words {
 		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Hold).millis(req.Retain)
 	}, nil)
 }
 
-// Inspect implements joblock.Store. It takes one pipeline, and always asks
+// Inspect implements driver.Store. It takes one pipeline, and always asks
 // masters. On error the records that could not be read have only their Key.
-func (s *Store) Inspect(ctx context.Context, req joblock.InspectRequest) ([]joblock.Record, error) {
+func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	recs := make([]joblock.Record, len(req.Keys))
-	err := s.inspect(ctx, req, func(i int, rec joblock.Record, _ bool) { recs[i] = rec })
+	recs := make([]driver.Record, len(req.Keys))
+	err := s.inspect(ctx, req, func(i int, rec driver.Record, _ bool) { recs[i] = rec })
 	return recs, err
 }
 
 // inspect reads keys and hands every record to found, also those without one.
-func (s *Store) inspect(ctx context.Context, req joblock.InspectRequest, found func(i int, rec joblock.Record, exists bool)) error {
+func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	if len(req.Keys) == 0 {
 		return nil
 	}
@@ -253,7 +254,7 @@ func (s *Store) inspect(ctx context.Context, req joblock.InspectRequest, found f
 	}
 	var failed error
 	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {
-		rec, exists, err := joblock.Record{Key: req.Keys[i]}, false, a.err
+		rec, exists, err := driver.Record{Key: req.Keys[i]}, false, a.err
 		if err == nil {
 			rec, exists, err = parseRecord(req.Keys[i], a.val)
 		}
@@ -266,16 +267,16 @@ func (s *Store) inspect(ctx context.Context, req joblock.InspectRequest, found f
 }
 
 // one does a call about a single key.
-func (s *Store) one(ctx context.Context, sc *script, w *words) (joblock.Reply, error) {
+func (s *Store) one(ctx context.Context, sc *script, w *words) (driver.Reply, error) {
 	if err := s.Validate(); err != nil {
-		return joblock.Reply{}, err
+		return driver.Reply{}, err
 	}
 	if s.replicas > 0 {
 		return s.oneAcknowledged(ctx, sc, w)
 	}
 	a := sc.run(ctx, s.calls, w.cmd(ctx))
 	if a.err != nil {
-		return joblock.Reply{}, a.err
+		return driver.Reply{}, a.err
 	}
 	return parseReply(sc, a.val)
 }
@@ -283,8 +284,8 @@ func (s *Store) one(ctx context.Context, sc *script, w *words) (joblock.Reply, e
 // batch does one call per request. An item without an answer stays
 // OutcomeUnknown and the first such item's error is returned; a joined error of
 // a thousand equal ones would help nobody. What leaves off is continued with goOn.
-func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call, goOn func(*R) *words) ([]joblock.Reply, error) {
-	replies := make([]joblock.Reply, len(reqs))
+func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call, goOn func(*R) *words) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
 	acknowledge := sc == renewScript && s.Validate() == nil && s.replicas > 0
 	switch {
 	case s.Validate() != nil:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
@@ -27,17 +28,17 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			errs := map[string]error{"Validate": s.Validate()}
-			_, errs["Acquire"] = s.Acquire(ctx, joblock.AcquireRequest{})
-			_, errs["Resume"] = s.Resume(ctx, joblock.ResumeRequest{})
-			_, errs["Park"] = s.Park(ctx, joblock.ParkRequest{})
-			_, errs["Park for a job"] = s.Park(ctx, joblock.ParkRequest{Job: "q/1"})
+			_, errs["Acquire"] = s.Acquire(ctx, driver.AcquireRequest{})
+			_, errs["Resume"] = s.Resume(ctx, driver.ResumeRequest{})
+			_, errs["Park"] = s.Park(ctx, driver.ParkRequest{})
+			_, errs["Park for a job"] = s.Park(ctx, driver.ParkRequest{Job: "q/1"})
 			_, errs["Renew"] = s.Renew(ctx, nil)
-			_, errs["Release"] = s.Release(ctx, make([]joblock.ReleaseRequest, 1))
-			_, errs["Reserve"] = s.Reserve(ctx, make([]joblock.ReserveRequest, 1))
-			_, errs["Due"] = s.Due(ctx, joblock.DueRequest{})
+			_, errs["Release"] = s.Release(ctx, make([]driver.ReleaseRequest, 1))
+			_, errs["Reserve"] = s.Reserve(ctx, make([]driver.ReserveRequest, 1))
+			_, errs["Due"] = s.Due(ctx, driver.DueRequest{})
 			errs["Forget"] = s.Forget(ctx, nil)
-			_, errs["Inspect"] = s.Inspect(ctx, joblock.InspectRequest{})
-			_, errs["List"] = s.List(ctx, joblock.ListRequest{})
+			_, errs["Inspect"] = s.Inspect(ctx, driver.InspectRequest{})
+			_, errs["List"] = s.List(ctx, driver.ListRequest{})
 			for call, err := range errs {
 				if !errors.Is(err, joblock.ErrInvalid) {
 					t.Errorf("%s gave %v, want ErrInvalid", call, err)
@@ -62,8 +63,8 @@ func TestPrefixes(t *testing.T) {
 		strings.Repeat("p", MaxPrefixBytes): strings.Repeat("p", MaxPrefixBytes) + "k",
 	} {
 		s := New(app, &Config{Prefix: prefix})
-		r, err := s.Acquire(ctx, joblock.AcquireRequest{Key: "k", Owner: "o", Nonce: "n", TTL: long, Retain: long})
-		wantOutcome(t, "acquire with "+prefix, r, err, joblock.OutcomeOK)
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "k", Owner: "o", Nonce: "n", TTL: long, Retain: long})
+		wantOutcome(t, "acquire with "+prefix, r, err, driver.OutcomeOK)
 		if !m.Exists(want) {
 			t.Errorf("with prefix %q the record is not at %q, but among %v", prefix, want, m.Keys())
 		}
@@ -79,15 +80,15 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 	k := newKit(t, app)
 	ctx := context.Background()
 	rs, err := k.Renew(ctx, nil)
-	wantOutcomes(t, "renew", rs, err, 0, joblock.OutcomeOK)
+	wantOutcomes(t, "renew", rs, err, 0, driver.OutcomeOK)
 	rs, err = k.Release(ctx, nil)
-	wantOutcomes(t, "release", rs, err, 0, joblock.OutcomeOK)
+	wantOutcomes(t, "release", rs, err, 0, driver.OutcomeOK)
 	rs, err = k.Reserve(ctx, nil)
-	wantOutcomes(t, "reserve", rs, err, 0, joblock.OutcomeOK)
+	wantOutcomes(t, "reserve", rs, err, 0, driver.OutcomeOK)
 	if err := k.Forget(ctx, nil); err != nil {
 		t.Errorf("forget: %v", err)
 	}
-	if recs, err := k.Inspect(ctx, joblock.InspectRequest{}); err != nil || len(recs) != 0 {
+	if recs, err := k.Inspect(ctx, driver.InspectRequest{}); err != nil || len(recs) != 0 {
 		t.Errorf("inspect: %v, %v", recs, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestCluster(t *testing.T) {
@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 	t.Cleanup(func() { app.Close() })
 	k := newKit(t, app)
 	const n = 60 // every node gets some
-	var renewals []joblock.RenewRequest
+	var renewals []driver.RenewRequest
 	var keys []string
 	for i := range n {
 		term := k.acquire(fmt.Sprintf("key-%d", i))
@@ -41,18 +41,18 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		rs, err := k.Renew(ctx, renewals)
-		wantOutcomes(t, "renew", rs, err, n, joblock.OutcomeOK)
+		wantOutcomes(t, "renew", rs, err, n, driver.OutcomeOK)
 		for i, r := range rs {
 			if r.Fence != renewals[i].Fence {
 				t.Errorf("item %d has fence %d, want %d", i, r.Fence, renewals[i].Fence)
 			}
 		}
-		recs, err := k.Inspect(ctx, joblock.InspectRequest{Keys: keys})
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: keys})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, rec := range recs {
-			if rec.Key != keys[i] || rec.State != joblock.StateHeld {
+			if rec.Key != keys[i] || rec.State != driver.StateHeld {
 				t.Errorf("record %d is %s %s", i, rec.Key, rec.State)
 			}
 		}
@@ -66,12 +66,12 @@ func TestCluster(t *testing.T) {
 
 	t.Run("list reads all masters", func(t *testing.T) {
 		for _, count := range []int{1, 10, 1000} {
-			if seen := listAll(t, k, joblock.ListRequest{Prefix: "key-", Count: count}); len(seen) != n {
+			if seen := listAll(t, k, driver.ListRequest{Prefix: "key-", Count: count}); len(seen) != n {
 				t.Errorf("with count %d the listing has %d keys, want %d", count, len(seen), n)
 			}
 		}
 		for _, c := range []string{"5", "5@127.0.0.1:1", "0@127.0.0.1:1"} {
-			if page, err := k.List(ctx, joblock.ListRequest{Cursor: c}); err == nil {
+			if page, err := k.List(ctx, driver.ListRequest{Cursor: c}); err == nil {
 				t.Errorf("cursor %q of no master gave %d records", c, len(page.Records))
 			}
 		}
@@ -87,9 +87,9 @@ func TestCluster(t *testing.T) {
 			t.Error("no error although a node is dead")
 		}
 		for i, r := range rs {
-			want := joblock.OutcomeOK
+			want := driver.OutcomeOK
 			if cluster.Owner(k.Store.prefix+keys[i]) == dead {
-				want = joblock.OutcomeUnknown
+				want = driver.OutcomeUnknown
 			}
 			if r.Outcome != want {
 				t.Errorf("%s has outcome %d, want %d", keys[i], r.Outcome, want)
@@ -108,7 +108,7 @@ func TestClusterFailoverIsNoticed(t *testing.T) {
 	term := k.acquire("a")
 	cluster.Failover(cluster.Owner("joblock:a"))
 	renewUntilAnswered(t, k, term)
-	if _, err := k.List(ctx, joblock.ListRequest{}); err != nil {
+	if _, err := k.List(ctx, driver.ListRequest{}); err != nil {
 		t.Errorf("list: %v", err)
 	}
 }
@@ -124,15 +124,15 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 
 // renewUntilAnswered renews as a Locker would until the store answers. Either
 // the lease has reached the promoted server, or it was lost with the dead one.
-func renewUntilAnswered(t *testing.T, k *kit, term joblock.Term) {
+func renewUntilAnswered(t *testing.T, k *kit, term driver.Term) {
 	t.Helper()
 	begin := time.Now()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		rs, err := k.Renew(ctx, []joblock.RenewRequest{k.renewal(term)})
+		rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})
 		cancel()
 		if err == nil {
-			if out := rs[0].Outcome; out != joblock.OutcomeOK && out != joblock.OutcomeNotFound {
+			if out := rs[0].Outcome; out != driver.OutcomeOK && out != driver.OutcomeNotFound {
 				t.Errorf("renew after the fail-over: outcome %d", out)
 			}
 			return

@@ -1,16 +1,18 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+)
 
 var acquireCases = []testCase{
 	{"a grant is what the record shows", func(k *kit) {
 		req := k.acquireReq("key", "me")
 		reply := k.acquire(req)
 		k.wantGrant("acquire", reply, 0)
-		if reply.Ended != joblock.EndedNone || reply.Recovered || len(reply.Memo) != 0 {
+		if reply.Ended != driver.EndedNone || reply.Recovered || len(reply.Memo) != 0 {
 			k.Errorf("grant of a new key tells of a predecessor: %+v", reply)
 		}
-		r := k.wantState("key", joblock.StateHeld)
+		r := k.wantState("key", driver.StateHeld)
 		if r.Key != "key" || r.Owner != "me" || r.Fence != reply.Fence || r.Holder != req.Holder || r.Job != "" {
 			k.Errorf("record %+v does not match the request", r)
 		}
@@ -28,16 +30,16 @@ var acquireCases = []testCase{
 		k.holdFor("lapsed", "me", k.Unit)
 		k.parkFor("expired", "me", "q/job", k.Unit)
 		k.lapse()
-		for key, want := range map[string]joblock.Ended{
-			"never":    joblock.EndedNone,
-			"released": joblock.EndedReleased,
-			"forced":   joblock.EndedForced,
-			"done":     joblock.EndedDone,
-			"lapsed":   joblock.EndedLapsed,
-			"expired":  joblock.EndedLapsed,
+		for key, want := range map[string]driver.Ended{
+			"never":    driver.EndedNone,
+			"released": driver.EndedReleased,
+			"forced":   driver.EndedForced,
+			"done":     driver.EndedDone,
+			"lapsed":   driver.EndedLapsed,
+			"expired":  driver.EndedLapsed,
 		} {
 			reply := k.acquire(k.acquireReq(key, "you"))
-			k.want("acquire "+key, reply, joblock.OutcomeOK)
+			k.want("acquire "+key, reply, driver.OutcomeOK)
 			if reply.Ended != want {
 				k.Errorf("acquire %s: ended %q, want %q", key, reply.Ended, want)
 			}
@@ -49,8 +51,8 @@ var acquireCases = []testCase{
 		k.lapse()
 		for _, key := range []string{"expired", "released"} {
 			k.hold(key, "you")
-			r := k.wantState(key, joblock.StateHeld)
-			if r.Owner != "you" || r.Job != "" || r.Ended != joblock.EndedNone || r.Reason != "" {
+			r := k.wantState(key, driver.StateHeld)
+			if r.Owner != "you" || r.Job != "" || r.Ended != driver.EndedNone || r.Reason != "" {
 				k.Errorf("%s: record %+v has something of the previous owner", key, r)
 			}
 		}
@@ -58,15 +60,15 @@ var acquireCases = []testCase{
 	{"leases of different keys are independent", func(k *kit) {
 		k.hold("one", "me")
 		k.hold("two", "you")
-		k.want("release one", k.release(k.releaseReq(byOwner("one", "me"))), joblock.OutcomeOK)
-		k.wantState("one", joblock.StateFree)
-		k.wantState("two", joblock.StateHeld)
+		k.want("release one", k.release(k.releaseReq(byOwner("one", "me"))), driver.OutcomeOK)
+		k.wantState("one", driver.StateFree)
+		k.wantState("two", driver.StateHeld)
 	}},
 	{"being refused does not prolong the lease in the way", func(k *kit) {
 		k.holdFor("key", "me", k.Unit)
 		k.acquire(k.acquireReq("key", "you")) // held, or granted on a very slow machine
 		k.lapse()
-		if r := k.inspect("key"); r.Owner == "me" && r.State != joblock.StateFree {
+		if r := k.inspect("key"); r.Owner == "me" && r.State != driver.StateFree {
 			k.Errorf("the lease still stands: %s left", r.Lease)
 		}
 	}},

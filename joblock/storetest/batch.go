@@ -3,13 +3,13 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var batchCases = []testCase{
 	{"an empty batch is no call", func(k *kit) {
 		k.renewAll(nil)
-		k.renewAll([]joblock.RenewRequest{})
+		k.renewAll([]driver.RenewRequest{})
 		k.releaseAll(nil)
 		k.inspectAll(nil)
 	}},
@@ -24,23 +24,23 @@ var batchCases = []testCase{
 		fence["last"] = k.hold("last", "me").fence
 		want := []struct {
 			key     string
-			outcome joblock.Outcome
+			outcome driver.Outcome
 		}{
-			{"mine", joblock.OutcomeOK},
-			{"absent", joblock.OutcomeNotFound},
-			{"theirs", joblock.OutcomeNotOwner},
-			{"released", joblock.OutcomeReleased},
-			{"lapsed", joblock.OutcomeLapsed},
-			{"last", joblock.OutcomeOK},
-			{"mine", joblock.OutcomeOK}, // a key may come twice
+			{"mine", driver.OutcomeOK},
+			{"absent", driver.OutcomeNotFound},
+			{"theirs", driver.OutcomeNotOwner},
+			{"released", driver.OutcomeReleased},
+			{"lapsed", driver.OutcomeLapsed},
+			{"last", driver.OutcomeOK},
+			{"mine", driver.OutcomeOK}, // a key may come twice
 		}
-		var reqs []joblock.RenewRequest
+		var reqs []driver.RenewRequest
 		for _, w := range want {
 			reqs = append(reqs, k.renewReq(byFence(w.key, "me", fence[w.key])))
 		}
 		for i, reply := range k.renewAll(reqs) {
 			k.want(fmt.Sprintf("item %d, %s", i, want[i].key), reply, want[i].outcome)
-			if reply.Outcome == joblock.OutcomeOK && reply.Fence != fence[want[i].key] {
+			if reply.Outcome == driver.OutcomeOK && reply.Fence != fence[want[i].key] {
 				k.Errorf("item %d has fence %d, want %d", i, reply.Fence, fence[want[i].key])
 			}
 		}
@@ -55,7 +55,7 @@ var batchCases = []testCase{
 		k.hold("running", "me")
 		idle := k.releaseReq(byOwner("running", "me"))
 		idle.IdleOnly = true
-		reqs := []joblock.ReleaseRequest{
+		reqs := []driver.ReleaseRequest{
 			k.releaseReq(byOwner("absent", "me")),
 			k.releaseReq(byOwner("mine", "me")),
 			k.releaseReq(byOwner("theirs", "me")),
@@ -65,9 +65,9 @@ var batchCases = []testCase{
 			idle,
 			k.releaseReq(byOwner("mine", "me")), // the second one of this batch
 		}
-		want := []joblock.Outcome{
-			joblock.OutcomeNotFound, joblock.OutcomeOK, joblock.OutcomeNotOwner, joblock.OutcomeOK,
-			joblock.OutcomeReleased, joblock.OutcomeLapsed, joblock.OutcomeBusy, joblock.OutcomeReleased,
+		want := []driver.Outcome{
+			driver.OutcomeNotFound, driver.OutcomeOK, driver.OutcomeNotOwner, driver.OutcomeOK,
+			driver.OutcomeReleased, driver.OutcomeLapsed, driver.OutcomeBusy, driver.OutcomeReleased,
 		}
 		for i, reply := range k.releaseAll(reqs) {
 			k.want(fmt.Sprintf("item %d, %s", i, reqs[i].Key), reply, want[i])
@@ -76,8 +76,8 @@ var batchCases = []testCase{
 	{"hundreds of items are answered in order", func(k *kit) {
 		const n = 250
 		keys := make([]string, n)
-		renewals := make([]joblock.RenewRequest, n)
-		releases := make([]joblock.ReleaseRequest, n)
+		renewals := make([]driver.RenewRequest, n)
+		releases := make([]driver.ReleaseRequest, n)
 		for i := range n {
 			keys[i] = fmt.Sprintf("key-%03d", i)
 			h := k.hold(keys[i], "me")
@@ -85,18 +85,18 @@ var batchCases = []testCase{
 			releases[i] = k.releaseReq(byFence(keys[i], "me", h.fence))
 		}
 		for i, reply := range k.renewAll(renewals) {
-			k.want("renew "+keys[i], reply, joblock.OutcomeOK)
+			k.want("renew "+keys[i], reply, driver.OutcomeOK)
 			if reply.Fence != renewals[i].Fence {
 				k.Fatalf("renew %s: fence %d, want %d", keys[i], reply.Fence, renewals[i].Fence)
 			}
 		}
 		for i, r := range k.inspectAll(keys) {
-			if r.Key != keys[i] || r.Fence != renewals[i].Fence || r.State != joblock.StateHeld {
+			if r.Key != keys[i] || r.Fence != renewals[i].Fence || r.State != driver.StateHeld {
 				k.Fatalf("item %d is %+v, want %s held with fence %d", i, r, keys[i], renewals[i].Fence)
 			}
 		}
 		for i, reply := range k.releaseAll(releases) {
-			k.want("release "+keys[i], reply, joblock.OutcomeOK)
+			k.want("release "+keys[i], reply, driver.OutcomeOK)
 		}
 	}},
 }

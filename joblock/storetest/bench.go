@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Benchmark measures what a Store does most: taking and giving back a lock, a
@@ -14,15 +14,15 @@ import (
 // renewals and reservations.
 func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	ctx := context.Background()
-	acquire := func(b *testing.B, store joblock.Store, key, nonce string) joblock.Reply {
-		reply, err := store.Acquire(ctx, joblock.AcquireRequest{
+	acquire := func(b *testing.B, store driver.Store, key, nonce string) driver.Reply {
+		reply, err := store.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: "owner", Nonce: nonce, TTL: time.Hour, Retain: long, Holder: "holder",
 		})
 		mustOK(b, reply, err)
 		return reply
 	}
-	release := func(b *testing.B, store joblock.Store, term joblock.Term, nonce string) {
-		replies, err := store.Release(ctx, []joblock.ReleaseRequest{{Term: term, Nonce: nonce, Retain: long}})
+	release := func(b *testing.B, store driver.Store, term driver.Term, nonce string) {
+		replies, err := store.Release(ctx, []driver.ReleaseRequest{{Term: term, Nonce: nonce, Retain: long}})
 		mustOK(b, replies[0], err)
 	}
 
@@ -40,11 +40,11 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 			reply := acquire(b, store, "key", "first")
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				parked, err := store.Park(ctx, joblock.ParkRequest{
+				parked, err := store.Park(ctx, driver.ParkRequest{
 					Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Hold: time.Hour, Retain: long, Job: job, Grace: long,
 				})
 				mustOK(b, parked, err)
-				reply, err = store.Resume(ctx, joblock.ResumeRequest{
+				reply, err = store.Resume(ctx, driver.ResumeRequest{
 					Key: "key", Owner: "owner", Nonce: fmt.Sprint(i), TTL: time.Hour, Retain: long, Holder: "holder", Job: job,
 				})
 				mustOK(b, reply, err)
@@ -53,15 +53,15 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	}
 	b.Run("Reserve100", func(b *testing.B) {
 		store := newHarness(b).Store
-		reqs := make([]joblock.ReserveRequest, 100)
+		reqs := make([]driver.ReserveRequest, 100)
 		for i := range reqs {
 			key := fmt.Sprintf("key-%d", i)
 			reply := acquire(b, store, key, "first")
-			parked, err := store.Park(ctx, joblock.ParkRequest{
+			parked, err := store.Park(ctx, driver.ParkRequest{
 				Term: byFence(key, "owner", reply.Fence), Nonce: "park", Hold: time.Hour, Retain: long, Job: "q/job", Grace: long,
 			})
 			mustOK(b, parked, err)
-			reqs[i] = joblock.ReserveRequest{Key: key, Job: "q/job", Hold: time.Hour, Retain: long}
+			reqs[i] = driver.ReserveRequest{Key: key, Job: "q/job", Hold: time.Hour, Retain: long}
 		}
 		b.ReportAllocs()
 		for b.Loop() {
@@ -73,11 +73,11 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	})
 	b.Run("Renew100", func(b *testing.B) {
 		store := newHarness(b).Store
-		reqs := make([]joblock.RenewRequest, 100)
+		reqs := make([]driver.RenewRequest, 100)
 		for i := range reqs {
 			key := fmt.Sprintf("key-%d", i)
 			reply := acquire(b, store, key, "first")
-			reqs[i] = joblock.RenewRequest{Term: byFence(key, "owner", reply.Fence), TTL: time.Hour, Retain: long}
+			reqs[i] = driver.RenewRequest{Term: byFence(key, "owner", reply.Fence), TTL: time.Hour, Retain: long}
 		}
 		b.ReportAllocs()
 		for b.Loop() {
@@ -89,9 +89,9 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	})
 }
 
-func mustOK(b *testing.B, reply joblock.Reply, err error) {
+func mustOK(b *testing.B, reply driver.Reply, err error) {
 	b.Helper()
-	if err != nil || reply.Outcome != joblock.OutcomeOK {
+	if err != nil || reply.Outcome != driver.OutcomeOK {
 		b.Fatalf("outcome %s, error %v", outcomeName(reply.Outcome), err)
 	}
 }

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // stepCases need a wall clock that can be stepped.
@@ -17,7 +17,7 @@ var stepCases = []testCase{
 			k.wantGrant("park", parked, fence)
 			resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 			k.wantGrant("resume", resumed, parked.Fence)
-			k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), joblock.OutcomeOK)
+			k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), driver.OutcomeOK)
 			acquired := k.acquire(k.acquireReq("key", "me"))
 			k.wantGrant("acquire", acquired, resumed.Fence)
 			fence = acquired.Fence
@@ -28,16 +28,16 @@ var stepCases = []testCase{
 		k.Step(-time.Hour)
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = k.Unit
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		k.lapse()
 		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
 	}},
 	{"a clock that went back ends no lease", func(k *kit) {
 		h := k.hold("key", "me")
 		k.Step(-time.Hour)
-		k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeHeld)
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
-		k.wantState("key", joblock.StateHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeHeld)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
+		k.wantState("key", driver.StateHeld)
 	}},
 	{"a clock that jumped ahead ends leases, and the holder is told", func(k *kit) {
 		req := k.acquireReq("key", "me")
@@ -45,7 +45,7 @@ var stepCases = []testCase{
 		reply := k.acquire(req)
 		k.wantGrant("acquire", reply, 0)
 		k.Step(time.Hour)
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", reply.Fence))), joblock.OutcomeLapsed)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", reply.Fence))), driver.OutcomeLapsed)
 		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), reply.Fence)
 	}},
 }
@@ -60,14 +60,14 @@ var exactCases = []testCase{
 			k.Advance(100 * time.Microsecond)
 			h := k.holdFor("key", "me", ttl)
 			k.Advance(ttl - time.Microsecond)
-			k.wantState("key", joblock.StateHeld)
-			k.want("renew", k.renew(joblock.RenewRequest{
+			k.wantState("key", driver.StateHeld)
+			k.want("renew", k.renew(driver.RenewRequest{
 				Term: byFence("key", "me", h.fence), TTL: ttl, Retain: long,
-			}), joblock.OutcomeOK)
+			}), driver.OutcomeOK)
 			k.Advance(ttl - time.Microsecond)
-			k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeHeld)
+			k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeHeld)
 			k.Advance(2 * time.Millisecond)
-			k.wantState("key", joblock.StateFree)
+			k.wantState("key", driver.StateFree)
 		}
 	}},
 	{"rounding never shortens a reservation", func(k *kit) {
@@ -76,9 +76,9 @@ var exactCases = []testCase{
 			k.Advance(100 * time.Microsecond)
 			k.parkFor("key", "me", "q/job", hold)
 			k.Advance(hold - time.Microsecond)
-			k.wantState("key", joblock.StateParked)
+			k.wantState("key", driver.StateParked)
 			k.Advance(2 * time.Millisecond)
-			k.wantState("key", joblock.StateFree)
+			k.wantState("key", driver.StateFree)
 		}
 	}},
 	{"a park at the instant of a look keeps its entry", func(k *kit) {
@@ -86,14 +86,14 @@ var exactCases = []testCase{
 			k.parkDue("key", "me", "q/job")
 			seen := k.due(10, k.Unit)
 			k.wantLocks(seen, "q/job key")
-			k.want("release", k.release(k.freeReq("key", "q/job")), joblock.OutcomeOK)
-			req := k.parkReq(joblock.Term{}, "q/job")
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+			req := k.parkReq(driver.Term{}, "q/job")
 			req.Grace = k.Unit
 			k.parkAs("key", "me", req)
 			k.forget(seen...)
 			k.lapse()
 			k.wantDue(10, "q/job key")
-			k.want("release", k.release(k.freeReq("key", "q/job")), joblock.OutcomeOK)
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
 			k.Advance(time.Microsecond)
 		}
 	}},
@@ -115,10 +115,10 @@ var exactCases = []testCase{
 		req := k.waitReq("key", "you", m)
 		k.join(req)
 		k.Advance(10 * k.Unit)
-		if r := k.wantState("key", joblock.StateFree); r.Waiters != 1 || r.Ended != joblock.EndedLapsed {
+		if r := k.wantState("key", driver.StateFree); r.Waiters != 1 || r.Ended != driver.EndedLapsed {
 			k.Errorf("record %+v, want it lapsed, with 1 waiter", r)
 		}
-		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), joblock.OutcomeHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), driver.OutcomeHeld)
 		m.wantGrant(req.Nonce)
 	}},
 	{"a place is kept for as long as was asked, and not for longer", func(k *kit) {
@@ -135,7 +135,7 @@ var exactCases = []testCase{
 			if over < 0 {
 				m.wantGrant(req.Nonce)
 			} else {
-				k.wantState(name, joblock.StateFree)
+				k.wantState(name, driver.StateFree)
 			}
 		}
 		m.wantNothing("a place that was not kept")

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var concurrentCases = []testCase{
@@ -13,9 +13,9 @@ var concurrentCases = []testCase{
 		const racers, rounds = 16, 50
 		for round := range rounds {
 			key := fmt.Sprintf("key-%d", round)
-			replies := make([]joblock.Reply, racers)
+			replies := make([]driver.Reply, racers)
 			errs := make([]error, racers)
-			reqs := make([]joblock.AcquireRequest, racers)
+			reqs := make([]driver.AcquireRequest, racers)
 			for i := range reqs {
 				reqs[i] = k.acquireReq(key, fmt.Sprintf("racer-%d", i))
 			}
@@ -32,12 +32,12 @@ var concurrentCases = []testCase{
 			granted := 0
 			for i, reply := range k.answers("Acquire", racers, replies, firstError(errs)) {
 				switch reply.Outcome {
-				case joblock.OutcomeOK:
+				case driver.OutcomeOK:
 					granted++
 					if r := k.inspect(key); r.Owner != reqs[i].Owner || r.Fence != reply.Fence {
 						k.Errorf("%s was granted fence %d, the record is of %q with %d", reqs[i].Owner, reply.Fence, r.Owner, r.Fence)
 					}
-				case joblock.OutcomeHeld:
+				case driver.OutcomeHeld:
 				default:
 					k.Errorf("racer %d: %s, want OK or Held", i, outcomeName(reply.Outcome))
 				}
@@ -77,9 +77,9 @@ var concurrentCases = []testCase{
 				switch {
 				case err != nil:
 					k.Errorf("racer %d: %v", i, err)
-				case reply.Outcome == joblock.OutcomeOK:
+				case reply.Outcome == driver.OutcomeOK:
 					granted.Add(1)
-				case reply.Outcome != joblock.OutcomeBusy:
+				case reply.Outcome != driver.OutcomeBusy:
 					k.Errorf("racer %d: %s, want OK or Busy", i, outcomeName(reply.Outcome))
 				}
 			})
@@ -95,14 +95,14 @@ var concurrentCases = []testCase{
 // park, resume, release. Everything it meets is checked from within.
 func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.Int64) error {
 	nonce := func(call string) string { return fmt.Sprintf("%s %s %d", owner, call, turn) }
-	got, err := k.Store.Acquire(k.ctx, joblock.AcquireRequest{
+	got, err := k.Store.Acquire(k.ctx, driver.AcquireRequest{
 		Key: "key", Owner: owner, Nonce: nonce("acquire"), TTL: long, Retain: long,
 	})
-	if err != nil || got.Outcome == joblock.OutcomeHeld {
+	if err != nil || got.Outcome == driver.OutcomeHeld {
 		return err
 	}
-	fence := func(call string, reply joblock.Reply, err error) error {
-		if err != nil || reply.Outcome != joblock.OutcomeOK {
+	fence := func(call string, reply driver.Reply, err error) error {
+		if err != nil || reply.Outcome != driver.OutcomeOK {
 			return fmt.Errorf("%s %s: %s, %v, want OK", owner, call, outcomeName(reply.Outcome), err)
 		}
 		if last := seen.Swap(reply.Fence); reply.Fence <= last {
@@ -116,23 +116,23 @@ func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.In
 	if err := fence("acquire", got, err); err != nil {
 		return err
 	}
-	got, err = k.Store.Park(k.ctx, joblock.ParkRequest{
+	got, err = k.Store.Park(k.ctx, driver.ParkRequest{
 		Term: byFence("key", owner, got.Fence), Nonce: nonce("park"), Hold: long, Retain: long, Job: owner,
 	})
 	if err := fence("park", got, err); err != nil {
 		return err
 	}
-	got, err = k.Store.Resume(k.ctx, joblock.ResumeRequest{
+	got, err = k.Store.Resume(k.ctx, driver.ResumeRequest{
 		Key: "key", Owner: owner, Nonce: nonce("resume"), TTL: long, Retain: long, Job: owner,
 	})
 	if err := fence("resume", got, err); err != nil {
 		return err
 	}
 	inside.Add(-1)
-	ended, err := k.Store.Release(k.ctx, []joblock.ReleaseRequest{{
+	ended, err := k.Store.Release(k.ctx, []driver.ReleaseRequest{{
 		Term: byFence("key", owner, got.Fence), Nonce: nonce("release"), Retain: long,
 	}})
-	if err != nil || len(ended) != 1 || ended[0].Outcome != joblock.OutcomeOK {
+	if err != nil || len(ended) != 1 || ended[0].Outcome != driver.OutcomeOK {
 		return fmt.Errorf("%s release: %+v, %v, want OK", owner, ended, err)
 	}
 	return nil

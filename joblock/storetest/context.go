@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var contextCases = []testCase{
@@ -19,35 +19,35 @@ var contextCases = []testCase{
 			"Resume":  func() error { _, err := k.Store.Resume(ctx, k.resumeReq("key", "me", "")); return err },
 			"Park":    func() error { _, err := k.Store.Park(ctx, k.parkReq(term, "q/job")); return err },
 			"Renew": func() error {
-				_, err := k.Store.Renew(ctx, []joblock.RenewRequest{k.renewReq(term)})
+				_, err := k.Store.Renew(ctx, []driver.RenewRequest{k.renewReq(term)})
 				return err
 			},
 			"Release": func() error {
-				_, err := k.Store.Release(ctx, []joblock.ReleaseRequest{k.releaseReq(term)})
+				_, err := k.Store.Release(ctx, []driver.ReleaseRequest{k.releaseReq(term)})
 				return err
 			},
 			"Reserve": func() error {
-				_, err := k.Store.Reserve(ctx, []joblock.ReserveRequest{k.reserveReq("key", "q/job")})
+				_, err := k.Store.Reserve(ctx, []driver.ReserveRequest{k.reserveReq("key", "q/job")})
 				return err
 			},
-			"Due":    func() error { _, err := k.Store.Due(ctx, joblock.DueRequest{Limit: 10, Later: long}); return err },
-			"Forget": func() error { return k.Store.Forget(ctx, []joblock.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
+			"Due":    func() error { _, err := k.Store.Due(ctx, driver.DueRequest{Limit: 10, Later: long}); return err },
+			"Forget": func() error { return k.Store.Forget(ctx, []driver.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
 			"SealKeys": func() error {
-				_, err := k.Store.SealKeys(ctx, joblock.SealKeysRequest{Fresh: [joblock.SealKeyBytes]byte{1}})
+				_, err := k.Store.SealKeys(ctx, driver.SealKeysRequest{Fresh: [driver.SealKeyBytes]byte{1}})
 				return err
 			},
 			"Inspect": func() error {
-				_, err := k.Store.Inspect(ctx, joblock.InspectRequest{Keys: []string{"key"}})
+				_, err := k.Store.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
 				return err
 			},
-			"List": func() error { _, err := k.Store.List(ctx, joblock.ListRequest{Count: 10}); return err },
+			"List": func() error { _, err := k.Store.List(ctx, driver.ListRequest{Count: 10}); return err },
 		} {
 			if err := do(); !errors.Is(err, context.Canceled) {
 				k.Errorf("%s: error %v, want context.Canceled", call, err)
 			}
 		}
 		k.unchanged("a cancelled call", before)
-		k.wantState("other", joblock.StateFree)
+		k.wantState("other", driver.StateFree)
 		if keys := k.sealKeys(2); keys[0].Secret != secretOf(2) {
 			k.Error("a cancelled call has made a seal key")
 		}

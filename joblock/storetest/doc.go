@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite of joblock.Store. A back end, also
+// Package storetest is the conformance suite of driver.Store. A back end, also
 // one from outside this module, is right when Run passes:
 //
 //	func TestConformance(t *testing.T) {

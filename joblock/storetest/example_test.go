@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
@@ -28,8 +28,8 @@ func ExampleRun() {
 	}
 
 	ctx, h := context.Background(), newHarness()
-	acquire := func(owner string) joblock.Reply {
-		r, err := h.Store.Acquire(ctx, joblock.AcquireRequest{
+	acquire := func(owner string) driver.Reply {
+		r, err := h.Store.Acquire(ctx, driver.AcquireRequest{
 			Key: "key", Owner: owner, Nonce: owner, TTL: time.Minute, Retain: time.Hour, Holder: owner,
 		})
 		if err != nil {
@@ -41,7 +41,7 @@ func ExampleRun() {
 	fmt.Println("held by", acquire("you").Holder)
 	h.Advance(time.Minute + time.Second)
 	next := acquire("you")
-	fmt.Println("then free:", next.Outcome == joblock.OutcomeOK, next.Ended, next.Fence > first.Fence)
+	fmt.Println("then free:", next.Outcome == driver.OutcomeOK, next.Ended, next.Fence > first.Fence)
 	// Output:
 	// held by me
 	// then free: true lapsed true

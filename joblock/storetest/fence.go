@@ -3,7 +3,7 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // maxFence is what Lua, JSON and JavaScript keep exactly.
@@ -12,7 +12,7 @@ const maxFence = 1<<53 - 1
 var fenceCases = []testCase{
 	{"it grows over thousands of terms of one key", func(k *kit) {
 		var fence int64
-		next := func(what string, reply joblock.Reply) {
+		next := func(what string, reply driver.Reply) {
 			k.Helper()
 			k.wantGrant(what, reply, fence)
 			fence = reply.Fence
@@ -30,7 +30,7 @@ var fenceCases = []testCase{
 			if i%2 == 0 {
 				end = k.forceReq("key")
 			}
-			k.want("release", k.release(end), joblock.OutcomeOK)
+			k.want("release", k.release(end), driver.OutcomeOK)
 		}
 		if fence > maxFence {
 			k.Errorf("fence %d is above %d", fence, int64(maxFence))
@@ -53,7 +53,7 @@ var fenceCases = []testCase{
 				last = h.fence
 				req := k.releaseReq(byFence("key", "me", last))
 				req.Retain = k.Unit
-				k.want("release", k.release(req), joblock.OutcomeOK)
+				k.want("release", k.release(req), driver.OutcomeOK)
 			}
 			k.lapse()
 			if r := k.inspect("key"); r.Fence != 0 {

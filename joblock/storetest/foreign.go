@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // foreignCases need a back end in which somebody else may have put something at
@@ -15,24 +15,24 @@ var foreignCases = []testCase{
 		idle.IdleOnly = true
 		for _, c := range []struct {
 			call string
-			do   func() joblock.Reply
+			do   func() driver.Reply
 		}{
-			{"acquire", func() joblock.Reply { return k.acquire(k.acquireReq(key, "me")) }},
-			{"resume", func() joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) }},
-			{"park", func() joblock.Reply { return k.park(k.parkReq(term, "q/job")) }},
-			{"renew", func() joblock.Reply { return k.renew(k.renewReq(term)) }},
-			{"release", func() joblock.Reply { return k.release(k.releaseReq(term)) }},
-			{"release if idle", func() joblock.Reply { return k.release(idle) }},
-			{"reserve", func() joblock.Reply { return k.reserve(k.reserveReq(key, "q/job")) }},
-			{"force release if idle for its job", func() joblock.Reply { return k.release(k.freeReq(key, "q/job")) }},
-			{"force release", func() joblock.Reply { return k.release(k.forceReq(key)) }},
+			{"acquire", func() driver.Reply { return k.acquire(k.acquireReq(key, "me")) }},
+			{"resume", func() driver.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) }},
+			{"park", func() driver.Reply { return k.park(k.parkReq(term, "q/job")) }},
+			{"renew", func() driver.Reply { return k.renew(k.renewReq(term)) }},
+			{"release", func() driver.Reply { return k.release(k.releaseReq(term)) }},
+			{"release if idle", func() driver.Reply { return k.release(idle) }},
+			{"reserve", func() driver.Reply { return k.reserve(k.reserveReq(key, "q/job")) }},
+			{"force release if idle for its job", func() driver.Reply { return k.release(k.freeReq(key, "q/job")) }},
+			{"force release", func() driver.Reply { return k.release(k.forceReq(key)) }},
 		} {
-			k.want(c.call, c.do(), joblock.OutcomeForeign)
+			k.want(c.call, c.do(), driver.OutcomeForeign)
 			if !k.ForeignIntact(key) {
 				k.Fatalf("%s changed the foreign value", c.call)
 			}
 		}
-		k.wantState(key, joblock.StateForeign)
+		k.wantState(key, driver.StateForeign)
 		if !k.ForeignIntact(key) {
 			k.Error("Inspect changed the foreign value")
 		}
@@ -41,10 +41,10 @@ var foreignCases = []testCase{
 		k.Foreign("foreign")
 		k.hold("lock", "me")
 		listed := k.list("", 10)
-		if r, ok := listed["foreign"]; !ok || r.State != joblock.StateForeign {
+		if r, ok := listed["foreign"]; !ok || r.State != driver.StateForeign {
 			k.Errorf("listed %t as %s, want true as foreign", ok, r.State)
 		}
-		if r := listed["lock"]; r.State != joblock.StateHeld {
+		if r := listed["lock"]; r.State != driver.StateHeld {
 			k.Errorf("the lock beside it is listed as %s, want held", r.State)
 		}
 		if !k.ForeignIntact("foreign") {
@@ -54,16 +54,16 @@ var foreignCases = []testCase{
 	{"it does not hurt the rest of a batch", func(k *kit) {
 		k.Foreign("foreign")
 		one, two := k.hold("one", "me"), k.hold("two", "me")
-		replies := k.renewAll([]joblock.RenewRequest{
+		replies := k.renewAll([]driver.RenewRequest{
 			k.renewReq(byFence("one", "me", one.fence)),
 			k.renewReq(byFence("foreign", "me", 1)),
 			k.renewReq(byFence("two", "me", two.fence)),
 		})
-		k.want("the one before", replies[0], joblock.OutcomeOK)
-		k.want("the foreign one", replies[1], joblock.OutcomeForeign)
-		k.want("the one behind", replies[2], joblock.OutcomeOK)
+		k.want("the one before", replies[0], driver.OutcomeOK)
+		k.want("the foreign one", replies[1], driver.OutcomeForeign)
+		k.want("the one behind", replies[2], driver.OutcomeOK)
 		records := k.inspectAll([]string{"one", "foreign", "two"})
-		for i, want := range []joblock.State{joblock.StateHeld, joblock.StateForeign, joblock.StateHeld} {
+		for i, want := range []driver.State{driver.StateHeld, driver.StateForeign, driver.StateHeld} {
 			if records[i].State != want {
 				k.Errorf("%s is %s, want %s", records[i].Key, records[i].State, want)
 			}

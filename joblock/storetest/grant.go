@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // grantCases are about how a waiter becomes the owner and how it learns it.
@@ -11,37 +11,37 @@ var grantCases = []testCase{
 	{"a waiter that asks for its grant is told all that it would have been told at once", func(k *kit) {
 		for name, tc := range map[string]struct {
 			end  func(key string, h held)
-			want joblock.Ended
+			want driver.Ended
 		}{
 			"released": {func(key string, h held) {
 				req := k.releaseReq(byFence(key, "me", h.fence))
 				req.Reason = "done"
-				k.want("release", k.release(req), joblock.OutcomeOK)
-			}, joblock.EndedReleased},
+				k.want("release", k.release(req), driver.OutcomeOK)
+			}, driver.EndedReleased},
 			"released late": {func(key string, h held) {
 				k.runOut(key)
-				k.want("release", k.release(k.releaseReq(byOwner(key, "me"))), joblock.OutcomeLapsed)
-			}, joblock.EndedReleased},
+				k.want("release", k.release(k.releaseReq(byOwner(key, "me"))), driver.OutcomeLapsed)
+			}, driver.EndedReleased},
 			"forced": {func(key string, _ held) {
 				req := k.forceReq(key)
 				req.Reason = "by hand"
-				k.want("force", k.release(req), joblock.OutcomeOK)
-			}, joblock.EndedForced},
+				k.want("force", k.release(req), driver.OutcomeOK)
+			}, driver.EndedForced},
 			"done": {func(key string, h held) {
 				req := k.releaseReq(byFence(key, "me", h.fence))
 				req.Job, req.Done = "q/job", true
-				k.want("release", k.release(req), joblock.OutcomeOK)
-			}, joblock.EndedDone},
+				k.want("release", k.release(req), driver.OutcomeOK)
+			}, driver.EndedDone},
 			"lapsed": {func(key string, _ held) {
 				k.runOut(key)
-				k.want("acquire", k.acquire(k.acquireReq(key, "somebody")), joblock.OutcomeHeld)
-			}, joblock.EndedLapsed},
+				k.want("acquire", k.acquire(k.acquireReq(key, "somebody")), driver.OutcomeHeld)
+			}, driver.EndedLapsed},
 		} {
 			m := k.listen()
 			h := k.runFor(name, "me", "q/job", long)
 			renew := k.renewReq(byFence(name, "me", h.fence))
 			renew.Memo = []byte("memo\nof\x00 " + name)
-			k.want("renew", k.renew(renew), joblock.OutcomeOK)
+			k.want("renew", k.renew(renew), driver.OutcomeOK)
 			req := k.waitReq(name, "you", m)
 			req.TTL = 2 * long
 			joined := k.inspect(name)
@@ -55,7 +55,7 @@ var grantCases = []testCase{
 			if again := k.acquire(req); again.Ended != tc.want {
 				k.Errorf("%s: when it asks again it ended %q, want %q", name, again.Ended, tc.want)
 			}
-			if r.Holder != req.Holder || r.Job != "" || r.Reason != "" || r.Ended != joblock.EndedNone || string(r.Memo) != string(renew.Memo) {
+			if r.Holder != req.Holder || r.Job != "" || r.Reason != "" || r.Ended != driver.EndedNone || string(r.Memo) != string(renew.Memo) {
 				k.Errorf("%s: record %+v has something of the owner before", name, r)
 			}
 			if r.Lease <= long || !within(r.Lease, req.TTL) || r.Reserved < r.Lease || !within(r.Reserved, req.TTL) {
@@ -64,7 +64,7 @@ var grantCases = []testCase{
 			if r.Since.Before(joined.Now.Truncate(time.Millisecond)) || r.Since.After(r.Now) {
 				k.Errorf("%s: since %s, joined after %s and read at %s", name, r.Since, joined.Now, r.Now)
 			}
-			k.want("renew", k.renew(k.renewReq(byFence(name, "you", g.Fence))), joblock.OutcomeOK)
+			k.want("renew", k.renew(k.renewReq(byFence(name, "you", g.Fence))), driver.OutcomeOK)
 			m.wantNothing(name)
 		}
 	}},
@@ -72,7 +72,7 @@ var grantCases = []testCase{
 		one, two := k.listen(), k.listen()
 		k.hold("key", "me")
 		order := []*mailbox{one, two, two, one}
-		var reqs []joblock.AcquireRequest
+		var reqs []driver.AcquireRequest
 		for _, m := range order {
 			req := k.waitReq("key", m.inbox, m)
 			k.join(req)
@@ -107,8 +107,8 @@ var grantCases = []testCase{
 			}
 			k.runOut(asks)
 			reply := k.acquire(ask)
-			k.want("acquire", reply, joblock.OutcomeHeld)
-			if reply.Holder != first.Holder || reply.State != joblock.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
+			k.want("acquire", reply, driver.OutcomeHeld)
+			if reply.Holder != first.Holder || reply.State != driver.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
 				k.Errorf("%s: the asker hears %+v, want that %q has it", asks, reply, first.Holder)
 			}
 			g := m.granted(first)
@@ -123,14 +123,14 @@ var grantCases = []testCase{
 		h := k.hold("key", "me")
 		renew := k.renewReq(byFence("key", "me", h.fence))
 		renew.Memo = []byte("memo")
-		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		k.want("renew", k.renew(renew), driver.OutcomeOK)
 		first, second := k.waitReq("key", "first", m), k.waitReq("key", "second", m)
 		k.join(first)
 		k.join(second)
 		k.runOut("key")
 		reply := k.acquire(first)
 		k.wantGrant("acquire", reply, h.fence)
-		if reply.Ended != joblock.EndedLapsed || string(reply.Memo) != "memo" || reply.Lease < long || !within(reply.Lease, long) {
+		if reply.Ended != driver.EndedLapsed || string(reply.Memo) != "memo" || reply.Lease < long || !within(reply.Lease, long) {
 			k.Errorf("answer %+v, want lapsed, the memo and a whole lease", reply)
 		}
 		m.wantNothing("the first in line")
@@ -145,7 +145,7 @@ var grantCases = []testCase{
 		k.released("released", "me", "done")
 		for _, key := range []string{"absent", "released"} {
 			reply := k.acquire(k.waitReq(key, "you", m))
-			k.want("acquire", reply, joblock.OutcomeOK)
+			k.want("acquire", reply, driver.OutcomeOK)
 			if reply.Lease < long || !within(reply.Lease, long) {
 				k.Errorf("%s: lease %s, want %s", key, reply.Lease, long)
 			}
@@ -166,14 +166,14 @@ var grantCases = []testCase{
 		for range 2 {
 			k.Advance(k.Unit)
 			reply := k.acquire(req)
-			k.want("acquire", reply, joblock.OutcomeOK)
+			k.want("acquire", reply, driver.OutcomeOK)
 			if now := k.inspect("key"); reply.Fence != before.Fence || reply.Lease > before.Lease || reply.Lease < now.Lease {
 				k.Errorf("found fence %d with %s left, want fence %d and less than %s", reply.Fence, reply.Lease, before.Fence, before.Lease)
 			}
 		}
 		k.unchanged("asking again", before)
 		k.free("key")
-		k.wantState("key", joblock.StateFree)
+		k.wantState("key", driver.StateFree)
 		if n := unheard.left(); n != 0 {
 			k.Errorf("%d grants delivered to nobody", n)
 		}
@@ -191,10 +191,10 @@ var grantCases = []testCase{
 		k.lapse()
 		reply := k.acquire(next)
 		k.wantGrant("acquire", reply, g.Fence)
-		if reply.Ended != joblock.EndedLapsed {
+		if reply.Ended != driver.EndedLapsed {
 			k.Errorf("ended %q, want lapsed", reply.Ended)
 		}
-		k.want("renew by the dead", k.renew(k.renewReq(byFence("key", "dead", g.Fence))), joblock.OutcomeNotOwner)
+		k.want("renew by the dead", k.renew(k.renewReq(byFence("key", "dead", g.Fence))), driver.OutcomeNotOwner)
 		k.join(dead) // it has no grant any more, and waits again
 		k.free("key")
 		m.wantGrant(dead.Nonce)
@@ -207,9 +207,9 @@ var grantCases = []testCase{
 		k.join(second)
 		k.free("key")
 		g := m.granted(first)
-		k.want("leave", k.giveUp(first), joblock.OutcomeOK)
+		k.want("leave", k.giveUp(first), driver.OutcomeOK)
 		next := m.granted(second)
-		if next.Fence <= g.Fence || next.Ended != joblock.EndedReleased {
+		if next.Fence <= g.Fence || next.Ended != driver.EndedReleased {
 			k.Errorf("grant %+v after fence %d, want a larger one, after a release", next, g.Fence)
 		}
 		k.wantOwner("leaving", second)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // DefaultUnit is the Harness.Unit of a Harness that has none.
@@ -15,7 +15,7 @@ const DefaultUnit = 50 * time.Millisecond
 // says so.
 type Harness struct {
 	// Store is empty, or keeps its keys apart from everybody else's.
-	Store joblock.Store
+	Store driver.Store
 
 	// Advance lets d pass on the store's clock: time.Sleep where that clock
 	// cannot be moved. Both leases and the retention of records obey it.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // hostileKeys are keys within the bounds that joblock allows, which have a
@@ -16,8 +16,8 @@ var hostileKeys = []string{
 	" ", "  ", " plain", "plain ", `"plain"`, `'plain'`, "pla\u00a0in", "%00", "%s", "$0", "\\r\\n",
 	"ключ", "鍵", "🔒", "e\u0301", "\u00e9", "\u202eplain", "\u2028", "ﬁ", "PLAIN", "Plain",
 	"0", "-1", "1e3", "1000", "nil", "false", "redis.call('FLUSHALL')",
-	strings.Repeat("k", joblock.MaxKeyBytes), strings.Repeat("*", joblock.MaxKeyBytes),
-	strings.Repeat("鍵", joblock.MaxKeyBytes/3),
+	strings.Repeat("k", driver.MaxKeyBytes), strings.Repeat("*", driver.MaxKeyBytes),
+	strings.Repeat("鍵", driver.MaxKeyBytes/3),
 }
 
 var hostileCases = []testCase{
@@ -27,7 +27,7 @@ var hostileCases = []testCase{
 			fences[key] = k.hold(key, "me").fence
 		}
 		for i, r := range k.inspectAll(hostileKeys) {
-			if r.Key != hostileKeys[i] || r.Fence != fences[r.Key] || r.State != joblock.StateHeld {
+			if r.Key != hostileKeys[i] || r.Fence != fences[r.Key] || r.State != driver.StateHeld {
 				k.Errorf("key %q reads as %q, %s with fence %d, want held with %d",
 					hostileKeys[i], r.Key, r.State, r.Fence, fences[hostileKeys[i]])
 			}
@@ -61,7 +61,7 @@ var hostileCases = []testCase{
 	{"labels and owners come back as they went in", func(k *kit) {
 		for i, text := range []string{
 			`quotes " ' and \`, "{braces} [brackets] %d", "юникод 鍵 🔒 \u202e", "  spaces  ",
-			"0010", "1e3", "nil", "released", strings.Repeat("x", joblock.MaxOwnerBytes),
+			"0010", "1e3", "nil", "released", strings.Repeat("x", driver.MaxOwnerBytes),
 		} {
 			key := string(rune('a' + i))
 			req := k.acquireReq(key, text)
@@ -69,7 +69,7 @@ var hostileCases = []testCase{
 			first := k.acquire(req)
 			k.wantGrant("acquire", first, 0)
 			held := k.acquire(k.acquireReq(key, text+"0"))
-			k.want("acquire", held, joblock.OutcomeHeld)
+			k.want("acquire", held, driver.OutcomeHeld)
 			if held.Holder != text {
 				k.Errorf("holder %q, want %q", held.Holder, text)
 			}
@@ -78,10 +78,10 @@ var hostileCases = []testCase{
 				k.Errorf("record %+v, want %q everywhere", r, text)
 			}
 			resumed := k.resume(k.resumeReq(key, text, text))
-			k.want("resume", resumed, joblock.OutcomeOK)
+			k.want("resume", resumed, driver.OutcomeOK)
 			end := k.releaseReq(byFence(key, text, resumed.Fence))
 			end.Reason = text
-			k.want("release", k.release(end), joblock.OutcomeOK)
+			k.want("release", k.release(end), driver.OutcomeOK)
 			if r := k.inspect(key); r.Reason != text {
 				k.Errorf("reason %q, want %q", r.Reason, text)
 			}
@@ -90,7 +90,7 @@ var hostileCases = []testCase{
 	{"owners that are equal as numbers are not the same owner", func(k *kit) {
 		h := k.hold("key", "1000")
 		for _, other := range []string{"1e3", "01000", "1000.0", " 1000"} {
-			k.want("renew as "+other, k.renew(k.renewReq(byFence("key", other, h.fence))), joblock.OutcomeNotOwner)
+			k.want("renew as "+other, k.renew(k.renewReq(byFence("key", other, h.fence))), driver.OutcomeNotOwner)
 		}
 	}},
 	{"no holder and no reason are allowed", func(k *kit) {
@@ -98,22 +98,22 @@ var hostileCases = []testCase{
 		req.Holder = ""
 		k.wantGrant("acquire", k.acquire(req), 0)
 		held := k.acquire(k.acquireReq("key", "you"))
-		k.want("acquire", held, joblock.OutcomeHeld)
+		k.want("acquire", held, driver.OutcomeHeld)
 		if held.Holder != "" || !within(held.Remaining, long) {
 			k.Errorf("held by %q for %s, want by nobody in particular for %s", held.Holder, held.Remaining, long)
 		}
-		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 	}},
 	{"the longest times do not overflow", func(k *kit) {
 		req := k.acquireReq("key", "me")
-		req.TTL, req.Retain = joblock.MaxHoldLimit, joblock.MaxHoldLimit
+		req.TTL, req.Retain = driver.MaxPeriod, driver.MaxPeriod
 		reply := k.acquire(req)
 		k.wantGrant("acquire", reply, 0)
 		park := k.parkReq(byFence("key", "me", reply.Fence), "q/job")
-		park.Hold, park.Retain = joblock.MaxHoldLimit, joblock.MaxHoldLimit
+		park.Hold, park.Retain = driver.MaxPeriod, driver.MaxPeriod
 		k.wantGrant("park", k.park(park), reply.Fence)
-		if r := k.wantState("key", joblock.StateParked); r.Reserved <= joblock.MaxHoldLimit-long {
-			k.Errorf("reserved for %s, want %s", r.Reserved, joblock.MaxHoldLimit)
+		if r := k.wantState("key", driver.StateParked); r.Reserved <= driver.MaxPeriod-long {
+			k.Errorf("reserved for %s, want %s", r.Reserved, driver.MaxPeriod)
 		}
 	}},
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // indexCases are about finding the locks of jobs.
@@ -57,7 +57,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10, "q/job two")
 		k.forget(seen...)
-		k.forget(joblock.JobLock{Key: "absent", Job: "q/job", Mark: 1})
+		k.forget(driver.JobLock{Key: "absent", Job: "q/job", Mark: 1})
 		k.forget()
 	}},
 	{"an entry that was looked at since is not forgotten", func(k *kit) {
@@ -75,7 +75,7 @@ var indexCases = []testCase{
 		k.wantLocks(stale, "q/job key")
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.wantGrant("resume", resumed, 0)
-		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 		k.parkDue("key", "you", "q/job")
 		k.forget(stale...)
 		k.wantDue(10, "q/job key")
@@ -85,14 +85,14 @@ var indexCases = []testCase{
 		k.parkDue("other key", "me", "q/job")
 		k.parkDue("q/job", "me", "key")
 		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), first.fence)
-		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 		k.parkDue("key", "me", "q/other")
 		seen := k.due(10, long)
 		k.wantLocks(k.sorted(seen), "key q/job", "q/job key", "q/job other key", "q/other key")
 	}},
 	{"a lock that has ended stays in it until it is looked at", func(k *kit) {
 		k.parkDue("released", "me", "q/job")
-		k.want("release", k.release(k.freeReq("released", "q/job")), joblock.OutcomeOK)
+		k.want("release", k.release(k.freeReq("released", "q/job")), driver.OutcomeOK)
 		k.wantDue(10, "q/job released")
 	}},
 	{"the lock of an attempt that died is still in it", func(k *kit) {
@@ -101,11 +101,11 @@ var indexCases = []testCase{
 		req.TTL = k.Unit
 		k.wantGrant("resume", k.resume(req), parked.fence)
 		k.lapse()
-		k.wantState("key", joblock.StateOrphaned)
+		k.wantState("key", driver.StateOrphaned)
 		k.wantDue(10, "q/job key")
 	}},
 	{"what Resume recovers of a job is in it again", func(k *kit) {
-		hold := k.parkReq(joblock.Term{}, "q/job")
+		hold := k.parkReq(driver.Term{}, "q/job")
 		hold.Hold, hold.Grace = k.Unit, 0
 		k.parkAs("key", "me", hold)
 		k.lapse()
@@ -115,7 +115,7 @@ var indexCases = []testCase{
 		req := k.resumeReq("key", "me", "q/job")
 		req.Grace = 0
 		reply := k.resume(req)
-		k.want("resume", reply, joblock.OutcomeOK)
+		k.want("resume", reply, driver.OutcomeOK)
 		if !reply.Recovered {
 			k.Error("not recovered")
 		}
@@ -135,7 +135,7 @@ var indexCases = []testCase{
 	{"odd keys and jobs come back as they went in", func(k *kit) {
 		var want []string
 		for _, key := range hostileKeys {
-			if len(key) > joblock.MaxLabelBytes {
+			if len(key) > driver.MaxLabelBytes {
 				continue
 			}
 			k.parkDue(key, "me", "q/"+key[:min(len(key), 200)])
@@ -154,7 +154,7 @@ var indexCases = []testCase{
 			k.parkDue(fmt.Sprintf("key-%03d", i), "me", fmt.Sprintf("q/%03d", i))
 		}
 		k.lapse()
-		var seen []joblock.JobLock
+		var seen []driver.JobLock
 		for {
 			part := k.due(100, k.Unit)
 			seen = append(seen, part...)
@@ -165,12 +165,12 @@ var indexCases = []testCase{
 		if len(seen) < n {
 			k.Fatalf("%d locks due, want %d", len(seen), n)
 		}
-		reqs := make([]joblock.ReserveRequest, len(seen))
+		reqs := make([]driver.ReserveRequest, len(seen))
 		for i, s := range seen {
 			reqs[i] = k.reserveReq(s.Key, s.Job)
 		}
 		for i, reply := range k.reserveAll(reqs) {
-			k.want("reserve "+reqs[i].Key, reply, joblock.OutcomeOK)
+			k.want("reserve "+reqs[i].Key, reply, driver.OutcomeOK)
 		}
 		for left := seen; len(left) > 0; left = k.due(1000, long) {
 			k.forget(left...)
@@ -190,7 +190,7 @@ var indexCases = []testCase{
 		for range lookers {
 			wg.Go(func() {
 				for {
-					found, err := k.Store.Due(k.ctx, joblock.DueRequest{Limit: 7, Later: long})
+					found, err := k.Store.Due(k.ctx, driver.DueRequest{Limit: 7, Later: long})
 					if err != nil {
 						k.Errorf("Due: %v", err)
 					}

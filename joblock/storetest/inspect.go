@@ -3,13 +3,13 @@ package storetest
 import (
 	"reflect"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var inspectCases = []testCase{
 	{"a key without a record is free with fence 0", func(k *kit) {
 		got := k.inspect("absent")
-		if want := (joblock.Record{Key: "absent"}); !reflect.DeepEqual(got, want) {
+		if want := (driver.Record{Key: "absent"}); !reflect.DeepEqual(got, want) {
 			k.Errorf("got %+v, want %+v", got, want)
 		}
 	}},
@@ -30,8 +30,8 @@ var inspectCases = []testCase{
 			k.inspect("key")
 		}
 		k.lapse()
-		r := k.wantState("key", joblock.StateFree)
-		if r.Ended != joblock.EndedLapsed || r.Lease != 0 || r.Reserved != 0 {
+		r := k.wantState("key", driver.StateFree)
+		if r.Ended != driver.EndedLapsed || r.Lease != 0 || r.Reserved != 0 {
 			k.Errorf("record %+v, want lapsed with nothing left", r)
 		}
 	}},

@@ -3,7 +3,7 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // jobCases are about what is done to a job's lock by whoever knows the job and not
@@ -14,20 +14,20 @@ var jobCases = []testCase{
 		k.runFor("running", "you", "q/job", long)
 		k.runFor("orphaned", "them", "q/job", k.Unit)
 		k.lapse()
-		for key, state := range map[string]joblock.State{
-			"parked": joblock.StateParked, "running": joblock.StateHeld, "orphaned": joblock.StateOrphaned,
+		for key, state := range map[string]driver.State{
+			"parked": driver.StateParked, "running": driver.StateHeld, "orphaned": driver.StateOrphaned,
 		} {
 			before := k.inspect(key)
 			req := k.reserveReq(key, "q/job")
 			req.Hold = 20 * long
 			reply := k.reserve(req)
-			k.want("reserve "+key, reply, joblock.OutcomeOK)
+			k.want("reserve "+key, reply, driver.OutcomeOK)
 			after := k.wantState(key, state)
 			if !within(after.Reserved, req.Hold) || after.Reserved <= 19*long {
 				k.Errorf("%s: reserved for %s, want %s", key, after.Reserved, req.Hold)
 			}
 			left := after.Reserved
-			if state == joblock.StateHeld {
+			if state == driver.StateHeld {
 				left = after.Lease
 			}
 			if reply.Recovered || reply.State != state || reply.Holder != before.Holder || reply.Job != "q/job" ||
@@ -44,7 +44,7 @@ var jobCases = []testCase{
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.reserveReq("key", "q/job")
 		req.Hold = k.Unit
-		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		k.want("reserve", k.reserve(req), driver.OutcomeOK)
 		if r := k.inspect("key"); r.Reserved <= 9*long {
 			k.Errorf("reserved for %s, want %s as before", r.Reserved, 10*long)
 		}
@@ -52,10 +52,10 @@ var jobCases = []testCase{
 	{"the term goes on after a reservation", func(k *kit) {
 		running := k.runFor("running", "me", "q/job", long)
 		parked := k.parkFor("parked", "me", "q/job", 10*long)
-		k.want("reserve", k.reserve(k.reserveReq("running", "q/job")), joblock.OutcomeOK)
-		k.want("reserve", k.reserve(k.reserveReq("parked", "q/job")), joblock.OutcomeOK)
-		k.want("renew", k.renew(k.renewReq(byFence("running", "me", running.fence))), joblock.OutcomeOK)
-		k.want("renew by the grant", k.renew(k.renewReq(byGrant("parked", "me", parked.grant))), joblock.OutcomeOK)
+		k.want("reserve", k.reserve(k.reserveReq("running", "q/job")), driver.OutcomeOK)
+		k.want("reserve", k.reserve(k.reserveReq("parked", "q/job")), driver.OutcomeOK)
+		k.want("renew", k.renew(k.renewReq(byFence("running", "me", running.fence))), driver.OutcomeOK)
+		k.want("renew by the grant", k.renew(k.renewReq(byGrant("parked", "me", parked.grant))), driver.OutcomeOK)
 	}},
 	{"a reservation that ran out untouched stands again", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", k.Unit)
@@ -64,19 +64,19 @@ var jobCases = []testCase{
 		k.parkFor("orphaned", "me", "q/job", k.Unit)
 		k.wantGrant("resume", k.resume(req), 0)
 		k.lapse()
-		for key, state := range map[string]joblock.State{
-			"parked": joblock.StateParked, "orphaned": joblock.StateOrphaned,
+		for key, state := range map[string]driver.State{
+			"parked": driver.StateParked, "orphaned": driver.StateOrphaned,
 		} {
-			before := k.wantState(key, joblock.StateFree)
+			before := k.wantState(key, driver.StateFree)
 			reply := k.reserve(k.reserveReq(key, "q/job"))
-			k.want("reserve", reply, joblock.OutcomeOK)
+			k.want("reserve", reply, driver.OutcomeOK)
 			if !reply.Recovered || reply.State != state || !within(reply.Remaining, 10*long) {
 				k.Errorf("%s: reply %+v, want it recovered and %s", key, reply, state)
 			}
-			if r := k.wantState(key, state); r.Fence != before.Fence || r.Ended != joblock.EndedNone {
+			if r := k.wantState(key, state); r.Fence != before.Fence || r.Ended != driver.EndedNone {
 				k.Errorf("%s: record %+v, want fence %d as before and no end", key, r, before.Fence)
 			}
-			k.want("acquire", k.acquire(k.acquireReq(key, "you")), joblock.OutcomeHeld)
+			k.want("acquire", k.acquire(k.acquireReq(key, "you")), driver.OutcomeHeld)
 			if again := k.reserve(k.reserveReq(key, "q/job")); again.Recovered {
 				k.Errorf("%s: recovered a second time", key)
 			}
@@ -93,7 +93,7 @@ var jobCases = []testCase{
 		k.hold("key", "you")
 		before := k.inspect("key")
 		reply := k.reserve(k.reserveReq("key", "q/job"))
-		k.want("reserve", reply, joblock.OutcomeWrongJob)
+		k.want("reserve", reply, driver.OutcomeWrongJob)
 		k.checkReply(reply, before)
 		k.unchanged("reserve", before)
 	}},
@@ -101,27 +101,27 @@ var jobCases = []testCase{
 		k.runFor("key", "me", "q/job", long)
 		req := k.releaseReq(byOwner("key", "me"))
 		req.Reason = "done"
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		before := k.inspect("key")
 		reply := k.reserve(k.reserveReq("key", "q/job"))
-		k.want("reserve", reply, joblock.OutcomeReleased)
+		k.want("reserve", reply, driver.OutcomeReleased)
 		k.checkReply(reply, before)
-		k.want("reserve", k.reserve(k.reserveReq("key", "q/other")), joblock.OutcomeWrongJob)
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/other")), driver.OutcomeWrongJob)
 		k.unchanged("reserve", before)
 	}},
 	{"the retention of a reservation counts from its end", func(k *kit) {
 		k.parkFor("brief", "me", "q/job", k.Unit)
 		req := k.reserveReq("brief", "q/job")
 		req.Hold, req.Retain = k.Unit, k.Unit
-		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		k.want("reserve", k.reserve(req), driver.OutcomeOK)
 		k.parkFor("long", "me", "q/job", k.Unit)
 		req = k.reserveReq("long", "q/job")
 		req.Retain = k.Unit
-		k.want("reserve", k.reserve(req), joblock.OutcomeOK)
+		k.want("reserve", k.reserve(req), driver.OutcomeOK)
 		k.lapse()
 		k.lapse()
 		k.wantForgotten("brief")
-		k.wantState("long", joblock.StateParked)
+		k.wantState("long", driver.StateParked)
 	}},
 	{"reservations are answered in order, each on its own", func(k *kit) {
 		k.parkFor("mine", "me", "q/job", 10*long)
@@ -129,15 +129,15 @@ var jobCases = []testCase{
 		k.hold("unbound", "me")
 		want := []struct {
 			key     string
-			outcome joblock.Outcome
+			outcome driver.Outcome
 		}{
-			{"mine", joblock.OutcomeOK},
-			{"absent", joblock.OutcomeNotFound},
-			{"theirs", joblock.OutcomeWrongJob},
-			{"unbound", joblock.OutcomeWrongJob},
-			{"mine", joblock.OutcomeOK},
+			{"mine", driver.OutcomeOK},
+			{"absent", driver.OutcomeNotFound},
+			{"theirs", driver.OutcomeWrongJob},
+			{"unbound", driver.OutcomeWrongJob},
+			{"mine", driver.OutcomeOK},
 		}
-		var reqs []joblock.ReserveRequest
+		var reqs []driver.ReserveRequest
 		for _, w := range want {
 			reqs = append(reqs, k.reserveReq(w.key, "q/job"))
 		}
@@ -149,7 +149,7 @@ var jobCases = []testCase{
 	{"a release for a job tells who is in the way of it", func(k *kit) {
 		k.runFor("running", "me", "q/job", long)
 		k.parkFor("other", "me", "q/other", 10*long)
-		for key, want := range map[string]joblock.Outcome{"running": joblock.OutcomeBusy, "other": joblock.OutcomeWrongJob} {
+		for key, want := range map[string]driver.Outcome{"running": driver.OutcomeBusy, "other": driver.OutcomeWrongJob} {
 			before := k.inspect(key)
 			req := k.freeReq(key, "q/job")
 			req.Owner = "somebody else, which does not matter"
@@ -163,13 +163,13 @@ var jobCases = []testCase{
 		h := k.parkFor("key", "me", "q/job", 10*long)
 		req := k.freeReq("key", "q/job")
 		req.Fence = h.fence
-		k.want("release of the present term", k.release(req), joblock.OutcomeOK)
+		k.want("release of the present term", k.release(req), driver.OutcomeOK)
 		k.parkFor("key", "me", "q/job", 10*long) // the same job again
 		before := k.inspect("key")
 		req = k.freeReq("key", "q/job")
 		req.Fence = h.fence
 		reply := k.release(req)
-		k.want("release of the earlier term", reply, joblock.OutcomeNotOwner)
+		k.want("release of the earlier term", reply, driver.OutcomeNotOwner)
 		k.checkReply(reply, before)
 		k.unchanged("a release of an earlier term", before)
 	}},
@@ -180,12 +180,12 @@ var jobCases = []testCase{
 		k.join(wait)
 		req := k.freeReq("key", "q/job")
 		req.Reason = "the task was deleted"
-		k.want("release", k.release(req), joblock.OutcomeOK)
-		if g := m.granted(wait); g.Ended != joblock.EndedForced {
+		k.want("release", k.release(req), driver.OutcomeOK)
+		if g := m.granted(wait); g.Ended != driver.EndedForced {
 			k.Errorf("the waiter hears that it ended %q, want forced", g.Ended)
 		}
-		k.want("the same release again", k.release(req), joblock.OutcomeOK)
-		k.want("another one", k.release(k.freeReq("key", "q/job")), joblock.OutcomeWrongJob)
-		k.wantState("key", joblock.StateHeld)
+		k.want("the same release again", k.release(req), driver.OutcomeOK)
+		k.want("another one", k.release(k.freeReq("key", "q/job")), driver.OutcomeWrongJob)
+		k.wantState("key", driver.StateHeld)
 	}},
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // long is a time that does not pass during a test, however busy the machine is.
@@ -59,96 +59,96 @@ func holderOf(owner string) string { return "holder of " + owner }
 
 // The requests that most tests make; they change what matters to them.
 
-func (k *kit) acquireReq(key, owner string) joblock.AcquireRequest {
-	return joblock.AcquireRequest{
+func (k *kit) acquireReq(key, owner string) driver.AcquireRequest {
+	return driver.AcquireRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner),
 		Memo: true,
 	}
 }
 
-func (k *kit) resumeReq(key, owner, job string) joblock.ResumeRequest {
-	return joblock.ResumeRequest{
+func (k *kit) resumeReq(key, owner, job string) driver.ResumeRequest {
+	return driver.ResumeRequest{
 		Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: holderOf(owner), Job: job,
 		Grace: long, Memo: true,
 	}
 }
 
-func (k *kit) parkReq(term joblock.Term, job string) joblock.ParkRequest {
-	return joblock.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job, Grace: long}
+func (k *kit) parkReq(term driver.Term, job string) driver.ParkRequest {
+	return driver.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job, Grace: long}
 }
 
-func (k *kit) renewReq(term joblock.Term) joblock.RenewRequest {
-	return joblock.RenewRequest{Term: term, TTL: long, Retain: long}
+func (k *kit) renewReq(term driver.Term) driver.RenewRequest {
+	return driver.RenewRequest{Term: term, TTL: long, Retain: long}
 }
 
-func (k *kit) releaseReq(term joblock.Term) joblock.ReleaseRequest {
-	return joblock.ReleaseRequest{Term: term, Nonce: k.nonce(), Retain: long}
+func (k *kit) releaseReq(term driver.Term) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Term: term, Nonce: k.nonce(), Retain: long}
 }
 
-func (k *kit) forceReq(key string) joblock.ReleaseRequest {
-	return joblock.ReleaseRequest{Term: joblock.Term{Key: key}, Nonce: k.nonce(), Retain: long, Force: true}
+func (k *kit) forceReq(key string) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Term: driver.Term{Key: key}, Nonce: k.nonce(), Retain: long, Force: true}
 }
 
-func byFence(key, owner string, fence int64) joblock.Term {
-	return joblock.Term{Key: key, Owner: owner, Fence: fence}
+func byFence(key, owner string, fence int64) driver.Term {
+	return driver.Term{Key: key, Owner: owner, Fence: fence}
 }
 
-func byGrant(key, owner, grant string) joblock.Term {
-	return joblock.Term{Key: key, Owner: owner, Grant: grant}
+func byGrant(key, owner, grant string) driver.Term {
+	return driver.Term{Key: key, Owner: owner, Grant: grant}
 }
 
-func byOwner(key, owner string) joblock.Term { return joblock.Term{Key: key, Owner: owner} }
+func byOwner(key, owner string) driver.Term { return driver.Term{Key: key, Owner: owner} }
 
 // The calls.
 
-func (k *kit) acquire(req joblock.AcquireRequest) joblock.Reply {
+func (k *kit) acquire(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	reply, err := k.Store.Acquire(k.ctx, req)
 	return k.answer("Acquire", reply, err)
 }
 
-func (k *kit) resume(req joblock.ResumeRequest) joblock.Reply {
+func (k *kit) resume(req driver.ResumeRequest) driver.Reply {
 	k.Helper()
 	reply, err := k.Store.Resume(k.ctx, req)
 	return k.answer("Resume", reply, err)
 }
 
-func (k *kit) park(req joblock.ParkRequest) joblock.Reply {
+func (k *kit) park(req driver.ParkRequest) driver.Reply {
 	k.Helper()
 	reply, err := k.Store.Park(k.ctx, req)
 	return k.answer("Park", reply, err)
 }
 
-func (k *kit) renewAll(reqs []joblock.RenewRequest) []joblock.Reply {
+func (k *kit) renewAll(reqs []driver.RenewRequest) []driver.Reply {
 	k.Helper()
 	replies, err := k.Store.Renew(k.ctx, reqs)
 	return k.answers("Renew", len(reqs), replies, err)
 }
 
-func (k *kit) releaseAll(reqs []joblock.ReleaseRequest) []joblock.Reply {
+func (k *kit) releaseAll(reqs []driver.ReleaseRequest) []driver.Reply {
 	k.Helper()
 	replies, err := k.Store.Release(k.ctx, reqs)
 	return k.answers("Release", len(reqs), replies, err)
 }
 
-func (k *kit) renew(req joblock.RenewRequest) joblock.Reply {
+func (k *kit) renew(req driver.RenewRequest) driver.Reply {
 	k.Helper()
-	return k.renewAll([]joblock.RenewRequest{req})[0]
+	return k.renewAll([]driver.RenewRequest{req})[0]
 }
 
-func (k *kit) release(req joblock.ReleaseRequest) joblock.Reply {
+func (k *kit) release(req driver.ReleaseRequest) driver.Reply {
 	k.Helper()
-	return k.releaseAll([]joblock.ReleaseRequest{req})[0]
+	return k.releaseAll([]driver.ReleaseRequest{req})[0]
 }
 
-func (k *kit) inspect(key string) joblock.Record {
+func (k *kit) inspect(key string) driver.Record {
 	k.Helper()
 	return k.inspectAll([]string{key})[0]
 }
 
-func (k *kit) inspectAll(keys []string) []joblock.Record {
+func (k *kit) inspectAll(keys []string) []driver.Record {
 	k.Helper()
-	records, err := k.Store.Inspect(k.ctx, joblock.InspectRequest{Keys: keys, Memo: true})
+	records, err := k.Store.Inspect(k.ctx, driver.InspectRequest{Keys: keys, Memo: true})
 	if err != nil {
 		k.Fatalf("Inspect(%q): %v", keys, err)
 	}
@@ -158,12 +158,12 @@ func (k *kit) inspectAll(keys []string) []joblock.Record {
 	return records
 }
 
-func (k *kit) answer(call string, reply joblock.Reply, err error) joblock.Reply {
+func (k *kit) answer(call string, reply driver.Reply, err error) driver.Reply {
 	k.Helper()
-	return k.answers(call, 1, []joblock.Reply{reply}, err)[0]
+	return k.answers(call, 1, []driver.Reply{reply}, err)[0]
 }
 
-func (k *kit) answers(call string, n int, replies []joblock.Reply, err error) []joblock.Reply {
+func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []driver.Reply {
 	k.Helper()
 	if err != nil {
 		k.Fatalf("%s: %v", call, err)
@@ -172,7 +172,7 @@ func (k *kit) answers(call string, n int, replies []joblock.Reply, err error) []
 		k.Fatalf("%s gave %d replies to %d requests", call, len(replies), n)
 	}
 	for i, r := range replies {
-		if r.Outcome == joblock.OutcomeUnknown {
+		if r.Outcome == driver.OutcomeUnknown {
 			k.Fatalf("%s: no outcome for item %d, and no error", call, i)
 		}
 	}
@@ -180,7 +180,7 @@ func (k *kit) answers(call string, n int, replies []joblock.Reply, err error) []
 }
 
 // want fails the test unless the answer is the expected one.
-func (k *kit) want(what string, got joblock.Reply, want joblock.Outcome) {
+func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {
 		k.Fatalf("%s: got %s, want %s (%+v)", what, outcomeName(got.Outcome), outcomeName(want), got)
@@ -188,16 +188,16 @@ func (k *kit) want(what string, got joblock.Reply, want joblock.Outcome) {
 }
 
 // wantGrant is want OK with a fence larger than the one before.
-func (k *kit) wantGrant(what string, got joblock.Reply, before int64) {
+func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	k.Helper()
-	k.want(what, got, joblock.OutcomeOK)
+	k.want(what, got, driver.OutcomeOK)
 	if got.Fence <= before {
 		k.Fatalf("%s: fence %d is not larger than %d, the one before", what, got.Fence, before)
 	}
 }
 
 // wantState fails the test unless the key is in that state, and returns its record.
-func (k *kit) wantState(key string, want joblock.State) joblock.Record {
+func (k *kit) wantState(key string, want driver.State) driver.Record {
 	k.Helper()
 	r := k.inspect(key)
 	if r.State != want {
@@ -207,7 +207,7 @@ func (k *kit) wantState(key string, want joblock.State) joblock.Record {
 }
 
 // unchanged fails the test if the record is not what it was, time aside.
-func (k *kit) unchanged(what string, before joblock.Record) {
+func (k *kit) unchanged(what string, before driver.Record) {
 	k.Helper()
 	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {
 		k.Fatalf("%s changed the record: %s", what, diff)
@@ -253,7 +253,7 @@ func (k *kit) released(key, owner, reason string) held {
 	h := k.hold(key, owner)
 	req := k.releaseReq(byFence(key, owner, h.fence))
 	req.Reason = reason
-	k.want("release", k.release(req), joblock.OutcomeOK)
+	k.want("release", k.release(req), driver.OutcomeOK)
 	return h
 }
 
@@ -262,7 +262,7 @@ func (k *kit) done(key, owner, job, reason string) held {
 	h := k.runFor(key, owner, job, long)
 	req := k.releaseReq(byFence(key, owner, h.fence))
 	req.Job, req.Done, req.Reason = job, true, reason
-	k.want("release as done", k.release(req), joblock.OutcomeOK)
+	k.want("release as done", k.release(req), driver.OutcomeOK)
 	return h
 }
 
@@ -271,13 +271,13 @@ func (k *kit) forced(key, owner, reason string) held {
 	h := k.hold(key, owner)
 	req := k.forceReq(key)
 	req.Reason = reason
-	k.want("force release", k.release(req), joblock.OutcomeOK)
+	k.want("force release", k.release(req), driver.OutcomeOK)
 	return h
 }
 
 // recordDiff tells how two readings of one record differ, "" if they do not.
 // What is left of a time may have become less, but not nothing.
-func recordDiff(before, after joblock.Record) string {
+func recordDiff(before, after driver.Record) string {
 	for _, d := range []struct {
 		field         string
 		before, after any
@@ -316,20 +316,20 @@ func recordDiff(before, after joblock.Record) string {
 // within reports whether what is left of a deadline d away is plausible.
 func within(left, d time.Duration) bool { return left > 0 && left <= d+rounding }
 
-var outcomeNames = map[joblock.Outcome]string{
-	joblock.OutcomeUnknown:  "Unknown",
-	joblock.OutcomeOK:       "OK",
-	joblock.OutcomeHeld:     "Held",
-	joblock.OutcomeBusy:     "Busy",
-	joblock.OutcomeNotFound: "NotFound",
-	joblock.OutcomeNotOwner: "NotOwner",
-	joblock.OutcomeReleased: "Released",
-	joblock.OutcomeLapsed:   "Lapsed",
-	joblock.OutcomeWrongJob: "WrongJob",
-	joblock.OutcomeForeign:  "Foreign",
+var outcomeNames = map[driver.Outcome]string{
+	driver.OutcomeUnknown:  "Unknown",
+	driver.OutcomeOK:       "OK",
+	driver.OutcomeHeld:     "Held",
+	driver.OutcomeBusy:     "Busy",
+	driver.OutcomeNotFound: "NotFound",
+	driver.OutcomeNotOwner: "NotOwner",
+	driver.OutcomeReleased: "Released",
+	driver.OutcomeLapsed:   "Lapsed",
+	driver.OutcomeWrongJob: "WrongJob",
+	driver.OutcomeForeign:  "Foreign",
 }
 
-func outcomeName(o joblock.Outcome) string {
+func outcomeName(o driver.Outcome) string {
 	if name, ok := outcomeNames[o]; ok {
 		return name
 	}

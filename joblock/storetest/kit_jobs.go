@@ -5,36 +5,36 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // What the cases about the locks of jobs work with, beside the rest of the kit.
 
-func (k *kit) reserveReq(key, job string) joblock.ReserveRequest {
-	return joblock.ReserveRequest{Key: key, Job: job, Hold: 10 * long, Retain: long}
+func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
+	return driver.ReserveRequest{Key: key, Job: job, Hold: 10 * long, Retain: long}
 }
 
 // freeReq frees the lock of a job that is over, without its owner.
-func (k *kit) freeReq(key, job string) joblock.ReleaseRequest {
+func (k *kit) freeReq(key, job string) driver.ReleaseRequest {
 	req := k.forceReq(key)
 	req.IdleOnly, req.Job = true, job
 	return req
 }
 
-func (k *kit) reserveAll(reqs []joblock.ReserveRequest) []joblock.Reply {
+func (k *kit) reserveAll(reqs []driver.ReserveRequest) []driver.Reply {
 	k.Helper()
 	replies, err := k.Store.Reserve(k.ctx, reqs)
 	return k.answers("Reserve", len(reqs), replies, err)
 }
 
-func (k *kit) reserve(req joblock.ReserveRequest) joblock.Reply {
+func (k *kit) reserve(req driver.ReserveRequest) driver.Reply {
 	k.Helper()
-	return k.reserveAll([]joblock.ReserveRequest{req})[0]
+	return k.reserveAll([]driver.ReserveRequest{req})[0]
 }
 
-func (k *kit) due(limit int, later time.Duration) []joblock.JobLock {
+func (k *kit) due(limit int, later time.Duration) []driver.JobLock {
 	k.Helper()
-	locks, err := k.Store.Due(k.ctx, joblock.DueRequest{Limit: limit, Later: later})
+	locks, err := k.Store.Due(k.ctx, driver.DueRequest{Limit: limit, Later: later})
 	if err != nil {
 		k.Fatalf("Due: %v", err)
 	}
@@ -44,7 +44,7 @@ func (k *kit) due(limit int, later time.Duration) []joblock.JobLock {
 	return locks
 }
 
-func (k *kit) forget(locks ...joblock.JobLock) {
+func (k *kit) forget(locks ...driver.JobLock) {
 	k.Helper()
 	if err := k.Store.Forget(k.ctx, locks); err != nil {
 		k.Fatalf("Forget: %v", err)
@@ -54,7 +54,7 @@ func (k *kit) forget(locks ...joblock.JobLock) {
 // parkDue parks a lock whose entry is due at once.
 func (k *kit) parkDue(key, owner, job string) held {
 	k.Helper()
-	req := k.parkReq(joblock.Term{}, job)
+	req := k.parkReq(driver.Term{}, job)
 	req.Grace = 0
 	h := k.parkAs(key, owner, req)
 	k.Advance(time.Millisecond) // which is when the clock has moved
@@ -62,7 +62,7 @@ func (k *kit) parkDue(key, owner, job string) held {
 }
 
 // parkAs takes key and parks it as req says, but for the term.
-func (k *kit) parkAs(key, owner string, req joblock.ParkRequest) held {
+func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	k.Helper()
 	before := k.hold(key, owner)
 	req.Term = byFence(key, owner, before.fence)
@@ -78,7 +78,7 @@ func (k *kit) wantDue(limit int, want ...string) {
 }
 
 // wantLocks compares with what is due, each as "job key".
-func (k *kit) wantLocks(locks []joblock.JobLock, want ...string) {
+func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
 	k.Helper()
 	var got []string
 	for _, l := range locks {
@@ -89,8 +89,8 @@ func (k *kit) wantLocks(locks []joblock.JobLock, want ...string) {
 	}
 }
 
-func (k *kit) sorted(locks []joblock.JobLock) []joblock.JobLock {
-	slices.SortFunc(locks, func(a, b joblock.JobLock) int {
+func (k *kit) sorted(locks []driver.JobLock) []driver.JobLock {
+	slices.SortFunc(locks, func(a, b driver.JobLock) int {
 		return strings.Compare(a.Job+" "+a.Key, b.Job+" "+b.Key)
 	})
 	return locks

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // maxPages guards against a cursor that never ends.
@@ -71,10 +71,10 @@ var listCases = []testCase{
 }
 
 // list reads all pages. SCAN may give a key twice, so that is allowed.
-func (k *kit) list(prefix string, count int) map[string]joblock.Record {
+func (k *kit) list(prefix string, count int) map[string]driver.Record {
 	k.Helper()
-	records := make(map[string]joblock.Record)
-	req := joblock.ListRequest{Prefix: prefix, Count: count}
+	records := make(map[string]driver.Record)
+	req := driver.ListRequest{Prefix: prefix, Count: count}
 	for range maxPages {
 		page, err := k.Store.List(k.ctx, req)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // listenCases are about the subscription itself.
@@ -17,7 +17,7 @@ var listenCases = []testCase{
 		k.hold("key", "me")
 		first, second := k.waitReq("key", "a", m), k.waitReq("key", "b", m)
 		witness := k.waitReq("key", "c", other)
-		for _, req := range []joblock.AcquireRequest{first, second, witness} {
+		for _, req := range []driver.AcquireRequest{first, second, witness} {
 			k.join(req)
 		}
 		k.free("key")
@@ -62,7 +62,7 @@ var listenCases = []testCase{
 		release := k.releaseReq(byFence("key", "me", h.fence))
 		released := make(chan error, 1)
 		go func() { // a store may deliver before it answers
-			_, err := k.Store.Release(k.ctx, []joblock.ReleaseRequest{release})
+			_, err := k.Store.Release(k.ctx, []driver.ReleaseRequest{release})
 			released <- err
 		}()
 		select {

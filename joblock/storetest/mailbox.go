@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // pushTimeout is how long a grant may take to its inbox: a guard against hanging,
@@ -108,11 +108,11 @@ func (m *mailbox) wantGrant(call string) {
 }
 
 // granted waits for the push to an Acquire that waits, and has it ask.
-func (m *mailbox) granted(req joblock.AcquireRequest) joblock.Reply {
+func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	m.kit.Helper()
 	m.wantGrant(req.Nonce)
 	reply := m.kit.acquire(req)
-	m.kit.want("ask for the grant", reply, joblock.OutcomeOK)
+	m.kit.want("ask for the grant", reply, driver.OutcomeOK)
 	return reply
 }
 
@@ -125,8 +125,8 @@ func (m *mailbox) wantNothing(what string) {
 	key := "of the postman " + k.nonce()
 	h := k.hold(key, "me")
 	req := k.waitReq(key, "you", m)
-	k.want("join", k.acquire(req), joblock.OutcomeHeld)
-	k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), joblock.OutcomeOK)
+	k.want("join", k.acquire(req), driver.OutcomeHeld)
+	k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), driver.OutcomeOK)
 	m.wantGrant(req.Nonce)
 	if n := m.left(); n != 0 {
 		k.Fatalf("%s: %d pushes came to %s that were not to be expected", what, n, m.inbox)
@@ -134,22 +134,22 @@ func (m *mailbox) wantNothing(what string) {
 }
 
 // waitReq is an Acquire that waits, with patience for the whole test.
-func (k *kit) waitReq(key, owner string, m *mailbox) joblock.AcquireRequest {
+func (k *kit) waitReq(key, owner string, m *mailbox) driver.AcquireRequest {
 	req := k.acquireReq(key, owner)
 	req.Inbox, req.Patience = m.inbox, long
 	return req
 }
 
 // join has an Acquire wait for the key, which must not be free.
-func (k *kit) join(req joblock.AcquireRequest) joblock.Reply {
+func (k *kit) join(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	reply := k.acquire(req)
-	k.want("join", reply, joblock.OutcomeHeld)
+	k.want("join", reply, driver.OutcomeHeld)
 	return reply
 }
 
 // giveUp gives back the place of an Acquire, and whatever it was granted.
-func (k *kit) giveUp(req joblock.AcquireRequest) joblock.Reply {
+func (k *kit) giveUp(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	return k.release(k.releaseReq(byGrant(req.Key, req.Owner, req.Nonce)))
 }
@@ -158,7 +158,7 @@ func (k *kit) giveUp(req joblock.AcquireRequest) joblock.Reply {
 func (k *kit) free(key string) {
 	k.Helper()
 	r := k.inspect(key)
-	k.want("release", k.release(k.releaseReq(byFence(key, r.Owner, r.Fence))), joblock.OutcomeOK)
+	k.want("release", k.release(k.releaseReq(byFence(key, r.Owner, r.Fence))), driver.OutcomeOK)
 }
 
 // runOut ends the holding of a key by time alone: it is parked for one Unit, which
@@ -173,10 +173,10 @@ func (k *kit) runOut(key string) {
 }
 
 // wantOwner fails the test unless the holder of the key is that of req.
-func (k *kit) wantOwner(what string, req joblock.AcquireRequest) joblock.Record {
+func (k *kit) wantOwner(what string, req driver.AcquireRequest) driver.Record {
 	k.Helper()
 	r := k.inspect(req.Key)
-	if r.State != joblock.StateHeld || r.Owner != req.Owner {
+	if r.State != driver.StateHeld || r.Owner != req.Owner {
 		k.Fatalf("%s: key %q is %s by %q, want held by %q", what, req.Key, r.State, r.Owner, req.Owner)
 	}
 	return r

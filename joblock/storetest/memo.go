@@ -3,7 +3,7 @@ package storetest
 import (
 	"bytes"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var memoCases = []testCase{
@@ -13,9 +13,9 @@ var memoCases = []testCase{
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), h.fence)
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.wantMemo("resume", resumed, "checkpoint 7")
-		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), driver.OutcomeOK)
 		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "checkpoint 7")
-		k.want("force", k.release(k.forceReq("key")), joblock.OutcomeOK)
+		k.want("force", k.release(k.forceReq("key")), driver.OutcomeOK)
 		k.wantMemo("acquire after force", k.acquire(k.acquireReq("key", "they")), "checkpoint 7")
 		if r := k.inspect("key"); string(r.Memo) != "checkpoint 7" {
 			k.Errorf("record has memo %q", r.Memo)
@@ -25,7 +25,7 @@ var memoCases = []testCase{
 		for _, key := range []string{"again", "other"} {
 			h := k.hold(key, "me")
 			k.leave(key, "me", h.fence, "checkpoint 7")
-			k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), joblock.OutcomeOK)
+			k.want("release", k.release(k.releaseReq(byFence(key, "me", h.fence))), driver.OutcomeOK)
 			k.holdFor(key, "me", k.Unit)
 		}
 		k.lapse()
@@ -40,7 +40,7 @@ var memoCases = []testCase{
 			if memo {
 				want = "large"
 			}
-			records, err := k.Store.Inspect(k.ctx, joblock.InspectRequest{Keys: []string{"key"}, Memo: memo})
+			records, err := k.Store.Inspect(k.ctx, driver.InspectRequest{Keys: []string{"key"}, Memo: memo})
 			if err != nil || string(records[0].Memo) != want {
 				k.Errorf("Inspect: memo %q, %v, want %q", records[0].Memo, err, want)
 			}
@@ -67,7 +67,7 @@ var memoCases = []testCase{
 	{"nil leaves it, empty clears it", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "something")
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		if r := k.inspect("key"); string(r.Memo) != "something" {
 			k.Errorf("memo %q after a renewal without one, want it kept", r.Memo)
 		}
@@ -79,14 +79,14 @@ var memoCases = []testCase{
 	{"a refused renewal leaves none", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "the first")
-		for _, term := range []joblock.Term{
+		for _, term := range []driver.Term{
 			byFence("key", "me", h.fence-1),
 			byFence("key", "you", h.fence),
 			byOwner("key", "me"),
 		} {
 			req := k.renewReq(term)
 			req.Memo = []byte("an intruder's")
-			k.want("renew", k.renew(req), joblock.OutcomeNotOwner)
+			k.want("renew", k.renew(req), driver.OutcomeNotOwner)
 		}
 		if r := k.inspect("key"); string(r.Memo) != "the first" {
 			k.Errorf("memo %q, want the first", r.Memo)
@@ -97,7 +97,7 @@ var memoCases = []testCase{
 		k.lapse()
 		req := k.renewReq(byFence("key", "me", h.fence))
 		req.Memo = []byte("too late")
-		k.want("renew", k.renew(req), joblock.OutcomeLapsed)
+		k.want("renew", k.renew(req), driver.OutcomeLapsed)
 		if r := k.inspect("key"); len(r.Memo) != 0 {
 			k.Errorf("memo %q, want none", r.Memo)
 		}
@@ -113,14 +113,14 @@ var memoCases = []testCase{
 			"a newline":  []byte("a\r\nb"),
 			"not utf-8":  {0xff, 0xfe, 0x80},
 			"a number":   []byte("0012.50"),
-			"the limit":  bytes.Repeat([]byte{0, 0xff}, joblock.MaxMemoBytes/2),
+			"the limit":  bytes.Repeat([]byte{0, 0xff}, driver.MaxMemoBytes/2),
 		} {
 			h := k.hold(name, "me")
 			k.leave(name, "me", h.fence, string(memo))
 			if r := k.inspect(name); !bytes.Equal(r.Memo, memo) {
 				k.Errorf("%s: Inspect gave %d bytes %.20q, want %d bytes %.20q", name, len(r.Memo), r.Memo, len(memo), memo)
 			}
-			k.want("release", k.release(k.releaseReq(byFence(name, "me", h.fence))), joblock.OutcomeOK)
+			k.want("release", k.release(k.releaseReq(byFence(name, "me", h.fence))), driver.OutcomeOK)
 			k.wantMemo(name, k.acquire(k.acquireReq(name, "you")), string(memo))
 		}
 	}},
@@ -129,10 +129,10 @@ var memoCases = []testCase{
 		mine := []byte("as written")
 		req := k.renewReq(byFence("key", "me", h.fence))
 		req.Memo = mine
-		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		k.want("renew", k.renew(req), driver.OutcomeOK)
 		clear(mine)
 		clear(k.inspect("key").Memo)
-		k.want("release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		reply := k.acquire(k.acquireReq("key", "you"))
 		k.wantMemo("acquire", reply, "as written")
 		clear(reply.Memo)
@@ -147,12 +147,12 @@ func (k *kit) leave(key, owner string, fence int64, memo string) {
 	k.Helper()
 	req := k.renewReq(byFence(key, owner, fence))
 	req.Memo = []byte(memo)
-	k.want("renew with a memo", k.renew(req), joblock.OutcomeOK)
+	k.want("renew with a memo", k.renew(req), driver.OutcomeOK)
 }
 
-func (k *kit) wantMemo(what string, got joblock.Reply, want string) {
+func (k *kit) wantMemo(what string, got driver.Reply, want string) {
 	k.Helper()
-	k.want(what, got, joblock.OutcomeOK)
+	k.want(what, got, driver.OutcomeOK)
 	if string(got.Memo) != want {
 		k.Errorf("%s: memo %.40q, want %.40q", what, got.Memo, want)
 	}

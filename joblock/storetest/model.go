@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // RunModel drives the store through random histories of a few keys, owners and
@@ -77,13 +77,13 @@ type model struct {
 	nonce int
 
 	history int
-	heard   *mailbox                 // an inbox that is listened to
-	unheard string                   // one whose pushes are lost
-	waits   []joblock.AcquireRequest // those with an inbox that were sent
-	epoch   time.Time                // the store's clock at the begin
+	heard   *mailbox                // an inbox that is listened to
+	unheard string                  // one whose pushes are lost
+	waits   []driver.AcquireRequest // those with an inbox that were sent
+	epoch   time.Time               // the store's clock at the begin
 
 	index map[pairOf]*listed
-	looks []joblock.JobLock // the entries that were found, oldest first
+	looks []driver.JobLock // the entries that were found, oldest first
 }
 
 var (
@@ -107,9 +107,9 @@ func (m *model) newNonce() string {
 }
 
 // term names the present term as a rule, else one before, somebody else's or none.
-func (m *model) term(t *rapid.T) joblock.Term {
+func (m *model) term(t *rapid.T) driver.Term {
 	key := m.key(t)
-	term := joblock.Term{Key: key, Owner: drawOwner.Draw(t, "owner")}
+	term := driver.Term{Key: key, Owner: drawOwner.Draw(t, "owner")}
 	terms := m.terms[key]
 	if len(terms) == 0 {
 		term.Fence = 1
@@ -135,15 +135,15 @@ func (m *model) term(t *rapid.T) joblock.Term {
 
 func (m *model) acquire(t *rapid.T) { m.sendAcquire(m.acquireReq(t)) }
 
-func (m *model) acquireReq(t *rapid.T) joblock.AcquireRequest {
-	return joblock.AcquireRequest{
+func (m *model) acquireReq(t *rapid.T) driver.AcquireRequest {
+	return driver.AcquireRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(),
 		TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(),
 		Memo: rapid.Bool().Draw(t, "memo"),
 	}
 }
 
-func (m *model) sendAcquire(req joblock.AcquireRequest) {
+func (m *model) sendAcquire(req driver.AcquireRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].acquire(m.now, req)
 		got, err := m.kit.Store.Acquire(m.kit.ctx, req)
@@ -160,9 +160,9 @@ func (m *model) wait(t *rapid.T) {
 }
 
 // waited picks one of those who waited of late; it may have been served since.
-func (m *model) waited(t *rapid.T) (joblock.AcquireRequest, bool) {
+func (m *model) waited(t *rapid.T) (driver.AcquireRequest, bool) {
 	if len(m.waits) == 0 {
-		return joblock.AcquireRequest{}, false
+		return driver.AcquireRequest{}, false
 	}
 	back := rapid.IntRange(1, min(8, len(m.waits))).Draw(t, "which")
 	return m.waits[len(m.waits)-back], true
@@ -177,15 +177,15 @@ func (m *model) askAgain(t *rapid.T) {
 
 func (m *model) giveUp(t *rapid.T) {
 	if wait, any := m.waited(t); any {
-		m.sendRelease(joblock.ReleaseRequest{
-			Term:  joblock.Term{Key: wait.Key, Owner: wait.Owner, Grant: wait.Nonce},
+		m.sendRelease(driver.ReleaseRequest{
+			Term:  driver.Term{Key: wait.Key, Owner: wait.Owner, Grant: wait.Nonce},
 			Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
 		})
 	}
 }
 
 func (m *model) resume(t *rapid.T) {
-	req := joblock.ResumeRequest{
+	req := driver.ResumeRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
 		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
@@ -207,7 +207,7 @@ func (m *model) resume(t *rapid.T) {
 }
 
 func (m *model) park(t *rapid.T) {
-	req := joblock.ParkRequest{
+	req := driver.ParkRequest{
 		Term: m.term(t), Nonce: m.newNonce(), Hold: drawTime.Draw(t, "hold"),
 		Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"), Grace: drawHold.Draw(t, "grace"),
 	}
@@ -220,19 +220,19 @@ func (m *model) park(t *rapid.T) {
 }
 
 func (m *model) renew(t *rapid.T) {
-	req := joblock.RenewRequest{
+	req := driver.RenewRequest{
 		Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
 		Hold: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].renew(m.now, req)
-		got, err := m.kit.Store.Renew(m.kit.ctx, []joblock.RenewRequest{req})
+		got, err := m.kit.Store.Renew(m.kit.ctx, []driver.RenewRequest{req})
 		m.compare("renew", req.Key, "", p, m.only(got), err)
 	})
 }
 
 func (m *model) release(t *rapid.T) {
-	req := joblock.ReleaseRequest{
+	req := driver.ReleaseRequest{
 		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
 	}
 	switch rapid.IntRange(0, 6).Draw(t, "how") {
@@ -250,10 +250,10 @@ func (m *model) release(t *rapid.T) {
 	m.sendRelease(req)
 }
 
-func (m *model) sendRelease(req joblock.ReleaseRequest) {
+func (m *model) sendRelease(req driver.ReleaseRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].release(m.now, req)
-		got, err := m.kit.Store.Release(m.kit.ctx, []joblock.ReleaseRequest{req})
+		got, err := m.kit.Store.Release(m.kit.ctx, []driver.ReleaseRequest{req})
 		m.compare("release", req.Key, req.Nonce, p, m.only(got), err)
 	})
 }
@@ -292,7 +292,7 @@ func (m *model) advance(t *rapid.T) {
 	m.now += d
 }
 
-func (m *model) only(replies []joblock.Reply) joblock.Reply {
+func (m *model) only(replies []driver.Reply) driver.Reply {
 	if len(replies) != 1 {
 		m.Fatalf("%d replies to one request", len(replies))
 	}

@@ -7,11 +7,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // compare checks an answer and lets the reference follow.
-func (m *model) compare(call, key, nonce string, want prediction, got joblock.Reply, err error) {
+func (m *model) compare(call, key, nonce string, want prediction, got driver.Reply, err error) {
 	if err != nil {
 		m.Fatalf("%s %s: %v", call, key, err)
 	}
@@ -54,7 +54,7 @@ func (m *model) compare(call, key, nonce string, want prediction, got joblock.Re
 
 // compareGrant checks the push to a waiter and returns the fence that it was given.
 func (m *model) compareGrant(call, key string, before int64, want prediction) int64 {
-	records, err := m.kit.Store.Inspect(m.kit.ctx, joblock.InspectRequest{Keys: []string{key}})
+	records, err := m.kit.Store.Inspect(m.kit.ctx, driver.InspectRequest{Keys: []string{key}})
 	if err != nil || len(records) != 1 {
 		m.Fatalf("Inspect: %d records, %v", len(records), err)
 	}
@@ -81,14 +81,14 @@ func (m *model) compareClock(now time.Time) {
 	}
 }
 
-func replyDiff(want prediction, got joblock.Reply) string {
+func replyDiff(want prediction, got driver.Reply) string {
 	w := want.reply
 	switch {
-	case want.lateToo && got.Outcome == joblock.OutcomeLapsed:
+	case want.lateToo && got.Outcome == driver.OutcomeLapsed:
 		return ""
 	case got.Outcome != w.Outcome:
 		return fmt.Sprintf("outcome %s, want %s", outcomeName(got.Outcome), outcomeName(w.Outcome))
-	case got.Outcome == joblock.OutcomeOK && w.Fence != 0 && got.Fence != w.Fence:
+	case got.Outcome == driver.OutcomeOK && w.Fence != 0 && got.Fence != w.Fence:
 		return "another fence"
 	case !bytes.Equal(got.Memo, w.Memo):
 		return "another memo"
@@ -100,7 +100,7 @@ func replyDiff(want prediction, got joblock.Reply) string {
 		return ""
 	case got.Ended != w.Ended || got.Recovered != w.Recovered:
 		return "another end of the previous ownership"
-	case got.Outcome == joblock.OutcomeReleased && got.Reason != w.Reason:
+	case got.Outcome == driver.OutcomeReleased && got.Reason != w.Reason:
 		return "another reason"
 	case got.State != w.State || got.Holder != w.Holder || got.Job != w.Job || got.Remaining != w.Remaining:
 		return "something else in the way"
@@ -110,14 +110,14 @@ func replyDiff(want prediction, got joblock.Reply) string {
 
 // compareRecords runs after every action.
 func (m *model) compareRecords(*rapid.T) {
-	records, err := m.kit.Store.Inspect(m.kit.ctx, joblock.InspectRequest{Keys: m.keys, Memo: true})
+	records, err := m.kit.Store.Inspect(m.kit.ctx, driver.InspectRequest{Keys: m.keys, Memo: true})
 	if err != nil || len(records) != len(m.keys) {
 		m.Fatalf("Inspect: %d records, %v", len(records), err)
 	}
 	for i, got := range records {
 		want := m.locks[m.keys[i]].record(m.now, m.keys[i])
 		want.Since = got.Since // by the store's own calendar
-		if got.State != joblock.StateFree {
+		if got.State != driver.StateFree {
 			m.compareClock(got.Now)
 		}
 		if diff := recordDiff(want, got); diff != "" {

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // never is when an entry is due that is not there.
@@ -48,7 +48,7 @@ func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 func (m *model) due(t *rapid.T) {
 	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
 	later := drawTime.Draw(t, "later")
-	got, err := m.kit.Store.Due(m.kit.ctx, joblock.DueRequest{Limit: limit, Later: later})
+	got, err := m.kit.Store.Due(m.kit.ctx, driver.DueRequest{Limit: limit, Later: later})
 	if err != nil || len(got) > limit {
 		m.Fatalf("due: %d entries of at most %d, %v", len(got), limit, err)
 	}
@@ -56,7 +56,7 @@ func (m *model) due(t *rapid.T) {
 		pair := pairOf{l.Key, l.Job}
 		switch e := m.index[pair]; {
 		case !slices.Contains(m.keys, l.Key): // of an earlier history
-			if err := m.kit.Store.Forget(m.kit.ctx, []joblock.JobLock{l}); err != nil {
+			if err := m.kit.Store.Forget(m.kit.ctx, []driver.JobLock{l}); err != nil {
 				m.Fatalf("forget: %v", err)
 			}
 		case e == nil || e.earliest > m.now:
@@ -85,7 +85,7 @@ func (m *model) forget(t *rapid.T) {
 		return
 	}
 	l := m.looks[len(m.looks)-rapid.IntRange(1, min(4, len(m.looks))).Draw(t, "back")]
-	if err := m.kit.Store.Forget(m.kit.ctx, []joblock.JobLock{l}); err != nil {
+	if err := m.kit.Store.Forget(m.kit.ctx, []driver.JobLock{l}); err != nil {
 		m.Fatalf("forget: %v", err)
 	}
 	pair := pairOf{l.Key, l.Job}
@@ -99,30 +99,30 @@ func (m *model) forget(t *rapid.T) {
 }
 
 func (m *model) reserve(t *rapid.T) {
-	req := joblock.ReserveRequest{
+	req := driver.ReserveRequest{
 		Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
 		Hold: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].reserve(m.now, req)
-		got, err := m.kit.Store.Reserve(m.kit.ctx, []joblock.ReserveRequest{req})
+		got, err := m.kit.Store.Reserve(m.kit.ctx, []driver.ReserveRequest{req})
 		m.compare("reserve", req.Key, "", p, m.only(got), err)
 	})
 }
 
-func (r *reference) reserve(now time.Duration, req joblock.ReserveRequest) prediction {
+func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) prediction {
 	ph := r.phase(now)
 	switch {
 	case ph == absent:
-		return r.refuse(now, joblock.OutcomeNotFound)
+		return r.refuse(now, driver.OutcomeNotFound)
 	case r.job != req.Job:
-		return r.refuse(now, joblock.OutcomeWrongJob)
+		return r.refuse(now, driver.OutcomeWrongJob)
 	case ph == ended:
-		return r.refuse(now, joblock.OutcomeReleased)
+		return r.refuse(now, driver.OutcomeReleased)
 	}
 	after := *r
 	after.until = max(after.until, deadline(now, req.Hold))
-	p := after.refuse(now, joblock.OutcomeOK) // which tells of who is there
+	p := after.refuse(now, driver.OutcomeOK) // which tells of who is there
 	p.reply.Recovered = ph == ranOut
 	p.apply = func(r *reference) {
 		r.until = after.until

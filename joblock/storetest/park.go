@@ -1,6 +1,8 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+)
 
 var parkCases = []testCase{
 	{"it reserves the key for the job", func(k *kit) {
@@ -9,7 +11,7 @@ var parkCases = []testCase{
 		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
 		reply := k.park(req)
 		k.wantGrant("park", reply, h.fence)
-		r := k.wantState("key", joblock.StateParked)
+		r := k.wantState("key", driver.StateParked)
 		if r.Owner != "me" || r.Fence != reply.Fence || r.Job != "q/job" || r.Lease != 0 || !r.Since.Equal(since) {
 			k.Errorf("record %+v does not match the request", r)
 		}
@@ -20,21 +22,21 @@ var parkCases = []testCase{
 	{"the reservation may be shorter than the lease was", func(k *kit) {
 		k.parkFor("key", "me", "q/job", k.Unit)
 		k.lapse()
-		k.wantState("key", joblock.StateFree)
-		k.want("acquire", k.acquire(k.acquireReq("key", "you")), joblock.OutcomeOK)
+		k.wantState("key", driver.StateFree)
+		k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeOK)
 	}},
 	{"the old handle can do nothing any more", func(k *kit) {
 		old := k.hold("key", "me")
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", old.fence), "q/job")), old.fence)
 		before := k.inspect("key")
-		for _, term := range []joblock.Term{byFence("key", "me", old.fence), byGrant("key", "me", old.grant)} {
+		for _, term := range []driver.Term{byFence("key", "me", old.fence), byGrant("key", "me", old.grant)} {
 			renew := k.renewReq(term)
 			renew.Memo = []byte("too late")
-			k.want("renew", k.renew(renew), joblock.OutcomeNotOwner)
+			k.want("renew", k.renew(renew), driver.OutcomeNotOwner)
 			k.unchanged("renew", before)
-			k.want("park", k.park(k.parkReq(term, "q/other")), joblock.OutcomeNotOwner)
+			k.want("park", k.park(k.parkReq(term, "q/other")), driver.OutcomeNotOwner)
 			k.unchanged("park", before)
-			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeNotOwner)
+			k.want("release", k.release(k.releaseReq(term)), driver.OutcomeNotOwner)
 			k.unchanged("release", before)
 		}
 	}},
@@ -44,21 +46,21 @@ var parkCases = []testCase{
 		k.wantGrant("resume", resumed, first.fence)
 		second := k.park(k.parkReq(byFence("key", "me", resumed.Fence), "q/two"))
 		k.wantGrant("second park", second, resumed.Fence)
-		if r := k.wantState("key", joblock.StateParked); r.Job != "q/two" {
+		if r := k.wantState("key", driver.StateParked); r.Job != "q/two" {
 			k.Errorf("job %q after the second park, want q/two", r.Job)
 		}
 		before := k.inspect("key")
 		again := k.park(k.parkReq(byFence("key", "me", resumed.Fence), "q/three"))
-		k.want("a second park of one term", again, joblock.OutcomeNotOwner)
+		k.want("a second park of one term", again, driver.OutcomeNotOwner)
 		k.unchanged("a second park of one term", before)
 	}},
 	{"parking for no job lets any job resume", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "")), h.fence)
-		if r := k.wantState("key", joblock.StateParked); r.Job != "" {
+		if r := k.wantState("key", driver.StateParked); r.Job != "" {
 			k.Errorf("job %q, want none", r.Job)
 		}
-		k.want("resume", k.resume(k.resumeReq("key", "me", "q/any")), joblock.OutcomeOK)
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/any")), driver.OutcomeOK)
 	}},
 	{"an unanswered park is taken back by renewing under its nonce", func(k *kit) {
 		h := k.hold("key", "me")
@@ -66,52 +68,52 @@ var parkCases = []testCase{
 		parked := k.park(park) // as if the reply were lost
 		k.wantGrant("park", parked, h.fence)
 
-		term := joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce}
+		term := driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce}
 		reply := k.renew(k.renewReq(term))
-		k.want("renew", reply, joblock.OutcomeOK)
+		k.want("renew", reply, driver.OutcomeOK)
 		if reply.Fence != parked.Fence {
 			k.Errorf("renew gave fence %d, want %d, that of the park", reply.Fence, parked.Fence)
 		}
-		r := k.wantState("key", joblock.StateHeld)
+		r := k.wantState("key", driver.StateHeld)
 		if !within(r.Lease, long) || r.Reserved != r.Lease || r.Job != "" {
 			k.Errorf("lease %s, reserved %s for job %q, want both %s and no job, as before the park", r.Lease, r.Reserved, r.Job, long)
 		}
-		k.want("resume while it is held again", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
+		k.want("resume while it is held again", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
 
 		// The same park once more, under the term that it made itself.
 		park.Fence = reply.Fence
 		again := k.park(park)
 		k.wantGrant("park again", again, reply.Fence)
-		k.wantState("key", joblock.StateParked)
+		k.wantState("key", driver.StateParked)
 	}},
 	{"an unanswered park of a job's lock is taken back to that job", func(k *kit) {
 		h := k.runFor("key", "me", "q/one", long)
 		park := k.parkReq(byFence("key", "me", h.fence), "q/two")
 		k.wantGrant("park", k.park(park), h.fence)
 
-		req := k.renewReq(joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce})
+		req := k.renewReq(driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce})
 		req.Back, req.Hold = "q/one", 2*long
-		k.want("renew", k.renew(req), joblock.OutcomeOK)
-		r := k.wantState("key", joblock.StateHeld)
+		k.want("renew", k.renew(req), driver.OutcomeOK)
+		r := k.wantState("key", driver.StateHeld)
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
 	}},
 	{"an unanswered park that never arrived is renewed past", func(k *kit) {
 		h := k.hold("key", "me")
-		term := joblock.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: "nonce of a lost park"}
+		term := driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: "nonce of a lost park"}
 		reply := k.renew(k.renewReq(term))
-		k.want("renew", reply, joblock.OutcomeOK)
+		k.want("renew", reply, driver.OutcomeOK)
 		if reply.Fence != h.fence {
 			k.Errorf("renew gave fence %d, want %d", reply.Fence, h.fence)
 		}
-		k.wantState("key", joblock.StateHeld)
+		k.wantState("key", driver.StateHeld)
 	}},
 	{"nobody takes back a park that the job has resumed", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), parked.fence)
 		before := k.inspect("key")
-		k.want("renew", k.renew(k.renewReq(byGrant("key", "me", parked.grant))), joblock.OutcomeNotOwner)
+		k.want("renew", k.renew(k.renewReq(byGrant("key", "me", parked.grant))), driver.OutcomeNotOwner)
 		k.unchanged("renew", before)
 	}},
 }

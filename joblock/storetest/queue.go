@@ -3,7 +3,7 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // queueCases are about places: who has which, and who is next.
@@ -12,7 +12,7 @@ var queueCases = []testCase{
 		const n = 1000
 		m := k.listen()
 		last := k.hold("key", "me").fence
-		reqs := make([]joblock.AcquireRequest, n)
+		reqs := make([]driver.AcquireRequest, n)
 		for i := range reqs {
 			reqs[i] = k.waitReq("key", fmt.Sprintf("waiter-%d", i), m)
 			if got := k.join(reqs[i]); got.Ahead != i {
@@ -24,7 +24,7 @@ var queueCases = []testCase{
 		}
 		term := byFence("key", "me", last)
 		for i, req := range reqs {
-			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeOK)
+			k.want("release", k.release(k.releaseReq(term)), driver.OutcomeOK)
 			g := m.granted(req)
 			if g.Fence <= last || m.left() != 0 {
 				k.Fatalf("grant %d has fence %d after %d, and %d more came with it", i, g.Fence, last, m.left())
@@ -35,7 +35,7 @@ var queueCases = []testCase{
 			k.Errorf("%d waiters left, want none", r.Waiters)
 		}
 		k.free("key")
-		k.wantState("key", joblock.StateFree)
+		k.wantState("key", driver.StateFree)
 		m.wantNothing("a release that nobody waits for")
 	}},
 	{"a waiter is told who is in the way and what time it is", func(k *kit) {
@@ -49,12 +49,12 @@ var queueCases = []testCase{
 		if first.Now.UnixMilli() <= 0 || second.Now.Before(first.Now) {
 			k.Errorf("the store's clock is %s, then %s", first.Now, second.Now)
 		}
-		r := k.wantState("key", joblock.StateHeld)
+		r := k.wantState("key", driver.StateHeld)
 		if r.Owner != "me" || r.Fence != h.fence || r.Waiters != 2 {
 			k.Errorf("record %+v, want it as it was, with 2 waiters", r)
 		}
 		plain := k.acquire(k.acquireReq("key", "somebody"))
-		k.want("acquire", plain, joblock.OutcomeHeld)
+		k.want("acquire", plain, driver.OutcomeHeld)
 		if r := k.inspect("key"); r.Waiters != 2 {
 			k.Errorf("%d waiters after an acquire that does not wait, want 2", r.Waiters)
 		}
@@ -64,7 +64,7 @@ var queueCases = []testCase{
 		k.hold("key", "me")
 		first, second, third := k.waitReq("key", "a", m), k.waitReq("key", "b", m), k.waitReq("key", "c", m)
 		for range 3 {
-			for i, req := range []joblock.AcquireRequest{first, second, third} {
+			for i, req := range []driver.AcquireRequest{first, second, third} {
 				if got := k.join(req); got.Ahead != i {
 					k.Fatalf("%d places before that of waiter %d", got.Ahead, i)
 				}
@@ -78,18 +78,18 @@ var queueCases = []testCase{
 		if got := k.join(third); got.Ahead != 1 {
 			k.Errorf("%d places before the last of two", got.Ahead)
 		}
-		for _, req := range []joblock.AcquireRequest{second, third} {
+		for _, req := range []driver.AcquireRequest{second, third} {
 			k.free("key")
 			m.wantGrant(req.Nonce)
 		}
 		k.free("key")
-		k.wantState("key", joblock.StateFree)
+		k.wantState("key", driver.StateFree)
 		m.wantNothing("a release that nobody waits for")
 	}},
 	{"a place that was not asked for again in time is skipped", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
-		var reqs []joblock.AcquireRequest
+		var reqs []driver.AcquireRequest
 		for i, patience := range []bool{false, true, false, false, true, false} {
 			req := k.waitReq("key", fmt.Sprintf("waiter-%d", i), m)
 			if !patience {
@@ -105,7 +105,7 @@ var queueCases = []testCase{
 			k.wantOwner("a release", reqs[i])
 		}
 		k.free("key")
-		if r := k.wantState("key", joblock.StateFree); r.Waiters != 0 {
+		if r := k.wantState("key", driver.StateFree); r.Waiters != 0 {
 			k.Errorf("%d waiters of a key that nobody waits for", r.Waiters)
 		}
 		m.wantNothing("waiters that have given up")
@@ -157,14 +157,14 @@ var queueCases = []testCase{
 		m := k.listen()
 		for gone, name := range []string{"first", "middle", "last"} {
 			k.hold(name, "me")
-			var reqs []joblock.AcquireRequest
+			var reqs []driver.AcquireRequest
 			for i := range 3 {
 				reqs = append(reqs, k.waitReq(name, fmt.Sprintf("waiter-%d", i), m))
 				k.join(reqs[i])
 			}
 			before := k.inspect(name)
-			k.want("leave", k.giveUp(reqs[gone]), joblock.OutcomeNotOwner)
-			k.want("leave again", k.giveUp(reqs[gone]), joblock.OutcomeNotOwner)
+			k.want("leave", k.giveUp(reqs[gone]), driver.OutcomeNotOwner)
+			k.want("leave again", k.giveUp(reqs[gone]), driver.OutcomeNotOwner)
 			k.unchanged("leaving", before)
 			for i, req := range reqs {
 				if i != gone {
@@ -174,7 +174,7 @@ var queueCases = []testCase{
 				}
 			}
 			k.free(name)
-			k.wantState(name, joblock.StateFree)
+			k.wantState(name, driver.StateFree)
 		}
 		m.wantNothing("those who left")
 	}},
@@ -186,7 +186,7 @@ var queueCases = []testCase{
 		k.join(second)
 		k.giveUp(first)
 		k.join(first)
-		for _, req := range []joblock.AcquireRequest{second, first} {
+		for _, req := range []driver.AcquireRequest{second, first} {
 			k.free("key")
 			m.wantGrant(req.Nonce)
 		}
@@ -197,8 +197,8 @@ var queueCases = []testCase{
 		mine, other := k.waitReq("key", "me", m), k.waitReq("key", "me", m)
 		k.join(mine)
 		k.join(other)
-		k.want("leave", k.giveUp(mine), joblock.OutcomeNotOwner)
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.want("leave", k.giveUp(mine), driver.OutcomeNotOwner)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		k.free("key")
 		m.wantGrant(other.Nonce)
 	}},
@@ -213,7 +213,7 @@ var queueCases = []testCase{
 		m.wantGrant(brief.Nonce)
 		k.lapse()
 		k.lapse()
-		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), joblock.OutcomeHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), driver.OutcomeHeld)
 		m.wantGrant(waiter.Nonce)
 		k.wantOwner("an acquire", waiter)
 	}},

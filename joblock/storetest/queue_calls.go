@@ -1,6 +1,8 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+)
 
 // queueCallCases are about the other calls while somebody waits.
 var queueCallCases = []testCase{
@@ -9,14 +11,14 @@ var queueCallCases = []testCase{
 		h := k.hold("key", "me")
 		req := k.waitReq("key", "you", m)
 		k.join(req)
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		park := k.parkReq(byFence("key", "me", h.fence), "q/job")
 		k.wantGrant("park", k.park(park), h.fence)
-		k.want("take back", k.renew(k.renewReq(byGrant("key", "me", park.Nonce))), joblock.OutcomeOK)
+		k.want("take back", k.renew(k.renewReq(byGrant("key", "me", park.Nonce))), driver.OutcomeOK)
 		k.wantGrant("park", k.park(k.parkReq(byGrant("key", "me", park.Nonce), "q/job")), h.fence)
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
-		k.want("resume", resumed, joblock.OutcomeOK)
-		if r := k.wantState("key", joblock.StateHeld); r.Owner != "me" || r.Waiters != 1 {
+		k.want("resume", resumed, driver.OutcomeOK)
+		if r := k.wantState("key", driver.StateHeld); r.Owner != "me" || r.Waiters != 1 {
 			k.Errorf("record %+v, want it of me, with 1 waiter", r)
 		}
 		m.wantNothing("renew, park and resume")
@@ -34,16 +36,16 @@ var queueCallCases = []testCase{
 		idle.IdleOnly, forceIdle.IdleOnly = true, true
 		for _, tc := range []struct {
 			what string
-			got  joblock.Reply
-			want joblock.Outcome
+			got  driver.Reply
+			want driver.Outcome
 		}{
-			{"release if idle", k.release(idle), joblock.OutcomeBusy},
-			{"force if idle", k.release(forceIdle), joblock.OutcomeBusy},
-			{"release by another owner", k.release(k.releaseReq(byOwner("key", "you"))), joblock.OutcomeNotOwner},
-			{"release by an older fence", k.release(k.releaseReq(byFence("key", "me", h.fence-1))), joblock.OutcomeNotOwner},
-			{"release by another grant", k.release(k.releaseReq(byGrant("key", "me", "another"))), joblock.OutcomeNotOwner},
-			{"park by another owner", k.park(k.parkReq(byFence("key", "you", h.fence), "")), joblock.OutcomeNotOwner},
-			{"resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy},
+			{"release if idle", k.release(idle), driver.OutcomeBusy},
+			{"force if idle", k.release(forceIdle), driver.OutcomeBusy},
+			{"release by another owner", k.release(k.releaseReq(byOwner("key", "you"))), driver.OutcomeNotOwner},
+			{"release by an older fence", k.release(k.releaseReq(byFence("key", "me", h.fence-1))), driver.OutcomeNotOwner},
+			{"release by another grant", k.release(k.releaseReq(byGrant("key", "me", "another"))), driver.OutcomeNotOwner},
+			{"park by another owner", k.park(k.parkReq(byFence("key", "you", h.fence), "")), driver.OutcomeNotOwner},
+			{"resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy},
 		} {
 			k.want(tc.what, tc.got, tc.want)
 		}
@@ -56,21 +58,21 @@ var queueCallCases = []testCase{
 		req := k.waitReq("key", "you", m)
 		k.join(req)
 		k.runOut("key")
-		k.want("force", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+		k.want("force", k.release(k.forceReq("key")), driver.OutcomeNotFound)
 		m.wantNothing("a force of what has run out")
-		k.want("acquire", k.acquire(req), joblock.OutcomeOK)
+		k.want("acquire", k.acquire(req), driver.OutcomeOK)
 	}},
 	{"a parked key is waited for until it is released", func(k *kit) {
 		m := k.listen()
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.waitReq("key", "you", m)
-		if got := k.join(req); got.State != joblock.StateParked || got.Job != "q/job" || got.Remaining <= long {
+		if got := k.join(req); got.State != driver.StateParked || got.Job != "q/job" || got.Remaining <= long {
 			k.Errorf("answer %+v, want parked for q/job, and for how long", got)
 		}
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
-		k.want("resume", resumed, joblock.OutcomeOK)
+		k.want("resume", resumed, driver.OutcomeOK)
 		m.wantNothing("a resume")
-		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), driver.OutcomeOK)
 		m.wantGrant(req.Nonce)
 		if r := k.wantOwner("release", req); r.Reserved > 2*long {
 			k.Errorf("the waiter got the job's reservation: %s", r.Reserved)
@@ -81,14 +83,14 @@ var queueCallCases = []testCase{
 		k.runFor("key", "me", "q/job", k.Unit)
 		k.lapse()
 		req := k.waitReq("key", "you", m)
-		if got := k.join(req); got.State != joblock.StateOrphaned || got.Job != "q/job" {
+		if got := k.join(req); got.State != driver.StateOrphaned || got.Job != "q/job" {
 			k.Errorf("answer %+v, want orphaned by q/job", got)
 		}
 		k.join(req)
 		m.wantNothing("asking for an orphaned key")
 		idle := k.releaseReq(byOwner("key", "me"))
 		idle.IdleOnly = true
-		k.want("release if idle", k.release(idle), joblock.OutcomeOK)
+		k.want("release if idle", k.release(idle), driver.OutcomeOK)
 		m.wantGrant(req.Nonce)
 		k.wantOwner("release", req)
 	}},
@@ -98,7 +100,7 @@ var queueCallCases = []testCase{
 		req := k.waitReq("key", "you", m)
 		k.join(req)
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
-		k.want("resume", resumed, joblock.OutcomeOK)
+		k.want("resume", resumed, driver.OutcomeOK)
 		k.runOut("key")
 		again := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.wantGrant("resume", again, resumed.Fence)
@@ -111,8 +113,8 @@ var queueCallCases = []testCase{
 	}},
 	{"in a batch each release grants on its own", func(k *kit) {
 		m := k.listen()
-		var reqs []joblock.AcquireRequest
-		var ends []joblock.ReleaseRequest
+		var reqs []driver.AcquireRequest
+		var ends []driver.ReleaseRequest
 		for _, key := range []string{"one", "two", "three"} {
 			h := k.hold(key, "me")
 			reqs = append(reqs, k.waitReq(key, "you", m))
@@ -121,15 +123,15 @@ var queueCallCases = []testCase{
 		}
 		ends[1].Owner = "somebody else"
 		replies := k.releaseAll(append(ends, k.releaseReq(byOwner("one", "you"))))
-		for i, want := range []joblock.Outcome{
-			joblock.OutcomeOK, joblock.OutcomeNotOwner, joblock.OutcomeOK, joblock.OutcomeOK,
+		for i, want := range []driver.Outcome{
+			driver.OutcomeOK, driver.OutcomeNotOwner, driver.OutcomeOK, driver.OutcomeOK,
 		} {
 			k.want("release", replies[i], want)
 		}
 		m.wantGrant(reqs[0].Nonce)
 		m.wantGrant(reqs[2].Nonce)
 		m.wantNothing("a release that was refused")
-		k.wantState("one", joblock.StateFree)
+		k.wantState("one", driver.StateFree)
 		k.wantOwner("release", reqs[2])
 	}},
 	{"a re-sent release does not free the waiter that was granted", func(k *kit) {
@@ -142,13 +144,13 @@ var queueCallCases = []testCase{
 			k.join(next)
 			release := k.releaseReq(byFence(end, "me", h.fence))
 			release.Force = end == "force"
-			k.want(end, k.release(release), joblock.OutcomeOK)
+			k.want(end, k.release(release), driver.OutcomeOK)
 			g := m.granted(req)
 			before := k.wantOwner(end, req)
-			k.want("re-sent "+end, k.release(release), joblock.OutcomeOK)
+			k.want("re-sent "+end, k.release(release), driver.OutcomeOK)
 			// Also when the successor has done something since.
-			k.want("renew", k.renew(k.renewReq(byFence(end, "you", g.Fence))), joblock.OutcomeOK)
-			k.want("re-sent "+end, k.release(release), joblock.OutcomeOK)
+			k.want("renew", k.renew(k.renewReq(byFence(end, "you", g.Fence))), driver.OutcomeOK)
+			k.want("re-sent "+end, k.release(release), driver.OutcomeOK)
 			if r := k.wantOwner("re-sent "+end, req); r.Fence != before.Fence || r.Waiters != 1 {
 				k.Errorf("record %+v after a re-sent %s, want fence %d and 1 waiter", r, end, before.Fence)
 			}
@@ -159,14 +161,14 @@ var queueCallCases = []testCase{
 		m := k.listen()
 		k.hold("key", "me")
 		first, second, third := k.waitReq("key", "a", m), k.waitReq("key", "b", m), k.waitReq("key", "c", m)
-		for _, req := range []joblock.AcquireRequest{first, second, third} {
+		for _, req := range []driver.AcquireRequest{first, second, third} {
 			k.join(req)
 		}
 		k.free("key")
 		m.wantGrant(first.Nonce)
 		leave := k.releaseReq(byGrant("key", "a", first.Nonce))
 		for range 3 {
-			k.want("leave", k.release(leave), joblock.OutcomeOK)
+			k.want("leave", k.release(leave), driver.OutcomeOK)
 		}
 		m.wantGrant(second.Nonce)
 		k.wantOwner("leaving", second)

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // queueConcurrentCases are the queue under many goroutines.
@@ -39,7 +39,7 @@ var queueConcurrentCases = []testCase{
 			k.Fatalf("%d turns, want %d", n, workers*turns)
 		}
 		w.wantInTurn()
-		if r := k.wantState("key", joblock.StateFree); r.Waiters != 0 {
+		if r := k.wantState("key", driver.StateFree); r.Waiters != 0 {
 			k.Errorf("%d waiters left", r.Waiters)
 		}
 	}},
@@ -85,7 +85,7 @@ type caller struct {
 
 func (c *caller) turn(turn int) error {
 	id := fmt.Sprintf("%s turn %d", c.name, turn)
-	req := joblock.AcquireRequest{
+	req := driver.AcquireRequest{
 		Key: "key", Owner: c.name, Nonce: id + " acquire", TTL: long, Retain: long,
 		Inbox: c.mail.inbox, Patience: long,
 	}
@@ -105,26 +105,26 @@ func (c *caller) turn(turn int) error {
 	c.served = append(c.served, s)
 	c.mu.Unlock()
 	c.inside.Add(-1)
-	ends, err := c.kit.Store.Release(c.kit.ctx, []joblock.ReleaseRequest{{
+	ends, err := c.kit.Store.Release(c.kit.ctx, []driver.ReleaseRequest{{
 		Term: byFence("key", c.name, s.fence), Nonce: id + " release", Retain: long,
 	}})
-	if err != nil || len(ends) != 1 || ends[0].Outcome != joblock.OutcomeOK {
+	if err != nil || len(ends) != 1 || ends[0].Outcome != driver.OutcomeOK {
 		return fmt.Errorf("release: %+v, %v, want OK", ends, err)
 	}
 	return nil
 }
 
 // wait returns the fence of the grant, found by asking when told to or once in a while.
-func (c *caller) wait(req joblock.AcquireRequest, reply joblock.Reply) (int64, error) {
+func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
 	defer cancel()
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
 	for {
 		switch reply.Outcome {
-		case joblock.OutcomeOK:
+		case driver.OutcomeOK:
 			return reply.Fence, nil
-		case joblock.OutcomeHeld:
+		case driver.OutcomeHeld:
 		default:
 			return 0, fmt.Errorf("acquire: %s, want OK or Held", outcomeName(reply.Outcome))
 		}

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // reference is a second implementation of one record, which RunModel compares
@@ -17,8 +17,8 @@ type reference struct {
 	fence        int64
 	lease, until time.Duration // ends of the lease, 0 if parked, and of the reservation
 	holder, job  string
-	prior        joblock.Ended // of the ownership before
-	ended        joblock.Ended
+	prior        driver.Ended // of the ownership before
+	ended        driver.Ended
 	late         bool // released when it had run out
 	reason       string
 	memo         string
@@ -49,7 +49,7 @@ func (r *reference) phase(now time.Duration) phase {
 	switch {
 	case r == nil || now >= r.gone:
 		return absent
-	case r.ended != joblock.EndedNone:
+	case r.ended != driver.EndedNone:
 		return ended
 	case now >= r.until:
 		return ranOut
@@ -62,19 +62,19 @@ func (r *reference) phase(now time.Duration) phase {
 	}
 }
 
-var phaseStates = map[phase]joblock.State{
-	running: joblock.StateHeld, waiting: joblock.StateParked, orphan: joblock.StateOrphaned,
+var phaseStates = map[phase]driver.State{
+	running: driver.StateHeld, waiting: driver.StateParked, orphan: driver.StateOrphaned,
 }
 
 // names reports whether t names the present term of an ownership that stands.
-func (r *reference) names(t joblock.Term) bool {
+func (r *reference) names(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
 // prediction is what a call must answer. Its apply, if any, is what the call does
 // to the record once the store has said which fence it gave.
 type prediction struct {
-	reply joblock.Reply
+	reply driver.Reply
 	again bool // a re-send: of the first answer only outcome, fence and memo are looked at
 	grows bool // the fence must be a larger one
 
@@ -90,10 +90,10 @@ type prediction struct {
 	apply func(r *reference)
 }
 
-func (r *reference) refuse(now time.Duration, out joblock.Outcome) prediction {
-	p := prediction{reply: joblock.Reply{Outcome: out}}
+func (r *reference) refuse(now time.Duration, out driver.Outcome) prediction {
+	p := prediction{reply: driver.Reply{Outcome: out}}
 	switch ph := r.phase(now); {
-	case out == joblock.OutcomeReleased:
+	case out == driver.OutcomeReleased:
 		p.reply.Ended, p.reply.Reason = r.ended, r.reason
 	case ph == running || ph == waiting || ph == orphan:
 		p.reply.State, p.reply.Holder, p.reply.Job = phaseStates[ph], r.holder, r.job
@@ -101,14 +101,14 @@ func (r *reference) refuse(now time.Duration, out joblock.Outcome) prediction {
 		if ph == running {
 			p.reply.Remaining = r.lease - now
 		}
-	case out == joblock.OutcomeWrongJob:
+	case out == driver.OutcomeWrongJob:
 		p.reply.Job = r.job
 	}
 	return p
 }
 
 func (r *reference) again(memo bool) prediction {
-	return prediction{again: true, reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence, Memo: asked(memo, r.memo)}}
+	return prediction{again: true, reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Memo: asked(memo, r.memo)}}
 }
 
 // asked is a memo as it is told to whoever asks for it.
@@ -119,7 +119,7 @@ func asked(memo bool, text string) []byte {
 	return []byte(text)
 }
 
-func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) prediction {
+func (r *reference) acquire(now time.Duration, req driver.AcquireRequest) prediction {
 	var p prediction
 	switch ph := r.phase(now); {
 	case ph == running && r.owner == req.Owner && r.nonce == req.Nonce:
@@ -127,22 +127,22 @@ func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) predi
 		p.reply.Lease, p.reply.Ended, p.again = r.lease-now, r.prior, false
 		return p
 	case ph == running || ph == waiting || ph == orphan:
-		p = r.refuse(now, joblock.OutcomeHeld)
+		p = r.refuse(now, driver.OutcomeHeld)
 	default:
 		how, memo := r.before(ph)
 		next := r.next(now, ph)
 		if next == nil || next.Nonce == req.Nonce {
 			return prediction{
 				grows: true,
-				reply: joblock.Reply{
-					Outcome: joblock.OutcomeOK, Ended: how, Memo: asked(req.Memo, memo), Lease: deadline(0, req.TTL),
+				reply: driver.Reply{
+					Outcome: driver.OutcomeOK, Ended: how, Memo: asked(req.Memo, memo), Lease: deadline(0, req.TTL),
 				},
 				apply: func(r *reference) { r.begin(now, req, how, memo) },
 			}
 		}
 		p = r.serve(now, next, how)
-		p.reply = joblock.Reply{
-			Outcome: joblock.OutcomeHeld, State: joblock.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
+		p.reply = driver.Reply{
+			Outcome: driver.OutcomeHeld, State: driver.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
 		}
 	}
 	if req.Inbox != "" {
@@ -151,25 +151,25 @@ func (r *reference) acquire(now time.Duration, req joblock.AcquireRequest) predi
 	return p
 }
 
-func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) prediction {
+func (r *reference) resume(now time.Duration, req driver.ResumeRequest) prediction {
 	ph := r.phase(now)
 	switch {
 	case ph == absent:
-		return r.refuse(now, joblock.OutcomeNotFound)
+		return r.refuse(now, driver.OutcomeNotFound)
 	case r.owner != req.Owner:
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == ended:
-		return r.refuse(now, joblock.OutcomeReleased)
+		return r.refuse(now, driver.OutcomeReleased)
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
-		return r.refuse(now, joblock.OutcomeWrongJob)
+		return r.refuse(now, driver.OutcomeWrongJob)
 	case ph == running && r.nonce == req.Nonce:
 		return r.again(req.Memo)
 	case ph == running:
-		return r.refuse(now, joblock.OutcomeBusy)
+		return r.refuse(now, driver.OutcomeBusy)
 	}
 	return prediction{
 		grows: true,
-		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Memo: asked(req.Memo, r.memo), Recovered: ph == ranOut},
+		reply: driver.Reply{Outcome: driver.OutcomeOK, Memo: asked(req.Memo, r.memo), Recovered: ph == ranOut},
 		apply: func(r *reference) {
 			r.nonce, r.holder = req.Nonce, req.Holder
 			if req.Unpark {
@@ -180,27 +180,27 @@ func (r *reference) resume(now time.Duration, req joblock.ResumeRequest) predict
 	}
 }
 
-func (r *reference) park(now time.Duration, req joblock.ParkRequest) prediction {
+func (r *reference) park(now time.Duration, req driver.ParkRequest) prediction {
 	ph := r.phase(now)
 	switch {
 	case ph == absent:
-		return r.refuse(now, joblock.OutcomeNotFound)
+		return r.refuse(now, driver.OutcomeNotFound)
 	case r.owner != req.Owner:
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == ended:
-		return r.refuse(now, joblock.OutcomeReleased)
+		return r.refuse(now, driver.OutcomeReleased)
 	case ph == waiting && r.nonce == req.Nonce && r.job == req.Job:
 		return r.again(false)
 	case ph == waiting && r.nonce == req.Nonce:
 		// parked for another job by a call without an answer: parked anew
 	case !r.names(req.Term):
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph != running:
-		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeLapsed}}
+		return prediction{reply: driver.Reply{Outcome: driver.OutcomeLapsed}}
 	}
 	return prediction{
 		grows: true,
-		reply: joblock.Reply{Outcome: joblock.OutcomeOK},
+		reply: driver.Reply{Outcome: driver.OutcomeOK},
 		apply: func(r *reference) {
 			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Hold)
 			r.keep(r.until, req.Retain)
@@ -208,24 +208,24 @@ func (r *reference) park(now time.Duration, req joblock.ParkRequest) prediction 
 	}
 }
 
-func (r *reference) renew(now time.Duration, req joblock.RenewRequest) prediction {
+func (r *reference) renew(now time.Duration, req driver.RenewRequest) prediction {
 	ph := r.phase(now)
 	switch {
 	case ph == absent:
-		return r.refuse(now, joblock.OutcomeNotFound)
+		return r.refuse(now, driver.OutcomeNotFound)
 	case r.owner != req.Owner:
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == ended:
-		return r.refuse(now, joblock.OutcomeReleased)
+		return r.refuse(now, driver.OutcomeReleased)
 	case !r.names(req.Term):
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == running:
 	case ph == waiting && req.Grant == r.nonce:
 	default:
-		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeLapsed}}
+		return prediction{reply: driver.Reply{Outcome: driver.OutcomeLapsed}}
 	}
 	return prediction{
-		reply: joblock.Reply{Outcome: joblock.OutcomeOK, Fence: r.fence},
+		reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence},
 		apply: func(r *reference) {
 			if req.Memo != nil {
 				r.memo = string(req.Memo)
@@ -238,9 +238,9 @@ func (r *reference) renew(now time.Duration, req joblock.RenewRequest) predictio
 	}
 }
 
-func (r *reference) release(now time.Duration, req joblock.ReleaseRequest) prediction {
+func (r *reference) release(now time.Duration, req driver.ReleaseRequest) prediction {
 	if r.phase(now) == absent {
-		return r.refuse(now, joblock.OutcomeNotFound)
+		return r.refuse(now, driver.OutcomeNotFound)
 	}
 	after := *r
 	after.line = r.without(req.Grant)
@@ -256,33 +256,33 @@ func (r *reference) release(now time.Duration, req joblock.ReleaseRequest) predi
 }
 
 // releaseOnly is what release does once the place in the queue has been left.
-func (r *reference) releaseOnly(now time.Duration, req joblock.ReleaseRequest) prediction {
-	how := map[bool]joblock.Ended{false: joblock.EndedReleased, true: joblock.EndedDone}[req.Done]
-	reply := joblock.Reply{Outcome: joblock.OutcomeOK}
+func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) prediction {
+	how := map[bool]driver.Ended{false: driver.EndedReleased, true: driver.EndedDone}[req.Done]
+	reply := driver.Reply{Outcome: driver.OutcomeOK}
 	ph := r.phase(now)
 	switch {
 	case r.last == req.Nonce:
 		return prediction{reply: reply, lateToo: ph == ended && r.late}
 	case req.Force && (ph == ended || ph == ranOut):
-		return prediction{reply: joblock.Reply{Outcome: joblock.OutcomeNotFound}}
+		return prediction{reply: driver.Reply{Outcome: driver.OutcomeNotFound}}
 	case req.Force && req.Fence != 0 && req.Fence != r.fence:
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case req.Force:
-		how = joblock.EndedForced
+		how = driver.EndedForced
 	case r.owner != req.Owner:
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == ended:
-		return r.refuse(now, joblock.OutcomeReleased)
+		return r.refuse(now, driver.OutcomeReleased)
 	case (req.Fence != 0 || req.Grant != "") && !r.names(req.Term):
-		return r.refuse(now, joblock.OutcomeNotOwner)
+		return r.refuse(now, driver.OutcomeNotOwner)
 	}
 	switch {
 	case req.Job != "" && r.job != req.Job:
-		return r.refuse(now, joblock.OutcomeWrongJob)
+		return r.refuse(now, driver.OutcomeWrongJob)
 	case req.IdleOnly && ph == running:
-		return r.refuse(now, joblock.OutcomeBusy)
+		return r.refuse(now, driver.OutcomeBusy)
 	case ph == ranOut:
-		reply.Outcome = joblock.OutcomeLapsed
+		reply.Outcome = driver.OutcomeLapsed
 	}
 	var p prediction
 	if next := r.next(now, ph); next != nil {
@@ -324,12 +324,12 @@ func (r *reference) keep(end, retain time.Duration) {
 func deadline(now, d time.Duration) time.Duration { return now + d + rounding }
 
 // record is what Inspect must show.
-func (r *reference) record(now time.Duration, key string) joblock.Record {
+func (r *reference) record(now time.Duration, key string) driver.Record {
 	ph := r.phase(now)
 	if ph == absent {
-		return joblock.Record{Key: key}
+		return driver.Record{Key: key}
 	}
-	out := joblock.Record{
+	out := driver.Record{
 		Key: key, State: phaseStates[ph], Owner: r.owner, Fence: r.fence, Holder: r.holder,
 		Job: r.job, Ended: r.ended, Reason: r.reason, Memo: []byte(r.memo),
 	}
@@ -339,7 +339,7 @@ func (r *reference) record(now time.Duration, key string) joblock.Record {
 	case waiting, orphan:
 		out.Reserved = r.until - now
 	case ranOut:
-		out.Ended = joblock.EndedLapsed
+		out.Ended = driver.EndedLapsed
 	}
 	return out
 }

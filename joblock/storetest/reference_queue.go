@@ -4,12 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // inLine is a place in the queue: the Acquire that waits, as it was sent last.
 type inLine struct {
-	joblock.AcquireRequest
+	driver.AcquireRequest
 	number int           // counted from the first that ever came
 	until  time.Duration // when it is given up
 }
@@ -33,19 +33,19 @@ func (r *reference) without(call string) []inLine {
 }
 
 // before tells how the last ownership ended, and which memo it left.
-func (r *reference) before(ph phase) (joblock.Ended, string) {
+func (r *reference) before(ph phase) (driver.Ended, string) {
 	switch ph {
 	case ranOut:
-		return joblock.EndedLapsed, r.memo
+		return driver.EndedLapsed, r.memo
 	case ended:
 		return r.ended, r.memo
 	}
-	return joblock.EndedNone, ""
+	return driver.EndedNone, ""
 }
 
 // begin makes the caller of req the owner. Whoever was in line before it has been
 // passed over.
-func (r *reference) begin(now time.Duration, req joblock.AcquireRequest, prior joblock.Ended, memo string) {
+func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior driver.Ended, memo string) {
 	next := reference{
 		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now,
 		last: r.last, gone: r.gone, joined: r.joined,
@@ -60,7 +60,7 @@ func (r *reference) begin(now time.Duration, req joblock.AcquireRequest, prior j
 }
 
 // serve makes a waiter the owner, on the occasion of somebody else's call.
-func (r *reference) serve(now time.Duration, next *inLine, how joblock.Ended) prediction {
+func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) prediction {
 	memo := r.memo
 	return prediction{
 		grants: next,
@@ -69,7 +69,7 @@ func (r *reference) serve(now time.Duration, next *inLine, how joblock.Ended) pr
 }
 
 // thenQueue adds to what an Acquire does that its caller waits.
-func (p prediction) thenQueue(r *reference, now time.Duration, req joblock.AcquireRequest) prediction {
+func (p prediction) thenQueue(r *reference, now time.Duration, req driver.AcquireRequest) prediction {
 	apply := p.apply
 	p.apply = func(r *reference) {
 		if apply != nil {
@@ -94,7 +94,7 @@ func (p prediction) thenQueue(r *reference, now time.Duration, req joblock.Acqui
 }
 
 // queue gives a call a place, or keeps the one it has.
-func (r *reference) queue(now time.Duration, req joblock.AcquireRequest) {
+func (r *reference) queue(now time.Duration, req driver.AcquireRequest) {
 	w := inLine{AcquireRequest: req, number: r.joined, until: now + req.Patience}
 	if i := slices.IndexFunc(r.line, func(w inLine) bool { return w.Nonce == req.Nonce }); i >= 0 {
 		w.number = r.line[i].number

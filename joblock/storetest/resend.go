@@ -1,6 +1,8 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+)
 
 // A Redis client repeats a command whose reply was lost. A re-send is the same
 // request again, nonce included.
@@ -12,28 +14,28 @@ var resendCases = []testCase{
 		before := k.inspect("key")
 		k.sameAnswer("acquire", first, k.acquire(req))
 		k.unchanged("a re-sent acquire", before)
-		k.want("a separate acquire", k.acquire(k.acquireReq("key", "me")), joblock.OutcomeHeld)
+		k.want("a separate acquire", k.acquire(k.acquireReq("key", "me")), driver.OutcomeHeld)
 		other := req
 		other.Owner = "you"
-		k.want("an acquire with somebody else's nonce", k.acquire(other), joblock.OutcomeHeld)
+		k.want("an acquire with somebody else's nonce", k.acquire(other), driver.OutcomeHeld)
 	}},
 	{"acquire finds how the ownership before its grant ended", func(k *kit) {
 		k.released("released", "me", "")
 		k.forced("forced", "me", "")
 		k.holdFor("lapsed", "me", k.Unit)
 		k.lapse()
-		for key, want := range map[string]joblock.Ended{
-			"absent": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed,
+		for key, want := range map[string]driver.Ended{
+			"absent": driver.EndedNone, "released": driver.EndedReleased, "forced": driver.EndedForced, "lapsed": driver.EndedLapsed,
 		} {
 			req := k.acquireReq(key, "you")
 			for range 2 {
 				first := k.acquire(req)
-				k.want("acquire", first, joblock.OutcomeOK)
+				k.want("acquire", first, driver.OutcomeOK)
 				if first.Ended != want {
 					k.Errorf("%s: it ended %q, want %q", key, first.Ended, want)
 				}
 				// Also when the lock has been renewed since.
-				k.want("renew", k.renew(k.renewReq(byFence(key, "you", first.Fence))), joblock.OutcomeOK)
+				k.want("renew", k.renew(k.renewReq(byFence(key, "you", first.Fence))), driver.OutcomeOK)
 			}
 		}
 	}},
@@ -41,62 +43,62 @@ var resendCases = []testCase{
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.resumeReq("key", "me", "q/job")
 		first := k.resume(req)
-		k.want("resume", first, joblock.OutcomeOK)
+		k.want("resume", first, driver.OutcomeOK)
 		before := k.inspect("key")
 		k.sameAnswer("resume", first, k.resume(req))
 		k.unchanged("a re-sent resume", before)
-		k.want("a separate resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
+		k.want("a separate resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
 	}},
 	{"park finds its own reservation", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
 		first := k.park(req)
-		k.want("park", first, joblock.OutcomeOK)
+		k.want("park", first, driver.OutcomeOK)
 		before := k.inspect("key")
 		k.sameAnswer("park", first, k.park(req))
 		k.unchanged("a re-sent park", before)
-		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), joblock.OutcomeNotOwner)
+		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), driver.OutcomeNotOwner)
 	}},
 	{"a repeated park for another job binds to that one", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
 		first := k.park(req)
-		k.want("park", first, joblock.OutcomeOK)
+		k.want("park", first, driver.OutcomeOK)
 		req.Job = "q/two"
 		k.wantGrant("park for another job", k.park(req), first.Fence)
-		if r := k.wantState("key", joblock.StateParked); r.Job != "q/two" {
+		if r := k.wantState("key", driver.StateParked); r.Job != "q/two" {
 			k.Errorf("job %q, want q/two", r.Job)
 		}
 	}},
 	{"release finds its own end", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		before := k.inspect("key")
-		k.want("re-sent release", k.release(req), joblock.OutcomeOK)
+		k.want("re-sent release", k.release(req), driver.OutcomeOK)
 		k.unchanged("a re-sent release", before)
-		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeReleased)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
 	}},
 	{"a release that came too late is not refused when it is sent again", func(k *kit) {
 		h := k.holdFor("key", "me", k.Unit)
 		k.lapse()
 		req := k.releaseReq(byFence("key", "me", h.fence))
-		k.want("release", k.release(req), joblock.OutcomeLapsed)
+		k.want("release", k.release(req), driver.OutcomeLapsed)
 		before := k.inspect("key")
-		if again := k.release(req); again.Outcome != joblock.OutcomeLapsed {
-			k.want("re-sent release", again, joblock.OutcomeOK) // a store need not remember that it was late
+		if again := k.release(req); again.Outcome != driver.OutcomeLapsed {
+			k.want("re-sent release", again, driver.OutcomeOK) // a store need not remember that it was late
 		}
 		k.unchanged("a re-sent release", before)
-		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeReleased)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
 	}},
 	{"force release finds its own end", func(k *kit) {
 		k.hold("key", "me")
 		req := k.forceReq("key")
-		k.want("force", k.release(req), joblock.OutcomeOK)
+		k.want("force", k.release(req), driver.OutcomeOK)
 		before := k.inspect("key")
-		k.want("re-sent force", k.release(req), joblock.OutcomeOK)
+		k.want("re-sent force", k.release(req), driver.OutcomeOK)
 		k.unchanged("a re-sent force", before)
-		k.want("a separate force", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+		k.want("a separate force", k.release(k.forceReq("key")), driver.OutcomeNotFound)
 	}},
 	{"renew is harmless twice", func(k *kit) {
 		h := k.hold("key", "me")
@@ -118,46 +120,46 @@ var resendCases = []testCase{
 		k.wantGrant("acquire", first, 0)
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", first.Fence), "q/job")), first.Fence)
 		before := k.inspect("key")
-		k.want("re-sent acquire of a parked key", k.acquire(req), joblock.OutcomeHeld)
+		k.want("re-sent acquire of a parked key", k.acquire(req), driver.OutcomeHeld)
 		k.unchanged("a re-sent acquire", before)
 	}},
 	{"a re-sent park does not take the job's term", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
-		k.want("park", k.park(req), joblock.OutcomeOK)
-		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeOK)
+		k.want("park", k.park(req), driver.OutcomeOK)
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeOK)
 		before := k.inspect("key")
-		k.want("re-sent park", k.park(req), joblock.OutcomeNotOwner)
+		k.want("re-sent park", k.park(req), driver.OutcomeNotOwner)
 		k.unchanged("a re-sent park", before)
 	}},
 	{"a re-sent release does not free the successor", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		k.hold("key", "you")
 		before := k.inspect("key")
-		k.want("re-sent release", k.release(req), joblock.OutcomeOK)
+		k.want("re-sent release", k.release(req), driver.OutcomeOK)
 		k.unchanged("a re-sent release", before)
-		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), joblock.OutcomeNotOwner)
+		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeNotOwner)
 		k.unchanged("a separate release", before)
 	}},
 	{"a re-sent force does not free the successor", func(k *kit) {
 		k.hold("key", "me")
 		req := k.forceReq("key")
-		k.want("force", k.release(req), joblock.OutcomeOK)
+		k.want("force", k.release(req), driver.OutcomeOK)
 		h := k.hold("key", "you")
 		before := k.inspect("key")
-		k.want("re-sent force", k.release(req), joblock.OutcomeOK)
+		k.want("re-sent force", k.release(req), driver.OutcomeOK)
 		k.unchanged("a re-sent force", before)
-		k.want("the successor's release", k.release(k.releaseReq(byFence("key", "you", h.fence))), joblock.OutcomeOK)
+		k.want("the successor's release", k.release(k.releaseReq(byFence("key", "you", h.fence))), driver.OutcomeOK)
 		before = k.inspect("key")
-		k.want("force sent once more", k.release(req), joblock.OutcomeNotFound) // another call has ended it since
+		k.want("force sent once more", k.release(req), driver.OutcomeNotFound) // another call has ended it since
 		k.unchanged("a force", before)
 	}},
 }
 
 // sameAnswer fails the test unless the answer to a re-send is the first one.
-func (k *kit) sameAnswer(what string, first, again joblock.Reply) {
+func (k *kit) sameAnswer(what string, first, again driver.Reply) {
 	k.Helper()
 	k.want("re-sent "+what, again, first.Outcome)
 	if again.Ended != first.Ended {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var resumeCases = []testCase{
@@ -18,7 +18,7 @@ var resumeCases = []testCase{
 		if reply.Recovered {
 			k.Error("recovered, want not: the reservation stood")
 		}
-		r := k.wantState("key", joblock.StateHeld)
+		r := k.wantState("key", driver.StateHeld)
 		if r.Owner != "me" || r.Fence != reply.Fence || r.Holder != "worker 7" || r.Job != "q/job" || !r.Since.Equal(since) {
 			k.Errorf("record %+v does not match the request", r)
 		}
@@ -33,10 +33,10 @@ var resumeCases = []testCase{
 		before := k.inspect("key")
 		req := k.resumeReq("key", "me", "q/job")
 		req.Fence = first.fence
-		k.want("resume with the fence of before", k.resume(req), joblock.OutcomeNotOwner)
+		k.want("resume with the fence of before", k.resume(req), driver.OutcomeNotOwner)
 		k.unchanged("a refused resume", before)
 		req.Fence = h.fence
-		k.want("resume with its own", k.resume(req), joblock.OutcomeBusy)
+		k.want("resume with its own", k.resume(req), driver.OutcomeBusy)
 
 		// The job itself has taken its lock anew, and has no token but the first.
 		again := k.park(k.parkReq(byFence("key", "me", h.fence), "q/job"))
@@ -49,7 +49,7 @@ var resumeCases = []testCase{
 			first := k.parkFor(key, "me", "", k.Unit)
 			k.lapse()
 			later := k.parkFor(key, "me", "", 10*long) // by the same owner, bound to no job
-			state := joblock.StateParked
+			state := driver.StateParked
 			if orphaned {
 				req := k.resumeReq(key, "me", "")
 				req.TTL = k.Unit
@@ -57,12 +57,12 @@ var resumeCases = []testCase{
 				k.wantGrant("resume", reply, later.fence)
 				later.fence = reply.Fence
 				k.lapse()
-				state = joblock.StateOrphaned
+				state = driver.StateOrphaned
 			}
 			before := k.wantState(key, state)
 			req := k.resumeReq(key, "me", "")
 			req.Fence = first.fence
-			k.want("resume with the fence of before", k.resume(req), joblock.OutcomeNotOwner)
+			k.want("resume with the fence of before", k.resume(req), driver.OutcomeNotOwner)
 			k.unchanged("a refused resume", before)
 			req.Fence = later.fence
 			k.wantGrant("resume with its own", k.resume(req), later.fence)
@@ -72,8 +72,8 @@ var resumeCases = []testCase{
 		k.parkFor("key", "me", "q/job", k.Unit)
 		req := k.resumeReq("key", "me", "q/job")
 		req.Hold = 5 * long
-		k.want("resume", k.resume(req), joblock.OutcomeOK)
-		if r := k.wantState("key", joblock.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) {
+		k.want("resume", k.resume(req), driver.OutcomeOK)
+		if r := k.wantState("key", driver.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) {
 			k.Errorf("reserved %s, want %s", r.Reserved, 6*long)
 		}
 	}},
@@ -82,7 +82,7 @@ var resumeCases = []testCase{
 		req := k.resumeReq("key", "me", "q/job")
 		req.TTL = 20 * long
 		k.wantGrant("resume", k.resume(req), parked.fence)
-		if r := k.wantState("key", joblock.StateHeld); r.Reserved < r.Lease || r.Lease <= 19*long {
+		if r := k.wantState("key", driver.StateHeld); r.Reserved < r.Lease || r.Lease <= 19*long {
 			k.Errorf("lease %s, reserved %s, want both %s", r.Lease, r.Reserved, 20*long)
 		}
 	}},
@@ -96,12 +96,12 @@ var resumeCases = []testCase{
 			if reply.Recovered {
 				k.Error("recovered, want not: the reservation stood")
 			}
-			if r := k.wantState("key", joblock.StateHeld); r.Job != "" || r.Reserved != r.Lease || !within(r.Lease, long) {
+			if r := k.wantState("key", driver.StateHeld); r.Job != "" || r.Reserved != r.Lease || !within(r.Lease, long) {
 				k.Errorf("job %q, lease %s, reserved %s; want a plain lock of %s", r.Job, r.Lease, r.Reserved, long)
 			}
 		}
-		k.want("resume by the job that it was for", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeBusy)
-		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), joblock.OutcomeWrongJob)
+		k.want("resume by the job that it was for", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), driver.OutcomeWrongJob)
 	}},
 	{"a job's lock whose park is taken back is that job's again", func(k *kit) {
 		h := k.runFor("key", "me", "q/one", long)
@@ -110,31 +110,31 @@ var resumeCases = []testCase{
 		req := k.resumeReq("key", "me", "q/two")
 		req.Fence, req.Unpark, req.Back, req.Hold, req.Grace, req.TTL = parked.Fence, true, "q/one", 2*long, 0, long
 		k.wantGrant("resume", k.resume(req), parked.Fence)
-		r := k.wantState("key", joblock.StateHeld)
+		r := k.wantState("key", driver.StateHeld)
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
 		k.lapse() // no grace was given
-		if due := k.due(10, long); !slices.ContainsFunc(due, func(l joblock.JobLock) bool { return l.Key == "key" && l.Job == "q/one" }) {
+		if due := k.due(10, long); !slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Key == "key" && l.Job == "q/one" }) {
 			k.Errorf("due are %v, want the lock of q/one among them", due)
 		}
 		// Once more by another call, as after an answer that was lost for long.
-		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), joblock.OutcomeOK)
+		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 		k.runFor("again", "me", "q/one", k.Unit)
 		k.lapse()
 		req.Key, req.Nonce, req.Fence = "again", k.nonce(), 0
-		k.want("resume what is bound back already", k.resume(req), joblock.OutcomeOK)
+		k.want("resume what is bound back already", k.resume(req), driver.OutcomeOK)
 	}},
 	{"it never pre-empts a live holder", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		before := k.inspect("key")
 		for range 3 {
 			reply := k.resume(k.resumeReq("key", "me", "q/job"))
-			k.want("resume", reply, joblock.OutcomeBusy)
+			k.want("resume", reply, driver.OutcomeBusy)
 			k.checkReply(reply, before)
 			k.unchanged("resume", before)
 		}
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), joblock.OutcomeOK)
+		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 	}},
 	{"the holder that died can do nothing after it", func(k *kit) {
 		dead := k.runFor("key", "me", "q/job", k.Unit)
@@ -146,9 +146,9 @@ var resumeCases = []testCase{
 		}
 		before := k.inspect("key")
 		zombie := byFence("key", "me", dead.fence)
-		k.want("renew", k.renew(k.renewReq(zombie)), joblock.OutcomeNotOwner)
-		k.want("park", k.park(k.parkReq(zombie, "q/other")), joblock.OutcomeNotOwner)
-		k.want("release", k.release(k.releaseReq(zombie)), joblock.OutcomeNotOwner)
+		k.want("renew", k.renew(k.renewReq(zombie)), driver.OutcomeNotOwner)
+		k.want("park", k.park(k.parkReq(zombie, "q/other")), driver.OutcomeNotOwner)
+		k.want("release", k.release(k.releaseReq(zombie)), driver.OutcomeNotOwner)
 		k.unchanged("a zombie", before)
 	}},
 	{"a reservation that ran out untouched is recovered", func(k *kit) {
@@ -161,8 +161,8 @@ var resumeCases = []testCase{
 			if !reply.Recovered {
 				k.Errorf("resume %s: not recovered, want recovered", key)
 			}
-			r := k.wantState(key, joblock.StateHeld)
-			if r.Ended != joblock.EndedNone || r.Reserved < r.Lease {
+			r := k.wantState(key, driver.StateHeld)
+			if r.Ended != driver.EndedNone || r.Reserved < r.Lease {
 				k.Errorf("record %+v after a recovery", r)
 			}
 		}
@@ -172,17 +172,17 @@ var resumeCases = []testCase{
 		k.lapse()
 		k.released("key", "you", "done")
 		before := k.inspect("key")
-		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), joblock.OutcomeNotOwner)
+		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeNotOwner)
 		k.unchanged("resume", before)
 	}},
 	{"how and why the ownership ended is told", func(k *kit) {
 		k.released("released", "me", "all done")
 		k.forced("forced", "me", "by hand")
 		k.done("done", "me", "q/job", "all of it")
-		for key, want := range map[string]joblock.Reply{
-			"released": {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedReleased, Reason: "all done"},
-			"forced":   {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedForced, Reason: "by hand"},
-			"done":     {Outcome: joblock.OutcomeReleased, Ended: joblock.EndedDone, Reason: "all of it"},
+		for key, want := range map[string]driver.Reply{
+			"released": {Outcome: driver.OutcomeReleased, Ended: driver.EndedReleased, Reason: "all done"},
+			"forced":   {Outcome: driver.OutcomeReleased, Ended: driver.EndedForced, Reason: "by hand"},
+			"done":     {Outcome: driver.OutcomeReleased, Ended: driver.EndedDone, Reason: "all of it"},
 		} {
 			got := k.resume(k.resumeReq(key, "me", "q/job"))
 			k.want("resume "+key, got, want.Outcome)

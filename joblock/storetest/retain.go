@@ -1,6 +1,8 @@
 package storetest
 
-import "github.com/joblock/toolkit/joblock"
+import (
+	"github.com/joblock/toolkit/joblock/driver"
+)
 
 var retainCases = []testCase{
 	{"a tombstone answers until its retention is over", func(k *kit) {
@@ -9,44 +11,44 @@ var retainCases = []testCase{
 			term := byFence("key", "me", h.fence)
 			req := k.releaseReq(term)
 			req.Force, req.Retain = force, k.Unit
-			k.want("release", k.release(req), joblock.OutcomeOK)
+			k.want("release", k.release(req), driver.OutcomeOK)
 			k.lapse()
 			k.wantForgotten("key")
-			k.want("resume", k.resume(k.resumeReq("key", "me", "")), joblock.OutcomeNotFound)
-			k.want("renew", k.renew(k.renewReq(term)), joblock.OutcomeNotFound)
-			k.want("park", k.park(k.parkReq(term, "")), joblock.OutcomeNotFound)
-			k.want("release", k.release(k.releaseReq(term)), joblock.OutcomeNotFound)
-			k.want("force", k.release(k.forceReq("key")), joblock.OutcomeNotFound)
+			k.want("resume", k.resume(k.resumeReq("key", "me", "")), driver.OutcomeNotFound)
+			k.want("renew", k.renew(k.renewReq(term)), driver.OutcomeNotFound)
+			k.want("park", k.park(k.parkReq(term, "")), driver.OutcomeNotFound)
+			k.want("release", k.release(k.releaseReq(term)), driver.OutcomeNotFound)
+			k.want("force", k.release(k.forceReq("key")), driver.OutcomeNotFound)
 			reply := k.acquire(k.acquireReq("key", "you"))
 			k.wantGrant("acquire", reply, h.fence)
-			if reply.Ended != joblock.EndedNone {
+			if reply.Ended != driver.EndedNone {
 				k.Errorf("ended %q, want it forgotten", reply.Ended)
 			}
-			k.want("release", k.release(k.forceReq("key")), joblock.OutcomeOK)
+			k.want("release", k.release(k.forceReq("key")), driver.OutcomeOK)
 		}
 	}},
 	{"an end that nobody needs to hear of is remembered briefly", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = 4 * k.Unit
-		k.want("release", k.release(req), joblock.OutcomeOK)
-		if again := k.release(req); again.Outcome != joblock.OutcomeNotFound { // on a slow machine
-			k.want("re-sent release", again, joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
+		if again := k.release(req); again.Outcome != driver.OutcomeNotFound { // on a slow machine
+			k.want("re-sent release", again, driver.OutcomeOK)
 		}
 		k.Advance(5 * k.Unit)
 		k.wantForgotten("key")
-		k.want("re-sent release", k.release(req), joblock.OutcomeNotFound)
+		k.want("re-sent release", k.release(req), driver.OutcomeNotFound)
 		reply := k.acquire(k.acquireReq("key", "you"))
 		k.wantGrant("acquire", reply, h.fence)
-		k.want("the release once more", k.release(req), joblock.OutcomeNotOwner)
-		k.wantState("key", joblock.StateHeld)
+		k.want("the release once more", k.release(req), driver.OutcomeNotOwner)
+		k.wantState("key", driver.StateHeld)
 	}},
 	{"a memo is remembered for all of the retention", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "page 7")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = k.Unit
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		k.lapse()
 		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "page 7")
 	}},
@@ -60,14 +62,14 @@ var retainCases = []testCase{
 			k.wantGrant("acquire", h, 0)
 			renew := k.renewReq(byFence(key, "me", h.Fence))
 			renew.TTL, renew.Memo = acquire.TTL, []byte("page 7")
-			k.want("renew", k.renew(renew), joblock.OutcomeOK)
-			req, want := k.releaseReq(byFence(key, "me", h.Fence)), joblock.OutcomeOK
+			k.want("renew", k.renew(renew), driver.OutcomeOK)
+			req, want := k.releaseReq(byFence(key, "me", h.Fence)), driver.OutcomeOK
 			switch key {
 			case "by force":
 				req = k.forceReq(key)
 			case "too late":
 				k.lapse()
-				want = joblock.OutcomeLapsed
+				want = driver.OutcomeLapsed
 			}
 			req.Retain = k.Unit
 			k.want("release", k.release(req), want)
@@ -82,7 +84,7 @@ var retainCases = []testCase{
 		k.join(next)
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = k.Unit
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		m.wantGrant(next.Nonce)
 		k.lapse()
 		k.wantOwner("release", next)
@@ -105,9 +107,9 @@ var retainCases = []testCase{
 
 		k.lapse()
 		k.lapse()
-		k.wantState("lease", joblock.StateHeld)
-		k.wantState("reservation", joblock.StateParked)
-		k.wantState("resumed", joblock.StateOrphaned)
+		k.wantState("lease", driver.StateHeld)
+		k.wantState("reservation", driver.StateParked)
+		k.wantState("resumed", driver.StateOrphaned)
 	}},
 	{"a record that ran out is remembered for as long", func(k *kit) {
 		kept := k.acquireReq("kept", "me")
@@ -118,7 +120,7 @@ var retainCases = []testCase{
 		k.wantGrant("acquire", k.acquire(dropped), 0)
 		k.lapse()
 		k.lapse()
-		if r := k.wantState("kept", joblock.StateFree); r.Ended != joblock.EndedLapsed || r.Owner != "me" {
+		if r := k.wantState("kept", driver.StateFree); r.Ended != driver.EndedLapsed || r.Owner != "me" {
 			k.Errorf("record %+v, want it remembered as lapsed", r)
 		}
 		k.wantForgotten("dropped")
@@ -130,17 +132,17 @@ var retainCases = []testCase{
 		k.wantGrant("acquire", reply, 0)
 		renew := k.renewReq(byFence("key", "me", reply.Fence))
 		renew.Retain = long
-		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		k.want("renew", k.renew(renew), driver.OutcomeOK)
 		renew.TTL = 2 * long
-		k.want("renew", k.renew(renew), joblock.OutcomeOK)
+		k.want("renew", k.renew(renew), driver.OutcomeOK)
 		k.lapse()
-		k.wantState("key", joblock.StateHeld)
+		k.wantState("key", driver.StateHeld)
 	}},
 	{"being refused does not set it anew", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Retain = k.Unit
-		k.want("release", k.release(req), joblock.OutcomeOK)
+		k.want("release", k.release(req), driver.OutcomeOK)
 		k.resume(k.resumeReq("key", "me", "")) // released, or not found on a slow machine
 		k.release(k.releaseReq(byOwner("key", "me")))
 		k.release(k.forceReq("key"))
@@ -155,7 +157,7 @@ func (k *kit) wantForgotten(key string) {
 	if _, listed := k.list(key, 10)[key]; listed {
 		k.Fatalf("%q is listed, want it forgotten", key)
 	}
-	if r := k.inspect(key); r.Fence != 0 || r.Owner != "" || r.Ended != joblock.EndedNone {
+	if r := k.inspect(key); r.Fence != 0 || r.Owner != "" || r.Ended != driver.EndedNone {
 		k.Fatalf("record %+v, want it forgotten", r)
 	}
 }

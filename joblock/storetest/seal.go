@@ -5,31 +5,31 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // sealKeys asks as one who knows known, and offers the key of that number.
-func (k *kit) sealKeys(fresh byte, known ...joblock.SealKey) []joblock.SealKey {
+func (k *kit) sealKeys(fresh byte, known ...driver.SealKey) []driver.SealKey {
 	k.Helper()
-	keys, err := k.Store.SealKeys(k.ctx, joblock.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})
+	keys, err := k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})
 	if err != nil {
 		k.Fatalf("SealKeys: %v", err)
 	}
 	return keys
 }
 
-func secretOf(n byte) (secret [joblock.SealKeyBytes]byte) {
-	secret[0], secret[joblock.SealKeyBytes-1] = n, 0xff
+func secretOf(n byte) (secret [driver.SealKeyBytes]byte) {
+	secret[0], secret[driver.SealKeyBytes-1] = n, 0xff
 	return secret
 }
 
 // old is a key that a store has had at some time before all others.
-func old(n byte) joblock.SealKey {
-	return joblock.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
+func old(n byte) driver.SealKey {
+	return driver.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
 }
 
 // wantSealKeys compares the secrets.
-func (k *kit) wantSealKeys(got []joblock.SealKey, want ...byte) {
+func (k *kit) wantSealKeys(got []driver.SealKey, want ...byte) {
 	k.Helper()
 	var numbers []byte
 	for _, key := range got {
@@ -60,12 +60,12 @@ var sealCases = []testCase{
 	}},
 	{"of those who ask at once one makes the key", func(k *kit) {
 		const n = 8
-		var all [n][]joblock.SealKey
+		var all [n][]driver.SealKey
 		var errs [n]error
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				all[i], errs[i] = k.Store.SealKeys(k.ctx, joblock.SealKeysRequest{Fresh: secretOf(byte(i))})
+				all[i], errs[i] = k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Fresh: secretOf(byte(i))})
 			})
 		}
 		wg.Wait()
@@ -93,16 +93,16 @@ var sealCases = []testCase{
 	}},
 	{"a key that is there is not changed by one who knows it", func(k *kit) {
 		made := k.sealKeys(1)
-		other := joblock.SealKey{Secret: secretOf(1), Since: old(1).Since}
+		other := driver.SealKey{Secret: secretOf(1), Since: old(1).Since}
 		if got := k.sealKeys(2, other, other); len(got) != 1 || !got[0].Since.Equal(made[0].Since) {
 			k.Errorf("the keys are %v, were %v", got, made)
 		}
 	}},
 	{"of too many keys the oldest go", func(k *kit) {
 		k.sealKeys(200)
-		var known []joblock.SealKey
+		var known []driver.SealKey
 		var want []byte
-		for n := range byte(joblock.MaxSealKeys + 3) {
+		for n := range byte(driver.MaxSealKeys + 3) {
 			known = append(known, old(n))
 			if n >= 4 {
 				want = append(want, n)

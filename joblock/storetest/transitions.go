@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Short names, so that the table below can be read as a table.
 const (
-	ok   = joblock.OutcomeOK
-	hld  = joblock.OutcomeHeld
-	busy = joblock.OutcomeBusy
-	gone = joblock.OutcomeNotFound
-	notO = joblock.OutcomeNotOwner
-	rel  = joblock.OutcomeReleased
-	laps = joblock.OutcomeLapsed
-	wjob = joblock.OutcomeWrongJob
+	ok   = driver.OutcomeOK
+	hld  = driver.OutcomeHeld
+	busy = driver.OutcomeBusy
+	gone = driver.OutcomeNotFound
+	notO = driver.OutcomeNotOwner
+	rel  = driver.OutcomeReleased
+	laps = driver.OutcomeLapsed
+	wjob = driver.OutcomeWrongJob
 )
 
 // start is a state in which a call may find a record of owner "me".
@@ -24,37 +24,37 @@ type start struct {
 	name  string
 	enter func(k *kit, key string) held
 	lapse bool // then let one Unit run out
-	state joblock.State
-	ended joblock.Ended
+	state driver.State
+	ended driver.Ended
 }
 
 var starts = [...]start{
 	{name: "absent", enter: func(*kit, string) held { return held{fence: 1, grant: "none"} }},
-	{name: "held", state: joblock.StateHeld, enter: func(k *kit, key string) held {
+	{name: "held", state: driver.StateHeld, enter: func(k *kit, key string) held {
 		return k.hold(key, "me")
 	}},
-	{name: "running", state: joblock.StateHeld, enter: func(k *kit, key string) held {
+	{name: "running", state: driver.StateHeld, enter: func(k *kit, key string) held {
 		return k.runFor(key, "me", "q/job", long)
 	}},
-	{name: "parked", state: joblock.StateParked, enter: func(k *kit, key string) held {
+	{name: "parked", state: driver.StateParked, enter: func(k *kit, key string) held {
 		return k.parkFor(key, "me", "q/job", 10*long)
 	}},
-	{name: "orphaned", state: joblock.StateOrphaned, lapse: true, enter: func(k *kit, key string) held {
+	{name: "orphaned", state: driver.StateOrphaned, lapse: true, enter: func(k *kit, key string) held {
 		return k.runFor(key, "me", "q/job", k.Unit)
 	}},
-	{name: "lapsed", ended: joblock.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
+	{name: "lapsed", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
 		return k.holdFor(key, "me", k.Unit)
 	}},
-	{name: "expired", ended: joblock.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
+	{name: "expired", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
 		return k.parkFor(key, "me", "q/job", k.Unit)
 	}},
-	{name: "released", ended: joblock.EndedReleased, enter: func(k *kit, key string) held {
+	{name: "released", ended: driver.EndedReleased, enter: func(k *kit, key string) held {
 		return k.released(key, "me", "done")
 	}},
-	{name: "forced", ended: joblock.EndedForced, enter: func(k *kit, key string) held {
+	{name: "forced", ended: driver.EndedForced, enter: func(k *kit, key string) held {
 		return k.forced(key, "me", "by hand")
 	}},
-	{name: "done", ended: joblock.EndedDone, enter: func(k *kit, key string) held {
+	{name: "done", ended: driver.EndedDone, enter: func(k *kit, key string) held {
 		return k.done(key, "me", "q/job", "all of it")
 	}},
 }
@@ -77,181 +77,181 @@ var transitions = []struct {
 	call   string
 	effect effect
 	//       absent  held  running parked orphaned lapsed expired released forced done
-	want [len(starts)]joblock.Outcome
-	do   func(k *kit, key string, h held) joblock.Reply
+	want [len(starts)]driver.Outcome
+	do   func(k *kit, key string, h held) driver.Reply
 }{
 	{
 		"acquire by another owner", takes,
-		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
-		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "you")) },
+		[...]driver.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
+		func(k *kit, key string, _ held) driver.Reply { return k.acquire(k.acquireReq(key, "you")) },
 	}, {
 		"acquire by the same owner", takes,
-		[...]joblock.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
-		func(k *kit, key string, _ held) joblock.Reply { return k.acquire(k.acquireReq(key, "me")) },
+		[...]driver.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
+		func(k *kit, key string, _ held) driver.Reply { return k.acquire(k.acquireReq(key, "me")) },
 	}, {
 		"resume", takes,
-		[...]joblock.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
+		[...]driver.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
 	}, {
 		"resume for another job", takes,
-		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
+		[...]driver.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
 	}, {
 		"resume for no job", takes,
-		[...]joblock.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "me", "")) },
+		[...]driver.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "")) },
 	}, {
 		"resume by another owner", takes,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, _ held) joblock.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
 	}, {
 		"park", parks,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "me", h.fence), "q/next"))
 		},
 	}, {
 		"park by grant", parks,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.park(k.parkReq(byGrant(key, "me", h.grant), "q/next"))
 		},
 	}, {
 		"park by an older fence", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "me", h.fence-1), "q/next"))
 		},
 	}, {
 		"park by no term", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply {
 			return k.park(k.parkReq(byOwner(key, "me"), "q/next"))
 		},
 	}, {
 		"park by another owner", parks,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "you", h.fence), "q/next"))
 		},
 	}, {
 		"renew", renews,
-		[...]joblock.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", h.fence)))
 		},
 	}, {
 		"renew by grant", renews,
-		[...]joblock.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.renew(k.renewReq(byGrant(key, "me", h.grant)))
 		},
 	}, {
 		"renew by an older fence", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", h.fence-1)))
 		},
 	}, {
 		"renew by no term", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
 	}, {
 		"renew by another owner", renews,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "you", h.fence)))
 		},
 	}, {
 		"release", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", h.fence)))
 		},
 	}, {
 		"release by grant", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", h.grant)))
 		},
 	}, {
 		"release by owner", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
+		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
 	}, {
 		"release by an older fence", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", h.fence-1)))
 		},
 	}, {
 		"release by another grant", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", "another grant")))
 		},
 	}, {
 		"release by another owner", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, h held) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "you", h.fence)))
 		},
 	}, {
 		"release by another owner, any term", frees,
-		[...]joblock.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
+		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
+		func(k *kit, key string, _ held) driver.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
 	}, {
 		"release if idle", frees,
-		[...]joblock.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply {
+		[...]driver.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.IdleOnly = true
 			return k.release(req)
 		},
 	}, {
 		"force release", frees,
-		[...]joblock.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.forceReq(key)) },
+		[...]driver.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) driver.Reply { return k.release(k.forceReq(key)) },
 	}, {
 		"release for its job", frees,
-		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) joblock.Reply {
+		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
+		func(k *kit, key string, _ held) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Job = "q/job"
 			return k.release(req)
 		},
 	}, {
 		"release for another job", frees,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			req := k.releaseReq(byFence(key, "me", h.fence))
 			req.Job = "q/other"
 			return k.release(req)
 		},
 	}, {
 		"release as done", frees,
-		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
-		func(k *kit, key string, h held) joblock.Reply {
+		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
+		func(k *kit, key string, h held) driver.Reply {
 			req := k.releaseReq(byFence(key, "me", h.fence))
 			req.Job, req.Done = "q/job", true
 			return k.release(req)
 		},
 	}, {
 		"force release if idle for its job", frees,
-		[...]joblock.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/job")) },
+		[...]driver.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) driver.Reply { return k.release(k.freeReq(key, "q/job")) },
 	}, {
 		"force release if idle for another job", frees,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) joblock.Reply { return k.release(k.freeReq(key, "q/other")) },
+		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone, gone},
+		func(k *kit, key string, _ held) driver.Reply { return k.release(k.freeReq(key, "q/other")) },
 	}, {
 		"reserve for its job", keeps,
-		[...]joblock.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob, rel},
-		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
+		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob, rel},
+		func(k *kit, key string, _ held) driver.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
 	}, {
 		"reserve for another job", keeps,
-		[...]joblock.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
-		func(k *kit, key string, _ held) joblock.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
+		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
+		func(k *kit, key string, _ held) driver.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
 	},
 }
 
@@ -290,7 +290,7 @@ func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 func transitionKey(i int) string { return fmt.Sprintf("key-%02d", i) }
 
 // checkReply checks what a refusal says about the record that it found.
-func (k *kit) checkReply(reply joblock.Reply, found joblock.Record) {
+func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	k.Helper()
 	switch reply.Outcome {
 	case hld, busy, notO, wjob:
@@ -308,14 +308,14 @@ func (k *kit) checkReply(reply joblock.Reply, found joblock.Record) {
 	if reply.Outcome == wjob && reply.Job != found.Job {
 		k.Errorf("reply has job %q, the record %q", reply.Job, found.Job)
 	}
-	if found.State == joblock.StateFree {
+	if found.State == driver.StateFree {
 		return // nobody is in the way
 	}
 	if reply.Holder != found.Holder || reply.Job != found.Job {
 		k.Errorf("reply has holder %q and job %q, the record %q and %q", reply.Holder, reply.Job, found.Holder, found.Job)
 	}
 	left := found.Reserved
-	if found.State == joblock.StateHeld {
+	if found.State == driver.StateHeld {
 		left = found.Lease
 	}
 	if reply.Remaining <= left-long/2 || reply.Remaining > left {
@@ -324,18 +324,18 @@ func (k *kit) checkReply(reply joblock.Reply, found joblock.Record) {
 }
 
 // checkEffect checks what has become of the record.
-func (k *kit) checkEffect(e effect, reply joblock.Reply, before joblock.Record) {
+func (k *kit) checkEffect(e effect, reply driver.Reply, before driver.Record) {
 	k.Helper()
 	ended := e == frees && reply.Outcome == laps // a release of what had run out still ends it
 	if reply.Outcome != ok && !ended {
 		k.unchanged("a refusal", before)
 		return
 	}
-	state := map[effect]joblock.State{
-		takes: joblock.StateHeld, parks: joblock.StateParked, renews: joblock.StateHeld, keeps: before.State,
+	state := map[effect]driver.State{
+		takes: driver.StateHeld, parks: driver.StateParked, renews: driver.StateHeld, keeps: before.State,
 	}[e]
-	if e == keeps && state == joblock.StateFree {
-		state = joblock.StateParked // it had run out, and stands again
+	if e == keeps && state == driver.StateFree {
+		state = driver.StateParked // it had run out, and stands again
 	}
 	after := k.wantState(before.Key, state)
 	switch e {
@@ -349,10 +349,10 @@ func (k *kit) checkEffect(e effect, reply joblock.Reply, before joblock.Record) 
 	if e != frees && e != keeps && reply.Fence != after.Fence {
 		k.Errorf("reply has fence %d, the record %d", reply.Fence, after.Fence)
 	}
-	if e == frees && (after.Ended == joblock.EndedNone || after.Ended == joblock.EndedLapsed) {
+	if e == frees && (after.Ended == driver.EndedNone || after.Ended == driver.EndedLapsed) {
 		k.Errorf("record ended %q after a release", after.Ended)
 	}
-	if e != frees && after.Ended != joblock.EndedNone {
+	if e != frees && after.Ended != driver.EndedNone {
 		k.Errorf("record ended %q while %s", after.Ended, after.State)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // watchCases are about the pushes to holders whose locks are taken away.
@@ -16,9 +16,9 @@ var watchCases = []testCase{
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.forceReq("key")
 		req.Reason = "stuck"
-		k.want("force", k.release(req), joblock.OutcomeOK)
+		k.want("force", k.release(req), driver.OutcomeOK)
 		for _, w := range []*watcher{one, two} {
-			if got, want := w.next(), (joblock.Forced{Key: "key", Fence: h.fence}); got != want {
+			if got, want := w.next(), (driver.Forced{Key: "key", Fence: h.fence}); got != want {
 				k.Errorf("pushed %+v, want %+v", got, want)
 			}
 		}
@@ -28,7 +28,7 @@ var watchCases = []testCase{
 		h := k.hold("key", "me")
 		next := k.waitReq("key", "you", m)
 		k.join(next)
-		k.want("force", k.release(k.forceReq("key")), joblock.OutcomeOK)
+		k.want("force", k.release(k.forceReq("key")), driver.OutcomeOK)
 		m.wantGrant(next.Nonce)
 		if got := w.next(); got.Fence != h.fence {
 			k.Errorf("pushed fence %d, want %d", got.Fence, h.fence)
@@ -38,25 +38,25 @@ var watchCases = []testCase{
 		w := k.watch(k.ctx)
 		k.released("released", "me", "")
 		k.parkFor("parked", "me", "q/job", long)
-		k.want("force parked", k.release(k.forceReq("parked")), joblock.OutcomeOK)
-		k.want("force nothing", k.release(k.forceReq("nothing")), joblock.OutcomeNotFound)
+		k.want("force parked", k.release(k.forceReq("parked")), driver.OutcomeOK)
+		k.want("force nothing", k.release(k.forceReq("nothing")), driver.OutcomeNotFound)
 		h := k.holdFor("orphaned", "me", k.Unit)
 		req := k.renewReq(byFence("orphaned", "me", h.fence))
 		req.TTL, req.Hold = k.Unit, long
-		k.want("renew", k.renew(req), joblock.OutcomeOK)
+		k.want("renew", k.renew(req), driver.OutcomeOK)
 		k.hold("idle only", "me")
 		idle := k.forceReq("idle only")
 		idle.IdleOnly = true
-		k.want("force idle only", k.release(idle), joblock.OutcomeBusy)
+		k.want("force idle only", k.release(idle), driver.OutcomeBusy)
 		k.lapse()
-		k.want("force orphaned", k.release(k.forceReq("orphaned")), joblock.OutcomeOK)
+		k.want("force orphaned", k.release(k.forceReq("orphaned")), driver.OutcomeOK)
 
 		k.hold("forced", "me")
 		again := k.forceReq("forced")
-		k.want("force", k.release(again), joblock.OutcomeOK)
-		k.want("the same call", k.release(again), joblock.OutcomeOK)
+		k.want("force", k.release(again), driver.OutcomeOK)
+		k.want("the same call", k.release(again), driver.OutcomeOK)
 		k.hold("last", "me")
-		k.want("force", k.release(k.forceReq("last")), joblock.OutcomeOK)
+		k.want("force", k.release(k.forceReq("last")), driver.OutcomeOK)
 		for _, key := range []string{"forced", "last"} {
 			if got := w.next(); got.Key != key {
 				k.Errorf("pushed for %q, want nothing before %q", got.Key, key)
@@ -78,7 +78,7 @@ var watchCases = []testCase{
 		cancel()
 		k.forced("key", "me", "")
 		w.next()
-		stop, err := k.Store.Watch(ctx, func(joblock.Forced) {})
+		stop, err := k.Store.Watch(ctx, func(driver.Forced) {})
 		if !errors.Is(err, context.Canceled) {
 			k.Errorf("error %v, want context.Canceled", err)
 		}
@@ -92,14 +92,14 @@ var watchCases = []testCase{
 type watcher struct {
 	kit    *kit
 	stop   func()
-	pushes chan joblock.Forced
+	pushes chan driver.Forced
 }
 
 // watch watches until the test ends.
 func (k *kit) watch(ctx context.Context) *watcher {
 	k.Helper()
-	w := &watcher{kit: k, pushes: make(chan joblock.Forced, 16)}
-	stop, err := k.Store.Watch(ctx, func(f joblock.Forced) { w.pushes <- f })
+	w := &watcher{kit: k, pushes: make(chan driver.Forced, 16)}
+	stop, err := k.Store.Watch(ctx, func(f driver.Forced) { w.pushes <- f })
 	if err != nil {
 		k.Fatalf("Watch: %v", err)
 	}
@@ -108,13 +108,13 @@ func (k *kit) watch(ctx context.Context) *watcher {
 	return w
 }
 
-func (w *watcher) next() joblock.Forced {
+func (w *watcher) next() driver.Forced {
 	w.kit.Helper()
 	select {
 	case f := <-w.pushes:
 		return f
 	case <-time.After(pushTimeout):
 		w.kit.Fatalf("nothing was pushed in %s", pushTimeout)
-		return joblock.Forced{}
+		return driver.Forced{}
 	}
 }

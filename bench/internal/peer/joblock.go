@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -23,7 +24,7 @@ type ours struct {
 
 func openJoblock(o Options) (*ours, error) {
 	p := &ours{rdb: goRedis(o)}
-	var store joblock.Store = redisstore.New(p.rdb, nil)
+	var store driver.Store = redisstore.New(p.rdb, nil)
 	if o.Places {
 		p.places = newPlaces(store)
 		store = p.places

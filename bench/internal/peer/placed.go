@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Placed is a Held that knows its place in the order of all that had the key: of a
@@ -21,17 +22,17 @@ type Placed interface {
 // server does one call after the other, so by its clock there is no doubt who came
 // first.
 type places struct {
-	joblock.Store
+	driver.Store
 
 	mu      sync.Mutex
 	byOwner map[string]int64
 }
 
-func newPlaces(s joblock.Store) *places { return &places{Store: s, byOwner: make(map[string]int64)} }
+func newPlaces(s driver.Store) *places { return &places{Store: s, byOwner: make(map[string]int64)} }
 
-func (p *places) Acquire(ctx context.Context, req joblock.AcquireRequest) (joblock.Reply, error) {
+func (p *places) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	r, err := p.Store.Acquire(ctx, req)
-	if err == nil && r.Outcome == joblock.OutcomeHeld && req.Inbox != "" {
+	if err == nil && r.Outcome == driver.OutcomeHeld && req.Inbox != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.byOwner[req.Owner] = cmp.Or(p.byOwner[req.Owner], r.Now.UnixMicro())
