@@ -19,6 +19,10 @@ export GOFLAGS += -buildvcs=false
 
 CACHE := $(CURDIR)/.cache
 BACKENDS := $(CACHE)/backends.tsv
+# ./... ends where another module begins, hence a list of them: what users who want one
+# thing only need not require, and the benchmarks.
+MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
+NESTED := $(filter-out .,$(MODULES))
 # What talks to a server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff ./scheduler
 
@@ -27,22 +31,25 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: setup lint ## install what is missing, lint, run all tests, then what talks to a server on newer ones
+test: setup lint ## install what is missing, lint, run all tests of all modules, then what talks to a server on newer ones
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) .ci/matrix.sh $(MATRIX)
 	@.ci/backends.sh $(BACKENDS)
-	@# A module of its own, hence not in ./... above. Its tests start many processes,
-	@# each of which the race detector would have sleep for a second before it ends.
-	cd bench && GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
+	@# Those of bench start many processes, each of which the race detector would have
+	@# sleep for a second before it ends.
+	@for module in $(NESTED); do \
+		echo "== tests of the module in $$module"; \
+		(cd $$module && GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...); \
+	done
 
 .PHONY: lint
-lint: ## formatting, go vet, staticcheck, tidy go.mod
+lint: ## formatting, go vet, staticcheck, tidy go.mod, in all modules
 	@.ci/gofmt.sh
-	go vet ./...
-	go run $(STATICCHECK) ./...
-	go mod tidy -diff
-	cd bench && go vet ./... && go run $(STATICCHECK) ./...
+	@for module in $(MODULES); do \
+		echo "== go vet, staticcheck, go mod tidy in $$module"; \
+		(cd $$module && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff); \
+	done
 
 .PHONY: torture
 torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed

@@ -12,11 +12,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/otelobserver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 	"github.com/joblock/toolkit/scheduler"
@@ -131,10 +129,8 @@ func Example_watch() {
 	ctx := context.Background()
 
 	// [observe
-	metrics, err := otelobserver.New(otel.GetMeterProvider(), nil) // counters and histograms; keys are no attributes
-	check(err)
 	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
-		Observer: joblock.Observers(slogobserver.New(logger, nil), metrics),
+		Observer: slogobserver.New(logger, nil), // joblock.Observers joins several, such as otelobserver's
 		Logger:   slog.New(slog.DiscardHandler), // it would log losses a second time
 	})
 	check(err)

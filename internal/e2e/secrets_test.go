@@ -36,8 +36,8 @@ type stage struct {
 }
 
 // An owner token is all that it takes to release somebody's lock. Whatever befalls
-// locks, jobs and ticks, none is in anything that a program logs, measures, is told,
-// prints or answers, nor in what asynq keeps of errors.
+// locks, jobs and ticks, none is in anything that a program logs, is told, prints or
+// answers, nor in what asynq keeps of errors.
 func TestNoOwnerIsShown(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)

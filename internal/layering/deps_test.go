@@ -2,9 +2,14 @@ package layering
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,6 +49,96 @@ func TestModulesInUsersBinaries(t *testing.T) {
 		}
 		if diff := difference(want, mods); diff != "" {
 			t.Errorf("modules compiled in with %s have changed:\n%sif that is meant: go test ./internal/layering -update", rel, diff)
+		}
+	}
+}
+
+// unwanted are modules that no go.mod but that of the package that needs them may have:
+// who locks jobs has no use for what measures or what commands are made of.
+var unwanted = []string{otel, "github.com/prometheus", "github.com/spf13/cobra", "golang.org/x/term", "github.com/charmbracelet"}
+
+// goMod is what go.mod says, as far as it is needed here.
+type goMod struct {
+	Module  struct{ Path string }
+	Require []struct{ Path, Version string }
+	Replace []struct{ Old, New struct{ Path string } }
+}
+
+func (m goMod) requires(path string) (version string) {
+	for _, r := range m.Require {
+		if r.Path == path {
+			return r.Version
+		}
+	}
+	return ""
+}
+
+func readGoMod(t *testing.T, dir string) (m goMod) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join("..", "..", dir, "go.mod")).Output()
+	if err != nil {
+		t.Fatalf("go mod edit in %s: %v", dir, err)
+	}
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Who requires the toolkit gets nothing into the list of what he requires, indirectly
+// either, that only one of its parts needs.
+func TestRootRequiresNothingUnwanted(t *testing.T) {
+	m := readGoMod(t, ".")
+	if m.requires(asynq) == "" {
+		t.Errorf("go.mod requires only %v", m.Require)
+	}
+	for _, r := range m.Require {
+		for _, path := range unwanted {
+			if within(r.Path, path) {
+				t.Errorf("the root's go.mod requires %s; what needs it is to be a module of its own", r.Path)
+			}
+		}
+	}
+}
+
+// Nested modules are built with the toolkit that they lie in, and published with it: all
+// require the same version of it, which is that of the coming tag.
+func TestNestedModules(t *testing.T) {
+	var found []string
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if d.IsDir() && slices.Contains(unsourced, rel) {
+			return filepath.SkipDir
+		}
+		if dir := filepath.ToSlash(filepath.Dir(rel)); d.Name() == "go.mod" && dir != "." {
+			found = append(found, dir)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Sorted(slices.Values(append(slices.Clone(nested), unpublished...)))
+	if slices.Sort(found); !slices.Equal(found, known) {
+		t.Fatalf("there are modules in %q; this package knows %q", found, known)
+	}
+	version := readGoMod(t, nested[0]).requires(module)
+	for _, dir := range found {
+		m := readGoMod(t, dir)
+		if want := module + "/" + dir; m.Module.Path != want {
+			t.Errorf("the module in %s is %s, want %s", dir, m.Module.Path, want)
+		}
+		if !slices.ContainsFunc(m.Replace, func(r struct{ Old, New struct{ Path string } }) bool {
+			return r.Old.Path == module && filepath.Join(dir, r.New.Path) == "."
+		}) {
+			t.Errorf("%s/go.mod does not replace %s by the root", dir, module)
+		}
+		if v := m.requires(module); slices.Contains(nested, dir) && (v != version || v == "v0.0.0") {
+			t.Errorf("%s/go.mod requires version %s of the toolkit, others %s", dir, v, version)
 		}
 	}
 }

@@ -6,12 +6,19 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
 const module = "github.com/joblock/toolkit"
+
+// nested are the directories of the modules below the root that users import from.
+var nested = []string{"joblock/otelobserver"}
+
+// unpublished are those of the modules that are only run in a checkout.
+var unpublished = []string{"bench"}
 
 // pkg is what go list says about a package, as far as it is needed here.
 type pkg struct {
@@ -22,15 +29,25 @@ type pkg struct {
 	Module     *struct{ Path string }
 }
 
-// graph has every package that the module's packages and their tests need.
+// graph has every package of the modules that users import from, and all that those need.
 type graph map[string]pkg
 
 // load asks the go command. Packages that do not compile are taken along: what they
 // import is known all the same.
 func load(t *testing.T) graph {
 	t.Helper()
+	g := make(graph)
+	for _, dir := range append([]string{"."}, nested...) {
+		g.load(t, filepath.Join("..", "..", dir))
+	}
+	return g
+}
+
+func (g graph) load(t *testing.T, dir string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps",
-		"-json=ImportPath,Name,Standard,Imports,Module", module+"/...")
+		"-json=ImportPath,Name,Standard,Imports,Module", "./...")
+	cmd.Dir = dir
 	// One platform for all, so that the answer does not depend on the machine.
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	var stderr strings.Builder
@@ -39,11 +56,10 @@ func load(t *testing.T) graph {
 	if err != nil {
 		t.Fatalf("go list: %v\n%s", err, stderr.String())
 	}
-	g := make(graph)
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p pkg
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return g
+			return
 		} else if err != nil {
 			t.Fatalf("go list: %v", err)
 		}
@@ -51,7 +67,7 @@ func load(t *testing.T) graph {
 	}
 }
 
-// own returns the module's own packages, sorted, by path relative to the module.
+// own returns our own packages, sorted, by path relative to the root.
 func (g graph) own() []string {
 	var out []string
 	for path := range g {
@@ -91,12 +107,12 @@ func (g graph) path(from string, bad func(string) bool) []string {
 	return nil
 }
 
-// modules returns the other modules that are compiled into a program that imports the
+// modules returns the modules of others that are compiled into a program that imports the
 // package, sorted.
 func (g graph) modules(path string) []string {
 	var out []string
 	g.path(path, func(dep string) bool {
-		if m := g[dep].Module; m != nil && m.Path != module && !slices.Contains(out, m.Path) {
+		if m := g[dep].Module; m != nil && !within(m.Path, module) && !slices.Contains(out, m.Path) {
 			out = append(out, m.Path)
 		}
 		return false

@@ -24,5 +24,9 @@
 // There are no spans: an event has no duration of its own, and most happen where
 // there is no context to belong to. Make a span around joblock.Locker.Do instead.
 //
-// Only the API packages of OpenTelemetry come along, and only with this package.
+// The package is a module of its own, so OpenTelemetry comes only to those who get it:
+//
+//	go get github.com/joblock/toolkit/joblock/otelobserver
+//
+// Of OpenTelemetry it compiles in the API only, not the SDK.
 package otelobserver

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +164,38 @@ func TestMetricsOfALocker(t *testing.T) {
 		"joblock.events {event} {joblock.event=contended} 1",
 		"joblock.events {event} {joblock.event=released} 1",
 	)
+}
+
+// Whatever text an event has besides the key, its error's included, no metric has it.
+func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
+	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: otelobserver.FirstPart})
+	e := joblock.Event{Err: fmt.Errorf("secret: %w", joblock.ErrLost)}
+	fields := reflect.ValueOf(&e).Elem()
+	texts := 0
+	for i := range fields.NumField() {
+		if f := fields.Field(i); f.Kind() == reflect.String {
+			texts++
+			f.SetString("secret")
+		}
+	}
+	if texts < 4 {
+		t.Fatalf("an event has only %d texts", texts)
+	}
+	e.Key = joblock.Key("export", "secret")
+	kinds := 0
+	for e.Kind = joblock.EventAcquired; e.Kind <= joblock.EventCleanupFailed; e.Kind++ {
+		observe(e)
+		kinds++
+	}
+	lines := read()
+	if len(lines) < kinds {
+		t.Errorf("%d time series of %d kinds of events", len(lines), kinds)
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "secret") {
+			t.Errorf("in the metrics: %s", line)
+		}
+	}
 }
 
 func TestNewRefuses(t *testing.T) {

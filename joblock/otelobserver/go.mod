@@ -1,0 +1,34 @@
+// A module of its own, so that only those who count with OpenTelemetry require it.
+//
+// The replace directive below ties it to the checkout that it lies in: a change here and
+// one in the toolkit are built and tested together, with nothing to set up. It counts in
+// this directory alone. Programs that import this package get the toolkit at the version
+// that the require names, or a later one if they ask for it. So a release sets that
+// version to the one about to be tagged, in the commit that gets both tags: v0.1.0, and
+// joblock/otelobserver/v0.1.0 for this module.
+module github.com/joblock/toolkit/joblock/otelobserver
+
+go 1.25.0
+
+require (
+	github.com/joblock/toolkit v0.1.0
+	go.opentelemetry.io/otel v1.46.0
+	go.opentelemetry.io/otel/metric v1.46.0
+	go.opentelemetry.io/otel/sdk/metric v1.46.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/otel/sdk v1.46.0 // indirect
+	go.opentelemetry.io/otel/trace v1.46.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+)
+
+replace github.com/joblock/toolkit => ../..
