@@ -2,45 +2,20 @@ package worker
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/worker/internal/keeper"
 )
 
-const (
-	// keeperBatch is how many locks are read and acted on together.
-	keeperBatch = 500
-
-	// wakeups is how often within Config.Every the keeper asks what is due, or more
-	// often: at least once in longestNap, as a lock with a short reservation is due
-	// after half of that. An idle question is one command, and the work comes in small
-	// helpings.
-	wakeups    = 10
-	longestNap = time.Second
-)
-
-// keeper is the part of a Worker that Run works with.
-type keeper struct {
-	w          *Worker
-	inspectors []*asynq.Inspector // the Worker's own first
-	running    atomic.Bool
-
-	mu     sync.Mutex      // guards what follows
-	queues map[string]bool // that an inspector was seen to know
-	stats  KeeperStats
-}
-
-func newKeeper(w *Worker) *keeper {
-	return &keeper{
-		w: w, inspectors: append([]*asynq.Inspector{w.inspector}, w.cfg.Inspectors...),
-		queues: make(map[string]bool), stats: KeeperStats{Freed: make(map[string]int64)},
-	}
+// newKeeper returns the keeper that Run runs.
+func (w *Worker) newKeeper() *keeper.Keeper {
+	return keeper.New(keeper.Config{
+		Locks: w.locks, Ring: w.ring,
+		Inspectors: append([]*asynq.Inspector{w.inspector}, w.cfg.Inspectors...),
+		Every:      w.cfg.Every, Reserve: w.cfg.Hold,
+		Snoozed: toRunAgain, DryRun: w.cfg.DryRun, Logger: w.cfg.Logger,
+	})
 }
 
 // Run is the keeper: it keeps the locks of tasks reserved for as long as the tasks
@@ -62,10 +37,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
 	}
-	if !w.keeper.running.CompareAndSwap(false, true) {
+	if !w.running.CompareAndSwap(false, true) {
 		return invalid("Run was called while an earlier one has not returned")
 	}
-	defer w.keeper.running.Store(false)
+	defer w.running.Store(false)
 	if !w.open.begin() {
 		return workerClosed()
 	}
@@ -73,58 +48,30 @@ func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.open.closing, cancel)()
-
-	// Whatever the Locker has for a bound on holding a lock, this one is not
-	// forgotten.
-	err := w.locks.Singleton(ctx, keyspace.Keeper, w.keeper.lead,
-		keyspace.Own[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return w.keeper.Run(ctx)
 }
 
-// lead works until ctx ends, with the caller's or with the lock on the keeper's key.
-func (k *keeper) lead(ctx context.Context) error {
-	k.leading(true)
-	defer k.leading(false)
-	tick := k.nap()
-	for pause := tick; ; {
-		err := k.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
-			pause = tick
-		default:
-			// What was due has been put off and comes again. In an outage that lasts,
-			// there is no point in asking as often as otherwise.
-			pause = min(2*pause, k.w.cfg.Every)
-			k.w.cfg.Logger.Warn("worker: the keeper got no answer and left the locks concerned alone", "err", err, "pause", pause)
-		}
-		if !sleep(ctx, pause) {
-			return nil
-		}
-	}
+// KeeperStats counts what Run has done in this process. A lock that is checked again is
+// counted again. Each check counts in one of Held, Kept, Over, Foreign and Unanswered,
+// or is in Freed; locks that could not be read are in Unanswered.
+type KeeperStats struct {
+	// Leading tells that this Worker's Run is the one that works at present.
+	Leading bool
+
+	Checked    int64            // locks that were due
+	Held       int64            // somebody runs under it
+	Kept       int64            // its task lives, or may still be on its way
+	Extended   int64            // of Kept: the reservation was prolonged
+	Over       int64            // it had ended, or become another job's, by itself
+	Foreign    int64            // left alone: no task of the asynq databases that Run knows
+	Unanswered int64            // left alone: one of the two sides did not answer
+	Freed      map[string]int64 // by the reason that Status shows; with Config.DryRun what would have been
 }
 
-// nap is the pause between two questions for what is due.
-func (k *keeper) nap() time.Duration { return min(k.w.cfg.Every/wakeups, longestNap) }
-
-// pass looks at all that is due. After an error what it has not come to is due
-// again when it would have been otherwise.
-func (k *keeper) pass(ctx context.Context) error {
-	later := k.w.cfg.Every - k.nap() // it takes up to a nap to find that something is due
-	for {
-		due, err := k.w.locks.DueJobs(ctx, keeperBatch, later)
-		if err != nil {
-			return err
-		}
-		if err := k.look(ctx, due); err != nil {
-			return err
-		}
-		if len(due) < keeperBatch {
-			return nil
-		}
+// KeeperStats returns a snapshot. A nil Worker has counted nothing.
+func (w *Worker) KeeperStats() KeeperStats {
+	if w == nil {
+		return KeeperStats{}
 	}
+	return KeeperStats(w.keeper.Stats())
 }

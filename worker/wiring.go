@@ -12,7 +12,7 @@ import (
 
 // wiring tells, once each, what is wrong with how the parts of a Worker are put together
 // on a server, as far as that can be seen from one of them.
-type wiring struct{ configure, middleware, order, started, keeper atomic.Bool }
+type wiring struct{ configure, middleware, order, started atomic.Bool }
 
 // failedOutside tells of a task with locks whose attempt has failed with err and was not
 // one of Middleware's, which marks the errors of its attempts.
@@ -36,15 +36,4 @@ func (w *Worker) outOfOrder(a *attempt) {
 	w.cfg.Logger.Error("worker: WithoutOverlapping has a task that carries locks before Middleware has: the mux needs Use(w.Middleware) first; "+
 		"while such a task waits nobody keeps its locks, and on its last attempt it is archived",
 		"job", a.job(), "task", a.task.Type())
-}
-
-// neverResumed tells of a lock that the keeper has freed although nobody had taken it up
-// since it was parked: its task was deleted by hand, or has run without it.
-func (w *Worker) neverResumed(s suspect) {
-	if s.lock.State != joblock.StateParked || s.fate.reason != reasonAbsent && s.fate.reason != reasonCompleted || w.told.keeper.Swap(true) {
-		return
-	}
-	w.cfg.Logger.Warn("worker: a task is gone that has left its lock parked; if nobody has deleted it, it was run without the lock, "+
-		"by a server whose mux lacks Use(w.Middleware)",
-		"job", s.Job, "key", s.Key)
 }

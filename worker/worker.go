@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/worker/internal/keeper"
 )
 
 // Worker resumes, renews and settles the locks of the tasks of one asynq server.
@@ -44,7 +45,8 @@ type Worker struct {
 
 	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
 
-	keeper *keeper
+	keeper  *keeper.Keeper
+	running atomic.Bool // Run has not returned
 }
 
 // New returns a Worker that resumes locks with locks and asks inspector what
@@ -66,7 +68,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 		return nil, err
 	}
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newTally()}
-	w.keeper = newKeeper(w)
+	w.keeper = w.newKeeper()
 	w.places.Store(-1)
 	return w, nil
 }

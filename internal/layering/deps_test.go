@@ -25,7 +25,7 @@ const goldenHead = `# The modules that come into a program with each package of 
 
 // public reports whether users can import the package for use in a program.
 func public(g graph, rel string) bool {
-	return !within(rel, "internal") && !within(rel, "examples") && g[module+"/"+rel].Name != "main"
+	return !strings.Contains("/"+rel+"/", "/internal/") && !within(rel, "examples") && g[module+"/"+rel].Name != "main"
 }
 
 func TestModulesInUsersBinaries(t *testing.T) {

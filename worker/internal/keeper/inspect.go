@@ -1,0 +1,189 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// concurrency bounds the questions and the releases under way at a time. Each is a
+	// round trip or two, so that this many keep the link busy, and not the server.
+	concurrency = 8
+
+	// askGiveUp is after how many failures in a row the other tasks are not asked
+	// about: each may take as long as a Redis client waits for a silent server.
+	askGiveUp = 2 * concurrency
+)
+
+// inspect asks asynq about the tasks of list. The error says that nobody answers. When
+// ctx has ended list must not be touched again.
+func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
+	// A task that carries many locks is asked about once.
+	var jobs []string
+	at := make(map[string]int)
+	for _, c := range list {
+		if _, ok := at[c.Job]; !ok {
+			at[c.Job] = len(jobs)
+			jobs = append(jobs, c.Job)
+		}
+	}
+	found := make([]finding, len(jobs))
+	errs := make([]error, len(jobs))
+	var inARow, answers atomic.Int64
+	err := each(ctx, len(jobs), func(i int) {
+		if inARow.Load() >= askGiveUp {
+			return
+		}
+		if found[i], errs[i] = k.task(jobs[i]); errs[i] != nil {
+			inARow.Add(1)
+			return
+		}
+		inARow.Store(0)
+		answers.Add(1)
+	})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		c := &list[i]
+		c.task = found[at[c.Job]]
+		if c.task.kind == ended && !c.task.snoozed {
+			c.task.carries = k.carries(ctx, c)
+		}
+	}
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		if answers.Load() == 0 {
+			return errs[i] // an outage, not a task that asynq cannot read
+		}
+		k.cfg.Logger.Warn("worker: the keeper could not find out about a task, and perhaps others", "err", errs[i])
+	}
+	return nil
+}
+
+// carries reports whether the task of c carries the lock, as it is now. One that has
+// ended may be an earlier task under an ID for which an enqueue is about to be refused.
+// What cannot be verified is no proof.
+func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
+	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
+	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
+	return err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
+		return t.Key() == c.lock.Key && t.Digest() == c.lock.Owner
+	})
+}
+
+// task asks about one job's task. It may be called by several goroutines at a time.
+func (k *Keeper) task(job string) (finding, error) {
+	queue, id, ok := envelope.ParseJob(job)
+	if !ok {
+		return finding{kind: foreign}, nil
+	}
+	f, err := k.find(queue, id)
+	if err != nil || f.kind != absent {
+		return f, err
+	}
+	// The task that a group is to become. While its enqueue has not come about the
+	// group stands, and asynq tries again.
+	if lead, ok := envelope.LeadOf(id); ok {
+		l, err := k.find(queue, lead)
+		if err != nil || l.state == asynq.TaskStateAggregating {
+			return l, err
+		}
+	}
+	return f, nil
+}
+
+// find looks for a task in every asynq database known here, and returns what speaks
+// for keeping its lock the longest. Only where each of them has answered a task is
+// taken for ended or absent.
+func (k *Keeper) find(queue, id string) (finding, error) {
+	best := finding{kind: foreign}
+	var failed error
+	for _, inspector := range k.cfg.Inspectors {
+		f, err := k.lookUp(inspector, queue, id)
+		switch {
+		case err != nil:
+			failed = fmt.Errorf("task %s: %w", envelope.Job(queue, id), err)
+		case f.kind == alive:
+			return k.met(queue, f), nil
+		case f.kind > best.kind:
+			best = f
+		}
+	}
+	if failed != nil {
+		return finding{}, failed
+	}
+	return k.met(queue, best), nil
+}
+
+// met notes the queues that were met. One that was and is no longer there was deleted,
+// with its tasks.
+func (k *Keeper) met(queue string, f finding) finding {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.kind != foreign {
+		k.queues[queue] = true
+	} else if k.queues[queue] {
+		return finding{kind: absent, reason: reasonNoQueue}
+	}
+	return f
+}
+
+// lookUp asks one asynq database. It takes as long as its Redis client does.
+func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, error) {
+	info, err := inspector.GetTaskInfo(queue, id)
+	switch {
+	case errors.Is(err, asynq.ErrQueueNotFound):
+		return finding{kind: foreign}, nil
+	case errors.Is(err, asynq.ErrTaskNotFound):
+		return finding{kind: absent, reason: reasonAbsent}, nil
+	case err != nil:
+		return finding{}, err
+	case info.State == asynq.TaskStateArchived:
+		return finding{
+			kind: ended, state: info.State, reason: reasonArchived,
+			snoozed: k.cfg.Snoozed(info), info: info, in: inspector,
+		}, nil
+	case info.State == asynq.TaskStateCompleted:
+		return finding{kind: ended, state: info.State, reason: reasonCompleted, info: info, in: inspector}, nil
+	}
+	return finding{kind: alive, state: info.State, delay: max(0, time.Until(info.NextProcessAt))}, nil
+}
+
+// each calls f for the numbers below n, a few at a time. When ctx ends it begins no
+// further calls and returns ctx's cause, without waiting for those under way: nothing
+// that f writes may be read then.
+func each(ctx context.Context, n int, f func(i int)) error {
+	var next atomic.Int64
+	var calls sync.WaitGroup
+	for range min(concurrency, n) {
+		calls.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				f(i)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,139 @@
+// Package keeper looks after the locks of tasks that nobody runs. It keeps the lock of
+// a task reserved for as long as the task exists, and frees the lock of a task that has
+// ended where no middleware ran. Package worker has the table of what it does when.
+//
+// One Keeper of the cluster works at a time. It asks the locks' store which locks are
+// due (store.go), asks asynq for their tasks (inspect.go), decides about each
+// (verdict.go, pure), and acts (reconcile.go).
+package keeper
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	// batch is how many locks are read and acted on together.
+	batch = 500
+
+	// wakeups is how often within Config.Every the keeper asks what is due, or more
+	// often: at least once in longestNap, as a lock with a short reservation is due
+	// after half of that. An idle question is one command, and the work comes in small
+	// helpings.
+	wakeups    = 10
+	longestNap = time.Second
+)
+
+// Config is what a Keeper works with. Every field is needed, but DryRun.
+type Config struct {
+	Locks      *joblock.Locker
+	Ring       *seal.Ring // of Locks
+	Inspectors []*asynq.Inspector
+
+	Every   time.Duration // how often each lock is checked
+	Reserve time.Duration // how long a lock is reserved beyond the time at which its task is due
+
+	// Snoozed reports whether a task is in asynq's archive only for a pause, and is to be
+	// run again.
+	Snoozed func(*asynq.TaskInfo) bool
+
+	DryRun bool // tell what would be done, and change no lock
+	Logger *slog.Logger
+}
+
+// Keeper is a keeper that works while Run does. Make it with New.
+type Keeper struct {
+	cfg Config
+
+	toldNeverResumed atomic.Bool
+
+	mu     sync.Mutex      // guards what follows
+	queues map[string]bool // that an inspector was seen to know
+	stats  Stats
+}
+
+// New returns a Keeper.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)}}
+}
+
+// Run works whenever this Keeper has the lock on the keeper's key, and waits for that
+// lock otherwise. It returns nil when ctx ends, and else an error of joblock's
+// Locker.Singleton.
+func (k *Keeper) Run(ctx context.Context) error {
+	// Whatever the Locker has for a bound on holding a lock, this one is not
+	// forgotten.
+	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
+		keyspace.Own[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// lead works until ctx ends, with the caller's or with the lock on the keeper's key.
+func (k *Keeper) lead(ctx context.Context) error {
+	k.leading(true)
+	defer k.leading(false)
+	tick := k.nap()
+	for pause := tick; ; {
+		err := k.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			pause = tick
+		default:
+			// What was due has been put off and comes again. In an outage that lasts,
+			// there is no point in asking as often as otherwise.
+			pause = min(2*pause, k.cfg.Every)
+			k.cfg.Logger.Warn("worker: the keeper got no answer and left the locks concerned alone", "err", err, "pause", pause)
+		}
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// nap is the pause between two questions for what is due.
+func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
+
+// pass checks all that is due. After an error what it has not come to is due again
+// when it would have been otherwise.
+func (k *Keeper) pass(ctx context.Context) error {
+	later := k.cfg.Every - k.nap() // it takes up to a nap to find that something is due
+	for {
+		due, err := k.due(ctx, batch, later)
+		if err != nil {
+			return err
+		}
+		if err := k.reconcile(ctx, due); err != nil {
+			return err
+		}
+		if len(due) < batch {
+			return nil
+		}
+	}
+}
+
+// sleep waits for d, or for ctx's end, which it reports as false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,183 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// candidate is a lock that nobody runs under, and what was found out about its task.
+type candidate struct {
+	driver.JobLock
+	lock    joblock.Status // read before the task was asked about
+	task    finding
+	verdict verdict
+}
+
+// mark reports whether the lock is a mark: see judgeMark.
+func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
+
+// reconcile decides about each of due and acts on it. An error means that some were left
+// alone for want of an answer.
+func (k *Keeper) reconcile(ctx context.Context, due []driver.JobLock) error {
+	if len(due) == 0 {
+		return nil
+	}
+	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
+	defer k.add(&n)
+	over, idle, err := k.read(ctx, due, &n)
+	if err != nil {
+		return err
+	}
+	asked := k.inspect(ctx, idle)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // before anything is written
+	}
+	var dead []candidate
+	var short []joblock.JobReservation
+	var unrun error
+	for _, c := range idle {
+		if c.mark() {
+			c.verdict = judgeMark(c.lock, c.task)
+		} else {
+			c.verdict = judge(c.lock, c.task, k.cfg.Reserve)
+		}
+		if c.verdict.action == rerun {
+			unrun = errors.Join(unrun, k.rerun(&c))
+		}
+		switch c.verdict.action {
+		case leave:
+			n.Unanswered++
+		case leaveOthers:
+			n.Foreign++
+		case keep:
+			n.Kept++
+		case extend:
+			n.Kept++
+			short = append(short, joblock.JobReservation{Key: c.Key, Job: c.Job, Hold: c.verdict.reserve})
+		case free:
+			dead = append(dead, c)
+		case forget:
+			over = append(over, c.JobLock)
+		}
+	}
+	freed, unfreed := k.free(ctx, dead, &n)
+	n.Over = int64(len(over))
+	return errors.Join(asked, unrun, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
+}
+
+// read tells the entries whose lock has ended, or is another job's, from those of
+// locks that nobody runs under. Of the others, whoever holds the lock renews it.
+func (k *Keeper) read(ctx context.Context, due []driver.JobLock, n *Stats) (over []driver.JobLock, idle []candidate, err error) {
+	locks, err := k.statuses(ctx, due)
+	if err != nil {
+		n.Unanswered += int64(len(due))
+		return nil, nil, err
+	}
+	for i, lock := range locks {
+		switch {
+		case lock.Job != due[i].Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed:
+			over = append(over, due[i])
+		case lock.State == joblock.StateHeld:
+			n.Held++
+		default:
+			idle = append(idle, candidate{JobLock: due[i], lock: lock})
+		}
+	}
+	return over, idle, nil
+}
+
+// rerun takes the task of a mark out of asynq's archive, where it was snoozed by a
+// process that has died since. Afterwards the mark is to go, or to stay for the next
+// check if there was no answer.
+func (k *Keeper) rerun(c *candidate) error {
+	c.verdict = ending(c.lock, reasonSnoozed)
+	if k.cfg.DryRun {
+		return nil
+	}
+	queue, id, _ := envelope.ParseJob(c.Job)
+	if err := c.task.in.RunTask(queue, id); err != nil {
+		c.verdict = verdict{action: leave}
+		return fmt.Errorf("run task %s again: %w", c.Job, err)
+	}
+	k.cfg.Logger.Info("worker: the keeper has run a task again that was snoozed", "job", c.Job)
+	return nil
+}
+
+// reserve prolongs reservations.
+func (k *Keeper) reserve(ctx context.Context, short []joblock.JobReservation, n *Stats) (failed error) {
+	if k.cfg.DryRun {
+		n.Extended = int64(len(short))
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, err := range k.extend(ctx, short) {
+		switch joblock.CodeOf(err) {
+		case "":
+			n.Extended++
+		case joblock.CodeNotOwner, joblock.CodeNotFound, joblock.CodeAlreadyReleased:
+			// It has ended since it was read.
+		default:
+			n.Unanswered++
+			failed = err
+		}
+	}
+	return failed
+}
+
+// free frees the locks of the dead. It returns those that are free now.
+func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []driver.JobLock, failed error) {
+	errs := make([]error, len(dead))
+	if !k.cfg.DryRun {
+		var err error
+		if errs, err = k.release(ctx, dead); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range dead {
+		switch joblock.CodeOf(errs[i]) {
+		case "":
+			n.Freed[c.verdict.reason]++
+			freed = append(freed, c.JobLock)
+			k.cfg.Logger.Info("worker: the keeper has freed the lock of a task",
+				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
+			k.tellNeverResumed(c)
+		case joblock.CodeBusy, joblock.CodeNotOwner, joblock.CodeNotFound:
+			// It was taken up, or has ended, since it was read.
+		default:
+			n.Unanswered++
+			failed = errs[i]
+		}
+	}
+	return freed, failed
+}
+
+// tellNeverResumed tells, once, of a lock that was freed although nobody had taken it up
+// since it was parked: its task was deleted by hand, or has run without it.
+func (k *Keeper) tellNeverResumed(c candidate) {
+	reason := c.verdict.reason
+	if c.lock.State != joblock.StateParked || reason != reasonAbsent && reason != reasonCompleted || k.toldNeverResumed.Swap(true) {
+		return
+	}
+	k.cfg.Logger.Warn("worker: a task is gone that has left its lock parked; if nobody has deleted it, it was run without the lock, "+
+		"by a server whose mux lacks Use(w.Middleware)",
+		"job", c.Job, "key", c.Key)
+}
+
+// forget ends the checks of entries.
+func (k *Keeper) forget(ctx context.Context, entries []driver.JobLock) error {
+	if k.cfg.DryRun || len(entries) == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return k.drop(ctx, entries)
+}
