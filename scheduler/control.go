@@ -3,8 +3,6 @@ package scheduler
 import (
 	"context"
 	"time"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
 // Pause has the ticks of a job skipped, from the next one on, until Resume. A run that is
@@ -76,7 +74,7 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 	known := s.jobs[name] != nil
 	s.mu.Unlock()
 	if ledgers[name].Version == 0 && !known {
-		return &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: s.keyOf(name), Detail: "no node has seen a job of that name"}
+		return notFound(op, name)
 	}
 	for other, o := range all.Jobs {
 		if l := ledgers[other]; l != nil && o.obeyed(l) {

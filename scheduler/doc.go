@@ -8,7 +8,7 @@
 //	err = s.Task("digest", "@every 1m", enqueue)           // enqueue one asynq task
 //	err = s.Run(ctx)                                       // until ctx ends
 //
-// All nodes run the same lines. See [ParseSpec] for what a spec may be, [Option] for what
+// All nodes run the same lines. See package spec for what a spec may be, [Option] for what
 // can be said of a job, [RunSingleton] for services that have a Start and a Shutdown.
 //
 // # One tick

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // State is what became of a run.
@@ -168,7 +169,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 		return Entry{}, err
 	}
 	if entries[0].Spec == "" && entries[0].Problem == "" {
-		return Entry{}, &joblock.Error{Code: joblock.CodeNotFound, Op: op, Key: s.keyOf(name), Detail: "no node has seen a job of that name"}
+		return Entry{}, notFound(op, name)
 	}
 	return entries[0], nil
 }
@@ -206,7 +207,7 @@ func (s *Scheduler) entries(ctx context.Context, names []string) ([]Entry, error
 			j = &job{name: name, text: l.Spec, delay: time.Duration(l.Delay) * time.Millisecond}
 			if l.Spec != "" {
 				var err error
-				j.spec, err = ParseSpec(l.Spec, nil) // if this node cannot, it does not know when the next tick is
+				j.spec, err = spec.Parse(l.Spec, nil) // if this node cannot, it does not know when the next tick is
 				problem = errors.Join(problem, err)
 			}
 		}

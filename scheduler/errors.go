@@ -17,7 +17,28 @@ var (
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// invalid makes a joblock.ErrInvalid about a job; the detail names value and bound.
-func invalid(op, name, format string, args ...any) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: op, Key: name, Detail: fmt.Sprintf(format, args...)}
+// refusal is the error of a call that was refused: joblock.ErrInvalid or ErrNotFound.
+type refusal struct {
+	op, job string // job is "" if the call is not about a job
+	detail  error
+	kind    error // the sentinel
+}
+
+func (r *refusal) Error() string {
+	if r.job == "" {
+		return fmt.Sprintf("scheduler: %s: %s", r.op, r.detail)
+	}
+	return fmt.Sprintf("scheduler: %s %q: %s", r.op, shorten(r.job, 80), r.detail)
+}
+
+func (r *refusal) Unwrap() []error { return []error{r.kind, r.detail} }
+
+// invalid returns a joblock.ErrInvalid. The detail names the value and its bound.
+func invalid(op, job, format string, args ...any) error {
+	return &refusal{op, job, fmt.Errorf(format, args...), joblock.ErrInvalid}
+}
+
+// notFound returns a joblock.ErrNotFound.
+func notFound(op, job string) error {
+	return &refusal{op, job, errors.New("no node has seen a job of that name"), joblock.ErrNotFound}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"hash/fnv"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // job is what was registered, and what this node knows of it.
@@ -12,7 +14,7 @@ type job struct {
 	name    string
 	program string // that it was registered by
 	key     string // of its lock
-	spec    Spec
+	spec    spec.Spec
 	text    string        // of spec, for comparison
 	delay   time.Duration // this job's part of the jitter
 	print   string        // fingerprint of all that was said of the job

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // The largest ledger that there can be is one that the store takes: whatever the job, its
@@ -17,7 +18,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	worst := strings.Repeat("\x01", driver.MaxMemoBytes) // six bytes each in JSON
 	large := int64(math.MinInt64)
 	l := &ledger{
-		Version: ledgerVersion, Spec: worst[:MaxSpecBytes], Delay: large, Last: large, Order: large,
+		Version: ledgerVersion, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Order: large,
 		Counts:  Counts{large, large, large, large, large, large, large, large},
 		Defined: defined{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}

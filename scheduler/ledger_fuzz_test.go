@@ -3,6 +3,8 @@ package scheduler
 import (
 	"testing"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // Whatever stands in a memo is a ledger that can be worked with, or refused.
@@ -15,11 +17,11 @@ func FuzzLedger(f *testing.F) {
 		if err != nil {
 			return
 		}
-		spec, err := ParseSpec("*/5 * * * *", nil)
+		every5, err := spec.Parse("*/5 * * * *", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := &job{name: "job", spec: spec, text: spec.String(), options: options{atStart: true, catchUp: catchUp{most: 1, window: forever}}}
+		j := &job{name: "job", spec: every5, text: every5.String(), options: options{atStart: true, catchUp: catchUp{most: 1, window: forever}}}
 		m := moment{now: time.Unix(1767236400, 0), floor: time.Unix(1767230000, 0), node: "n"}
 		if paused {
 			m.order = order{PausedAt: 1, Trigger: 7, TriggerAt: 1}

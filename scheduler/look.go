@@ -265,7 +265,7 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 	at := j.next(time.UnixMilli(l.Last))
 	switch {
 	case at.IsZero():
-		at = now.Add(MaxEvery) // the spec has come to its end
+		at = now.Add(driver.MaxPeriod) // the spec has come to its end
 	case at.After(now):
 		at = soon(at)
 	default:

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 const (
@@ -72,7 +72,7 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 	}, nil
 }
 
-// Func has fn run on one node for each tick of spec (see ParseSpec). name is the job's
+// Func has fn run on one node for each tick of spec (see package spec). name is the job's
 // in the whole cluster: 1 to 128 bytes of UTF-8.
 //
 // The context that fn is given carries the job's lock (joblock.FromContext) and the
@@ -93,7 +93,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 }
 
 // add registers a job.
-func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) error, o options, opts []Option) error {
+func (s *Scheduler) add(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
 	if err := s.check(op); err != nil {
 		return err
 	}
@@ -116,15 +116,15 @@ func (s *Scheduler) add(op, name, spec string, fn func(context.Context, Tick) er
 	if !o.hasZone {
 		o.zone = s.cfg.Zone
 	}
-	parsed, err := ParseSpec(spec, o.zone)
+	parsed, err := spec.Parse(text, o.zone)
 	if err != nil {
-		return fmt.Errorf("scheduler: job %q: %w", name, err)
+		return invalid(op, name, "%w", err)
 	}
-	if text := parsed.String(); len(text) > MaxSpecBytes { // with the zone, whose name may be anything
-		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", text, len(text), MaxSpecBytes)
+	if full := parsed.String(); len(full) > spec.MaxBytes { // with the zone, whose name may be anything
+		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", full, len(full), spec.MaxBytes)
 	}
 	if parsed.Next(time.Unix(0, 0)).IsZero() {
-		return invalid(op, name, "spec %q has no ticks", spec)
+		return invalid(op, name, "spec %q has no ticks", text)
 	}
 	j := &job{
 		options: o, name: name, key: s.keyOf(name), spec: parsed, text: parsed.String(),

@@ -40,6 +40,7 @@ var rules = []rule{
 	{"handoff", []string{"joblock", "joblock/driver", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "joblock/driver", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/...", asynq, cron, uuid}},
+	{"scheduler/spec", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
 	{"internal/unrenewed", nil},

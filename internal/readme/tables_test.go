@@ -77,7 +77,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 // of a suite are in another directory.
 var testDirs = map[string][]string{
 	"joblock": {"joblock"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
-	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"},
+	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
 	"soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
 }

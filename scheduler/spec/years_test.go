@@ -1,4 +1,4 @@
-package scheduler_test
+package spec_test
 
 import (
 	"math/rand/v2"

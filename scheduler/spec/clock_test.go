@@ -1,4 +1,4 @@
-package scheduler_test
+package spec_test
 
 import (
 	"slices"
@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // inZone parses a spec for a named zone.
-func inZone(t testing.TB, spec, zone string) scheduler.Spec {
+func inZone(t testing.TB, text, zone string) spec.Spec {
 	t.Helper()
-	return parse(t, "CRON_TZ="+zone+" "+spec)
+	return parse(t, "CRON_TZ="+zone+" "+text)
 }
 
 // shown returns the ticks from one time of the zone's clock until before another, as that
 // clock shows them.
-func shown(t *testing.T, s scheduler.Spec, layout, from, until string) string {
+func shown(t *testing.T, s spec.Spec, layout, from, until string) string {
 	t.Helper()
 	var ticks []string
 	for tick := range s.Ticks(wall(t, s, from).Add(-1), wall(t, s, until).Add(-1)) {
@@ -27,7 +27,7 @@ func shown(t *testing.T, s scheduler.Spec, layout, from, until string) string {
 }
 
 // wall returns the instant of a date and an hour in the spec's zone.
-func wall(t *testing.T, s scheduler.Spec, text string) time.Time {
+func wall(t *testing.T, s spec.Spec, text string) time.Time {
 	t.Helper()
 	at, err := time.ParseInLocation("2006-01-02 15h", text, s.Zone())
 	if err != nil {
@@ -36,7 +36,7 @@ func wall(t *testing.T, s scheduler.Spec, text string) time.Time {
 	return at
 }
 
-// The table in the documentation of Spec, and more of the kind.
+// The table in the package documentation, and more like it.
 func TestDaysOnWhichClocksChange(t *testing.T) {
 	for _, tc := range []struct{ spec, forward, back string }{
 		{"0 * * * *", "01:00 CET, 03:00 CEST, 04:00 CEST", "01:00 CEST, 02:00 CEST, 02:00 CET, 03:00 CET, 04:00 CET"},
@@ -245,7 +245,7 @@ func TestARhythmOfADayThatIsAlwaysLeftOutHasNoTicks(t *testing.T) {
 		{"0 0 30 2 *", "0001-01-01 00:00:00 +0000 UTC"},    // never
 		{"15 * 1 3,12 *", "2026-12-01 00:15:00 -1200 AAA"}, // in the next winter
 	} {
-		s, err := scheduler.ParseSpec(tc.spec, zone)
+		s, err := spec.Parse(tc.spec, zone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestARhythmOfADayThatIsAlwaysLeftOutHasNoTicks(t *testing.T) {
 		}
 	}
 	// Both showings of a day, by the hour.
-	s, err := scheduler.ParseSpec("0 */12,0-23 26 10 *", zone)
+	s, err := spec.Parse("0 */12,0-23 26 10 *", zone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,23 +1,22 @@
-package scheduler
+package spec
 
 import (
 	"math/bits"
 	"time"
 )
 
-// calendar is a set of times as a clock on the wall shows them, without a zone: a set
-// of values for each field, as bits. A time of that clock is written as the seconds
-// that a clock in UTC would have counted since 1970 when it shows the same.
+// calendar is a set of wall-clock times, without a zone: for each field a bit set of its
+// values. A wall-clock time is written as the Unix seconds at which a clock in UTC shows
+// the same.
 type calendar struct {
 	second, minute, hour, dom, month, dow uint64
 }
 
-// farthest is more than the longest way from one time of a calendar to the next, in
-// seconds: 8 years, between 29 February 2096 and 2104.
+// farthest is, in seconds, more than the longest way from one time of a calendar to the
+// next: 8 years, from 29 February 2096 to 2104.
 const farthest = 1 << 28
 
-// next returns the first time of the calendar that is not before from, false if it has
-// none.
+// next returns the first time of the calendar at or after from, false if there is none.
 func (c calendar) next(from int64) (int64, bool) {
 	t := time.Unix(from, 0).UTC()
 	y, m, d := t.Date()
@@ -41,9 +40,8 @@ func (c calendar) next(from int64) (int64, bool) {
 	return 0, false
 }
 
-// days returns the days of a month that belong to the calendar. As in every cron, a
-// day must match both of its fields, except where both are restricted: then one is
-// enough.
+// days returns the days of a month that match. As in every cron, a day must match day of
+// month and day of week, but if both are restricted one match is enough.
 func (c calendar) days(y int, m time.Month) uint64 {
 	if c.month&(1<<m) == 0 {
 		return 0
@@ -59,8 +57,8 @@ func (c calendar) days(y int, m time.Month) uint64 {
 	return (c.dom | byWeek) & exist
 }
 
-// timeOfDay returns the first time of the day that is not before sec, both in seconds,
-// false if that is on the next day.
+// timeOfDay returns the first matching time of day at or after sec, in seconds since
+// midnight, false if there is none on that day.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
 	if c.hour&(1<<h) != 0 {
@@ -80,8 +78,9 @@ func (c calendar) timeOfDay(sec int) (int, bool) {
 	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c.minute)*60 + bits.TrailingZeros64(c.second), true
 }
 
-// notBelow returns the elements of a set that are n or more.
+// notBelow returns the elements of a set that are at least n.
 func notBelow(set uint64, n int) uint64 { return set >> n << n }
 
-// rhythm reports whether the calendar is a rhythm, not times of the day; see Spec.
+// rhythm reports whether the calendar is a rhythm and not times of day; see the package
+// documentation.
 func (c calendar) rhythm() bool { return c.hour == hourField.all() }

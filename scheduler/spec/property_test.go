@@ -1,15 +1,14 @@
-package scheduler_test
+package spec_test
 
 import (
-	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // Next and Prev cut all of time at the ticks, the same from wherever they are asked.
@@ -21,7 +20,7 @@ func TestTicksCutTimeIntoPieces(t *testing.T) {
 		if r.IntN(10) == 0 {
 			text = "@every " + (time.Duration(1+r.IntN(1e6)) * time.Second).String()
 		}
-		s, err := scheduler.ParseSpec(text, nil)
+		s, err := spec.Parse(text, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,25 +53,25 @@ func TestTicksCutTimeIntoPieces(t *testing.T) {
 		if s.Prev(next) != next || !s.Next(next).After(next) {
 			t.Fatalf("%s: %s is not the last tick up to itself", s, next)
 		}
-		again, err := scheduler.ParseSpec(s.String(), time.FixedZone("elsewhere", 4000))
+		again, err := spec.Parse(s.String(), time.FixedZone("elsewhere", 4000))
 		if err != nil || again.String() != s.String() || again.Next(at) != next {
 			t.Fatalf("%s: read back as %s, with %s after %s; error %v", s, again, again.Next(at), at, err)
 		}
 	})
 }
 
-func FuzzParseSpec(f *testing.F) {
-	for _, spec := range []string{
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
 		"* * * * *", "*/10 30 2-4/2 1,15 jan-DEC sun,7", "@every 1m30s", "@daily", "TZ=UTC", "TZ= @daily",
 		"CRON_TZ=Europe/Berlin 30 2 * * *", "TZ=Australia/Lord_Howe ? */3 * * 1/2", "0 0 30 2 *", ", - / *-1 */0", "@every 9999999999h",
 	} {
-		f.Add(spec, int64(1743292800))
+		f.Add(text, int64(1743292800))
 	}
-	f.Fuzz(func(t *testing.T, spec string, unix int64) {
-		s, err := scheduler.ParseSpec(spec, nil)
+	f.Fuzz(func(t *testing.T, text string, unix int64) {
+		s, err := spec.Parse(text, nil)
 		if err != nil {
-			if !errors.Is(err, joblock.ErrInvalid) {
-				t.Fatalf("%q: %v", spec, err)
+			if s != (spec.Spec{}) || !strings.HasPrefix(err.Error(), "spec ") {
+				t.Fatalf("%q: %v beside the error %v", text, s, err)
 			}
 			return
 		}
@@ -80,17 +79,17 @@ func FuzzParseSpec(f *testing.F) {
 		begin := time.Now()
 		next, prev := s.Next(at), s.Prev(at)
 		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("%q: took %s", spec, took)
+			t.Errorf("%q: took %s", text, took)
 		}
 		if !next.IsZero() && (!next.After(at) || s.Prev(next) != next) {
-			t.Errorf("%q: after %s comes %s", spec, at, next)
+			t.Errorf("%q: after %s comes %s", text, at, next)
 		}
 		if prev.After(at) {
-			t.Errorf("%q: up to %s, the last is %s", spec, at, prev)
+			t.Errorf("%q: up to %s, the last is %s", text, at, prev)
 		}
-		again, err := scheduler.ParseSpec(s.String(), nil)
+		again, err := spec.Parse(s.String(), nil)
 		if err != nil || again.String() != s.String() || again.Next(at) != next {
-			t.Errorf("%q: written as %q, read back as %q; error %v", spec, s, again, err)
+			t.Errorf("%q: written as %q, read back as %q; error %v", text, s, again, err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package scheduler_test
+package spec_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // The oracle looks at a clock on the wall for as long as it takes and writes down when
@@ -62,7 +62,7 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 	return d
 }
 
-// ticks returns the instants that the documentation of Spec gives a schedule.
+// ticks returns the instants that the package documentation gives a schedule.
 func (d *diary) ticks(p plan) []int64 {
 	rhythm := p.hour == values(0, 23, 1)
 	var out []int64
@@ -205,7 +205,7 @@ func drawField(r *rand.Rand, lo, hi int) (text string, all set, star bool) {
 // from tick to tick, and from a thousand instants that are none.
 func compare(t *testing.T, d *diary, p plan, from, until time.Time) (ticks int) {
 	t.Helper()
-	s, err := scheduler.ParseSpec(p.text, d.zone)
+	s, err := spec.Parse(p.text, d.zone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,32 +1,31 @@
-package scheduler
+package spec
 
 import "time"
 
-// What Next works on, in seconds since 1970: the years 1 to 9999.
+// The range of Next in Unix seconds: the years 1 to 9999.
 const (
 	earliest = -62135596800
 	latest   = 253402300799
 )
 
 const (
-	// farOff is the farthest that a zone may be from UTC, in seconds: what RFC 9636
-	// allows.
+	// farOff is the farthest that a zone may be from UTC, in seconds, as in RFC 9636.
 	farOff = 26 * 3600
 
-	// around is how far apart two instants can be at most at which a zone's clock shows
-	// the same.
+	// around is the longest time between two instants at which a zone's clock shows the
+	// same time.
 	around = 2 * farOff
 
-	// stride is less than the time between any two changes of a zone. The shortest yet
-	// was 4 days, Africa/Freetown in 1939.
+	// stride is shorter than the time between any two changes of a zone. The shortest so
+	// far was 4 days, in Africa/Freetown in 1939.
 	stride = 24 * 3600
 
-	// maxLeftOut bounds how many matching days in a row, each of which the clock leaves
-	// out as a whole, a rhythm is searched past. No zone ever left out two.
+	// maxLeftOut bounds the search of a rhythm: so many matching days in a row may be
+	// skipped by the clock as a whole. No zone ever skipped two.
 	maxLeftOut = 16
 )
 
-// nextMultiple returns the first multiple of the period after a time.
+// nextMultiple returns the first multiple of the period after an instant.
 func (s Spec) nextMultiple(after int64) int64 {
 	n := after / s.every
 	if after%s.every < 0 { // Go divides towards zero
@@ -35,14 +34,13 @@ func (s Spec) nextMultiple(after int64) int64 {
 	return (n + 1) * s.every
 }
 
-// nextInZone returns the first tick of a calendar after a time.
+// nextInZone returns the first tick of a calendar after an instant.
 //
-// It asks the zone for nothing but its offset at an instant, and looks at the zone in
-// short windows only: around the given time, and around the time that the calendar has
-// next. It does not walk from one change of the zone to the next by time.Time.ZoneBounds,
-// which on 31 December of leap years says that the offset ended before that day
-// (golang/go#81583). Nor can time.Date be asked: it answers for a time shown twice, and
-// for one left out, but not which of them it is.
+// It only asks the zone for its offset at an instant, and only in two short windows:
+// around the given time and around the calendar's next time. It does not walk the changes
+// of the zone with time.Time.ZoneBounds, which on 31 December of leap years says that the
+// offset ended before that day (golang/go#81583). Nor does time.Date help: it answers for
+// times shown twice and for skipped times alike, and does not say which of them it met.
 func (s Spec) nextInZone(after int64) (int64, bool) {
 	if s.cal.rhythm() {
 		return s.nextShown(after)
@@ -50,10 +48,10 @@ func (s Spec) nextInZone(after int64) (int64, bool) {
 	return s.nextReached(after)
 }
 
-// nextReached returns when the clock first reaches or passes a time of the calendar, the
-// first such instant after the given one.
+// nextReached returns the first instant after the given one at which the clock reaches or
+// passes a time of the calendar for the first time.
 func (s Spec) nextReached(after int64) (int64, bool) {
-	// The farthest that the clock has come. Times up to there are not reached any more.
+	// shown is the latest time that the clock has shown. Earlier times were reached before.
 	shown := after + s.offset(after)
 	for at := after - around; at < after; {
 		change, changed := s.change(at, after)
@@ -71,7 +69,7 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 	for at := max(wall-farOff, after+1); at <= until; {
 		due := wall - s.offset(at)
 		if due <= at {
-			return at, true // left out: due as the clock passes it
+			return at, true // skipped: due when the clock passes it
 		}
 		change, changed := s.change(at, min(due, until))
 		if !changed {
@@ -103,8 +101,8 @@ func (s Spec) nextShown(after int64) (int64, bool) {
 			}
 			at = change
 		}
-		// Nothing up to here. On to where the clock may show the calendar's next time,
-		// whatever its offset is then.
+		// Nothing so far. Go on to where the clock may show the calendar's next time,
+		// whatever its offset will be.
 		wall, ok := s.cal.next(until - farOff)
 		if !ok {
 			return 0, false
@@ -114,14 +112,14 @@ func (s Spec) nextShown(after int64) (int64, bool) {
 	return 0, false
 }
 
-// offset is that of the zone at a time, in seconds east of UTC.
+// offset returns the offset of the zone at an instant, in seconds east of UTC.
 func (s Spec) offset(at int64) int64 {
 	_, offset := time.Unix(at, 0).In(s.zone).Zone()
 	return int64(offset)
 }
 
-// change returns the first instant after from, and up to until, at which the zone has
-// another offset than at from. It looks at one instant a day.
+// change returns the first instant after from and not after until at which the zone has
+// another offset than at from. It samples one instant a day.
 func (s Spec) change(from, until int64) (int64, bool) {
 	offset := s.offset(from)
 	for from < until {

@@ -1,4 +1,4 @@
-package scheduler_test
+package spec_test
 
 import (
 	"archive/zip"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // zoneData is where the data of time zones come from. Go's own are slim: they have a rule
@@ -123,7 +123,7 @@ func window(zone *time.Location, from, until time.Time, step time.Duration) (f f
 	d := keepDiary(zone, from.AddDate(0, 0, -2), until.AddDate(0, 0, 2), 15*time.Minute)
 	f.windows = 1
 	for _, p := range shapes {
-		s, err := scheduler.ParseSpec(p.text, zone)
+		s, err := spec.Parse(p.text, zone)
 		if err != nil {
 			return f, err
 		}
@@ -134,7 +134,7 @@ func window(zone *time.Location, from, until time.Time, step time.Duration) (f f
 			return f, err
 		}
 	}
-	every, err := scheduler.ParseSpec("@every 7h", zone)
+	every, err := spec.Parse("@every 7h", zone)
 	if err != nil {
 		return f, err
 	}
@@ -151,7 +151,7 @@ func window(zone *time.Location, from, until time.Time, step time.Duration) (f f
 }
 
 // follow goes from tick to tick, and asks for the tick after instants between them.
-func follow(s scheduler.Spec, want []int64, from, until time.Time, step time.Duration) (f figures, err error) {
+func follow(s spec.Spec, want []int64, from, until time.Time, step time.Duration) (f figures, err error) {
 	ask := func(after time.Time, i int) (time.Time, error) {
 		next := s.Next(after)
 		switch {

@@ -1,4 +1,4 @@
-package scheduler_test
+package spec_test
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 var cronParser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
@@ -84,12 +84,12 @@ func TestCronOnDaysOnWhichClocksChange(t *testing.T) {
 
 // What cron's parser makes of input that is refused here.
 func TestCronTakesWhatIsRefusedHere(t *testing.T) {
-	for _, spec := range []string{", * * * *", "1,,2 * * * *", "*-5 * * * *", "*/90 * * * *", "+5 * * * *", "@every 1ns", "@every -1h", "TZ= * * * * *"} {
-		if _, err := cronParser.Parse(spec); err != nil {
-			t.Errorf("cron refuses %q too: %v", spec, err)
+	for _, text := range []string{", * * * *", "1,,2 * * * *", "*-5 * * * *", "*/90 * * * *", "+5 * * * *", "@every 1ns", "@every -1h", "TZ= * * * * *"} {
+		if _, err := cronParser.Parse(text); err != nil {
+			t.Errorf("cron refuses %q too: %v", text, err)
 		}
-		if _, err := scheduler.ParseSpec(spec, nil); err == nil {
-			t.Errorf("%q is not refused", spec)
+		if _, err := spec.Parse(text, nil); err == nil {
+			t.Errorf("%q is not refused", text)
 		}
 	}
 	defer func() {

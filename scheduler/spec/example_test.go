@@ -1,35 +1,35 @@
-package scheduler_test
+package spec_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-func ExampleParseSpec() {
+func ExampleParse() {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		panic(err)
 	}
 	for _, text := range []string{"0/15 9-17 * * mon-fri", "TZ=Asia/Tokyo @daily", "@every 90s", "0 25 * * *"} {
-		spec, err := scheduler.ParseSpec(text, berlin)
+		s, err := spec.Parse(text, berlin)
 		if err != nil {
 			fmt.Println(err)
 			continue
 		}
-		fmt.Println(spec)
+		fmt.Println(s)
 	}
 	// Output:
 	// CRON_TZ=Europe/Berlin */15 9-17 * * 1-5
 	// CRON_TZ=Asia/Tokyo 0 0 * * *
 	// @every 1m30s
-	// joblock: parse spec: invalid: "0 25 * * *": hour is "25", must be 0 to 23
+	// spec "0 25 * * *": hour is "25", must be 0 to 23
 }
 
 // On 30 March 2025 there is no half past two in Berlin, on 26 October there are two.
 func ExampleSpec_Next() {
-	spec, err := scheduler.ParseSpec("CRON_TZ=Europe/Berlin 30 2 * * *", nil)
+	daily, err := spec.Parse("CRON_TZ=Europe/Berlin 30 2 * * *", nil)
 	if err != nil {
 		panic(err)
 	}
@@ -37,10 +37,10 @@ func ExampleSpec_Next() {
 		time.Date(2025, 3, 29, 12, 0, 0, 0, time.UTC),
 		time.Date(2025, 10, 25, 12, 0, 0, 0, time.UTC),
 	} {
-		first := spec.Next(day)
-		second := spec.Next(first)
-		fmt.Println(first.In(spec.Zone()).Format(time.RFC850))
-		fmt.Println(second.In(spec.Zone()).Format(time.RFC850))
+		first := daily.Next(day)
+		second := daily.Next(first)
+		fmt.Println(first.In(daily.Zone()).Format(time.RFC850))
+		fmt.Println(second.In(daily.Zone()).Format(time.RFC850))
 	}
 	// Output:
 	// Sunday, 30-Mar-25 03:00:00 CEST

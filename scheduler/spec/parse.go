@@ -1,4 +1,4 @@
-package scheduler
+package spec
 
 import (
 	"fmt"
@@ -7,54 +7,27 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
-// ParseSpec parses a schedule, which is one of:
+// Parse parses a spec; the package documentation has the syntax. zone is the zone in which
+// the spec is read unless it names its own; nil means UTC.
 //
-//	30 2 * * 1-5           minute, hour, day of month, month, day of week
-//	*/10 30 2 * * 1-5      six fields: the first is the second
-//	@hourly @daily (or @midnight) @weekly @monthly @yearly (or @annually)
-//	@every 1m30s           the multiples of a period since 1970-01-01 00:00:00 UTC
-//
-// A field is a list of values, ranges and steps: 0,30 or 9-17 or */5 or 10-40/10 or
-// 5/20, which goes on from 5 to the end. * and ? are all values. Months and days of the
-// week also go by the first three letters of their English names. Sunday is 0 or 7, and
-// sun ends a range as 7 does: sat-sun is 6-7. A day must match day of month and day of
-// week; if both are restricted, one of them is enough, and */2 is restricted.
-//
-// The clock is that of zone, nil for UTC, or of the zone with which the spec begins, as in
-// "CRON_TZ=Europe/Berlin 30 2 * * *" or TZ=. [Spec] says what happens on the days on
-// which clocks change. A zone that has no name, or the name Local, is refused: each node
-// might mean another; and so is one more than 26 hours from UTC. Zones come from the system's database; programs for systems that
-// have none import time/tzdata.
-//
-// The period of @every is in whole seconds, from MinEvery to MaxEvery; the zone is of no
-// concern to it.
-//
-// A spec that cannot be parsed is ErrInvalid, with a text that names the field, its value
-// and what is allowed. One that has no ticks, "0 0 30 2 *", is not an error; see
-// [Spec.Next].
-func ParseSpec(spec string, zone *time.Location) (Spec, error) {
-	s, err := parseSpec(spec, zone)
+// An error names the field, its value and what is allowed. A spec without ticks, such as
+// "0 0 30 2 *", is not an error: [Spec.Next] returns the zero time.
+func Parse(spec string, zone *time.Location) (Spec, error) {
+	s, err := parse(spec, zone)
 	if err != nil {
-		return Spec{}, &joblock.Error{
-			Code:   joblock.CodeInvalid,
-			Op:     "parse spec",
-			Detail: fmt.Sprintf("%.80q", spec),
-			Err:    err,
-		}
+		return Spec{}, fmt.Errorf("spec %.80q: %w", spec, err)
 	}
 	return s, nil
 }
 
-// parseSpec reads the syntax of robfig/cron, because asynq has it, but not by its parser:
+// parse reads the syntax of robfig/cron, because asynq uses it, but not with its parser:
 // that one does not name the field that is wrong, panics at "TZ=UTC", and accepts ",",
-// "*-5" and "*/90". A test holds the two against each other.
-func parseSpec(spec string, zone *time.Location) (Spec, error) {
-	if len(spec) > MaxSpecBytes {
-		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxSpecBytes)
+// "*-5" and "*/90". A test compares the two.
+func parse(spec string, zone *time.Location) (Spec, error) {
+	if len(spec) > MaxBytes {
+		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxBytes)
 	}
 	zone, words, err := cutZone(strings.Fields(spec), zone)
 	if err != nil {
@@ -85,11 +58,11 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns the zone with which a spec begins, or else the given one, and the words
-// that follow.
+// cutZone returns the zone that the spec begins with, or else the given one, and the
+// remaining words.
 //
-// Local is refused by its name, not by comparing with time.Local, which may bear the name
-// of the TZ variable's zone, and which programs set to time.UTC.
+// Local is refused by its name. Comparing with time.Local would not do: it may have the
+// name of the TZ variable's zone, and programs set it to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -110,7 +83,7 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 			return nil, nil, fmt.Errorf("zone is %q, must be in the time zone database: %w", name, err)
 		}
 	}
-	// Only a zone that a program made up can be further off: Next looks no further.
+	// Only an invented zone can be further off. Next does not look further.
 	if _, offset := time.Unix(0, 0).In(zone).Zone(); max(offset, -offset) > farOff {
 		return nil, nil, fmt.Errorf("zone %q is %s from UTC, must be at most %s", name, time.Duration(offset)*time.Second, farOff*time.Second)
 	}
@@ -125,8 +98,8 @@ func parseEvery(words []string) (Spec, error) {
 	switch {
 	case err != nil:
 		return Spec{}, fmt.Errorf("@every is %q, must be like 1m30s", words[0])
-	case period < MinEvery || period > MaxEvery:
-		return Spec{}, fmt.Errorf("@every is %s, must be %s to %s", period, MinEvery, MaxEvery)
+	case period < minEvery || period > maxEvery:
+		return Spec{}, fmt.Errorf("@every is %s, must be %s to %s", period, minEvery, maxEvery)
 	case period%time.Second != 0:
 		return Spec{}, fmt.Errorf("@every is %s, must be whole seconds", period)
 	}
@@ -150,23 +123,23 @@ func parseCalendar(words []string) (calendar, error) {
 	}
 	c := calendar{second: sets[0], minute: sets[1], hour: sets[2], dom: sets[3], month: sets[4], dow: sets[5]}
 	c.dow = c.dow&^(1<<sunday) | c.dow>>sunday
-	// Where both fields are restricted one is enough, so that a range over all values
-	// makes it every day. Stars say the same, and from here on only they do.
+	// If both fields are restricted one match is enough, so a range over all values
+	// matches every day. Write it as stars, so that only stars mean "not restricted".
 	if !stars[3] && !stars[5] && (c.dom == domField.all() || c.dow == dowField.all()) {
 		c.dom, c.dow = domField.all(), dowField.all()
 	}
 	return c, nil
 }
 
-// field is one of the fields of a calendar: what may stand in it.
+// field says which values a field of a calendar may have.
 type field struct {
 	name     string
 	min, max int      // the values
-	limit    int      // the highest number that may be written
-	names    []string // of the values from min, in lower case
+	limit    int      // the highest number that may be written: 7 for Sunday
+	names    []string // of the values from min on, in lower case
 }
 
-// sunday is the other number for Sunday, the one that it has as the end of a week.
+// sunday is the second number of Sunday, as the last day of a week.
 const sunday = 7
 
 var (
@@ -192,8 +165,7 @@ func stepped(first, last, step int) uint64 {
 	return set
 }
 
-// parse returns the set of a field's values, and whether a star in it says that the
-// field is not restricted.
+// parse returns the set of a field's values. star means that the field is not restricted.
 func (f field) parse(text string) (set uint64, star bool, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, step, err := f.parsePart(part)
@@ -221,7 +193,7 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 	}
 	from, to, isRange := strings.Cut(values, "-")
 	if from == "" && isRange {
-		from, isRange = values, false // "-1": a sign, and no range
+		from, isRange = values, false // "-1": a sign, not a range
 	}
 	if first, err = f.value(from); err != nil {
 		return 0, 0, 0, err
@@ -232,7 +204,7 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 			return 0, 0, 0, err
 		}
 		if f.limit == sunday && last < first && strings.EqualFold(to, "sun") {
-			last = sunday // by its name it is the end of a week too
+			last = sunday
 		}
 		if last < first {
 			return 0, 0, 0, fmt.Errorf("%s is %q, must not end before it begins", f.name, values)
@@ -258,7 +230,7 @@ func (f field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }
 
-// number parses decimal digits, without the signs that strconv.Atoi takes.
+// number parses decimal digits. Unlike strconv.Atoi it accepts no sign.
 func number(text string) (int, error) {
 	v, err := strconv.ParseUint(text, 10, 16)
 	return int(v), err
