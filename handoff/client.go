@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -63,7 +64,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	switch {
 	case locks == nil:
 		return nil, invalid(op, "", "the Locker is nil")
-	case seal.Of(locks) == nil:
+	case door.Of(locks).Ring() == nil:
 		return nil, invalid(op, "", "the Locker was not made by joblock.New")
 	case client == nil:
 		return nil, invalid(op, "", "the asynq client is nil")
@@ -79,7 +80,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	}
 	c := &Client{
 		locks:     locks,
-		ring:      seal.Of(locks),
+		ring:      door.Of(locks).Ring(),
 		client:    client,
 		inspector: inspector,
 		hold:      cmp.Or(cfg.Hold, joblock.DefaultHold),

@@ -13,10 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -51,7 +50,7 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 
 	proxy := redistest.NewProxy(t, server.Addr())
 	w := sweepWeb(t, proxy.Addr())
-	if err := seal.Of(w.locks).Ready(t.Context()); err != nil { // connects
+	if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil { // connects
 		t.Fatal(err)
 	}
 	seen := 0
@@ -128,7 +127,7 @@ func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, 
 	lock, err := s.direct.locks.Resume(ctx, token, joblock.ForJob(envelope.Job(info.Queue, info.ID)))
 	switch joblock.CodeOf(err) {
 	case joblock.CodeNotOwner, joblock.CodeAlreadyReleased, joblock.CodeNotFound:
-		return s.direct.locks.TryAcquire(ctx, token.Key(), keyspace.Own[joblock.Option](), joblock.Owner(token.Owner()))
+		return s.direct.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](), joblock.Owner(token.Owner()))
 	}
 	return lock, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -221,7 +222,7 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 // tryUnique is EnqueueUnique once. again tells that what the error is about may be
 // over in a moment.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
-	lock, err := c.locks.TryAcquire(ctx, u.slot(), keyspace.Own[joblock.Option]())
+	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
 	if err != nil {
 		var held *joblock.Error
 		if !errors.As(err, &held) || held.Code != joblock.CodeHeld {

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -134,7 +134,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 					t.Errorf("%s of %q: %v, want ErrInvalid that tells where the %% is", call, key, err)
 				}
 			}
-			lock, err := k.locks.TryAcquire(ctx, key, keyspace.Own[joblock.Option]())
+			lock, err := k.locks.TryAcquire(ctx, key, door.OwnKey[joblock.Option]())
 			wantNil(t, "TryAcquire by the toolkit of "+key, err)
 			st, err := k.locks.Status(ctx, key)
 			wantNil(t, "Status of "+key, err)

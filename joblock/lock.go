@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/joblock/toolkit/internal/unrenewed"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -245,7 +245,7 @@ func (k *Lock) check() {
 	}
 	lost := &Error{Code: CodeLost, Key: k.key, Detail: "no renewal was answered before the trust deadline"}
 	if !renewing {
-		lost.Detail, lost.Err = "the lease ran out", unrenewed.Err
+		lost.Detail, lost.Err = "the lease ran out", door.ErrNotRenewed
 	}
 	k.lose(lost)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/jobdone"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -162,7 +162,7 @@ func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
 
 // end is ReleaseWith on a Locker that may be closing: for waiters that leave.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
-	job, done := jobdone.Of(ctx)
+	job, done := door.JobDone(ctx)
 	how := EndedReleased
 	if done {
 		how = EndedDone

@@ -3,7 +3,6 @@ package joblock
 import (
 	"time"
 
-	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -33,8 +32,6 @@ type options struct {
 	silent   bool     // no event tells of the lock: its user does not see it
 	own      bool     // the key may be one of the toolkit's own, see package keyspace
 }
-
-func init() { keyspace.SetOwn(Option(func(o *options) { o.own = true })) }
 
 // TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
 // milliseconds (rounded down). Zero and negative are errors and never mean "for

@@ -54,15 +54,6 @@ func checkSecrets(op string, secrets []Secret) error {
 	return nil
 }
 
-func init() {
-	seal.Of = func(locker any) *seal.Ring {
-		if l, ok := locker.(*Locker); ok && l != nil {
-			return l.seals
-		}
-		return nil
-	}
-}
-
 // newRing returns what handoff and worker seal with.
 func newRing(l *Locker) *seal.Ring {
 	sources := make([][]byte, len(l.cfg.Secrets))

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/jobdone"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -205,7 +205,7 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 	if err != nil {
 		return err
 	}
-	job, done := jobdone.Of(ctx)
+	job, done := door.JobDone(ctx)
 	return l.end(ctx, op, driver.ReleaseRequest{
 		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, IdleOnly: true,
 	})

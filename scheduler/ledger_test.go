@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -17,7 +17,7 @@ import (
 // write puts memo into the record of a key.
 func (c *cluster) write(n *node, key, memo string) {
 	c.Helper()
-	lock, err := n.locks.TryAcquire(c.Context(), key, keyspace.Own[joblock.Option]())
+	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option]())
 	wantNil(c, "TryAcquire", err)
 	wantNil(c, "SetMemo", lock.SetMemo(c.Context(), []byte(memo)))
 	wantNil(c, "Release", lock.Release(c.Context()))

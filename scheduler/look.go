@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -278,7 +278,7 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 // longest pause between two ticks, and a run may be long.
 func (s *Scheduler) lockOptions() []joblock.Option {
 	return []joblock.Option{
-		keyspace.Own[joblock.Option](), joblock.Holder(s.cfg.Node),
+		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
 		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxHold(driver.MaxPeriod),
 	}
 }

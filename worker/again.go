@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -85,7 +86,7 @@ func (a *attempt) viaArchive(pb *putBackError) error {
 // to stay in the archive.
 func (a *attempt) mark() (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
-	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), keyspace.Own[joblock.Option](), joblock.MaxWait(markWait))
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
 	if err != nil {
 		return nil, err
 	}

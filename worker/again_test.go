@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -215,7 +216,7 @@ func TestKeeperTakesATaskOutOfTheArchive(t *testing.T) {
 // What is in the archive for another reason stays there, whatever marks are about.
 func TestKeeperLeavesWhatHasFailedInTheArchive(t *testing.T) {
 	kept(t, func(r *rig) {
-		mark, err := r.locks.TryAcquire(context.Background(), keyspace.Again("default/a"), keyspace.Own[joblock.Option]())
+		mark, err := r.locks.TryAcquire(context.Background(), keyspace.Again("default/a"), door.OwnKey[joblock.Option]())
 		if err != nil {
 			t.Fatal(err)
 		}

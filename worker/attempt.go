@@ -12,8 +12,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqctx"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/unrenewed"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -185,7 +185,7 @@ func (a *attempt) run(next asynq.Handler) error {
 func (a *attempt) deprived(ctx context.Context, err error) *putBackError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
-		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, unrenewed.Err)
+		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, door.ErrNotRenewed)
 	}
 	switch {
 	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):

@@ -9,8 +9,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -118,7 +118,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.untilRetry("a", 0)
 		r.wantRuns(&p, 0)
 
-		if err := lock.ReleaseWith(jobdone.Context(context.Background(), envelope.Job(queue, "a")), "job done"); err != nil {
+		if err := lock.ReleaseWith(door.WithJobDone(context.Background(), envelope.Job(queue, "a")), "job done"); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")
@@ -152,7 +152,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	if err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
-	if err := lock.ReleaseWith(jobdone.Context(context.Background(), envelope.Job(queue, id)), reason); err != nil {
+	if err := lock.ReleaseWith(door.WithJobDone(context.Background(), envelope.Job(queue, id)), reason); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}
 }

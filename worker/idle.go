@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -49,10 +49,10 @@ func (w *Worker) lookAgain(ctx context.Context, pause time.Duration, queue, id s
 	}
 	go func() {
 		defer w.open.end()
-		job, done := jobdone.Of(ctx)
+		job, done := door.JobDone(ctx)
 		ctx := w.open.closing
 		if done {
-			ctx = jobdone.Context(ctx, job)
+			ctx = door.WithJobDone(ctx, job)
 		}
 		if !sleep(ctx, pause) {
 			leave()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -200,7 +200,7 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 // a crash of this process like any job's lock.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// The key may be the toolkit's own: a permit, or that of a job which waits for another.
-	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), keyspace.Own[joblock.Option](),
+	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
 		joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/jobdone"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -107,7 +107,7 @@ func (w *Worker) verdict(ctx context.Context, queue, id, archive string) (over s
 
 // done is for settling the locks of a job that is not to be run again, whoever has it
 // delivered once more: because it is done, or because its handler says so.
-func (a *attempt) done() context.Context { return jobdone.Context(a.ctx, a.job()) }
+func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
 // finish frees all locks of a task that will not run again: those that this
 // attempt holds, and those it never got hold of.

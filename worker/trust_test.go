@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -32,7 +33,7 @@ func (r *rig) stranger() *seal.Ring {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	return seal.Of(locks)
+	return door.Of(locks).Ring()
 }
 
 // forged are the tokens of n keys that nobody has issued, and of others.
@@ -226,7 +227,7 @@ func TestCopiedHeadersCarryNoLock(t *testing.T) {
 func TestEnvelopeIsOfOneTypeOfTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		token := r.park("a", "key-a")[0]
-		text, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), seal.Of(r.locks),
+		text, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), door.Of(r.locks).Ring(),
 			envelope.Job(queue, "a"), "import")
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestCopyInAGroupFromAnotherQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sealed, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), seal.Of(r.locks), envelope.Job("low", "low"), taskType)
+		sealed, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), door.Of(r.locks).Ring(), envelope.Job("low", "low"), taskType)
 		if err != nil {
 			t.Fatal(err)
 		}

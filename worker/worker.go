@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
@@ -56,7 +57,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if locks == nil {
 		return nil, invalid("locks is nil")
 	}
-	ring := seal.Of(locks)
+	ring := door.Of(locks).Ring()
 	if ring == nil {
 		return nil, invalid("locks was not made by joblock.New")
 	}

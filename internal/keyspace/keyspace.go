@@ -4,7 +4,7 @@
 // The rule is about '%'. In a key of an application it stands only as joblock.Key
 // writes it: before two upper-case hexadecimal digits. Any other '%' makes the key
 // the toolkit's own. Calls that take locks refuse such a key, unless they are made
-// with the option Own; calls that only look, and those of operators, take all keys.
+// with the option door.OwnKey; calls that only look, and those of operators, take all keys.
 package keyspace
 
 import (
@@ -83,15 +83,3 @@ func CheckApplication(key string) string {
 
 // isHex does not take lower case, in which the names of the toolkit's keys are.
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'A' <= c && c <= 'F' }
-
-// own is the option that Own returns. Package joblock sets it when it is initialised.
-// It is not typed, for this package cannot import that one.
-var own any
-
-// SetOwn is for package joblock.
-func SetOwn(option any) { own = option }
-
-// Own returns the option of type O of package joblock with which a call that takes a
-// lock accepts the toolkit's own keys. An option reaches no further than its call. A
-// value in the context would reach whatever an application does in that context.
-func Own[O any]() O { return own.(O) }

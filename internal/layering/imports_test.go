@@ -29,9 +29,9 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock/driver", "internal/jobdone", "internal/keyspace", "internal/seal", "internal/unrenewed", msgpack, uuid}},
+	{"joblock", []string{"joblock/driver", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
 	{"joblock/driver", nil},
-	{"internal/jobdone", nil},
+	{"internal/door", []string{"internal/seal"}},
 	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
 	{"joblock/storetest", []string{"joblock/driver", rapid}},
@@ -43,7 +43,6 @@ var rules = []rule{
 	{"scheduler/spec", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
-	{"internal/unrenewed", nil},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},

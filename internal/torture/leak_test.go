@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -29,7 +29,7 @@ func checkLeaks(t *testing.T, c *center) {
 			continue
 		}
 		// Places of the dead go when the next one comes.
-		lock, err := c.locks.Acquire(t.Context(), st.Key, joblock.MaxWait(10*time.Second), keyspace.Own[joblock.Option]())
+		lock, err := c.locks.Acquire(t.Context(), st.Key, joblock.MaxWait(10*time.Second), door.OwnKey[joblock.Option]())
 		if err != nil {
 			t.Errorf("%s cannot be had: %v", st.Key, err)
 			continue

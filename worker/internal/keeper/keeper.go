@@ -16,6 +16,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
@@ -74,7 +75,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	// Whatever the Locker has for a bound on holding a lock, this one is not
 	// forgotten.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
-		keyspace.Own[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
+		door.OwnKey[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
 	if ctx.Err() != nil {
 		return nil
 	}
