@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -186,10 +187,7 @@ func Example_schedule() {
 	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
-	check(s.Task("digest", "@every 1m", func(ctx context.Context, tick scheduler.Tick) error {
-		_, err := client.EnqueueContext(ctx, asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()), asynq.Retention(time.Minute))
-		return err
-	}))
+	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))))
 	// schedule]
 	check(s.Trigger(ctx, "rollup")) // nobody wants to wait for 03:00
 

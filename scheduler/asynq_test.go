@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 var (
@@ -93,7 +94,7 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 		}},
 		"Task": {least: ticks, most: ticks, begin: func(r *asynqRig, skew time.Duration, digest func(*node, scheduler.Tick) error) func() {
 			n := r.node(skew)
-			n.addTask("digest", "* * * * *", func(_ context.Context, tick scheduler.Tick) error { return digest(n, tick) })
+			n.addTask("digest", "* * * * *", asynqtick.Once(func(_ context.Context, tick scheduler.Tick) error { return digest(n, tick) }))
 			n.start()
 			return n.cut
 		}},

@@ -5,7 +5,7 @@
 //	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 //	...
 //	err = s.Func("rollup", "0 3 * * *", rollup)            // run rollup(ctx) on one node
-//	err = s.Task("digest", "@every 1m", enqueue)           // enqueue one asynq task
+//	err = s.Task("digest", "@every 1m", enqueue)           // enqueue one task
 //	err = s.Run(ctx)                                       // until ctx ends
 //
 // All nodes run the same lines. See package spec for what a spec may be, [Option] for what

@@ -19,7 +19,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
 		attempts++
 		err = j.attempt(ctx, tick, logger)
-		for j.task && errors.Is(err, errOverlapped) {
+		for j.task && errors.Is(err, errTaskOverlaps) {
 			if j.overlap != overlapQueue || !wait(ctx, queuePoll) {
 				return attempts, err
 			}
@@ -51,7 +51,7 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 			}
 		}()
 		if err = j.fn(ctx, tick); j.task {
-			err = enqueued(tick, err)
+			err = taskResult(tick, err)
 		}
 	}()
 	<-done

@@ -6,53 +6,44 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Task has enqueue called once for each tick of spec, to enqueue exactly one asynq task:
+// Task registers enqueue to be called on one node at every tick of spec, to put one task
+// into a queue. For asynq use package asynqtick:
 //
-//	err := s.Task("digest", "@every 1m", func(ctx context.Context, tick scheduler.Tick) error {
-//		_, err := client.EnqueueContext(ctx, digest, asynq.TaskID(tick.ID()))
-//		return err
-//	})
+//	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
 //
-// It is Func, but for three things. An enqueue that fails is tried 5 more times, unless
-// Retry says otherwise. asynq.ErrTaskIDConflict counts as success: with tick.ID() as the
-// task's ID, a tick whose node died right after it had enqueued the task is not enqueued
-// again by the node that takes over, provided that the task still exists: give short
-// tasks an asynq.Retention of a minute or two.
+// Task is like Func, with these differences:
 //
-// And the job's lock only covers the enqueuing. To have the next tick see that the task of
-// the one before still waits or runs, let the task carry a lock, with package handoff:
+//	tick     enqueue is also passed the tick. Use tick.ID() as the task's ID, and return nil
+//	         if the queue already has a task of that ID: another node may have enqueued it
+//	         before it died.
+//	retries  a failed enqueue is tried 5 more times, unless Retry says otherwise.
+//	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits
+//	         or runs at the next tick overlaps only if it carries a lock of its own, as
+//	         those of handoff's EnqueueUnique do. enqueue then returns joblock.ErrHeld.
+//	         With OverlapSkip the tick is skipped; with OverlapQueue enqueue is called again
+//	         until the lock is free. If the lock is held by this tick's own task, the tick
+//	         is done.
 //
-//	_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))
-//
-// If enqueue returns joblock.ErrHeld, the tick has overlapped: with OverlapSkip it is
-// skipped and counted as such, with OverlapQueue enqueue is called again until the lock
-// is free. Held by the task of this very tick, it is enqueued already.
-//
-// Errors are those of Func; OverlapCancel is ErrInvalid.
+// Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
 	o := options{retries: 5, retryFirst: time.Second, retryMost: 30 * time.Second, task: true}
 	return s.add("task", name, spec, enqueue, o, opts)
 }
 
-// errOverlapped is that of a Task whose task of an earlier tick has the lock.
-var errOverlapped = errors.New("scheduler: the task of an earlier tick is not done")
+// errTaskOverlaps means that the task of an earlier tick holds the lock.
+var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
 
-// enqueued makes of the error of an enqueue what it means for the tick.
-func enqueued(tick Tick, err error) error {
-	var e *joblock.Error
-	switch {
-	case errors.Is(err, asynq.ErrTaskIDConflict):
-		return nil
-	case errors.As(err, &e) && e.Code == joblock.CodeHeld:
-		if strings.HasSuffix(e.Job, "/"+tick.ID()) {
-			return nil
-		}
-		return errors.Join(errOverlapped, err)
+// taskResult returns what the error of an enqueue means for the tick.
+func taskResult(tick Tick, err error) error {
+	var held *joblock.Error
+	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
+		return err
 	}
-	return err
+	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
+		return nil
+	}
+	return errors.Join(errTaskOverlaps, err)
 }

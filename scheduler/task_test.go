@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 func (n *node) addTask(name, spec string, enqueue func(context.Context, scheduler.Tick) error, opts ...scheduler.Option) {
@@ -45,13 +46,13 @@ func TestTaskIsEnqueuedOnceThoughItsNodeDies(t *testing.T) {
 		start := time.Now()
 		for range 2 {
 			n := c.node(0)
-			n.addTask("digest", "@every 10m", func(_ context.Context, tick scheduler.Tick) error {
+			n.addTask("digest", "@every 10m", asynqtick.Once(func(_ context.Context, tick scheduler.Tick) error {
 				err := q.enqueue(tick.ID())
 				if q.calls == 1 {
 					n.cut()
 				}
 				return err
-			})
+			}))
 			n.start()
 		}
 		until(start, 35*min)

@@ -145,7 +145,7 @@ func (s *Scheduler) call(work context.Context, j *job, lock *joblock.Lock, l *le
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return StateDone, attempts, nil
-	case errors.Is(err, errOverlapped) && cause == nil:
+	case errors.Is(err, errTaskOverlaps) && cause == nil:
 		return StateOverlapped, attempts, err
 	case errors.Is(cause, ErrOverlapped):
 		return StateCancelled, attempts, err

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 // A task that carries a lock, enqueued by the clock on two nodes: while one is queued or
@@ -42,10 +43,10 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = s.Task("digest", "@every 1s", func(ctx context.Context, tick scheduler.Tick) error {
+		err = s.Task("digest", "@every 1s", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 			_, err := a.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, asynq.NewTask("job", nil), asynq.TaskID(tick.ID()))
 			return err
-		})
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,6 @@ const (
 	uuid    = "github.com/google/uuid"
 	goredis = "github.com/redis/go-redis/v9"
 	asynq   = "github.com/hibiken/asynq"
-	cron    = "github.com/robfig/cron/v3"
 	rapid   = "pgregory.net/rapid"
 	mini    = "github.com/alicebob/miniredis/v2"
 	porcup  = "github.com/anishathalye/porcupine"
@@ -39,7 +38,8 @@ var rules = []rule{
 	{"joblock/otelobserver", []string{"joblock", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "joblock/driver", "worker/...", "internal/...", asynq, uuid}},
-	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/...", asynq, cron, uuid}},
+	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/..."}},
+	{"scheduler/asynqtick", []string{"scheduler", asynq}},
 	{"scheduler/spec", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
@@ -71,7 +71,8 @@ var unreachable = map[string][]string{
 	"joblock/otelobserver": {goredis, asynq},
 	"handoff":              {otel},
 	"worker":               {otel},
-	"scheduler":            {otel},
+	"scheduler":            {goredis, asynq, otel},
+	"scheduler/asynqtick":  {otel},
 }
 
 // check returns one sentence for each broken rule.

@@ -1,0 +1,62 @@
+// Package asynqtick connects scheduler.Scheduler.Task with asynq: one asynq task per tick.
+//
+//	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
+//
+// The tick's ID is the task's ID, so a second node that takes over the tick does not
+// enqueue a second task: asynq reports a conflict, which counts as success. This works for
+// as long as asynq knows the task. A task that is quickly done needs an asynq.Retention of
+// a minute or two; longer than a lease of the locks.
+//
+// It is a package of its own so that programs without asynq can use package scheduler
+// without compiling it in.
+package asynqtick
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// Client is the part of *asynq.Client that Enqueue needs.
+type Client interface {
+	EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
+}
+
+// Enqueue returns a function for Scheduler.Task that enqueues the same task at every tick,
+// under the tick's ID. An asynq.TaskID in opts is overridden. If client or task is nil,
+// Enqueue returns nil, which Task refuses.
+func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
+	if client == nil || task == nil {
+		return nil
+	}
+	return Once(func(ctx context.Context, tick scheduler.Tick) error {
+		_, err := client.EnqueueContext(ctx, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
+		return err
+	})
+}
+
+// Once returns enqueue with asynq.ErrTaskIDConflict taken for success. It is for tasks
+// that Enqueue cannot make: those that depend on the tick or carry a lock. enqueue must
+// use tick.ID() as the task's ID:
+//
+//	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
+//		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))
+//		return err
+//	}))
+//
+// If enqueue is nil, Once returns nil, which Task refuses.
+func Once(enqueue func(context.Context, scheduler.Tick) error) func(context.Context, scheduler.Tick) error {
+	if enqueue == nil {
+		return nil
+	}
+	return func(ctx context.Context, tick scheduler.Tick) error {
+		if err := enqueue(ctx, tick); !errors.Is(err, asynq.ErrTaskIDConflict) {
+			return err
+		}
+		return nil
+	}
+}
