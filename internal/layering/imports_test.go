@@ -33,7 +33,7 @@ var rules = []rule{
 	{"internal/door", []string{"internal/seal"}},
 	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
-	{"joblock/storetest", []string{"joblock/driver", rapid}},
+	{"joblock/storetest", []string{"joblock/driver"}},
 	{"joblock/slogobserver", []string{"joblock"}},
 	{"joblock/otelobserver", []string{"joblock", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "handoff/...", "internal/...", asynq, uuid}},
@@ -43,6 +43,7 @@ var rules = []rule{
 	{"scheduler/spec", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
+	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
@@ -51,12 +52,12 @@ var rules = []rule{
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
 	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
-	module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/joblock/storetest",
+	module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/torture", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/storemodel", "internal/torture", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -271,6 +272,18 @@ const (
 	OutcomeWrongJob // bound to another job
 	OutcomeForeign  // the value at the key is no lock record
 )
+
+var outcomeNames = [...]string{
+	"unknown", "ok", "held", "busy", "not found", "not owner", "released", "lapsed", "wrong job", "foreign",
+}
+
+// String names the outcome for the reports of tests.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
 
 // Reply is the answer about one item. Which fields are set depends on the
 // Outcome; the others are zero.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/storemodel"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
@@ -35,7 +36,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestModel(t *testing.T) {
-	storetest.RunModel(t, func(*testing.T) *storetest.Harness { return newHarness() })
+	storemodel.Run(t, newHarness())
 }
 
 func BenchmarkStore(b *testing.B) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/storemodel"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
@@ -45,7 +46,7 @@ func TestConformanceOnMiniredis(t *testing.T) {
 
 func TestModelOnMiniredis(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
-	storetest.RunModel(t, miniHarness)
+	storemodel.Run(t, miniHarness(t))
 }
 
 func BenchmarkStore(b *testing.B) {

@@ -92,6 +92,6 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 func mustOK(b *testing.B, reply driver.Reply, err error) {
 	b.Helper()
 	if err != nil || reply.Outcome != driver.OutcomeOK {
-		b.Fatalf("outcome %s, error %v", outcomeName(reply.Outcome), err)
+		b.Fatalf("outcome %s, error %v", reply.Outcome, err)
 	}
 }

@@ -39,7 +39,7 @@ var concurrentCases = []testCase{
 					}
 				case driver.OutcomeHeld:
 				default:
-					k.Errorf("racer %d: %s, want OK or Held", i, outcomeName(reply.Outcome))
+					k.Errorf("racer %d: %s, want OK or Held", i, reply.Outcome)
 				}
 			}
 			if granted != 1 {
@@ -80,7 +80,7 @@ var concurrentCases = []testCase{
 				case reply.Outcome == driver.OutcomeOK:
 					granted.Add(1)
 				case reply.Outcome != driver.OutcomeBusy:
-					k.Errorf("racer %d: %s, want OK or Busy", i, outcomeName(reply.Outcome))
+					k.Errorf("racer %d: %s, want OK or Busy", i, reply.Outcome)
 				}
 			})
 		}
@@ -103,7 +103,7 @@ func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.In
 	}
 	fence := func(call string, reply driver.Reply, err error) error {
 		if err != nil || reply.Outcome != driver.OutcomeOK {
-			return fmt.Errorf("%s %s: %s, %v, want OK", owner, call, outcomeName(reply.Outcome), err)
+			return fmt.Errorf("%s %s: %s, %v, want OK", owner, call, reply.Outcome, err)
 		}
 		if last := seen.Swap(reply.Fence); reply.Fence <= last {
 			return fmt.Errorf("%s %s: fence %d after %d", owner, call, reply.Fence, last)

@@ -11,9 +11,8 @@
 //
 // The suite begins with a table of every call in every state a record can be in
 // (transitions.go), then looks at each area closer, one file per area; the queue
-// of waiters takes several (queue*.go, grant.go, listen.go). RunModel compares the
-// store with a reference implementation over random histories; it needs a clock
-// that moves only on command. Benchmark measures the hot paths.
+// of waiters takes several (queue*.go, grant.go, listen.go). Benchmark measures the hot
+// paths.
 //
 // Nothing in Run depends on how fast the machine is: a lease that has to be alive
 // lasts a minute, and one that has to be over is waited for with time to spare.

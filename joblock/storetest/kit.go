@@ -183,7 +183,7 @@ func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []d
 func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {
-		k.Fatalf("%s: got %s, want %s (%+v)", what, outcomeName(got.Outcome), outcomeName(want), got)
+		k.Fatalf("%s: got %s, want %s (%+v)", what, got.Outcome, want, got)
 	}
 }
 
@@ -315,23 +315,3 @@ func recordDiff(before, after driver.Record) string {
 
 // within reports whether what is left of a deadline d away is plausible.
 func within(left, d time.Duration) bool { return left > 0 && left <= d+rounding }
-
-var outcomeNames = map[driver.Outcome]string{
-	driver.OutcomeUnknown:  "Unknown",
-	driver.OutcomeOK:       "OK",
-	driver.OutcomeHeld:     "Held",
-	driver.OutcomeBusy:     "Busy",
-	driver.OutcomeNotFound: "NotFound",
-	driver.OutcomeNotOwner: "NotOwner",
-	driver.OutcomeReleased: "Released",
-	driver.OutcomeLapsed:   "Lapsed",
-	driver.OutcomeWrongJob: "WrongJob",
-	driver.OutcomeForeign:  "Foreign",
-}
-
-func outcomeName(o driver.Outcome) string {
-	if name, ok := outcomeNames[o]; ok {
-		return name
-	}
-	return fmt.Sprintf("Outcome(%d)", o)
-}

@@ -68,14 +68,6 @@ func (m *mailbox) take(call string) bool {
 	return true
 }
 
-// clear forgets what has come.
-func (m *mailbox) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.pushes)
-	m.unread = 0
-}
-
 // left is the number of pushes that have come and that nobody has taken.
 func (m *mailbox) left() int {
 	m.mu.Lock()

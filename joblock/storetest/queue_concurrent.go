@@ -126,7 +126,7 @@ func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, err
 			return reply.Fence, nil
 		case driver.OutcomeHeld:
 		default:
-			return 0, fmt.Errorf("acquire: %s, want OK or Held", outcomeName(reply.Outcome))
+			return 0, fmt.Errorf("acquire: %s, want OK or Held", reply.Outcome)
 		}
 		var err error
 		if c.polls {

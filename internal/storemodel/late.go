@@ -1,4 +1,4 @@
-package storetest
+package storemodel
 
 import (
 	"time"
@@ -41,7 +41,7 @@ func (m *model) stepBack(t *rapid.T) {
 	if d <= 0 {
 		return
 	}
-	m.kit.Step(-d)
+	m.Step(-d)
 	m.now -= d
 	m.stepped = true
 }

@@ -1,4 +1,4 @@
-package storetest
+package storemodel
 
 import (
 	"math"
@@ -48,7 +48,7 @@ func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 func (m *model) due(t *rapid.T) {
 	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
 	later := drawTime.Draw(t, "later")
-	got, err := m.kit.Store.Due(m.kit.ctx, driver.DueRequest{Limit: limit, Later: later})
+	got, err := m.Store.Due(m.ctx, driver.DueRequest{Limit: limit, Later: later})
 	if err != nil || len(got) > limit {
 		m.Fatalf("due: %d entries of at most %d, %v", len(got), limit, err)
 	}
@@ -56,7 +56,7 @@ func (m *model) due(t *rapid.T) {
 		pair := pairOf{l.Key, l.Job}
 		switch e := m.index[pair]; {
 		case !slices.Contains(m.keys, l.Key): // of an earlier history
-			if err := m.kit.Store.Forget(m.kit.ctx, []driver.JobLock{l}); err != nil {
+			if err := m.Store.Forget(m.ctx, []driver.JobLock{l}); err != nil {
 				m.Fatalf("forget: %v", err)
 			}
 		case e == nil || e.earliest > m.now:
@@ -65,7 +65,7 @@ func (m *model) due(t *rapid.T) {
 			e := dueAt(m.now + later)
 			e.mark = l.Mark
 			m.index[pair] = &e
-			m.looks = append(m.looks, l)
+			m.found = append(m.found, l)
 		}
 	}
 	if len(got) == limit {
@@ -81,11 +81,11 @@ func (m *model) due(t *rapid.T) {
 // forget takes out one of the last entries that were looked at; it may have been
 // written or looked at since.
 func (m *model) forget(t *rapid.T) {
-	if len(m.looks) == 0 {
+	if len(m.found) == 0 {
 		return
 	}
-	l := m.looks[len(m.looks)-rapid.IntRange(1, min(4, len(m.looks))).Draw(t, "back")]
-	if err := m.kit.Store.Forget(m.kit.ctx, []driver.JobLock{l}); err != nil {
+	l := m.found[len(m.found)-rapid.IntRange(1, min(4, len(m.found))).Draw(t, "back")]
+	if err := m.Store.Forget(m.ctx, []driver.JobLock{l}); err != nil {
 		m.Fatalf("forget: %v", err)
 	}
 	pair := pairOf{l.Key, l.Job}
@@ -105,7 +105,7 @@ func (m *model) reserve(t *rapid.T) {
 	}
 	m.send(func() {
 		p := m.locks[req.Key].reserve(m.now, req)
-		got, err := m.kit.Store.Reserve(m.kit.ctx, []driver.ReserveRequest{req})
+		got, err := m.Store.Reserve(m.ctx, []driver.ReserveRequest{req})
 		m.compare("reserve", req.Key, "", p, m.only(got), err)
 	})
 }

@@ -1,4 +1,4 @@
-package storetest
+package storemodel
 
 import (
 	"time"
@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// reference is a second implementation of one record, which RunModel compares
+// reference is a second implementation of one record, which Run compares
 // stores with. It is written the other way round from a real one, by the state in
 // which a call finds the record and then by the call, so that it is unlikely to
 // be wrong in the same place. Times count from the begin of the test. It does not
@@ -320,7 +320,11 @@ func (r *reference) keep(end, retain time.Duration) {
 	r.gone = max(r.gone, r.expires)
 }
 
-// deadline is d from now, rounded up by the one millisecond that the contract allows.
+// rounding is how much longer than asked a deadline may be by the contract, and is with
+// an exact clock that is not at a whole millisecond.
+const rounding = time.Millisecond
+
+// deadline is d from now, rounded up.
 func deadline(now, d time.Duration) time.Duration { return now + d + rounding }
 
 // record is what Inspect must show.

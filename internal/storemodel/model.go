@@ -1,6 +1,11 @@
-package storetest
+// Package storemodel drives a store through random histories and compares every answer
+// and every record with a reference implementation. It is what package storetest leaves
+// out: it needs a clock that moves only on command, and rapid, a module that writers of
+// stores elsewhere need not have.
+package storemodel
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,27 +15,25 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// RunModel drives the store through random histories of a few keys, owners and
-// jobs, and compares every answer and every record with a reference implementation.
-// Terms may be stale; calls are sent again, arrive late or never; and where the Harness
-// has a Step, the store's clock is set back. The harness is made once and must be
-// Exact. The number of histories is rapid's flag -rapid.checks.
-func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
-	k := newKit(t, newHarness)
-	if !k.Exact {
-		t.Fatal("storetest: RunModel needs a Harness that is Exact")
+// Run checks the store of h, which must be Exact. A history is about a few keys, owners
+// and jobs. Terms may be stale; calls are sent again, arrive late or never; and where h
+// has a Step, the store's clock is set back. The number of histories is rapid's flag
+// -rapid.checks.
+func Run(t *testing.T, h *storetest.Harness) {
+	if !h.Exact {
+		t.Fatal("storemodel: the Harness is not Exact")
 	}
 	histories := 0
-	heard, unheard := k.listen(), k.listen()
-	unheard.stop()
+	heard := listen(t, h.Store)
 	rapid.Check(t, func(rt *rapid.T) {
 		histories++ // keys and nonces of its own for each
 		heard.clear()
 		m := &model{
-			T: rt, kit: k, locks: make(map[string]*reference), terms: make(map[string][]held),
-			index: make(map[pairOf]*listed), history: histories, heard: heard, unheard: unheard.inbox,
+			T: rt, Harness: h, ctx: t.Context(), locks: make(map[string]*reference), terms: make(map[string][]held),
+			index: make(map[pairOf]*listed), history: histories, heard: heard,
 		}
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
@@ -53,7 +56,7 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 			"advance": m.advance,
 			"":        m.compareRecords,
 		}
-		if k.Step != nil {
+		if h.Step != nil {
 			actions["step back"] = m.stepBack
 		}
 		rt.Repeat(actions)
@@ -63,7 +66,8 @@ func RunModel(t *testing.T, newHarness func(t *testing.T) *Harness) {
 // model is one history.
 type model struct {
 	*rapid.T
-	kit   *kit
+	*storetest.Harness
+	ctx   context.Context
 	now   time.Duration // since the begin, in whole milliseconds
 	keys  []string
 	locks map[string]*reference
@@ -77,13 +81,18 @@ type model struct {
 	nonce int
 
 	history int
-	heard   *mailbox                // an inbox that is listened to
-	unheard string                  // one whose pushes are lost
+	heard   pushes
 	waits   []driver.AcquireRequest // those with an inbox that were sent
 	epoch   time.Time               // the store's clock at the begin
 
 	index map[pairOf]*listed
-	looks []driver.JobLock // the entries that were found, oldest first
+	found []driver.JobLock // the entries that were due, oldest first
+}
+
+// held names the present term of a record and the call that made it.
+type held struct {
+	fence int64
+	grant string
 }
 
 var (
@@ -146,14 +155,14 @@ func (m *model) acquireReq(t *rapid.T) driver.AcquireRequest {
 func (m *model) sendAcquire(req driver.AcquireRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].acquire(m.now, req)
-		got, err := m.kit.Store.Acquire(m.kit.ctx, req)
+		got, err := m.Store.Acquire(m.ctx, req)
 		m.compare("acquire", req.Key, req.Nonce, p, got, err)
 	})
 }
 
 func (m *model) wait(t *rapid.T) {
 	req := m.acquireReq(t)
-	req.Inbox = rapid.SampledFrom([]string{m.heard.inbox, m.unheard}).Draw(t, "inbox")
+	req.Inbox = rapid.SampledFrom([]string{heardInbox, unheardInbox}).Draw(t, "inbox")
 	req.Patience = 2 * drawTime.Draw(t, "half the patience")
 	m.waits = append(m.waits, req)
 	m.sendAcquire(req)
@@ -195,7 +204,7 @@ func (m *model) resume(t *rapid.T) {
 	}
 	m.send(func() {
 		p := m.locks[req.Key].resume(m.now, req)
-		got, err := m.kit.Store.Resume(m.kit.ctx, req)
+		got, err := m.Store.Resume(m.ctx, req)
 		m.compare("resume", req.Key, req.Nonce, p, got, err)
 		switch {
 		case req.Unpark:
@@ -213,7 +222,7 @@ func (m *model) park(t *rapid.T) {
 	}
 	m.send(func() {
 		p := m.locks[req.Key].park(m.now, req)
-		got, err := m.kit.Store.Park(m.kit.ctx, req)
+		got, err := m.Store.Park(m.ctx, req)
 		m.compare("park", req.Key, req.Nonce, p, got, err)
 		m.bound(req.Key, req.Job, req.Grace, p.grows)
 	})
@@ -226,7 +235,7 @@ func (m *model) renew(t *rapid.T) {
 	}
 	m.send(func() {
 		p := m.locks[req.Key].renew(m.now, req)
-		got, err := m.kit.Store.Renew(m.kit.ctx, []driver.RenewRequest{req})
+		got, err := m.Store.Renew(m.ctx, []driver.RenewRequest{req})
 		m.compare("renew", req.Key, "", p, m.only(got), err)
 	})
 }
@@ -253,7 +262,7 @@ func (m *model) release(t *rapid.T) {
 func (m *model) sendRelease(req driver.ReleaseRequest) {
 	m.send(func() {
 		p := m.locks[req.Key].release(m.now, req)
-		got, err := m.kit.Store.Release(m.kit.ctx, []driver.ReleaseRequest{req})
+		got, err := m.Store.Release(m.ctx, []driver.ReleaseRequest{req})
 		m.compare("release", req.Key, req.Nonce, p, m.only(got), err)
 	})
 }
@@ -288,7 +297,7 @@ func (m *model) advance(t *rapid.T) {
 	for slices.ContainsFunc(slices.Collect(maps.Values(m.locks)), ends) {
 		d += time.Millisecond
 	}
-	m.kit.Advance(d)
+	m.Advance(d)
 	m.now += d
 }
 

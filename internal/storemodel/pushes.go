@@ -1,0 +1,58 @@
+package storemodel
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	heardInbox   = "heard"
+	unheardInbox = "unheard" // nobody listens to it any more: its pushes are lost
+)
+
+// pushTimeout is how long a push may take: a guard against hanging, not a measure.
+const pushTimeout = 10 * time.Second
+
+// pushes are those to heardInbox that have come and have not been read, by the call that
+// each is for.
+type pushes chan string
+
+func listen(t *testing.T, store driver.Store) pushes {
+	p := make(pushes, 1<<16)
+	stop, err := store.Listen(t.Context(), heardInbox, func(nonce string) { p <- nonce })
+	if err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	t.Cleanup(stop)
+	if stop, err = store.Listen(t.Context(), unheardInbox, func(string) {}); err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	stop()
+	return p
+}
+
+func (p pushes) left() int { return len(p) }
+
+func (p pushes) clear() {
+	for len(p) > 0 {
+		<-p
+	}
+}
+
+// await reads the next push, which must be for that call.
+func (p pushes) await(call string) error {
+	timeout := time.NewTimer(pushTimeout)
+	defer timeout.Stop()
+	select {
+	case got := <-p:
+		if got != call {
+			return fmt.Errorf("a push came for %s, want one for %s", got, call)
+		}
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("no push for %s came in %s", call, pushTimeout)
+	}
+}
