@@ -83,8 +83,8 @@ func (c Claim) check() error {
 func (c Claim) keys() []string { return append([]string{c.Key}, c.Keys...) }
 
 // options returns the claim's settings as options of the Locker.
-func (c Claim) options() []joblock.Option {
-	opts := []joblock.Option{joblock.MaxWait(c.MaxWait)}
+func (c Claim) options() []joblock.AcquireOption {
+	opts := []joblock.AcquireOption{joblock.MaxWait(c.MaxWait)}
 	if c.TTL != 0 {
 		opts = append(opts, joblock.TTL(c.TTL))
 	}

@@ -117,7 +117,7 @@ func newLocker(t testing.TB, s driver.Store) *joblock.Locker {
 func newMemLocker(t testing.TB) *joblock.Locker { return newLocker(t, newStore()) }
 
 // acquire takes a lock that must be free.
-func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.Option) *joblock.Lock {
+func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.TryOption) *joblock.Lock {
 	t.Helper()
 	lock, err := locks.TryAcquire(context.Background(), key, opts...)
 	if err != nil {

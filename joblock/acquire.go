@@ -15,13 +15,17 @@ import (
 //
 // The lock is renewed until it is released, handed over or lost, independently
 // of ctx, which bounds this call only.
-func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	a, err := l.newAcquisition("acquire", key, opts)
+func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) (*Lock, error) {
+	return tryAcquire(ctx, l, key, opts)
+}
+
+func tryAcquire[O AcquireOption](ctx context.Context, l *Locker, key string, opts []O) (*Lock, error) {
+	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
 		return nil, err
 	}
 	if a.o.limit > 0 {
-		return a.permits(opts).try(ctx)
+		return permitsOf(a, opts).try(ctx)
 	}
 	defer a.abandon()
 	lock, err := a.try(ctx)
@@ -45,13 +49,13 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // message that gets lost costs at most Config.Poll. Waiters that died cost one TTL and a
 // poll, all together; if they were more than 32 and the leases are short, perhaps three
 // times Config.Poll instead.
-func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	a, err := l.newAcquisition("acquire", key, opts)
+func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
+	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
 		return nil, err
 	}
 	if a.o.limit > 0 {
-		return a.permits(opts).wait(ctx)
+		return permitsOf(a, opts).wait(ctx)
 	}
 	if err := l.enter("acquire", key); err != nil {
 		return nil, err
@@ -73,7 +77,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lock
 // Do returns Acquire's error, or fn's. If the lock was lost while fn ran the
 // result matches ErrLost, whatever fn returned; a failure to release is joined
 // too, and the lock then runs out by itself.
-func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
 		return invalid("do", key, "the function is nil")
 	}
@@ -120,7 +124,7 @@ type acquisition struct {
 	pushes <-chan struct{} // to the present nonce; nil before enqueue
 }
 
-func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, error) {
+func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acquisition, error) {
 	if err := l.open(op, key); err != nil {
 		return nil, err
 	}
@@ -128,7 +132,7 @@ func (l *Locker) newAcquisition(op, key string, opts []Option) (*acquisition, er
 		return nil, err
 	}
 	a := &acquisition{l: l}
-	if err := l.cfg.optionsTo(&a.o, op, key, l.cfg.TTL, opts); err != nil {
+	if err := acquireOptions(&l.cfg, &a.o, op, key, opts); err != nil {
 		return nil, err
 	}
 	if err := checkTaken(op, key, a.o.own); err != nil {

@@ -212,13 +212,13 @@ func TestAcquireBounds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		ctx     func(context.Context) (context.Context, context.CancelFunc)
-		opts    []joblock.Option
+		opts    []joblock.AcquireOption
 		is, not []error
 		took    time.Duration
 	}{
-		{"MaxWait", plain, []joblock.Option{joblock.MaxWait(7 * time.Second)},
+		{"MaxWait", plain, []joblock.AcquireOption{joblock.MaxWait(7 * time.Second)},
 			[]error{joblock.ErrTimeout}, []error{joblock.ErrHeld}, 7 * time.Second},
-		{"MaxWait of zero", plain, []joblock.Option{joblock.MaxWait(0)},
+		{"MaxWait of zero", plain, []joblock.AcquireOption{joblock.MaxWait(0)},
 			[]error{joblock.ErrHeld}, []error{joblock.ErrTimeout}, 0},
 		{"deadline", deadline, nil,
 			[]error{joblock.ErrTimeout, context.DeadlineExceeded}, []error{joblock.ErrHeld, joblock.ErrUnavailable}, 7 * time.Second},

@@ -19,7 +19,7 @@ type Locks []*Lock
 // once and its lock returned once. It waits as Acquire does; MaxWait bounds the
 // whole. Errors are those of Acquire, for the first key that failed; the locks
 // taken before it are released. Owner gives all of them the same owner.
-func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...Option) (Locks, error) {
+func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
 	const op = "acquire all"
 	if err := l.open(op, ""); err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...Option) 
 			return nil, err
 		}
 	}
-	o, err := l.cfg.options(op, "", l.cfg.TTL, opts)
-	if err != nil {
+	var o options
+	if err := acquireOptions(&l.cfg, &o, op, "", opts); err != nil {
 		return nil, err
 	}
 	for _, key := range keys {

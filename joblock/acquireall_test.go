@@ -53,14 +53,14 @@ func TestAcquireAllTakesAllInTheOrderOfTheKeys(t *testing.T) {
 func TestAcquireAllTakesAllOrNone(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		opts []joblock.Option
+		opts []joblock.AcquireOption
 		do   func(*kit)
 		want error
 		took time.Duration
 	}{
-		{"does not wait", []joblock.Option{joblock.MaxWait(0)}, func(k *kit) { k.acquire("b") }, joblock.ErrHeld, 0},
-		{"waits", []joblock.Option{joblock.MaxWait(5 * time.Second)}, func(k *kit) { k.acquire("b") }, joblock.ErrTimeout, 5 * time.Second},
-		{"the wait is over before the last", []joblock.Option{joblock.MaxWait(5 * time.Second)}, func(k *kit) {
+		{"does not wait", []joblock.AcquireOption{joblock.MaxWait(0)}, func(k *kit) { k.acquire("b") }, joblock.ErrHeld, 0},
+		{"waits", []joblock.AcquireOption{joblock.MaxWait(5 * time.Second)}, func(k *kit) { k.acquire("b") }, joblock.ErrTimeout, 5 * time.Second},
+		{"the wait is over before the last", []joblock.AcquireOption{joblock.MaxWait(5 * time.Second)}, func(k *kit) {
 			k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2600 * time.Millisecond}, faultstore.Acquire)
 			_, err := k.peer().TryAcquire(k.Context(), "c")
 			wantNil(k, "TryAcquire", err)

@@ -15,7 +15,7 @@ import (
 // nothing is sent to the store.
 func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 	type call = func(*kit) error
-	acquire := func(key string, opts ...joblock.Option) call {
+	acquire := func(key string, opts ...joblock.AcquireOption) call {
 		return func(k *kit) error {
 			lock, err := k.locks.Acquire(k.Context(), key, opts...)
 			if lock != nil {

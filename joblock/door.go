@@ -8,7 +8,7 @@ import (
 func init() {
 	door.Open(door.Joblock{
 		Locker: func(locker any) door.Locker { return inside{locker.(*Locker)} },
-		Option: func(d door.Option) any { return Option(func(o *options) { o.own = d.OwnKey }) },
+		Option: func(d door.Option) any { return option(func(o *options) { o.own = d.OwnKey }) },
 	})
 }
 

@@ -272,13 +272,13 @@ func TestManualRenewThatIsRefusedLosesTheLock(t *testing.T) {
 func TestLocksThatAreNotRenewed(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		opts []joblock.Option
+		opts []joblock.TryOption
 		cfg  *joblock.Config
 		do   func(*joblock.Lock)
 		ends time.Duration
 	}{
-		{"NoRenew", []joblock.Option{joblock.NoRenew()}, nil, func(*joblock.Lock) {}, 29 * time.Second},
-		{"MaxHold", []joblock.Option{joblock.MaxHold(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
+		{"NoRenew", []joblock.TryOption{joblock.NoRenew()}, nil, func(*joblock.Lock) {}, 29 * time.Second},
+		{"MaxHold", []joblock.TryOption{joblock.MaxHold(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
 		{"Config.MaxHold", nil, &joblock.Config{MaxHold: time.Minute}, func(*joblock.Lock) {}, 79 * time.Second},
 		{"StopRenewing", nil, nil, (*joblock.Lock).StopRenewing, 29 * time.Second},
 	} {

@@ -54,7 +54,7 @@ const opFlight = "single flight"
 // those who wait may each compute again until the clock has caught up.
 func SingleFlight[T any](
 	ctx context.Context, locks *Locker, key string, ttl time.Duration,
-	fn func(ctx context.Context) (T, error), opts ...Option,
+	fn func(ctx context.Context) (T, error), opts ...AcquireOption,
 ) (T, error) {
 	f := flight[T]{locks: locks, key: key, fn: fn, keep: func(T) time.Duration { return ttl }}
 	if err := checkDuration(opFlight, key, "ttl", ttl, MinTTL, driver.MaxPeriod); err != nil {
@@ -74,7 +74,7 @@ func SingleFlight[T any](
 // what Retain says, or Config.Retain.
 func SingleFlightFunc[T any](
 	ctx context.Context, locks *Locker, key string, ttl func(T) time.Duration,
-	fn func(ctx context.Context) (T, error), opts ...Option,
+	fn func(ctx context.Context) (T, error), opts ...AcquireOption,
 ) (T, error) {
 	f := flight[T]{locks: locks, key: key, fn: fn, keep: ttl}
 	if ttl == nil {
@@ -94,7 +94,7 @@ type flight[T any] struct {
 
 // run returns the result that is kept, or takes the lock and computes one. The
 // record is to be remembered for at least retain.
-func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []Option) (T, error) {
+func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []AcquireOption) (T, error) {
 	var none T
 	if err := f.check(&retain, opts); err != nil {
 		return none, err
@@ -127,7 +127,7 @@ func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []Option
 }
 
 // check refuses bad input, and raises retain to what opts or the Config say.
-func (f *flight[T]) check(retain *time.Duration, opts []Option) error {
+func (f *flight[T]) check(retain *time.Duration, opts []AcquireOption) error {
 	if err := f.locks.open(opFlight, f.key); err != nil {
 		return err
 	}
@@ -137,7 +137,8 @@ func (f *flight[T]) check(retain *time.Duration, opts []Option) error {
 	if err := checkTaken(opFlight, f.key, false); err != nil {
 		return err
 	}
-	o, err := f.locks.cfg.options(opFlight, f.key, f.locks.cfg.TTL, opts)
+	var o options
+	err := acquireOptions(&f.locks.cfg, &o, opFlight, f.key, opts)
 	if err == nil && o.hasLimit {
 		err = invalid(opFlight, f.key, "Limit is given: a result is computed by one at a time")
 	}

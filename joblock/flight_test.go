@@ -45,7 +45,7 @@ func (c *computer) run(ctx context.Context) (int, error) {
 }
 
 // fly is SingleFlight with c.
-func (c *computer) fly(t testing.TB, locks *joblock.Locker, ttl time.Duration, opts ...joblock.Option) int {
+func (c *computer) fly(t testing.TB, locks *joblock.Locker, ttl time.Duration, opts ...joblock.AcquireOption) int {
 	t.Helper()
 	n, err := joblock.SingleFlight(t.Context(), locks, "key", ttl, c.run, opts...)
 	wantNil(t, "SingleFlight", err)
@@ -252,7 +252,7 @@ func TestSingleFlightRefusesBadInput(t *testing.T) {
 		key  string
 		ttl  time.Duration
 		fn   fn
-		opts []joblock.Option
+		opts []joblock.AcquireOption
 		says string
 	}{
 		{"nil function", "key", time.Minute, nil, nil, "the function is nil"},
@@ -261,8 +261,8 @@ func TestSingleFlightRefusesBadInput(t *testing.T) {
 		{"huge ttl", "key", driver.MaxPeriod + 1, good, nil, "must be at most 8784h"},
 		{"empty key", "", time.Minute, good, nil, "key is empty"},
 		{"key with a newline", "a\nb", time.Minute, good, nil, "U+000A"},
-		{"bad option", "key", time.Minute, good, []joblock.Option{joblock.TTL(-1)}, "TTL is -1ns"},
-		{"nil option", "key", time.Minute, good, []joblock.Option{nil}, "an option is nil"},
+		{"bad option", "key", time.Minute, good, []joblock.AcquireOption{joblock.TTL(-1)}, "TTL is -1ns"},
+		{"nil option", "key", time.Minute, good, []joblock.AcquireOption{nil}, "an option is nil"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKit(t, nil)

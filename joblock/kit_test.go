@@ -69,7 +69,7 @@ func (k *kit) peer() *joblock.Locker {
 	return k.open(k.mem, &joblock.Config{Holder: "peer"})
 }
 
-func (k *kit) acquire(key string, opts ...joblock.Option) *joblock.Lock {
+func (k *kit) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	k.Helper()
 	lock, err := k.locks.TryAcquire(context.Background(), key, opts...)
 	if err != nil {

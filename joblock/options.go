@@ -6,9 +6,55 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Option changes one acquisition: TryAcquire, Acquire, Do, AcquireAll, Resume.
-// Where an option makes no sense for a call its comment says what happens.
-type Option func(*options)
+// Options are typed by the call that takes them, so that an option which makes no
+// sense for a call does not compile there.
+//
+//	                               TryAcquire  Acquire¹  Resume  Park  Release
+//	TTL, Holder, NoRenew               x          x        x
+//	MaxHold, Retain, WithMemo          x          x        x
+//	Owner, Limit                       x          x
+//	MaxWait                                       x
+//	ForJob, Reserve                                        x
+//
+// ¹ and AcquireAll, Do, Singleton, SingleFlight.
+//
+// A nil option is ErrInvalid.
+
+// TryOption is an option of TryAcquire, and of every other call that acquires.
+type TryOption interface {
+	AcquireOption
+	try()
+}
+
+// AcquireOption is an option of Acquire and of the calls built on it: AcquireAll, Do,
+// Singleton and SingleFlight.
+type AcquireOption interface{ acquire(*options) }
+
+// ResumeOption is an option of Resume.
+type ResumeOption interface{ resume(*options) }
+
+// Option is an option of every call that acquires or resumes.
+type Option interface {
+	TryOption
+	ResumeOption
+}
+
+// The kinds of options. A constructor returns no more than the calls that have a use
+// for it.
+type (
+	option        func(*options) // Option
+	tryOption     func(*options)
+	acquireOption func(*options)
+	resumeOption  func(*options)
+)
+
+func (f option) acquire(o *options)        { f(o) }
+func (f option) resume(o *options)         { f(o) }
+func (f option) try()                      {}
+func (f tryOption) acquire(o *options)     { f(o) }
+func (f tryOption) try()                   {}
+func (f acquireOption) acquire(o *options) { f(o) }
+func (f resumeOption) resume(o *options)   { f(o) }
 
 type options struct {
 	ttl      time.Duration
@@ -36,76 +82,102 @@ type options struct {
 // TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
 // milliseconds (rounded down). Zero and negative are errors and never mean "for
 // ever". Default: Config.TTL; for Resume, the TTL in the token.
-func TTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+func TTL(d time.Duration) Option {
+	return option(func(o *options) { o.ttl = d })
+}
 
 // MaxWait bounds how long Acquire, Do and AcquireAll wait; afterwards they
 // return ErrTimeout. Zero means not to wait at all: ErrHeld. Default: as long as
-// ctx lets them. TryAcquire and Resume never wait and ignore it.
-func MaxWait(d time.Duration) Option {
-	return func(o *options) { o.maxWait, o.hasWait = d, true }
+// ctx lets them.
+func MaxWait(d time.Duration) AcquireOption {
+	return acquireOption(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
 // Owner sets the owner token instead of a random UUIDv4: 1 to MaxOwnerBytes of
 // UTF-8 without control characters. It is a secret, and whoever knows it can
 // release the lock. The same owner does not get a lock it already holds: locks
-// are not re-entrant. Resume takes the owner from its token and ignores this.
-func Owner(owner string) Option {
-	return func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true }
+// are not re-entrant.
+func Owner(owner string) TryOption {
+	return tryOption(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
 
 // Holder sets the label that people see in Status, List and errors, at most
 // MaxLabelBytes long. Default: Config.Holder.
-func Holder(label string) Option { return func(o *options) { o.holder = label } }
+func Holder(label string) Option {
+	return option(func(o *options) { o.holder = label })
+}
 
 // ForJob names the job that resumes, as "queue/taskID". A lock parked for a job
-// can be resumed under that name only. ReleaseIdle takes it too; acquisitions other
-// than Resume ignore it.
-func ForJob(job string) Option { return func(o *options) { o.job = job } }
+// can be resumed under that name only. ReleaseIdle takes it too.
+func ForJob(job string) ResumeOption {
+	return resumeOption(func(o *options) { o.job = job })
+}
 
 // Reserve keeps the key reserved for the token until d after the end of each
 // lease of a resumed lock: so that nobody else gets it between the crash of a
 // job's holder and the job's next attempt. Without it a reservation ends when the
-// Park before said, however long the holder ran. At most MaxPeriod. Calls other
-// than Resume ignore it.
-func Reserve(d time.Duration) Option { return func(o *options) { o.reserve = d } }
+// Park before said, however long the holder ran. At most MaxPeriod.
+func Reserve(d time.Duration) ResumeOption {
+	return resumeOption(func(o *options) { o.reserve = d })
+}
 
 // NoRenew makes the lock run out one TTL after it was taken, unless Renew is
 // called by hand.
-func NoRenew() Option { return func(o *options) { o.noRenew = true } }
+func NoRenew() Option {
+	return option(func(o *options) { o.noRenew = true })
+}
 
 // MaxHold sets how long the lock is renewed at the most, in place of
 // Config.MaxHold. It must be positive.
 func MaxHold(d time.Duration) Option {
-	return func(o *options) { o.maxHold, o.hasHold = d, true }
+	return option(func(o *options) { o.maxHold, o.hasHold = d, true })
 }
 
 // WithMemo has the store send the key's memo along with the grant, for Lock.Memo. A memo
 // may be large, and most holders have no use for it.
-func WithMemo() Option { return func(o *options) { o.memo = true } }
+func WithMemo() Option {
+	return option(func(o *options) { o.memo = true })
+}
 
 // Retain sets how long the store remembers this key after the lock has ended,
 // in place of Config.Retain: the life of its memo.
 func Retain(d time.Duration) Option {
-	return func(o *options) { o.retain, o.hasKeep = d, true }
+	return option(func(o *options) { o.retain, o.hasKeep = d, true })
 }
 
-// options applies opts over the defaults of c and checks the result.
-func (c *Config) options(op, key string, ttl time.Duration, opts []Option) (options, error) {
-	var o options
-	err := c.optionsTo(&o, op, key, ttl, opts)
-	return o, err
+// acquireOptions applies opts over the defaults of c and checks the result. The caller
+// gives the place for it: what options are given a pointer to is allocated.
+func acquireOptions[O AcquireOption](c *Config, o *options, op, key string, opts []O) error {
+	o.defaults(c, c.TTL)
+	for _, opt := range opts {
+		if any(opt) == nil {
+			return nilOption(op, key)
+		}
+		opt.acquire(o)
+	}
+	return o.check(c, op, key)
 }
 
-// optionsTo is options for a caller that has a place for them: what options
-// functions are given a pointer to is allocated.
-func (c *Config) optionsTo(o *options, op, key string, ttl time.Duration, opts []Option) error {
-	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
+// resumeOptions is acquireOptions for Resume of a token with that TTL.
+func resumeOptions(c *Config, o *options, op, key string, ttl time.Duration, opts []ResumeOption) error {
+	o.defaults(c, ttl)
 	for _, opt := range opts {
 		if opt == nil {
-			return invalid(op, key, "an option is nil")
+			return nilOption(op, key)
 		}
-		opt(o)
+		opt.resume(o)
 	}
+	return o.check(c, op, key)
+}
+
+func nilOption(op, key string) error { return invalid(op, key, "an option is nil") }
+
+func (o *options) defaults(c *Config, ttl time.Duration) {
+	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
+}
+
+// check refuses values out of bounds.
+func (o *options) check(c *Config, op, key string) error {
 	if err := checkDuration(op, key, "TTL", o.ttl, MinTTL, c.MaxTTL); err != nil {
 		return err
 	}

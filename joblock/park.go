@@ -205,7 +205,7 @@ func lateGrant(op, key string) *Error {
 // remembers nothing of it; ErrUnavailable; ErrInvalid; ErrClosed. On error the
 // caller holds nothing; a resumption that took effect without an answer runs out
 // one TTL later and can then be resumed again.
-func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock, error) {
+func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
 	const op = "resume"
 	if err := l.open(op, token.key); err != nil {
 		return nil, err
@@ -213,8 +213,8 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...Option) (*Lock
 	if err := token.check(); err != nil {
 		return nil, err
 	}
-	o, err := l.cfg.options(op, token.key, token.ttl, opts)
-	if err != nil {
+	var o options
+	if err := resumeOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
 		return nil, err
 	}
 	o.owner = token.Owner()

@@ -79,27 +79,27 @@ func TestResumeRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(k *kit, token joblock.Token)
-		opts []joblock.Option
+		opts []joblock.ResumeOption
 		want error
 	}{
 		{"held by another attempt", func(k *kit, token joblock.Token) {
 			_, err := k.peer().Resume(k.Context(), token, joblock.ForJob("q/1"))
 			wantNil(k, "Resume", err)
-		}, []joblock.Option{joblock.ForJob("q/1")}, joblock.ErrBusy},
+		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrBusy},
 		{"taken by another owner", func(k *kit, _ joblock.Token) {
 			time.Sleep(joblock.DefaultHold + time.Second)
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
-		}, []joblock.Option{joblock.ForJob("q/1")}, joblock.ErrNotOwner},
+		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrNotOwner},
 		{"released", func(k *kit, token joblock.Token) {
 			wantNil(k, "ReleaseIdle", k.peer().ReleaseIdle(k.Context(), token, "task deleted"))
-		}, []joblock.Option{joblock.ForJob("q/1")}, joblock.ErrAlreadyReleased},
+		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrAlreadyReleased},
 		{"forgotten", func(k *kit, _ joblock.Token) {
 			time.Sleep(joblock.DefaultHold + joblock.DefaultRetain + time.Second)
-		}, []joblock.Option{joblock.ForJob("q/1")}, joblock.ErrNotFound},
-		{"another job", func(*kit, joblock.Token) {}, []joblock.Option{joblock.ForJob("q/2")}, joblock.ErrNotOwner},
+		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrNotFound},
+		{"another job", func(*kit, joblock.Token) {}, []joblock.ResumeOption{joblock.ForJob("q/2")}, joblock.ErrNotOwner},
 		{"no job", func(*kit, joblock.Token) {}, nil, joblock.ErrNotOwner},
-		{"a TTL above the bound", func(*kit, joblock.Token) {}, []joblock.Option{joblock.TTL(25 * time.Hour)}, joblock.ErrInvalid},
+		{"a TTL above the bound", func(*kit, joblock.Token) {}, []joblock.ResumeOption{joblock.TTL(25 * time.Hour)}, joblock.ErrInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -39,10 +39,9 @@ const gateTTL = 5 * time.Second
 // An acquire that finds a permit at its first look is two calls to the store, one of
 // them a read. One that has to wait is about 3n more, in a few round trips, as it
 // waits for all n permits at once: a limit of a hundred that is always reached is
-// work for the store. Resume ignores Limit: the token names its permit. SingleFlight
-// refuses it.
-func Limit(n int) Option {
-	return func(o *options) { o.limit, o.hasLimit = n, true }
+// work for the store. SingleFlight refuses it.
+func Limit(n int) TryOption {
+	return tryOption(func(o *options) { o.limit, o.hasLimit = n, true })
 }
 
 // checkLimit refuses a Limit out of bounds, or on a key too long for its permits.
@@ -74,16 +73,19 @@ type permits struct {
 	l    *Locker
 	key  string
 	o    options
-	opts []Option // of the acquisition of each permit
+	opts []AcquireOption // of the acquisition of each permit
 
 	soonest   *Error    // of the refusals, the one with the least time left
 	busySince time.Time // when there was no permit to be had; zero if there was
 }
 
-// permits makes of a, which was made with opts, the acquisition of a permit.
-func (a *acquisition) permits(opts []Option) *permits {
+// permitsOf makes of a, which was made with opts, the acquisition of a permit.
+func permitsOf[O AcquireOption](a *acquisition, opts []O) *permits {
 	p := &permits{l: a.l, key: a.req.Key, o: a.o}
-	p.opts = append(opts[:len(opts):len(opts)], Owner(a.o.owner), p.one)
+	for _, opt := range opts {
+		p.opts = append(p.opts, opt)
+	}
+	p.opts = append(p.opts, Owner(a.o.owner), option(p.one))
 	return p
 }
 
@@ -93,10 +95,10 @@ func (p *permits) one(o *options) {
 	o.shared = p.o.shared
 }
 
-func (p *permits) gateOptions() []Option {
-	return []Option{
+func (p *permits) gateOptions() []AcquireOption {
+	return []AcquireOption{
 		TTL(min(gateTTL, p.l.cfg.TTL)), MaxHold(driver.MaxPeriod), Holder(p.o.holder),
-		p.one, func(o *options) { o.silent = true },
+		option(p.one), option(func(o *options) { o.silent = true }),
 	}
 }
 
@@ -145,7 +147,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 
 // take asks for the permit with index i.
 func (p *permits) take(ctx context.Context, i int) (*Lock, error) {
-	lock, err := p.l.TryAcquire(ctx, keyspace.Permit(p.key, i+1), p.opts...)
+	lock, err := tryAcquire(ctx, p.l, keyspace.Permit(p.key, i+1), p.opts)
 	p.refused(err)
 	return lock, err
 }
@@ -162,7 +164,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	}
 	// The one at the gate has died. There may be others, alive or dead: who asks
 	// serves the first who is alive.
-	lock, err := p.l.TryAcquire(ctx, keyspace.Gate(p.key), p.gateOptions()...)
+	lock, err := tryAcquire(ctx, p.l, keyspace.Gate(p.key), p.gateOptions())
 	if lock != nil {
 		return true, lock.Release(ctx)
 	}

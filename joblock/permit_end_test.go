@@ -238,12 +238,12 @@ func TestLimitWhileTheStoreIsAway(t *testing.T) {
 	all := []string{faultstore.Acquire, faultstore.Inspect, faultstore.Renew, faultstore.Release}
 	for name, c := range map[string]struct {
 		mode faultstore.Mode
-		opts []joblock.Option
+		opts []joblock.AcquireOption
 		from string // the state in which the store goes
 	}{
 		"refuses":                    {faultstore.Refuse, nil, "start"},
 		"hangs":                      {faultstore.Hang, nil, "start"},
-		"hangs, MaxWait":             {faultstore.Hang, []joblock.Option{joblock.MaxWait(time.Second)}, "start"},
+		"hangs, MaxWait":             {faultstore.Hang, []joblock.AcquireOption{joblock.MaxWait(time.Second)}, "start"},
 		"refuses while in line":      {faultstore.Refuse, nil, "line"},
 		"refuses while at the gate":  {faultstore.Refuse, nil, "gate"},
 		"loses replies at the gate":  {faultstore.Drop, nil, "gate"},

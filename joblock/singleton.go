@@ -22,7 +22,7 @@ import (
 // waited out. A panic of fn goes on, after the lock was released.
 //
 // Two fns can overlap where the first heeds neither its context nor the fence.
-func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
+func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return invalid("singleton", key, "the function is nil")
 	}

@@ -193,7 +193,7 @@ func (l *Locker) Release(ctx context.Context, key, owner string) error {
 // pulling it away from an attempt that is still at work. With ForJob the lock must
 // be bound to that job, else it returns ErrNotOwner: it may have been handed on.
 // Other options are ignored.
-func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, opts ...Option) error {
+func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, opts ...ResumeOption) error {
 	const op = "release idle"
 	if err := l.open(op, token.key); err != nil {
 		return err
@@ -201,8 +201,8 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 	if err := token.check(); err != nil {
 		return err
 	}
-	o, err := l.cfg.options(op, token.key, l.cfg.TTL, opts)
-	if err != nil {
+	var o options
+	if err := resumeOptions(&l.cfg, &o, op, token.key, l.cfg.TTL, opts); err != nil {
 		return err
 	}
 	job, done := door.JobDone(ctx)

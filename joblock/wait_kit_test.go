@@ -31,7 +31,7 @@ type waiting struct {
 
 // wait starts an Acquire, and returns when it can do no more on its own: it has its
 // place in the queue, or its result.
-func (k *kit) wait(locks *joblock.Locker, key string, opts ...joblock.Option) *waiting {
+func (k *kit) wait(locks *joblock.Locker, key string, opts ...joblock.AcquireOption) *waiting {
 	k.Helper()
 	ctx, cancel := context.WithCancelCause(k.Context())
 	w := &waiting{t: k.T, cancel: cancel, done: make(chan struct{})}

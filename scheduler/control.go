@@ -57,7 +57,7 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 	if err := checkName(op, name); err != nil {
 		return err
 	}
-	lock, err := s.locks.Acquire(ctx, s.control, s.lockOptions()...)
+	lock, err := s.locks.Acquire(ctx, s.control, s.waitOptions()...)
 	if err != nil {
 		return err
 	}

@@ -276,9 +276,17 @@ func (s *Scheduler) lookNext(j *job, l *ledger) {
 
 // lockOptions are those of every lock: the ledger is in the memo, which outlives the
 // longest pause between two ticks, and a run may be long.
-func (s *Scheduler) lockOptions() []joblock.Option {
-	return []joblock.Option{
+func (s *Scheduler) lockOptions() []joblock.TryOption {
+	return []joblock.TryOption{
 		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
 		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxHold(driver.MaxPeriod),
 	}
+}
+
+// waitOptions are lockOptions for a call that waits.
+func (s *Scheduler) waitOptions() (opts []joblock.AcquireOption) {
+	for _, opt := range s.lockOptions() {
+		opts = append(opts, opt)
+	}
+	return opts
 }

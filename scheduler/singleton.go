@@ -32,7 +32,7 @@ type Runner interface {
 //
 // A tick of such a service that falls between two terms is lost, and one that comes while
 // a term ends may be enqueued by both. Where every tick counts use Task.
-func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error), opts ...joblock.Option) error {
+func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error), opts ...joblock.AcquireOption) error {
 	if newRunner == nil {
 		return invalid("run singleton", key, "the function is nil")
 	}

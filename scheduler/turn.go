@@ -27,7 +27,7 @@ func (s *Scheduler) claim(work context.Context, j *job) {
 // when the run is done, and finds nothing to do. It gives its place among the standbys
 // back.
 func (s *Scheduler) standBy(work context.Context, j *job) {
-	lock, err := s.locks.Acquire(work, j.key, s.lockOptions()...)
+	lock, err := s.locks.Acquire(work, j.key, s.waitOptions()...)
 	<-s.standbys
 	if err != nil {
 		if work.Err() == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // steal frees the key of a waiting job and takes it for somebody else.
-func (r *rig) steal(key string, opts ...joblock.Option) *joblock.Lock {
+func (r *rig) steal(key string, opts ...joblock.TryOption) *joblock.Lock {
 	r.t.Helper()
 	ctx := context.Background()
 	if err := r.locks.ForceRelease(ctx, key, "test"); err != nil {

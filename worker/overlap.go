@@ -128,7 +128,7 @@ const (
 type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string
-	opts    []joblock.Option
+	opts    []joblock.AcquireOption
 	limited bool
 	maxWait time.Duration
 	hasWait bool

@@ -17,7 +17,7 @@ import (
 )
 
 // occupy takes key for somebody else.
-func (r *rig) occupy(key string, opts ...joblock.Option) *joblock.Lock {
+func (r *rig) occupy(key string, opts ...joblock.TryOption) *joblock.Lock {
 	r.t.Helper()
 	lock, err := r.locks.TryAcquire(context.Background(), key, append(opts, joblock.Holder("somebody"))...)
 	if err != nil {

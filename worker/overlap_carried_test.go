@@ -97,11 +97,11 @@ func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 // A task does not wait for the lock, or the permit, that it carries itself.
 func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	for name, c := range map[string]struct {
-		take []joblock.Option
+		take []joblock.TryOption
 		opts []worker.OverlapOption
 	}{
 		"a lock":   {nil, nil},
-		"a permit": {[]joblock.Option{joblock.Limit(1)}, []worker.OverlapOption{worker.Limit(1)}},
+		"a permit": {[]joblock.TryOption{joblock.Limit(1)}, []worker.OverlapOption{worker.Limit(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {

@@ -103,7 +103,7 @@ func queue() error {
 }
 
 func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.Locker, store *joins) error {
-	var opts []joblock.Option
+	var opts []joblock.AcquireOption
 	if p.Limit > 0 {
 		opts = append(opts, joblock.Limit(p.Limit))
 	}

@@ -88,7 +88,7 @@ func (s *stage) hideRecords(rdb *redis.Client) {
 }
 
 // take acquires a lock, which is then looked for.
-func (s *stage) take(locks *joblock.Locker, key string, opts ...joblock.Option) *joblock.Lock {
+func (s *stage) take(locks *joblock.Locker, key string, opts ...joblock.TryOption) *joblock.Lock {
 	s.Helper()
 	lock, err := locks.TryAcquire(s.Context(), key, opts...)
 	if err != nil {

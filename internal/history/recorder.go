@@ -47,7 +47,7 @@ func (r *Recorder) write(e Event) {
 }
 
 // Acquire is Locker.Acquire; with MaxWait(0) it is TryAcquire.
-func (r *Recorder) Acquire(ctx context.Context, locks *joblock.Locker, key string, opts ...joblock.Option) (*Holding, error) {
+func (r *Recorder) Acquire(ctx context.Context, locks *joblock.Locker, key string, opts ...joblock.AcquireOption) (*Holding, error) {
 	call := now()
 	lock, err := locks.Acquire(ctx, key, opts...)
 	if err != nil {

@@ -89,7 +89,7 @@ func (l *load) hold(locks *joblock.Locker, i int) error {
 // two ways there are.
 func (l *load) queue(locks *joblock.Locker, i int) error {
 	ctx, patience := l.ctx, rand.N(3*time.Second)
-	opts := []joblock.Option{joblock.Retain(queueRetain)}
+	opts := []joblock.AcquireOption{joblock.Retain(queueRetain)}
 	if i%2 == 0 {
 		opts = append(opts, joblock.MaxWait(patience))
 	} else {

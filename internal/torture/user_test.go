@@ -52,7 +52,7 @@ func (u *user) once(ctx context.Context) {
 
 // acquire gets a lock in one of the ways there are; nil if not.
 func (u *user) acquire(ctx context.Context) *history.Holding {
-	opts := []joblock.Option{joblock.MaxWait(3 * u.TTL)}
+	opts := []joblock.AcquireOption{joblock.MaxWait(3 * u.TTL)}
 	switch u.dice.IntN(8) {
 	case 0:
 		opts[0] = joblock.MaxWait(0)
