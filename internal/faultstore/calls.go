@@ -59,21 +59,18 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]driver.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
-// Listen implements driver.Store. A rule for Push, of whatever mode, loses what is
-// pushed to the listener.
+// Listen is the call of driver.Store; Push is about what comes of it.
 func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
 	return do(ctx, s, Listen, 1, func(ctx context.Context) (func(), error) {
-		return s.inner.Listen(ctx, inbox, func(nonce string) {
-			if _, lost := s.enter(Push, 1); !lost {
-				deliver(nonce)
-			}
-		})
+		return s.inner.Listen(ctx, inbox, push(s, Push, deliver))
 	})
 }
 
-// Watch is the call of driver.Store.
+// Watch is the call of driver.Store; Forced is about what comes of it.
 func (s *Store) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
-	return do(ctx, s, Watch, 1, func(ctx context.Context) (func(), error) { return s.inner.Watch(ctx, deliver) })
+	return do(ctx, s, Watch, 1, func(ctx context.Context) (func(), error) {
+		return s.inner.Watch(ctx, push(s, Forced, deliver))
+	})
 }
 
 // List is the call of driver.Store.

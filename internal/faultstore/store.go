@@ -4,6 +4,7 @@
 package faultstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,10 @@ const (
 	Listen   = "listen"
 	Push     = "push" // of a grant to a listener
 	Watch    = "watch"
+	Forced   = "forced" // a push about a lock that was taken away, to a watcher
 )
 
-// Err is the error of calls that fail here.
+// Err is the error of calls that fail here, unless their Fault has one.
 var Err = errors.New("faultstore: connection reset by test")
 
 // Mode is a way to fail.
@@ -55,13 +57,18 @@ const (
 	Late
 	// Stray fails at once, and the call is applied after Fault.Delay all the same.
 	Stray
+	// Pass lets the call through, after Fault.Before.
+	Pass
 )
 
-// Fault is a rule for one call.
+// Fault is a rule for one call. Pushes know two modes: Late delivers them after Delay,
+// any other loses them.
 type Fault struct {
-	Mode  Mode
-	Times int           // how many calls it hits; 0 for all until Clear
-	Delay time.Duration // of Slow, Late and Stray
+	Mode   Mode
+	Times  int           // how many calls it hits; 0 for all until Clear
+	Delay  time.Duration // of Slow, Late and Stray
+	Err    error         // in place of Err
+	Before func()        // is called before anything else happens to the call
 }
 
 // Store is a driver.Store that fails on demand. Make it with New; it is safe for
@@ -172,11 +179,17 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 	if !ok {
 		return apply(ctx)
 	}
+	if f.Before != nil {
+		f.Before()
+	}
+	failed := cmp.Or(f.Err, Err)
 	detached := context.WithoutCancel(ctx)
 	switch f.Mode {
+	case Pass:
+		return apply(ctx)
 	case Drop:
 		_, _ = apply(detached) // lost, and its error with it
-		return none, Err
+		return none, failed
 	case Hang:
 		<-ctx.Done()
 		return none, ctx.Err()
@@ -197,5 +210,17 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 			_, _ = apply(detached)
 		})
 	}
-	return none, Err
+	return none, failed
+}
+
+// push delivers what the wrapped Store has pushed, under the rule in force.
+func push[T any](s *Store, call string, deliver func(T)) func(T) {
+	return func(what T) {
+		switch f, ok := s.enter(call, 1); {
+		case !ok:
+			deliver(what)
+		case f.Mode == Late:
+			time.AfterFunc(f.Delay, func() { deliver(what) })
+		}
+	}
 }

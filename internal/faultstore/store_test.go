@@ -3,6 +3,8 @@ package faultstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,4 +102,64 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	if n := store.Calls(""); n != 11+10 {
 		t.Errorf("%d calls in all, want 21", n)
 	}
+}
+
+func TestErrAndBefore(t *testing.T) {
+	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	defer store.Close()
+	list := func() error { _, err := store.List(t.Context(), driver.ListRequest{}); return err }
+	down, called := errors.New("down"), 0
+	for _, mode := range []faultstore.Mode{faultstore.Refuse, faultstore.Drop, faultstore.Stray} {
+		store.Set(faultstore.Fault{Mode: mode, Err: down}, faultstore.List)
+		if err := list(); !errors.Is(err, down) {
+			t.Errorf("mode %d: error %v, want %v", mode, err, down)
+		}
+	}
+	store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 2, Before: func() { called++ }}, faultstore.List)
+	for range 3 {
+		if err := list(); err != nil {
+			t.Error(err)
+		}
+	}
+	if called != 2 {
+		t.Errorf("Before was called %d times, want 2", called)
+	}
+}
+
+func TestPushesAreLostOrLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		defer store.Close()
+		start := time.Now()
+		var came []time.Duration
+		stop, err := store.Watch(t.Context(), func(driver.Forced) { came = append(came, time.Since(start)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		for i, set := range []func(){
+			func() {},
+			func() { store.Set(faultstore.Fault{}, faultstore.Forced) },
+			func() { store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: time.Hour}, faultstore.Forced) },
+			func() { store.Clear() },
+		} {
+			set()
+			if _, err := store.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "key", Owner: "me", Nonce: fmt.Sprint("acquire ", i), TTL: time.Minute, Retain: time.Hour,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{
+				Term: driver.Term{Key: "key"}, Nonce: fmt.Sprint("force ", i), Retain: time.Hour, Force: true,
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour)
+		if want := []time.Duration{0, 3 * time.Second, time.Hour + 2*time.Second}; !slices.Equal(came, want) {
+			t.Errorf("pushes came after %s, want %s", came, want)
+		}
+	})
 }

@@ -44,6 +44,7 @@ var rules = []rule{
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
+	{"internal/testkit", nil},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
@@ -52,7 +53,7 @@ var rules = []rule{
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
 	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
-	module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/joblock/storetest",
+	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings

@@ -1,0 +1,35 @@
+package testkit
+
+import (
+	"bytes"
+	"log/slog"
+	"sync"
+)
+
+// Log collects what is logged, or otherwise written. The zero value is empty and ready.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// String returns all that was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Text returns a logger of every level that writes lines of key=value.
+func (l *Log) Text() *slog.Logger { return slog.New(slog.NewTextHandler(l, everything)) }
+
+// JSON returns a logger of every level that writes lines of JSON.
+func (l *Log) JSON() *slog.Logger { return slog.New(slog.NewJSONHandler(l, everything)) }
+
+var everything = &slog.HandlerOptions{Level: slog.LevelDebug}

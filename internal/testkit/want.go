@@ -1,0 +1,38 @@
+package testkit
+
+import (
+	"errors"
+	"testing"
+)
+
+// WantErr ends the test unless there is an error, and fails it unless the error matches
+// each target.
+func WantErr(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %v", targets)
+	}
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Errorf("error %q is not %q", err, target)
+		}
+	}
+}
+
+// WantNotErr fails the test if err matches one of the targets.
+func WantNotErr(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			t.Errorf("error %q is %q", err, target)
+		}
+	}
+}
+
+// WantNil ends the test if what was done failed.
+func WantNil(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
