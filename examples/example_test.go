@@ -131,7 +131,7 @@ func Example_watch() {
 
 	// [observe
 	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
-		Observer: slogobserver.New(logger, nil), // joblock.Observers joins several, such as otelobserver's
+		Observer: slogobserver.New(logger, nil), // event.Observers joins several, such as otelobserver's
 		Logger:   slog.New(slog.DiscardHandler), // it would log losses a second time
 	})
 	check(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 	"log/slog"
 	"os"
 	"slices"
@@ -103,7 +104,7 @@ type Config struct {
 
 	// Observer is told of every Event. Default: nobody is, and nothing spent on it.
 	// The tag is for those who keep a Config as JSON, which has no functions.
-	Observer Observer `json:"-"`
+	Observer event.Observer `json:"-"`
 }
 
 // WithDefaults returns a copy of c, which may be nil, with every zero field

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -259,7 +260,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
-		e.l.tell(Event{Kind: EventRenewalUnanswered, Locks: failed, Err: err})
+		e.l.tell(event.Event{Kind: event.RenewalUnanswered, Locks: failed, Err: err})
 	}
 }
 

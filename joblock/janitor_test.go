@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -158,8 +159,8 @@ func TestCleanUpDoesNotPileUpWhileTheStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, kept = 40_000, 10_000
 		var given atomic.Int64
-		k := newKit(t, &joblock.Config{Observer: func(e joblock.Event) {
-			if e.Kind == joblock.EventCleanupFailed {
+		k := newKit(t, &joblock.Config{Observer: func(e event.Event) {
+			if e.Kind == event.CleanupFailed {
 				given.Add(1)
 			}
 		}})

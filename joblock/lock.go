@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Lock is one holding of one key. It is made by a Locker, safe for concurrent
@@ -291,7 +292,7 @@ func (k *Lock) lose(err *Error) {
 	}
 	watch, fence := k.watch, k.fence
 	k.watch = nil
-	e := k.eventLocked(EventLost)
+	e := k.eventLocked(event.Lost)
 	k.mu.Unlock()
 
 	for c := range watch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Renew extends the lease now, by a full TTL, instead of waiting for the shared
@@ -93,7 +94,7 @@ func (k *Lock) renewed(op string, term driver.Term, sent time.Time, r driver.Rep
 		return nil
 	case driver.OutcomeOK:
 		k.mu.Lock()
-		var late Event
+		var late event.Event
 		if k.liveLocked() {
 			if r.Fence > k.fence {
 				k.fence, k.parkNonce = r.Fence, "" // the unanswered Park is taken back
@@ -174,9 +175,9 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		return k.overLocked(op)
 	}
 	lost := k.overLocked(op) // lost already: do not hold on to what may be left
-	var e Event
+	var e event.Event
 	if lost == nil {
-		e = k.eventLocked(EventReleased)
+		e = k.eventLocked(event.Released)
 		k.state = lockReleased
 		k.err = &Error{Code: CodeAlreadyReleased, Key: k.key, Ended: how, Reason: reason}
 	}

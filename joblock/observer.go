@@ -2,51 +2,20 @@ package joblock
 
 import (
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 	"runtime/debug"
 	"time"
 )
 
-// Observer is told of every Event of a Locker; it is set with Config.Observer.
-// Packages slogobserver and otelobserver have ready ones.
-//
-// It is called at once, by whatever goroutine the event happens in, several at a
-// time, and with no lock of this package held. It must not block: the caller waits
-// for it, or the goroutine that keeps all leases does. A panic of it is recovered,
-// because the caller would lose the lock it has just been given; the first one of a
-// Locker is logged.
-type Observer func(Event)
-
-// Observers returns an Observer that tells all of those given, in order. Nil ones
-// are left out; of none at all it is nil.
-func Observers(all ...Observer) Observer {
-	var some []Observer
-	for _, o := range all {
-		if o != nil {
-			some = append(some, o)
-		}
-	}
-	switch len(some) {
-	case 0:
-		return nil
-	case 1:
-		return some[0]
-	}
-	return func(e Event) {
-		for _, o := range some {
-			o(e)
-		}
-	}
-}
-
 // tell passes an event on, if there is one and somebody listens. The caller holds
 // no lock.
-func (l *Locker) tell(e Event) {
+func (l *Locker) tell(e event.Event) {
 	if l.cfg.Observer != nil && e.Kind != 0 {
 		l.tellObserver(e)
 	}
 }
 
-func (l *Locker) tellObserver(e Event) {
+func (l *Locker) tellObserver(e event.Event) {
 	defer func() {
 		if p := recover(); p != nil && !l.panicked.Swap(true) {
 			l.cfg.Logger.Error("joblock: the Observer panicked; further panics are not logged",
@@ -58,15 +27,15 @@ func (l *Locker) tellObserver(e Event) {
 
 // eventLocked describes the lock as it is, to be told when k.mu is no longer held;
 // nothing when nobody listens. The caller holds k.mu, or the only reference.
-func (k *Lock) eventLocked(kind EventKind) Event {
+func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if k.l.cfg.Observer == nil || k.silent {
-		return Event{}
+		return event.Event{}
 	}
-	e := Event{
+	e := event.Event{
 		Kind: kind, Key: k.key, Owner: digest(*k.owner), Fence: k.fence, Holder: k.holder, Job: k.job,
 	}
 	switch kind {
-	case EventParked, EventReleased, EventLost:
+	case event.Parked, event.Released, event.Lost:
 		e.Held = k.l.now().Sub(k.since)
 	}
 	return e
@@ -74,22 +43,22 @@ func (k *Lock) eventLocked(kind EventKind) Event {
 
 // lateLocked describes the renewal that was answered just now, before it is taken
 // in, if it is late.
-func (k *Lock) lateLocked() Event {
+func (k *Lock) lateLocked() event.Event {
 	if k.l.cfg.Observer == nil || !k.renewing {
-		return Event{}
+		return event.Event{}
 	}
 	used := k.l.now().Sub(k.trust) + k.ttl - k.l.cfg.margin(k.ttl)
 	if used <= k.ttl*2/3 {
-		return Event{}
+		return event.Event{}
 	}
-	e := k.eventLocked(EventRenewedLate)
+	e := k.eventLocked(event.RenewedLate)
 	e.Late = used - k.ttl/3
 	return e
 }
 
 // tellReleased tells what came of a release that was described by e before it was
 // sent. A refusal means that the lock had been lost before, and nobody had noticed.
-func (k *Lock) tellReleased(e Event, reason string, r driver.Reply, err error) {
+func (k *Lock) tellReleased(e event.Event, reason string, r driver.Reply, err error) {
 	if e.Kind == 0 {
 		return
 	}
@@ -98,7 +67,7 @@ func (k *Lock) tellReleased(e Event, reason string, r driver.Reply, err error) {
 	case err != nil:
 		e.Err = err
 	case r.Outcome != driver.OutcomeOK:
-		e.Kind, e.Err = EventLost, k.lost("release", r)
+		e.Kind, e.Err = event.Lost, k.lost("release", r)
 	}
 	k.l.tell(e)
 }
@@ -109,14 +78,14 @@ func (a *acquisition) tellAcquired(lock *Lock) {
 	if a.l.cfg.Observer == nil {
 		return
 	}
-	e := lock.eventLocked(EventAcquired)
+	e := lock.eventLocked(event.Acquired)
 	e.Prior, e.Waited = lock.prior, a.waited()
 	a.l.tell(e)
 }
 
 // tellResumed is to a Resume what tellAcquired is to an Acquire.
 func (k *Lock) tellResumed() {
-	e := k.eventLocked(EventResumed)
+	e := k.eventLocked(event.Resumed)
 	e.Recovered = k.recovered
 	k.l.tell(e)
 }
@@ -136,8 +105,8 @@ func (l *Locker) tellContended(key, owner string, r driver.Reply) {
 	if l.cfg.Observer == nil {
 		return
 	}
-	l.tell(Event{
-		Kind: EventContended, Key: key, Owner: digest(owner),
+	l.tell(event.Event{
+		Kind: event.Contended, Key: key, Owner: digest(owner),
 		Holder: r.Holder, Job: r.Job, Remaining: r.Remaining,
 	})
 }
@@ -147,8 +116,8 @@ func (a *acquisition) tellGaveUp(err error) {
 	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.part != nil || CodeOf(err) == CodeHeld {
 		return // it has not waited, or its whole has more to tell
 	}
-	a.l.tell(Event{
-		Kind: EventGaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),
+	a.l.tell(event.Event{
+		Kind: event.GaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),
 		Holder: a.last.Holder, Job: a.last.Job, Waited: a.waited(), Err: err,
 	})
 }
@@ -169,12 +138,12 @@ func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 	if l.cfg.Observer == nil {
 		return
 	}
-	e := Event{Kind: EventReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
+	e := event.Event{Kind: event.ReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
 	switch {
 	case req.IdleOnly:
-		e.Kind = EventFreed
+		e.Kind = event.Freed
 	case req.Force:
-		e.Kind = EventForced
+		e.Kind = event.Forced
 	}
 	l.tell(e)
 }
@@ -185,8 +154,8 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 		return
 	}
 	for _, c := range given {
-		l.tell(Event{
-			Kind: EventCleanupFailed, Key: c.req.Key, Owner: digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
+		l.tell(event.Event{
+			Kind: event.CleanupFailed, Key: c.req.Key, Owner: digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
 			Err: &Error{Code: CodeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "what was left of the lock runs out by itself"},
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -54,7 +55,7 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 				lock := k.acquire("key", joblock.NoRenew())
 				rec.take()
 				c.lose(k, lock)
-				lost := failed(heldFor(about(joblock.EventLost, lock), c.held), joblock.ErrLost)
+				lost := failed(heldFor(about(event.Lost, lock), c.held), joblock.ErrLost)
 				rec.want(t, lost)
 				_ = lock.Release(t.Context())
 				_ = lock.Renew(t.Context())
@@ -74,7 +75,7 @@ func TestObserverIsToldOfAParkThatWasAnsweredTooLate(t *testing.T) {
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2500 * time.Millisecond}, faultstore.Park)
 		k.park(lock, joblock.ParkOptions{})
 		got := rec.take()
-		if len(got) != 2 || got[0].Kind != joblock.EventLost || got[1].Kind != joblock.EventParked {
+		if len(got) != 2 || got[0].Kind != event.Lost || got[1].Kind != event.Parked {
 			t.Errorf("told %+v, want Lost and then Parked", got)
 		}
 	})
@@ -93,9 +94,9 @@ func TestObserverIsToldOfRenewalsThatAreLate(t *testing.T) {
 				time.Sleep(c.away)
 				k.store.Clear()
 				time.Sleep(time.Minute)
-				var late []joblock.Event
+				var late []event.Event
 				for _, e := range rec.take() {
-					if e.Kind == joblock.EventRenewedLate {
+					if e.Kind == event.RenewedLate {
 						late = append(late, e)
 					}
 				}
@@ -113,7 +114,7 @@ func TestObserverIsToldOfRenewalsThatAreLate(t *testing.T) {
 					t.Errorf("late by %s", d)
 				}
 				late[0].Late = 0
-				if want := about(joblock.EventRenewedLate, lock); late[0] != want {
+				if want := about(event.RenewedLate, lock); late[0] != want {
 					t.Errorf("told %+v, want %+v", late[0], want)
 				}
 			})
@@ -151,7 +152,7 @@ func TestObserverIsToldOfRenewalsWithoutAnswer(t *testing.T) {
 			wantErr(t, e.Err, faultstore.Err)
 			n := e.Locks
 			e.Err, e.Locks = nil, 0
-			if n < 1 || n > 50 || i == 0 && n != 50 || e != (joblock.Event{Kind: joblock.EventRenewalUnanswered}) {
+			if n < 1 || n > 50 || i == 0 && n != 50 || e != (event.Event{Kind: event.RenewalUnanswered}) {
 				t.Errorf("event %d is %+v of %d locks", i, e, n)
 			}
 		}
@@ -182,14 +183,14 @@ func TestObserverIsToldOfCleanUpThatFailed(t *testing.T) {
 				rec.take()
 				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
 				wantErr(t, lock.ReleaseWith(t.Context(), "done"), joblock.ErrUnavailable)
-				because := func(e *joblock.Event) { e.Reason = "done" }
-				rec.want(t, with(failed(about(joblock.EventReleased, lock), joblock.ErrUnavailable), because))
+				because := func(e *event.Event) { e.Reason = "done" }
+				rec.want(t, with(failed(about(event.Released, lock), joblock.ErrUnavailable), because))
 				c.end(k)
 				if !c.told {
 					rec.want(t)
 					return
 				}
-				event := with(failed(about(joblock.EventCleanupFailed, lock), joblock.ErrUnavailable), because)
+				event := with(failed(about(event.CleanupFailed, lock), joblock.ErrUnavailable), because)
 				event.Holder = "" // it need not have been a lock yet
 				rec.want(t, event)
 			})
@@ -232,7 +233,7 @@ func TestObserverIsToldOfAGrantAfterClose(t *testing.T) {
 }
 
 func TestNoObserverCostsNothing(t *testing.T) {
-	cost := func(o joblock.Observer) float64 {
+	cost := func(o event.Observer) float64 {
 		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: o})
 		wantNil(t, "New", err)
 		defer locks.Close(context.Background())
@@ -251,7 +252,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 		})
 	}
 	// Each of the five events has a digest made for it.
-	without, with := cost(nil), cost(func(joblock.Event) {})
+	without, with := cost(nil), cost(func(event.Event) {})
 	if without > with-5 {
 		t.Errorf("%v allocations without an Observer, %v with one", without, with)
 	}
@@ -274,11 +275,11 @@ func TestObserverIsCalledByManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	wantNil(t, "Close", locks.Close(context.Background()))
-	count := make(map[joblock.EventKind]int)
+	count := make(map[event.Kind]int)
 	for _, e := range rec.events {
 		count[e.Kind]++
 	}
-	if n := callers * rounds; count[joblock.EventAcquired] != n || count[joblock.EventReleased] != n || count[joblock.EventLost] != 0 {
+	if n := callers * rounds; count[event.Acquired] != n || count[event.Released] != n || count[event.Lost] != 0 {
 		t.Errorf("told %v, want %d locks acquired and released", count, n)
 	}
 }

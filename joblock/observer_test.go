@@ -3,7 +3,6 @@ package joblock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // grain is what stores round the time left up by.
@@ -20,17 +20,17 @@ const grain = time.Millisecond
 // recorder collects events.
 type recorder struct {
 	mu     sync.Mutex
-	events []joblock.Event
+	events []event.Event
 }
 
-func (r *recorder) observe(e joblock.Event) {
+func (r *recorder) observe(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
 // take returns the events since the last take, after all that can happen now.
-func (r *recorder) take() []joblock.Event {
+func (r *recorder) take() []event.Event {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *recorder) take() []joblock.Event {
 
 // want checks what was told since the last look, in order, all fields. Of an error
 // it is enough that it matches.
-func (r *recorder) want(t testing.TB, want ...joblock.Event) {
+func (r *recorder) want(t testing.TB, want ...event.Event) {
 	t.Helper()
 	got := r.take()
 	if len(got) != len(want) {
@@ -67,32 +67,32 @@ func observed(t *testing.T, cfg joblock.Config) (*kit, *recorder) {
 }
 
 // about is an event of lock at its present fence.
-func about(kind joblock.EventKind, lock *joblock.Lock) joblock.Event {
-	return joblock.Event{Kind: kind, Key: lock.Key(), Owner: lock.Digest(), Fence: lock.Fence(), Holder: "us"}
+func about(kind event.Kind, lock *joblock.Lock) event.Event {
+	return event.Event{Kind: kind, Key: lock.Key(), Owner: lock.Digest(), Fence: lock.Fence(), Holder: "us"}
 }
 
 // with returns e as change makes it.
-func with(e joblock.Event, change func(*joblock.Event)) joblock.Event {
+func with(e event.Event, change func(*event.Event)) event.Event {
 	change(&e)
 	return e
 }
 
-func heldFor(e joblock.Event, d time.Duration) joblock.Event {
-	return with(e, func(e *joblock.Event) { e.Held = d })
+func heldFor(e event.Event, d time.Duration) event.Event {
+	return with(e, func(e *event.Event) { e.Held = d })
 }
 
-func failed(e joblock.Event, err error) joblock.Event {
-	return with(e, func(e *joblock.Event) { e.Err = err })
+func failed(e event.Event, err error) event.Event {
+	return with(e, func(e *event.Event) { e.Err = err })
 }
 
 func TestObserverIsToldOfALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		lock := k.acquire("key")
-		rec.want(t, about(joblock.EventAcquired, lock))
+		rec.want(t, about(event.Acquired, lock))
 		time.Sleep(time.Minute) // renewals are not told
 		wantNil(t, "Release", lock.ReleaseWith(t.Context(), "done"))
-		rec.want(t, with(heldFor(about(joblock.EventReleased, lock), time.Minute), func(e *joblock.Event) { e.Reason = "done" }))
+		rec.want(t, with(heldFor(about(event.Released, lock), time.Minute), func(e *event.Event) { e.Reason = "done" }))
 		wantErr(t, lock.Release(t.Context()), joblock.ErrAlreadyReleased)
 		rec.want(t)
 
@@ -100,7 +100,7 @@ func TestObserverIsToldOfALock(t *testing.T) {
 		wantNil(t, "TryAcquire", err)
 		time.Sleep(time.Minute)
 		next := k.acquire("key")
-		rec.want(t, with(about(joblock.EventAcquired, next), func(e *joblock.Event) { e.Prior = joblock.EndedLapsed }))
+		rec.want(t, with(about(event.Acquired, next), func(e *event.Event) { e.Prior = joblock.EndedLapsed }))
 	})
 }
 
@@ -109,8 +109,8 @@ func TestObserverIsToldOfContention(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		theirs, err := k.peer().TryAcquire(t.Context(), "key", joblock.TTL(20*time.Second))
 		wantNil(t, "TryAcquire", err)
-		contended := func(d time.Duration) joblock.Event {
-			return joblock.Event{Kind: joblock.EventContended, Key: "key", Owner: digestOf(t, "me"), Holder: "peer", Remaining: d + grain}
+		contended := func(d time.Duration) event.Event {
+			return event.Event{Kind: event.Contended, Key: "key", Owner: digestOf(t, "me"), Holder: "peer", Remaining: d + grain}
 		}
 		me := joblock.Owner("me")
 		_, err = k.locks.TryAcquire(t.Context(), "key", me)
@@ -126,7 +126,7 @@ func TestObserverIsToldOfContention(t *testing.T) {
 		rec.want(t)
 		wantNil(t, "Release", theirs.Release(t.Context()))
 		lock := w.granted(onTime)
-		rec.want(t, with(about(joblock.EventAcquired, lock), func(e *joblock.Event) {
+		rec.want(t, with(about(event.Acquired, lock), func(e *event.Event) {
 			e.Waited, e.Prior = time.Minute, joblock.EndedReleased
 		}))
 	})
@@ -159,8 +159,8 @@ func TestObserverIsToldOfWaitsThatEndWithoutTheLock(t *testing.T) {
 				time.Sleep(time.Second)
 				c.end(k, w)
 				wantErr(t, w.failed(2*time.Minute), c.err)
-				rec.want(t, joblock.Event{
-					Kind: joblock.EventGaveUp, Key: "key", Owner: digestOf(t, "me"), Holder: "peer", Waited: w.took, Err: c.err,
+				rec.want(t, event.Event{
+					Kind: event.GaveUp, Key: "key", Owner: digestOf(t, "me"), Holder: "peer", Waited: w.took, Err: c.err,
 				})
 			})
 		})
@@ -170,32 +170,32 @@ func TestObserverIsToldOfWaitsThatEndWithoutTheLock(t *testing.T) {
 func TestObserverIsToldOfAHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{Hold: time.Minute})
-		of := func(kind joblock.EventKind, lock *joblock.Lock) joblock.Event {
-			return with(about(kind, lock), func(e *joblock.Event) { e.Job = "q/1" })
+		of := func(kind event.Kind, lock *joblock.Lock) event.Event {
+			return with(about(kind, lock), func(e *event.Event) { e.Job = "q/1" })
 		}
 		lock := k.acquire("key")
 		rec.take()
 		time.Sleep(time.Second)
 		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
-		rec.want(t, heldFor(of(joblock.EventParked, lock), time.Second))
+		rec.want(t, heldFor(of(event.Parked, lock), time.Second))
 		wantErr(t, lock.Release(t.Context()), joblock.ErrNotOwner)
 		rec.want(t)
 
 		time.Sleep(time.Second)
 		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
-		rec.want(t, about(joblock.EventReclaimed, lock)) // it is no job's any more
+		rec.want(t, about(event.Reclaimed, lock)) // it is no job's any more
 		time.Sleep(2 * time.Second)
 		k.park(lock, joblock.ParkOptions{Job: "q/1"})
-		rec.want(t, heldFor(of(joblock.EventParked, lock), 2*time.Second))
+		rec.want(t, heldFor(of(event.Parked, lock), 2*time.Second))
 
 		job := joblock.ForJob("q/1")
 		resumed, err := k.locks.Resume(t.Context(), token, job, joblock.NoRenew())
 		wantNil(t, "Resume", err)
-		rec.want(t, of(joblock.EventResumed, resumed))
+		rec.want(t, of(event.Resumed, resumed))
 		_, err = k.locks.Resume(t.Context(), token, job)
 		wantErr(t, err, joblock.ErrBusy)
-		rec.want(t, joblock.Event{
-			Kind: joblock.EventContended, Key: "key", Owner: lock.Digest(), Holder: "us", Job: "q/1", Remaining: joblock.DefaultTTL + grain,
+		rec.want(t, event.Event{
+			Kind: event.Contended, Key: "key", Owner: lock.Digest(), Holder: "us", Job: "q/1", Remaining: joblock.DefaultTTL + grain,
 		})
 		_, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/2"))
 		wantErr(t, err, joblock.ErrNotOwner)
@@ -205,22 +205,22 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 		rec.take() // it was lost
 		again, err := k.locks.Resume(t.Context(), token, job)
 		wantNil(t, "Resume", err)
-		rec.want(t, with(of(joblock.EventResumed, again), func(e *joblock.Event) { e.Recovered = true }))
+		rec.want(t, with(of(event.Resumed, again), func(e *event.Event) { e.Recovered = true }))
 	})
 }
 
 func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
-		event := func(kind joblock.EventKind, owner, reason string) joblock.Event {
-			return joblock.Event{Kind: kind, Key: "key", Owner: owner, Reason: reason}
+		of := func(kind event.Kind, owner, reason string) event.Event {
+			return event.Event{Kind: kind, Key: "key", Owner: owner, Reason: reason}
 		}
 		lock, err := k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
 		wantErr(t, k.locks.Release(t.Context(), "key", "someone else"), joblock.ErrNotOwner)
 		rec.want(t)
 		wantNil(t, "Release", k.locks.Release(t.Context(), "key", lock.Owner()))
-		rec.want(t, event(joblock.EventReleasedByToken, lock.Digest(), ""))
+		rec.want(t, of(event.ReleasedByToken, lock.Digest(), ""))
 
 		lock, err = k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
@@ -228,7 +228,7 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 		rec.want(t)
 		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
 		wantNil(t, "ReleaseIdle", k.locks.ReleaseIdle(t.Context(), token, "over"))
-		rec.want(t, event(joblock.EventFreed, lock.Digest(), "over"))
+		rec.want(t, of(event.Freed, lock.Digest(), "over"))
 
 		for _, free := range []func() error{
 			func() error { return k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, "over") },
@@ -242,33 +242,21 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 			k.park(lock, joblock.ParkOptions{Job: "q/1"})
 			wantNil(t, "free", free())
 		}
-		freed := with(event(joblock.EventFreed, "", "over"), func(e *joblock.Event) { e.Job = "q/1" })
-		rec.want(t, freed, with(freed, func(e *joblock.Event) { e.Owner = lock.Digest() }))
+		freed := with(of(event.Freed, "", "over"), func(e *event.Event) { e.Job = "q/1" })
+		rec.want(t, freed, with(freed, func(e *event.Event) { e.Owner = lock.Digest() }))
 
 		_, err = k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
-		rec.want(t, event(joblock.EventForced, "", "stuck"))
+		rec.want(t, of(event.Forced, "", "stuck"))
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key", "stuck"), joblock.ErrNotFound)
 		rec.want(t)
 	})
 }
 
-func TestObservers(t *testing.T) {
-	if joblock.Observers() != nil || joblock.Observers(nil, nil) != nil {
-		t.Error("an Observer of nobody is not nil")
-	}
-	var a, b recorder
-	joblock.Observers(nil, a.observe, nil, b.observe)(joblock.Event{Key: "one"})
-	joblock.Observers(nil, b.observe)(joblock.Event{Key: "two"})
-	if got := fmt.Sprint(len(a.events), len(b.events)); got != "1 2" {
-		t.Errorf("%s events, want 1 2", got)
-	}
-}
-
 func TestObserverThatPanicsBreaksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, &joblock.Config{Observer: func(joblock.Event) { panic("no room for metrics") }})
+		k := newKit(t, &joblock.Config{Observer: func(event.Event) { panic("no room for metrics") }})
 		for range 3 {
 			wantNil(t, "Release", k.acquire("key").Release(t.Context()))
 		}
@@ -287,9 +275,9 @@ func TestObserverIsCalledWithoutLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k *kit
 		var lock *joblock.Lock
-		seen := make(map[joblock.EventKind]bool)
+		seen := make(map[event.Kind]bool)
 		var mu sync.Mutex
-		k = newKit(t, &joblock.Config{Observer: func(e joblock.Event) {
+		k = newKit(t, &joblock.Config{Observer: func(e event.Event) {
 			mu.Lock()
 			first := !seen[e.Kind]
 			seen[e.Kind] = true
@@ -304,7 +292,7 @@ func TestObserverIsCalledWithoutLocks(t *testing.T) {
 		everyEvent(k, &lock) // undisturbed by those called back before
 		mu.Lock()
 		defer mu.Unlock()
-		if len(seen) != int(joblock.EventCleanupFailed) {
+		if len(seen) != int(event.CleanupFailed) {
 			t.Errorf("seen only %v", seen)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 	"time"
 )
 
@@ -85,7 +86,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		k.err = k.handedOver("", opts.Job)
 		k.shared = true // the token stays with the caller, also after a Reclaim
 		token := Token{key: k.key, owner: newSecret(*k.owner), fence: r.Fence, ttl: k.ttl}
-		e := k.eventLocked(EventParked)
+		e := k.eventLocked(event.Parked)
 		k.mu.Unlock()
 		k.l.engine.reschedule(k)
 		k.l.tell(e)
@@ -182,7 +183,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	}
 	k.state, k.err, k.job, k.parkHold, k.since = lockHeld, nil, k.own, 0, sent
 	k.granted(sent, r.Fence)
-	e := k.eventLocked(EventReclaimed)
+	e := k.eventLocked(event.Reclaimed)
 	k.mu.Unlock()
 	k.l.tell(e)
 	return k.l.engine.add(k)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // MaxLimit is the largest Limit.
@@ -282,8 +283,8 @@ func (p *permits) tellGaveUp(err error) {
 		return
 	}
 	held := p.held(CodeHeld)
-	p.l.tell(Event{
-		Kind: EventGaveUp, Key: p.key, Owner: digest(p.o.owner),
+	p.l.tell(event.Event{
+		Kind: event.GaveUp, Key: p.key, Owner: digest(p.o.owner),
 		Holder: held.Holder, Job: held.Job, Waited: p.l.now().Sub(p.busySince), Err: err,
 	})
 }

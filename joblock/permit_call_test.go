@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // What is told of a refusal is about the holder whose permit can be had first.
@@ -163,16 +164,16 @@ func TestEventsOfALimit(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
 		contended := make(map[string]bool) // by owner
-		k := newKit(t, &joblock.Config{Observer: func(e joblock.Event) {
+		k := newKit(t, &joblock.Config{Observer: func(e event.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			line := fmt.Sprint(e.Kind, " ", strings.TrimRight(e.Key, "0123456789"), " ", e.Waited.Round(time.Second))
-			if e.Kind == joblock.EventContended || e.Kind == joblock.EventGaveUp {
+			if e.Kind == event.Contended || e.Kind == event.GaveUp {
 				line += " " + e.Holder
 			}
 			got = append(got, line)
-			waited := e.Kind == joblock.EventGaveUp || e.Kind == joblock.EventAcquired && e.Waited > 0
-			if e.Kind == joblock.EventContended {
+			waited := e.Kind == event.GaveUp || e.Kind == event.Acquired && e.Waited > 0
+			if e.Kind == event.Contended {
 				contended[e.Owner] = true
 			} else if waited && !contended[e.Owner] {
 				t.Errorf("%s: under another owner than the wait began", line)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 )
 
@@ -24,13 +25,13 @@ type output struct {
 
 	mu      sync.Mutex // guards what follows
 	text    bytes.Buffer
-	kinds   map[joblock.EventKind]int
+	kinds   map[event.Kind]int
 	secrets map[string]string // what must not be in text, and what it is
 }
 
 func newOutput(t *testing.T) *output {
 	t.Helper()
-	o := &output{kinds: make(map[joblock.EventKind]int), secrets: make(map[string]string)}
+	o := &output{kinds: make(map[event.Kind]int), secrets: make(map[string]string)}
 	o.logger = slog.New(slog.NewJSONHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return o
 }
@@ -43,13 +44,13 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // observer is all there are, and one that is broken.
-func (o *output) observer() joblock.Observer {
-	return joblock.Observers(slogobserver.New(o.logger, nil), func(e joblock.Event) {
+func (o *output) observer() event.Observer {
+	return event.Observers(slogobserver.New(o.logger, nil), func(e event.Event) {
 		o.mu.Lock()
 		o.kinds[e.Kind]++
 		o.mu.Unlock()
 		o.note(e)
-	}, func(joblock.Event) { panic("a broken observer") })
+	}, func(event.Event) { panic("a broken observer") })
 }
 
 // note has values printed in all the ways in which people print them.
@@ -122,8 +123,8 @@ func (o *output) check(t *testing.T) {
 	var missing []string
 	// A late renewal takes a timing that a busy machine does not give; it tells nothing
 	// that the others do not.
-	for kind := joblock.EventAcquired; kind <= joblock.EventCleanupFailed; kind++ {
-		if o.kinds[kind] == 0 && kind != joblock.EventRenewedLate {
+	for kind := event.Acquired; kind <= event.CleanupFailed; kind++ {
+		if o.kinds[kind] == 0 && kind != event.RenewedLate {
 			missing = append(missing, kind.String())
 		}
 	}

@@ -28,14 +28,15 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock/driver", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
+	{"joblock", []string{"joblock/driver", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
 	{"joblock/driver", nil},
+	{"joblock/event", []string{"joblock/driver"}},
 	{"internal/door", []string{"internal/seal"}},
 	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
 	{"joblock/storetest", []string{"joblock/driver"}},
-	{"joblock/slogobserver", []string{"joblock"}},
-	{"joblock/otelobserver", []string{"joblock", otel + "/otel/attribute", otel + "/otel/metric"}},
+	{"joblock/slogobserver", []string{"joblock/event"}},
+	{"joblock/otelobserver", []string{"joblock", "joblock/event", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "joblock/driver", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/..."}},

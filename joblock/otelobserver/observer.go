@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 const scope = "github.com/joblock/toolkit/joblock/otelobserver"
@@ -33,7 +34,7 @@ func FirstPart(key string) string {
 
 // New returns an Observer that records events with a Meter of provider; cfg may be
 // nil. Errors: joblock.ErrInvalid for a nil provider, and the provider's own.
-func New(provider metric.MeterProvider, cfg *Config) (joblock.Observer, error) {
+func New(provider metric.MeterProvider, cfg *Config) (event.Observer, error) {
 	if provider == nil {
 		return nil, &joblock.Error{Code: joblock.CodeInvalid, Op: "new otelobserver", Detail: "the MeterProvider is nil"}
 	}
@@ -63,19 +64,19 @@ type recorder struct {
 	wait, hold metric.Float64Histogram
 }
 
-func (r *recorder) observe(e joblock.Event) {
+func (r *recorder) observe(e event.Event) {
 	ctx := context.Background()
 	attrs := metric.WithAttributeSet(r.attrs(e))
 	r.events.Add(ctx, 1, attrs)
 	switch e.Kind {
-	case joblock.EventAcquired, joblock.EventGaveUp:
+	case event.Acquired, event.GaveUp:
 		r.wait.Record(ctx, e.Waited.Seconds(), attrs)
-	case joblock.EventParked, joblock.EventReleased, joblock.EventLost:
+	case event.Parked, event.Released, event.Lost:
 		r.hold.Record(ctx, e.Held.Seconds(), attrs)
 	}
 }
 
-func (r *recorder) attrs(e joblock.Event) attribute.Set {
+func (r *recorder) attrs(e event.Event) attribute.Set {
 	kvs := make([]attribute.KeyValue, 0, 3)
 	kvs = append(kvs, attribute.String("joblock.event", e.Kind.String()))
 	if e.Err != nil {

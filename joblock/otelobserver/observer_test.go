@@ -17,13 +17,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/otelobserver"
 )
 
 // newMetrics returns an Observer and what reads what it has recorded: a sorted line
 // for each time series.
-func newMetrics(t *testing.T, cfg *otelobserver.Config) (joblock.Observer, func() []string) {
+func newMetrics(t *testing.T, cfg *otelobserver.Config) (event.Observer, func() []string) {
 	t.Helper()
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
@@ -74,16 +75,16 @@ func wantLines(t *testing.T, got []string, want ...string) {
 
 func TestEventsAreCountedByKindAndError(t *testing.T) {
 	observe, read := newMetrics(t, nil)
-	for _, e := range []joblock.Event{
-		{Kind: joblock.EventAcquired, Key: "a"},
-		{Kind: joblock.EventAcquired, Key: "b", Waited: 1500 * time.Millisecond, Held: time.Hour},
-		{Kind: joblock.EventContended, Key: "b", Waited: time.Hour, Remaining: time.Hour},
-		{Kind: joblock.EventGaveUp, Key: "b", Waited: 2 * time.Second, Err: joblock.ErrTimeout},
-		{Kind: joblock.EventGaveUp, Key: "b", Waited: time.Second, Err: context.Canceled},
-		{Kind: joblock.EventReleased, Key: "a", Held: 250 * time.Millisecond},
-		{Kind: joblock.EventLost, Key: "a", Held: 4 * time.Second, Err: fmt.Errorf("wrapped: %w", joblock.ErrLost)},
-		{Kind: joblock.EventParked, Key: "a", Held: 3 * time.Second},
-		{Kind: joblock.EventRenewedLate, Key: "a", Late: time.Second},
+	for _, e := range []event.Event{
+		{Kind: event.Acquired, Key: "a"},
+		{Kind: event.Acquired, Key: "b", Waited: 1500 * time.Millisecond, Held: time.Hour},
+		{Kind: event.Contended, Key: "b", Waited: time.Hour, Remaining: time.Hour},
+		{Kind: event.GaveUp, Key: "b", Waited: 2 * time.Second, Err: joblock.ErrTimeout},
+		{Kind: event.GaveUp, Key: "b", Waited: time.Second, Err: context.Canceled},
+		{Kind: event.Released, Key: "a", Held: 250 * time.Millisecond},
+		{Kind: event.Lost, Key: "a", Held: 4 * time.Second, Err: fmt.Errorf("wrapped: %w", joblock.ErrLost)},
+		{Kind: event.Parked, Key: "a", Held: 3 * time.Second},
+		{Kind: event.RenewedLate, Key: "a", Late: time.Second},
 	} {
 		observe(e)
 	}
@@ -108,7 +109,7 @@ func TestEventsAreCountedByKindAndError(t *testing.T) {
 func TestKeysAreGroupedOnlyIfAsked(t *testing.T) {
 	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: otelobserver.FirstPart})
 	for _, key := range []string{joblock.Key("export", "1"), joblock.Key("export", "2"), joblock.Key("a:b", "c"), "alone"} {
-		observe(joblock.Event{Kind: joblock.EventForced, Key: key})
+		observe(event.Event{Kind: event.Forced, Key: key})
 	}
 	wantLines(t, read(),
 		"joblock.events {event} {joblock.event=forced,joblock.key.group=a%3Ab} 1",
@@ -123,8 +124,8 @@ func TestNoGroupIsNoAttribute(t *testing.T) {
 		asked = append(asked, key)
 		return ""
 	}})
-	observe(joblock.Event{Kind: joblock.EventForced, Key: "key"})
-	observe(joblock.Event{Kind: joblock.EventRenewalUnanswered}) // has none
+	observe(event.Event{Kind: event.Forced, Key: "key"})
+	observe(event.Event{Kind: event.RenewalUnanswered}) // has none
 	if len(asked) != 1 || asked[0] != "key" {
 		t.Errorf("asked for %q", asked)
 	}
@@ -169,7 +170,7 @@ func TestMetricsOfALocker(t *testing.T) {
 // Whatever text an event has besides the key, its error's included, no metric has it.
 func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
 	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: otelobserver.FirstPart})
-	e := joblock.Event{Err: fmt.Errorf("secret: %w", joblock.ErrLost)}
+	e := event.Event{Err: fmt.Errorf("secret: %w", joblock.ErrLost)}
 	fields := reflect.ValueOf(&e).Elem()
 	texts := 0
 	for i := range fields.NumField() {
@@ -183,7 +184,7 @@ func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
 	}
 	e.Key = joblock.Key("export", "secret")
 	kinds := 0
-	for e.Kind = joblock.EventAcquired; e.Kind <= joblock.EventCleanupFailed; e.Kind++ {
+	for e.Kind = event.Acquired; e.Kind <= event.CleanupFailed; e.Kind++ {
 		observe(e)
 		kinds++
 	}

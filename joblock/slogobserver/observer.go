@@ -5,19 +5,19 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
 	// Level chooses the level of an event; it is called by several goroutines at a
 	// time. Default: the function Level.
-	Level func(joblock.Event) slog.Level
+	Level func(event.Event) slog.Level
 }
 
 // New returns an Observer that logs to logger, by default slog.Default(); cfg may
 // be nil. Events below the logger's level cost next to nothing.
-func New(logger *slog.Logger, cfg *Config) joblock.Observer {
+func New(logger *slog.Logger, cfg *Config) event.Observer {
 	if logger == nil {
 		logger = slog.Default()
 	}
@@ -25,7 +25,7 @@ func New(logger *slog.Logger, cfg *Config) joblock.Observer {
 	if cfg != nil && cfg.Level != nil {
 		level = cfg.Level
 	}
-	return func(e joblock.Event) {
+	return func(e event.Event) {
 		ctx, l := context.Background(), level(e)
 		if logger.Enabled(ctx, l) {
 			logger.LogAttrs(ctx, l, "joblock: "+e.Kind.String(), attrs(e)...)
@@ -37,11 +37,11 @@ func New(logger *slog.Logger, cfg *Config) joblock.Observer {
 // (lost, renewed late, renewal unanswered, cleanup failed); Info for locks that were
 // ended from outside (released by token, freed, forced) and for those resumed after
 // even their reservation had run out; Debug for the rest.
-func Level(e joblock.Event) slog.Level {
+func Level(e event.Event) slog.Level {
 	switch e.Kind {
-	case joblock.EventLost, joblock.EventRenewedLate, joblock.EventRenewalUnanswered, joblock.EventCleanupFailed:
+	case event.Lost, event.RenewedLate, event.RenewalUnanswered, event.CleanupFailed:
 		return slog.LevelWarn
-	case joblock.EventReleasedByToken, joblock.EventFreed, joblock.EventForced:
+	case event.ReleasedByToken, event.Freed, event.Forced:
 		return slog.LevelInfo
 	}
 	if e.Recovered {
@@ -51,7 +51,7 @@ func Level(e joblock.Event) slog.Level {
 }
 
 // attrs are the fields of e that are set, in the order of the package comment.
-func attrs(e joblock.Event) []slog.Attr {
+func attrs(e event.Event) []slog.Attr {
 	out := make([]slog.Attr, 0, 8)
 	text := func(name, s string) {
 		if s != "" {

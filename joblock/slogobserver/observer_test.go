@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 )
@@ -32,12 +33,12 @@ func newLog(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 func TestEveryFieldIsLogged(t *testing.T) {
 	log, out := newLog(slog.LevelDebug)
 	observe := slogobserver.New(log, nil)
-	observe(joblock.Event{
-		Kind: joblock.EventLost, Key: "k", Owner: "#0123", Fence: 7, Holder: "web-1", Job: "q/1", Reason: "why",
+	observe(event.Event{
+		Kind: event.Lost, Key: "k", Owner: "#0123", Fence: 7, Holder: "web-1", Job: "q/1", Reason: "why",
 		Err: errors.New("cause"), Waited: time.Second, Held: 2 * time.Second, Late: 3 * time.Second,
 		Remaining: 4 * time.Second, Prior: joblock.EndedLapsed, Recovered: true, Locks: 5,
 	})
-	observe(joblock.Event{Kind: joblock.EventContended})
+	observe(event.Event{Kind: event.Contended})
 	const want = `level=WARN msg="joblock: lost" key=k owner=#0123 fence=7 holder=web-1 job=q/1 reason=why ` +
 		"waited=1s held=2s late=3s remaining=4s prior=lapsed recovered=true locks=5 err=cause\n" +
 		`level=DEBUG msg="joblock: contended"` + "\n"
@@ -49,10 +50,10 @@ func TestEveryFieldIsLogged(t *testing.T) {
 func TestLevels(t *testing.T) {
 	log, out := newLog(slog.LevelDebug)
 	observe := slogobserver.New(log, nil)
-	for kind := joblock.EventAcquired; kind <= joblock.EventCleanupFailed; kind++ {
-		observe(joblock.Event{Kind: kind})
+	for kind := event.Acquired; kind <= event.CleanupFailed; kind++ {
+		observe(event.Event{Kind: kind})
 	}
-	observe(joblock.Event{Kind: joblock.EventResumed, Recovered: true})
+	observe(event.Event{Kind: event.Resumed, Recovered: true})
 	const want = `level=DEBUG msg="joblock: acquired"
 level=DEBUG msg="joblock: contended"
 level=DEBUG msg="joblock: gave up"
@@ -74,14 +75,14 @@ level=INFO msg="joblock: resumed" recovered=true
 	}
 
 	log, out = newLog(slog.LevelInfo)
-	observe = slogobserver.New(log, &slogobserver.Config{Level: func(e joblock.Event) slog.Level {
-		if e.Kind == joblock.EventAcquired {
+	observe = slogobserver.New(log, &slogobserver.Config{Level: func(e event.Event) slog.Level {
+		if e.Kind == event.Acquired {
 			return slog.LevelError
 		}
 		return slogobserver.Level(e)
 	}})
-	observe(joblock.Event{Kind: joblock.EventAcquired})
-	observe(joblock.Event{Kind: joblock.EventReleased})
+	observe(event.Event{Kind: event.Acquired})
+	observe(event.Event{Kind: event.Released})
 	if got, want := out.String(), "level=ERROR msg=\"joblock: acquired\"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -90,7 +91,7 @@ level=INFO msg="joblock: resumed" recovered=true
 func TestWhatIsNotLoggedCostsNothing(t *testing.T) {
 	log, _ := newLog(slog.LevelWarn)
 	observe := slogobserver.New(log, nil)
-	event := joblock.Event{Kind: joblock.EventAcquired, Key: "key", Waited: time.Second, Err: joblock.ErrHeld}
+	event := event.Event{Kind: event.Acquired, Key: "key", Waited: time.Second, Err: joblock.ErrHeld}
 	if n := testing.AllocsPerRun(100, func() { observe(event) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -101,7 +102,7 @@ func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
 	slog.SetDefault(log)
-	slogobserver.New(nil, &slogobserver.Config{})(joblock.Event{Kind: joblock.EventParked})
+	slogobserver.New(nil, &slogobserver.Config{})(event.Event{Kind: event.Parked})
 	if !strings.Contains(out.String(), "joblock: parked") {
 		t.Errorf("the default logger has %q", out)
 	}

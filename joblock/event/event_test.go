@@ -1,0 +1,36 @@
+package event
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestObservers(t *testing.T) {
+	if Observers() != nil || Observers(nil, nil) != nil {
+		t.Error("an Observer of nobody is not nil")
+	}
+	var told []string
+	to := func(name string) Observer { return func(e Event) { told = append(told, name+" "+e.Key) } }
+	Observers(nil, to("a"), nil, to("b"))(Event{Key: "one"})
+	Observers(nil, to("b"))(Event{Key: "two"})
+	if want := []string{"a one", "b one", "b two"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
+func TestKindsHaveNames(t *testing.T) {
+	if got := Kind(0).String(); got != "" {
+		t.Errorf("the zero Kind is %q", got)
+	}
+	seen := map[string]bool{"": true, "unknown": true}
+	for k := Acquired; k <= CleanupFailed; k++ {
+		if name := k.String(); seen[name] {
+			t.Errorf("kind %d is %q", k, name)
+		} else {
+			seen[name] = true
+		}
+	}
+	if got := (CleanupFailed + 1).String(); got != "unknown" {
+		t.Errorf("a Kind beyond the last is %q", got)
+	}
+}
