@@ -18,23 +18,23 @@ import (
 
 // Config configures a Client. The zero value of each field means its default.
 type Config struct {
-	// Hold is how long locks stay reserved for their job beyond the delay that is
+	// Reserve is how long locks stay reserved for their job beyond the delay that is
 	// known at the enqueue (ProcessIn, ProcessAt): for the queue before it, and
 	// for workers that are down. A job that starts later still gets its lock if
 	// nobody has taken the key meanwhile. The keeper of package worker prolongs it
-	// for as long as the job waits, if Hold is longer than the keeper may be away:
+	// for as long as the job waits, if Reserve is longer than the keeper may be away:
 	// one that dies is replaced a TTL later. At least 10 s, at most
 	// driver.MaxPeriod. Default joblock.DefaultHold, 1 h.
-	Hold time.Duration
+	Reserve time.Duration
 
 	// Logger hears of enqueues whose outcome had to be found out, and how that
 	// went. It never hears an owner token. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// minHold leaves the keeper the time to come by: it does so when half of a reservation
+// minReserve leaves the keeper the time to come by: it does so when half of a reservation
 // has passed, or a second later.
-const minHold = 10 * time.Second
+const minReserve = 10 * time.Second
 
 // Client enqueues tasks that carry locks. Make one per process with NewClient,
 // share it freely, and Close it before its Locker. The methods of a nil or zero
@@ -44,7 +44,7 @@ type Client struct {
 	ring      *seal.Ring // of locks
 	client    *asynq.Client
 	inspector *asynq.Inspector
-	hold      time.Duration
+	reserve   time.Duration
 	logger    *slog.Logger
 
 	closing context.Context // ends with Close
@@ -74,16 +74,16 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	if cfg.Hold != 0 && (cfg.Hold < minHold || cfg.Hold > driver.MaxPeriod) {
-		return nil, invalid(op, "", "Config.Hold is %s, must be from %s to %s, or 0 for %s",
-			cfg.Hold, minHold, driver.MaxPeriod, joblock.DefaultHold)
+	if cfg.Reserve != 0 && (cfg.Reserve < minReserve || cfg.Reserve > driver.MaxPeriod) {
+		return nil, invalid(op, "", "Config.Reserve is %s, must be from %s to %s, or 0 for %s",
+			cfg.Reserve, minReserve, driver.MaxPeriod, joblock.DefaultHold)
 	}
 	c := &Client{
 		locks:     locks,
 		ring:      door.Of(locks).Ring(),
 		client:    client,
 		inspector: inspector,
-		hold:      cmp.Or(cfg.Hold, joblock.DefaultHold),
+		reserve:   cmp.Or(cfg.Reserve, joblock.DefaultHold),
 		logger:    cfg.Logger,
 	}
 	if c.logger == nil {

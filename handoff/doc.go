@@ -110,7 +110,7 @@
 // Deploy the workers first, everywhere, and the enqueuing side when no worker
 // without package worker's middleware is left. Such a worker, an old build during
 // a rolling deploy, runs the task as an ordinary task: without the lock, while the
-// key stays reserved until the job's reservation ends (Config.Hold beyond its
+// key stays reserved until the job's reservation ends (Config.Reserve beyond its
 // delay), and every request for it is answered 429 until then. Taking the
 // middleware out again goes the other way round: first the enqueuing side, then,
 // when the queues are empty of tasks that carry locks, the workers.
@@ -180,7 +180,7 @@
 // deleted, and until then the lock is the old one's. That cannot start meanwhile; if
 // it has started already, it is left alone and the call is answered ErrHeld. Of two
 // calls at once the later one replaces the other's job. A new task that a worker takes
-// from its queue before all that is done is put back without charge, for a second or
+// from its queue before all that is done is snoozed without charge, for a second or
 // two. If the process dies midway, or Redis is away, both tasks may be left: the older
 // has the key, and the new one waits until that is done; or the new one alone, which
 // then waits until the keeper has found that the older does not exist. It is the
@@ -214,7 +214,7 @@
 //
 // What is left: a command that is delayed by more than that moment, and is applied
 // after all. The task that then appears finds its token taken back. While the
-// request holds the lock it is busy, and the task is put back without charge; when
+// request holds the lock it is busy, and the task is snoozed without charge; when
 // the lock has been released, the worker finds it ended and does what its
 // Config.Gone says. Either way two holders never exist, but with Gone set to
 // reacquire a job may run that the client was told had failed. An application

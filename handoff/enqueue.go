@@ -90,7 +90,7 @@ func (h *handover) run(ctx context.Context) (*asynq.TaskInfo, error) {
 
 // park moves all locks from their handles to their tokens, or none.
 func (h *handover) park(ctx context.Context) error {
-	opts := joblock.ParkOptions{Hold: h.delay() + h.c.hold, Job: h.job}
+	opts := joblock.ParkOptions{Hold: h.delay() + h.c.reserve, Job: h.job}
 	for _, lock := range h.locks {
 		token, err := lock.Park(ctx, opts)
 		if err != nil {

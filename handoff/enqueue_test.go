@@ -243,7 +243,7 @@ func TestReservationCoversTheDelayAndHold(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newMiniWeb(t)
-			jobs, err := handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: 10 * time.Minute})
+			jobs, err := handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Reserve: 10 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,13 +290,13 @@ func TestNewClientWithoutItsParts(t *testing.T) {
 		"client":    func() (*handoff.Client, error) { return handoff.NewClient(w.locks, nil, w.inspector, nil) },
 		"inspector": func() (*handoff.Client, error) { return handoff.NewClient(w.locks, w.client, nil, nil) },
 		"negative hold": func() (*handoff.Client, error) {
-			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: -1})
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Reserve: -1})
 		},
 		"short hold": func() (*handoff.Client, error) {
-			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: 10*time.Second - 1})
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Reserve: 10*time.Second - 1})
 		},
 		"endless hold": func() (*handoff.Client, error) {
-			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Hold: driver.MaxPeriod + 1})
+			return handoff.NewClient(w.locks, w.client, w.inspector, &handoff.Config{Reserve: driver.MaxPeriod + 1})
 		},
 	} {
 		if c, err := make(); !errors.Is(err, joblock.ErrInvalid) || c != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // deletePause lies between two tries to delete a task. One that was just taken
-// from its queue cannot be deleted until it has found its lock busy and is put back.
+// from its queue cannot be deleted until it has found its lock busy and is snoozed.
 const deletePause = 50 * time.Millisecond
 
 // replacement puts a new task in the place of one that waits. It takes the lock in
@@ -84,7 +84,7 @@ func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	if err := r.deleteOld(ctx); err != nil {
 		return nil, errors.Join(err, r.giveBack(ctx))
 	}
-	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.hold); err != nil {
+	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.reserve); err != nil {
 		return nil, fmt.Errorf("handoff: %s was enqueued in place of %s, but the lock could not be parked for it: %w",
 			r.next.job, r.oldJob(), err)
 	}
@@ -135,7 +135,7 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 
 // giveBack parks the lock for the old job again.
 func (r *replacement) giveBack(ctx context.Context) error {
-	if err := r.parkFor(ctx, r.oldJob(), r.c.holdOf(r.old)); err != nil {
+	if err := r.parkFor(ctx, r.oldJob(), r.c.reservationOf(r.old)); err != nil {
 		return fmt.Errorf("and the lock could not be given back to %s: %w", r.oldJob(), err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 	}
 }
 
-// holdOf returns how long to reserve the lock of a task that waits.
-func (c *Client) holdOf(info *asynq.TaskInfo) time.Duration {
-	return min(max(0, time.Until(info.NextProcessAt)), driver.MaxPeriod-c.hold) + c.hold
+// reservationOf returns how long to reserve the lock of a task that waits.
+func (c *Client) reservationOf(info *asynq.TaskInfo) time.Duration {
+	return min(max(0, time.Until(info.NextProcessAt)), driver.MaxPeriod-c.reserve) + c.reserve
 }

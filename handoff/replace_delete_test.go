@@ -15,7 +15,7 @@ import (
 )
 
 // takeFirst has the first job taken from its queue by a worker that finds its lock
-// busy and puts it back after d. It returns when the worker has it.
+// busy and snoozes it after d. It returns when the worker has it.
 func (w *web) takeFirst(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := w.inspector.RunTask("default", "first"); err != nil {
@@ -30,7 +30,7 @@ func (w *web) takeFirst(t *testing.T, d time.Duration) {
 	if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		close(taken)
 		time.Sleep(d)
-		return errors.New("put back")
+		return errors.New("snoozed")
 	})); err != nil {
 		t.Error(err)
 		return
@@ -63,8 +63,8 @@ func TestActiveJobIsLookedAtAgain(t *testing.T) {
 	})
 }
 
-// A task on its way through a worker cannot be deleted: until it is put back.
-func TestJobInAWorkersHandsIsReplacedWhenPutBack(t *testing.T) {
+// A task on its way through a worker cannot be deleted: until it is snoozed.
+func TestJobInAWorkersHandsIsReplacedWhenSnoozed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)

@@ -65,9 +65,9 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 		return nil, badTask("queue and task ID have %d bytes with a slash between them, at most %d are allowed",
 			len(s.job), driver.MaxLabelBytes)
 	}
-	if d := s.delay(); d > driver.MaxPeriod-c.hold {
-		return nil, badTask("a delay of %s and Config.Hold of %s make more than the %s for which a lock can be reserved",
-			d, c.hold, driver.MaxPeriod)
+	if d := s.delay(); d > driver.MaxPeriod-c.reserve {
+		return nil, badTask("a delay of %s and Config.Reserve of %s make more than the %s for which a lock can be reserved",
+			d, c.reserve, driver.MaxPeriod)
 	}
 	return s, s.checkText()
 }

@@ -41,7 +41,7 @@ const (
 
 	// UntilStarted frees the key just before the handler is called for the first
 	// time, so that what happens while it runs can be queued for after it. If the
-	// worker has other middleware that may put tasks back, see its Started. Handler
+	// worker has other middleware that may snooze tasks, see its Started. Handler
 	// and retries run without a lock, and beside the next job if that comes to run
 	// meanwhile; KeepLast prevents this.
 	UntilStarted
@@ -65,7 +65,7 @@ const (
 
 	// KeepLast is for work of which only the latest state counts: while one job runs
 	// at most one waits, and that has the newest payload. A job that waits is replaced
-	// as by Replace; while one runs, the next is enqueued and put back, without charge,
+	// as by Replace; while one runs, the next is enqueued and snoozed, without charge,
 	// until that one is done, retries included. The one that runs has the lock on Key;
 	// the one that waits has that on Key and "%next". Until must be UntilDone.
 	KeepLast

@@ -5,30 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/internal/asynqctx"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-)
-
-// Reasons that a release leaves in the lock's record. A later delivery of the
-// same task reads them: a job that is done is not run again.
-const (
-	reasonDone    = "job done"
-	reasonRevoked = "job revoked"
-	reasonFailed  = "job failed"
-	reasonGone    = "job gone"
-	reasonSkipped = "job skipped"
-	reasonStarted = "job started"
-	reasonPutBack = "job put back"
-	reasonOver    = "attempt over" // of a lock that the task does not carry
 )
 
 // attempt is one delivery of one task that needs locks: those that it carries, or
@@ -84,25 +70,12 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
-			// It would find itself in its own way at every attempt, and be put back
+			// It would find itself in its own way at every attempt, and be snoozed
 			// for ever.
 			return invalid("the task carries two tokens of key %q", token.Key())
 		}
 	}
 	return nil
-}
-
-// budget returns the retries that the author of a task asked for, of which asynq
-// knows limit.
-func budget(env envelope.Envelope, limit int) int {
-	if env.Retries >= 0 && env.Retries < limit {
-		return env.Retries
-	}
-	return limit // without a spare one
-}
-
-func withRetries(ctx context.Context, budget, limit int) context.Context {
-	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
 // left is how long it is until asynq's time for the attempt is up.
@@ -131,9 +104,31 @@ func (a *attempt) last() bool { return a.retried >= a.budget }
 // spent reports whether this is a delivery beyond the true retries.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
+// mayCarry reports whether the task carries locks, as far as that is known by now.
+func (a *attempt) mayCarry() bool {
+	if tokens, found := a.ctx.Value(envelopeKey{}).([]joblock.Token); found {
+		return len(tokens) > 0
+	}
+	_, carries := a.task.Headers()[envelope.Header]
+	return carries
+}
+
+// refuse is all of an attempt that begins after Close. asynq may call the handler
+// as late as after Shutdown: it does not wait for the goroutine to get going.
+func (a *attempt) refuse() error {
+	err := workerClosed()
+	if a.w.canSnooze(a) {
+		return a.w.snooze(err)
+	}
+	// asynq would charge or archive the task. It ends the context instead when the
+	// server is shut down.
+	<-a.ctx.Done()
+	return context.Cause(a.ctx)
+}
+
 // run is the whole life of the attempt.
 func (a *attempt) run(next asynq.Handler) error {
-	if err := a.bounce(); err != nil {
+	if err := a.w.bounce(a); err != nil {
 		return err
 	}
 	if err := a.resumeAll(); err != nil {
@@ -166,38 +161,13 @@ func (a *attempt) run(next asynq.Handler) error {
 	}()
 	err := next.ProcessTask(ctx, a.task)
 	finished = true
-	if pb := a.deprived(ctx, err); pb != nil {
-		if a.canPutBack() {
-			a.tellPutBack(pb)
+	if snoozed := a.snoozeForLoss(ctx, err); snoozed != nil {
+		if a.w.canSnooze(a) {
+			a.w.tellSnoozed(a, snoozed)
 		}
-		err = pb
+		err = snoozed
 	}
 	return a.settle(err)
-}
-
-// deprived returns the error that puts the task back without charge, if its handler has
-// failed with err because a lock of its own was lost: by ForceRelease, or with the data
-// of the store. ctx is the handler's. An error that has nothing to do with the loss is
-// the handler's own; so is its word that the task is not to be tried again, and so is the
-// loss of a lock that it has held for longer than joblock.Config.MaxHold. The task is
-// back when it would be after a failure, however often that happens: asynq counts no
-// put-backs, and a fault outside is none of the job's.
-func (a *attempt) deprived(ctx context.Context, err error) *putBackError {
-	lost := func(lock *joblock.Lock) bool {
-		err := lock.Err()
-		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, door.ErrNotRenewed)
-	}
-	switch {
-	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):
-		return nil
-	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
-		return nil
-	case errors.Is(err, joblock.ErrLost):
-	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), joblock.ErrLost):
-	default:
-		return nil
-	}
-	return &putBackError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
 // handed returns the locks in the order in which they were handed over, so that the
@@ -237,12 +207,206 @@ func (a *attempt) limitOverrun() func() {
 	}
 }
 
-// lastErr returns the text of the error that the task failed with last.
-func (w *Worker) lastErr(queue, id string) string {
-	info, err := w.inspector.GetTaskInfo(queue, id)
-	if err != nil {
-		w.cfg.Logger.Warn("worker: cannot tell what a task failed with", "job", envelope.Job(queue, id), "err", err)
-		return "the reason is not known"
+// waitPoll is the pause between two looks at a busy lock that is waited for in
+// place.
+const waitPoll = 500 * time.Millisecond
+
+// resumeAll takes the locks of the task, all or none. It leaves a.locks nil
+// without an error when the handler is not to be called and the task succeeds.
+func (a *attempt) resumeAll() error {
+	for {
+		err := a.tryResumeAll()
+		var snoozed *snoozeError
+		if !errors.As(err, &snoozed) {
+			return err
+		}
+		if a.w.canSnooze(a) {
+			a.w.tellSnoozed(a, snoozed)
+			return err
+		}
+		if a.spent() && a.w.canSnoozeByArchive(a) {
+			return a.w.snoozeByArchive(a, snoozed)
+		}
+		// asynq would charge or archive the task. Wait here instead.
+		if !sleep(a.ctx, waitPoll) {
+			return errors.Join(context.Cause(a.ctx), snoozed.err)
+		}
 	}
-	return info.LastErr
+}
+
+func (a *attempt) tryResumeAll() error {
+	// Not to be cut short by the attempt's end: whether a lock was resumed would
+	// be unknown, and nobody would settle it. joblock bounds each call.
+	ctx := context.WithoutCancel(a.ctx)
+	locks := make(joblock.Locks, 0, len(a.tokens))
+	for i, token := range a.tokens {
+		if slices.Contains(a.untilStart, token) {
+			continue
+		}
+		lock, err := a.resume(ctx, token)
+		if err != nil {
+			lock, err = a.gone(ctx, token, err)
+		}
+		if lock != nil {
+			locks = append(locks, lock)
+			continue
+		}
+		if err == nil {
+			a.behind(func() {
+				a.end(ctx, locks, reasonSkipped)
+				a.w.releaseIdle(ctx, a.queue, a.id, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
+			})
+			return nil
+		}
+		if snoozed := a.w.snooze(err); snoozed != nil {
+			a.park(locks, a.w.reservation(0))
+			return snoozed
+		}
+		a.locks = locks
+		return a.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
+	}
+	if a.startsAt == nil {
+		if snoozed := a.start(ctx); snoozed != nil {
+			a.behind(func() { a.backOut(locks, a.w.reservation(0)) })
+			return snoozed
+		}
+		a.started = true
+	}
+	a.locks = locks
+	return nil
+}
+
+// resume takes the lock of token for this attempt.
+func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(a.w.locks.Holder())), joblock.Reserve(a.w.cfg.Reserve))
+}
+
+// gone decides what to do about a token that Resume refused with err. A nil lock
+// without an error means that the task is not to run.
+func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
+	var e *joblock.Error
+	if !errors.As(err, &e) {
+		return nil, err
+	}
+	switch e.Code {
+	case joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
+	default:
+		return nil, err
+	}
+	if e.Code == joblock.CodeNotOwner {
+		if err := a.elsewhere(ctx, token); err != nil {
+			return nil, err
+		}
+	}
+	log := a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type(), "key", token.Key(), "cause", err)
+	if e.Code == joblock.CodeAlreadyReleased && e.Ended == joblock.EndedDone {
+		over, err := a.duplicate(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if over {
+			log.Info("worker: the job is over already, its duplicate delivery is skipped")
+			return nil, nil
+		}
+	}
+	policy, level := a.w.cfg.Gone, slog.LevelWarn
+	if slices.Contains(a.fromStart, token) {
+		policy, level = Reacquire, slog.LevelDebug // nobody has taken it yet
+	}
+	var lock *joblock.Lock
+	switch policy {
+	case Skip:
+		err = nil
+	case Fail:
+	case Reacquire:
+		if lock, err = a.reacquire(ctx, token); err == nil && slices.Contains(a.fromStart, token) {
+			a.taken = append(a.taken, token.Key())
+		}
+	}
+	if a.w.snooze(err) != nil {
+		level = slog.LevelDebug // it comes by here until it gets the lock
+	}
+	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
+	return lock, err
+}
+
+// duplicate tells whether asynq delivers a job once more that is done, as the record of
+// token's lock says: asynq has not heard of it then. A task that asynq knows to be
+// completed comes again because somebody wants it to run again.
+func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
+	st, err := a.w.locks.Status(ctx, token.Key())
+	if err != nil {
+		return false, err
+	}
+	if st.Job != a.job() {
+		return false, nil // its handler had handed the lock over to that one
+	}
+	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return true, nil
+	case err != nil:
+		return false, &joblock.Error{Code: joblock.CodeUnavailable, Op: "inspect the task", Key: token.Key(), Err: err}
+	}
+	return info.CompletedAt.IsZero(), nil
+}
+
+// elsewhere tells, by an error that snoozes the task, that the lock of token is
+// not gone but with another job under the same token: a handler has handed it over,
+// or handoff is putting this task in the place of that one.
+func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
+	st, err := a.w.locks.Status(ctx, token.Key())
+	if err != nil || !st.Locked() || st.Owner != token.Digest() {
+		return err
+	}
+	e := &joblock.Error{
+		Code: joblock.CodeHeld, Op: "resume", Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved,
+	}
+	if st.State == joblock.StateHeld {
+		e.Code, e.Remaining = joblock.CodeBusy, st.Remaining
+	}
+	return e
+}
+
+// reacquire takes the lock anew under the token's owner, so that later attempts
+// can resume it, and by way of Park, so that it is bound to the job and outlives
+// a crash of this process like any job's lock.
+func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	// The key may be the toolkit's own: a permit, or that of a job which waits for another.
+	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
+		joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
+	if err != nil {
+		return nil, err
+	}
+	token, err = lock.Park(ctx, joblock.ParkOptions{Hold: a.w.reservation(0), Job: a.job()})
+	if err != nil {
+		return nil, errors.Join(err, lock.Release(ctx))
+	}
+	return a.resume(ctx, token)
+}
+
+// start gives up the locks that the task was to have until its handler starts. A
+// lock that is gone is no reason not to run: it kept others from being queued beside
+// this task, and a retry has given it up before. When the store does not answer, or
+// somebody has the lock in hand to put one task in the place of another, start
+// returns the error that snoozes the task: what is to be replaced must not run, and
+// a handler that ran under a lock it was to have given up would have others turned
+// away for nothing.
+func (a *attempt) start(ctx context.Context) error {
+	for _, token := range a.untilStart {
+		err := a.w.locks.ReleaseIdle(ctx, token, reasonStarted, joblock.ForJob(a.job()))
+		if joblock.CodeOf(err) == joblock.CodeNotOwner {
+			err = a.elsewhere(ctx, token)
+		}
+		switch joblock.CodeOf(err) {
+		case "", joblock.CodeAlreadyReleased, joblock.CodeNotFound:
+			continue
+		}
+		if snoozed := a.w.snooze(err); snoozed != nil {
+			return snoozed
+		}
+		a.w.cfg.Logger.Warn("worker: could not release a lock that a task has until it starts",
+			"job", a.job(), "task", a.task.Type(), "key", token.Key(), "err", err)
+	}
+	return nil
 }

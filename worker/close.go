@@ -1,10 +1,6 @@
 package worker
 
-import (
-	"context"
-
-	"github.com/joblock/toolkit/joblock"
-)
+import "context"
 
 // Close waits until every attempt of this Worker has been settled, its locks
 // parked for the next attempt or released, and ends the looks at locks that were
@@ -24,7 +20,7 @@ import (
 // closed. An attempt whose handler has ended is settled in seconds. Close may be
 // called again, and waits for what is left.
 //
-// Tasks with locks that begin after Close was called are put back without charge,
+// Tasks with locks that begin after Close was called are snoozed without charge,
 // their locks untouched. Locks that were still to be freed for a task that had
 // ended, because the lease of an attempt elsewhere was in the way, are left to the
 // end of their reservation. A nil Worker has nothing to wait for.
@@ -34,21 +30,4 @@ func (w *Worker) Close(ctx context.Context) error {
 	}
 	w.open.close()
 	return w.open.wait(ctx)
-}
-
-// refuse is all of an attempt that begins after Close. asynq may call the handler
-// as late as after Shutdown: it does not wait for the goroutine to get going.
-func (a *attempt) refuse() error {
-	err := workerClosed()
-	if a.canPutBack() {
-		return a.putBack(err)
-	}
-	// asynq would charge or archive the task. It ends the context instead when the
-	// server is shut down.
-	<-a.ctx.Done()
-	return context.Cause(a.ctx)
-}
-
-func workerClosed() error {
-	return &joblock.Error{Code: joblock.CodeClosed, Op: "worker", Detail: "the Worker was closed"}
 }

@@ -132,7 +132,7 @@ func TestAttemptsAfterCloseAreRefused(t *testing.T) {
 		unconfigure bool
 		meanwhile   string // the task's state
 	}{
-		{"put back", false, "retry"},
+		{"snoozed", false, "retry"},
 		{"kept waiting", true, "active"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

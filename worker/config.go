@@ -19,7 +19,7 @@ type Gone uint8
 
 const (
 	// Reacquire takes the lock anew and runs; while somebody else has it the
-	// task is put back without charge. The job runs after all, but others may
+	// task is snoozed without charge. The job runs after all, but others may
 	// have held the key in between.
 	Reacquire Gone = iota
 	// Skip does not run the handler and lets the task succeed.
@@ -42,11 +42,10 @@ func (g Gone) String() string {
 	return fmt.Sprintf("Gone(%d)", uint8(g))
 }
 
-// Defaults of Config.
 const (
-	DefaultPutBack = 10 * time.Second
-	DefaultOverrun = time.Minute
-	DefaultEvery   = 30 * time.Second
+	defaultSnooze  = 10 * time.Second
+	defaultOverrun = time.Minute
+	defaultEvery   = 30 * time.Second
 
 	minEvery = 100 * time.Millisecond
 )
@@ -57,20 +56,20 @@ type Config struct {
 	// Gone is the policy for a lock that is gone at resume. Default Reacquire.
 	Gone Gone
 
-	// Hold is how long a lock stays reserved for its task: while it waits, beyond
+	// Reserve is how long a lock stays reserved for its task: while it waits, beyond
 	// the known delay of a retry, which covers the time in the queue; while it
 	// runs, beyond the lease as last renewed, which covers asynq's recovery of a
 	// crashed worker's tasks, which takes minutes. Default joblock.DefaultHold.
-	Hold time.Duration
+	Reserve time.Duration
 
-	// PutBack is the longest pause before a task that found its lock held, or
+	// Snooze is the longest pause before a task that found its lock held, or
 	// the store unavailable, is tried again. It is shorter when the holder's lease
 	// ends sooner, and at most two seconds when the holder is an earlier attempt
 	// of the same task, which is most likely about to end; but at least a second,
 	// which is asynq's grain, and up to a quarter longer, for jitter. Default 10 s.
 	// How soon asynq acts on it depends on its DelayedTaskCheckInterval, 5 s by
 	// default.
-	PutBack time.Duration
+	Snooze time.Duration
 
 	// Overrun is how long a handler that goes on after its context has ended
 	// keeps its lease. Longer protects what it still does; shorter lets the
@@ -82,8 +81,8 @@ type Config struct {
 	// two commands to asynq's Redis per look. A lock that has just been parked is
 	// looked at for the first time after joblock.Config.JobGrace, and is not freed
 	// for a task that is not there within a minute of that. With very many locks a
-	// round may take longer. At least 100 ms, at most half of Hold. Default 30 s, or
-	// a quarter of Hold if that is less.
+	// round may take longer. At least 100 ms, at most half of Reserve. Default 30 s, or
+	// a quarter of Reserve if that is less.
 	Every time.Duration
 
 	// Inspectors are those of further asynq databases whose tasks have locks in the
@@ -109,26 +108,26 @@ func (c *Config) withDefaults() (Config, error) {
 	if out.Gone > Fail {
 		return out, invalid("Config.Gone is %d, must be Reacquire, Skip or Fail", out.Gone)
 	}
-	out.Hold = cmp.Or(out.Hold, joblock.DefaultHold)
-	out.PutBack = cmp.Or(out.PutBack, DefaultPutBack)
-	out.Overrun = cmp.Or(out.Overrun, DefaultOverrun)
-	out.Every = cmp.Or(out.Every, min(DefaultEvery, out.Hold/4))
+	out.Reserve = cmp.Or(out.Reserve, joblock.DefaultHold)
+	out.Snooze = cmp.Or(out.Snooze, defaultSnooze)
+	out.Overrun = cmp.Or(out.Overrun, defaultOverrun)
+	out.Every = cmp.Or(out.Every, min(defaultEvery, out.Reserve/4))
 	for _, d := range []struct {
 		name string
 		val  time.Duration
 		min  time.Duration
 	}{
-		{"Config.Hold", out.Hold, time.Second},
-		{"Config.PutBack", out.PutBack, time.Second},
+		{"Config.Reserve", out.Reserve, time.Second},
+		{"Config.Snooze", out.Snooze, time.Second},
 		{"Config.Overrun", out.Overrun, time.Millisecond},
 	} {
-		// Half of joblock's bound leaves room for a retry's delay on top of Hold.
+		// Half of joblock's bound leaves room for a retry's delay on top of Reserve.
 		if d.val < d.min || d.val > driver.MaxPeriod/2 {
 			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
 		}
 	}
-	if out.Every < minEvery || out.Every > out.Hold/2 {
-		return out, invalid("Config.Every is %s, must be from %s to half of Config.Hold, %s", out.Every, minEvery, out.Hold/2)
+	if out.Every < minEvery || out.Every > out.Reserve/2 {
+		return out, invalid("Config.Every is %s, must be from %s to half of Config.Reserve, %s", out.Every, minEvery, out.Reserve/2)
 	}
 	if slices.Contains(out.Inspectors, nil) {
 		return out, invalid("Config.Inspectors has a nil")
@@ -137,8 +136,4 @@ func (c *Config) withDefaults() (Config, error) {
 		out.Logger = slog.Default()
 	}
 	return out, nil
-}
-
-func invalid(format string, args ...any) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "worker", Detail: fmt.Sprintf(format, args...)}
 }

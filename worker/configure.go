@@ -15,7 +15,7 @@ import (
 // GroupAggregator wrapped around those in it, so that asynq handles tasks with locks
 // as the package comment says. The originals are called for everything else, with the handler's
 // own error and the true retry budget; the ErrorHandler does not hear of tasks
-// that were put back. Tasks without locks are not affected.
+// that were snoozed. Tasks without locks are not affected.
 //
 // Of a task with locks the originals see what they would see with asynq alone, but:
 //
@@ -23,7 +23,7 @@ import (
 //     IsFailure: how long the lock is reserved depends on the delay. After a panic it is
 //     called with a stand-in for the error that asynq makes of it, and again by asynq.
 //     It is called for an error by which a handler says that it has lost its lock, which
-//     is put back and not failed.
+//     is snoozed and not failed.
 //   - IsFailure is called once more when the last true attempt has ended by a timeout, a
 //     panic or a crash: asynq has a spare retry for the task, and does not know that it is
 //     the last. That retry is then counted, if it says so: Retried shows one more than the
@@ -54,13 +54,13 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		w.counts.Store(&isFailure)
 	}
 	cfg.IsFailure = func(err error) bool {
-		var pb *putBackError
-		return !errors.As(err, &pb) && counts(err)
+		var snoozed *snoozeError
+		return !errors.As(err, &snoozed) && counts(err)
 	}
 	cfg.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
-		var pb *putBackError
-		if errors.As(err, &pb) {
-			return pb.delay
+		var snoozed *snoozeError
+		if errors.As(err, &snoozed) {
+			return snoozed.delay
 		}
 		var re *retryError
 		if errors.As(err, &re) {
@@ -112,13 +112,13 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	queue, _ := asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	limit, _ := asynq.GetMaxRetry(ctx)
-	var ae *againError
+	var ae *archiveSnoozeError
 	if errors.As(err, &ae) {
 		text := err.Error()
 		ae.kept.Store(&text)
 	}
-	var pb *putBackError
-	if errors.As(err, &pb) {
+	var snoozed *snoozeError
+	if errors.As(err, &snoozed) {
 		return
 	}
 	if _, carries := task.Headers()[envelope.Header]; !carries || !inTask {
@@ -162,17 +162,4 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	default:
 		w.archive(ctx, queue, id, err.Error(), env.Tokens)
 	}
-}
-
-// original undoes the wrapping of errors by the middleware.
-func original(err error) error {
-	var re *retryError
-	if errors.As(err, &re) {
-		return re.err
-	}
-	var fe *finalError
-	if errors.As(err, &fe) {
-		return fe.err
-	}
-	return err
 }

@@ -149,9 +149,9 @@ func TestErrorsThatDoNotCount(t *testing.T) {
 	})
 }
 
-// Put-backs reach neither the user's IsFailure nor the RetryDelayFunc nor the
+// Snoozes reach neither the user's IsFailure nor the RetryDelayFunc nor the
 // ErrorHandler.
-func TestPutBacksAreInvisible(t *testing.T) {
+func TestSnoozesAreInvisible(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		var s spies
@@ -169,14 +169,14 @@ func TestPutBacksAreInvisible(t *testing.T) {
 	})
 }
 
-// A freed lock does not lie idle for longer than Config.PutBack, nor that of a
+// A freed lock does not lie idle for longer than Config.Snooze, nor that of a
 // holder who died for much longer than its lease.
-func TestPutBackBoundsThePause(t *testing.T) {
+func TestSnoozeBoundsThePause(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		putBack time.Duration
-		holder  []joblock.TryOption
-		frees   func(*joblock.Lock) error
+		name   string
+		snooze time.Duration
+		holder []joblock.TryOption
+		frees  func(*joblock.Lock) error
 	}{
 		{"released", 2 * time.Second, []joblock.TryOption{joblock.TTL(time.Hour)},
 			func(lock *joblock.Lock) error { return lock.Release(context.Background()) }},
@@ -188,7 +188,7 @@ func TestPutBackBoundsThePause(t *testing.T) {
 				var p probe
 				r.enqueue("a", 0)
 				holder := r.steal("key-a", tt.holder...)
-				r.serve(service{worker: worker.Config{PutBack: tt.putBack}}, p.handler(succeed))
+				r.serve(service{worker: worker.Config{Snooze: tt.snooze}}, p.handler(succeed))
 				time.Sleep(5 * time.Minute)
 				if err := tt.frees(holder); err != nil {
 					t.Fatal(err)
@@ -196,7 +196,7 @@ func TestPutBackBoundsThePause(t *testing.T) {
 				start := time.Now()
 				r.untilTask("a", "gone")
 				// The pause, a quarter of it for the jitter, and asynq's own pauses.
-				most := min(tt.putBack, ttl)*5/4 + 4*time.Second
+				most := min(tt.snooze, ttl)*5/4 + 4*time.Second
 				if took := time.Since(start); took > most {
 					t.Errorf("the job ran %s after the lock was free, want %s at the most", took, most)
 				}
@@ -215,8 +215,8 @@ func TestTasksWithoutLocks(t *testing.T) {
 			if lock, ok := joblock.FromContext(ctx); ok || joblock.LocksFromContext(ctx) != nil {
 				t.Errorf("a task without locks has %v", lock)
 			}
-			if n, ok := worker.MaxRetry(ctx); ok {
-				t.Errorf("worker.MaxRetry gave %d in a task without locks", n)
+			if n, _ := asynq.GetMaxRetry(ctx); n > 1 {
+				t.Errorf("asynq.GetMaxRetry gave %d in a task without locks", n)
 			}
 			return errBoom
 		}))
@@ -234,16 +234,14 @@ func TestTasksWithoutLocks(t *testing.T) {
 	})
 }
 
-// MaxRetry and asynq.GetMaxRetry agree inside a task with locks.
+// The spare retry is not to be seen by a handler.
 func TestMaxRetryIsTheAuthorsOwn(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.enqueue("a", 7)
 		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error {
-			n, ok := worker.MaxRetry(ctx)
-			m, mok := asynq.GetMaxRetry(ctx)
-			if n != 7 || !ok || m != 7 || !mok {
-				t.Errorf("MaxRetry %d, %t; asynq.GetMaxRetry %d, %t; want 7 of both", n, ok, m, mok)
+			if n, ok := asynq.GetMaxRetry(ctx); n != 7 || !ok {
+				t.Errorf("asynq.GetMaxRetry gave %d, %t; want 7", n, ok)
 			}
 			return nil
 		}))

@@ -125,7 +125,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.wantEnded("key-a", "job done")
 		r.wantRuns(&p, 0) // it was done already
 		if told := p.heard(); len(told) != 0 {
-			t.Errorf("the ErrorHandler heard of put-backs: %+v", told)
+			t.Errorf("the ErrorHandler heard of snoozes: %+v", told)
 		}
 	})
 }

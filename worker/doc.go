@@ -39,7 +39,7 @@
 //	another version             it is of a newer build
 //
 // A key that is not known is looked for in the locks' store, at most once a second. While
-// the store does not answer the task is put back without charge. With Secrets a task whose
+// the store does not answer the task is snoozed without charge. With Secrets a task whose
 // sealer looks at another store is known to be honest: it counts, Config.Gone decides, as
 // its locks are not here, and the log has an ERROR too.
 //
@@ -63,17 +63,17 @@
 //	                          LocksFromContext all in the order of the hand-over;
 //	                          ctx ends with cause joblock.ErrLost if one is lost;
 //	                          Status shows a holder such as "host:123 attempt 2/4"
-//	busy                      another attempt still runs: put back without charge,
+//	busy                      another attempt still runs: snoozed without charge,
 //	                          for two seconds at most
-//	held by somebody else     put back without charge, for Config.PutBack at most
+//	held by somebody else     snoozed without charge, for Config.Snooze at most
 //	gone                      lapsed, forced, released by a final failure and run
 //	                          again: Config.Gone decides
 //	done                      by this job (or revoked), which its lock's record shows and
 //	                          no reason of a release can say: a duplicate delivery; the
 //	                          handler is not called, the task succeeds. A task that asynq
 //	                          has completed and somebody has run again runs
-//	store unavailable         put back without charge
-//	with another job, to      put back without charge: a handler has handed it over,
+//	store unavailable         snoozed without charge
+//	with another job, to      snoozed without charge: a handler has handed it over,
 //	which the token went on   or handoff is replacing that job by this one
 //
 // Of a job that handoff's EnqueueUnique has enqueued, a lock that it is to have only
@@ -89,8 +89,8 @@
 //	nil                       released
 //	RevokeTask, SkipRetry     released
 //	error on the last attempt released, and the task is archived
-//	error before that         parked for the retry's delay and Config.Hold
-//	a lock was lost, and the  put back without charge, for the delay of a retry, on the
+//	error before that         parked for the retry's delay and Config.Reserve
+//	a lock was lost, and the  snoozed without charge, for the delay of a retry, on the
 //	error says so             last attempt too: it matches joblock.ErrLost, or it is
 //	                          the error of the context that ended for that
 //	panic                     as an error; the panic goes on
@@ -101,7 +101,7 @@
 //	already past              past its deadline
 //
 // A job whose lock is taken away again and again is tried again and again, at the pace
-// of RetryDelayFunc: asynq counts no put-backs, and what takes the lock away is no fault
+// of RetryDelayFunc: asynq counts no snoozes, and what takes the lock away is no fault
 // of the job's. An error that has nothing to do with the loss is a failure like any other;
 // so is the loss of a lock that was no longer renewed, by joblock.Config.MaxHold or
 // StopRenewing: the next run would take just as long.
@@ -110,19 +110,19 @@
 // second later at the most, or when half of what was left of the attempt's time has
 // passed: a store that hangs costs no job its result. All locks of the task are settled
 // at the same time; what takes longer goes on behind asynq, and Close waits for it.
-// Until then a next attempt finds the lock busy and is put back. A release that has no
+// Until then a next attempt finds the lock busy and is snoozed. A release that has no
 // answer is repeated, by the Locker; a park is not, and the reservation stands that the
 // attempt had.
 //
 // asynq does not wait for a handler after its timeout: the next attempt may start
-// while it still runs. It then finds the lock busy and is put back. The old
+// while it still runs. It then finds the lock busy and is snoozed. The old
 // attempt keeps its lease for at most Config.Overrun after its context ended;
 // then the lease runs out, the next attempt gets the lock, and whatever the old
 // one still does has a smaller fence. If there is no next attempt, the lock is
 // freed when the lease has run out.
 //
 // A process that dies leaves the lock orphaned: reserved for the task until asynq
-// recovers it. Renewals carry the reservation along: it stands for Config.Hold
+// recovers it. Renewals carry the reservation along: it stands for Config.Reserve
 // beyond the lease as last renewed, however long the handler had run.
 //
 // A process that is stopped leaves it parked, and the next attempt can have it at
@@ -168,7 +168,7 @@
 // that wait. So Run looks, once in Config.Every, at each lock that is bound to a task
 // and that nobody holds, asks the Inspector for the task, and
 //
-//	pending, scheduled,       prolongs the reservation: Config.Hold beyond the time at
+//	pending, scheduled,       prolongs the reservation: Config.Reserve beyond the time at
 //	retry, aggregating,       which the task is due, however often; also where it had
 //	active                    run out, if nobody has taken the key since
 //	archived, completed       frees the lock, if the task carries it or it was parked
@@ -231,35 +231,35 @@
 // meanwhile, and its own timeout runs. So it waits for MaxWait at the most and for a
 // tenth of its timeout, or until no more of that is left than Need says; and unless
 // MaxWait is given, a quarter of the server's tasks may wait, rounded up, and the others
-// only for half a second while locks here are held for short times. Then it is put back without charge and comes back later, at the end of the
-// line: after a second if locks here are held for a short time, after Config.PutBack if
+// only for half a second while locks here are held for short times. Then it is snoozed without charge and comes back later, at the end of the
+// line: after a second if locks here are held for a short time, after Config.Snooze if
 // they are held for long.
 //
-//	busy                        put back without charge; DropIfBusy has it succeed, not
+//	busy                        snoozed without charge; DropIfBusy has it succeed, not
 //	                            run, and FailIfBusy has the attempt fail
-//	store unavailable           put back without charge
-//	the same on the last        put back by way of the archive; with the store away it
+//	store unavailable           snoozed without charge
+//	the same on the last        snoozed by way of the archive; with the store away it
 //	attempt                     waits in place first
 //	the same without Configure  waited for in place, for half of its timeout; then the
 //	                            attempt fails, by asynq's rules
 //
 // asynq archives a task that has no retries left, one with MaxRetry(0) at once, and asks
-// nobody. Unless handoff has given it a spare retry, such a task is put back by way of
+// nobody. Unless handoff has given it a spare retry, such a task is snoozed by way of
 // the archive: asynq archives it, and this process runs it again when the pause is over,
 // by Inspector.RunTask: the same task with the same ID, options and asynq.Unique lock.
 // What is to be seen of it: the task is in the archive for some seconds, with a last
-// error that has "worker: put back without charge" in it; asynq counts a failure and
+// error that has "worker: snoozed without charge" in it; asynq counts a failure and
 // logs "Retry exhausted", but the ErrorHandler does not hear of it. Who empties the
 // archive in those seconds deletes the task. As asynq deletes the oldest of more than ten
 // thousand archived tasks, 500 tasks of a process wait there at a time; others are tried
 // again at once. If the process dies meanwhile the keeper runs the task again; it knows of it by a lock on the key "%again:" and the job. A task that
 // is enqueued with one retry more than its handler is to have does without all this.
 //
-// A task that carries locks is put back with those parked.
+// A task that carries locks is snoozed with those parked.
 //
 // A carried lock is its job's until that is done, so two tasks that each carry what the
 // other takes here wait for ever: keep the two kinds of keys apart. Two uses of
-// WithoutOverlapping on one task let go of each other's keys with each put-back.
+// WithoutOverlapping on one task let go of each other's keys with each snooze.
 //
 // # What is not promised
 //

@@ -76,7 +76,7 @@ func TestFailureReachesAsynqWhileTheLocksStoreHangs(t *testing.T) {
 					return errBoom
 				})))
 				r.until("told", func() bool { _, info := r.task("a"); return info.Retried == 1 })
-				if _, info := r.task("a"); info.LastErr != "boom" && !strings.HasPrefix(info.LastErr, "worker: put back") {
+				if _, info := r.task("a"); info.LastErr != "boom" && !strings.HasPrefix(info.LastErr, "worker: snoozed") {
 					t.Errorf("asynq was told %q, want the handler's own error", info.LastErr)
 				}
 				time.Sleep(5 * time.Second)

@@ -111,7 +111,7 @@ func TestGoneFailKeepsTheOtherLocksForTheRetry(t *testing.T) {
 		r.submit("a", r.seal(1, tokens...), 2)
 		vanish["forced"](r, tokens[1])
 		r.serve(service{
-			worker: worker.Config{Gone: worker.Fail, Hold: time.Minute},
+			worker: worker.Config{Gone: worker.Fail, Reserve: time.Minute},
 			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return delay }},
 		}, p.handler(succeed))
 		r.untilTask("a", "retry")

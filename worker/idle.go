@@ -27,18 +27,18 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 		switch e.Code {
 		case joblock.CodeAlreadyReleased, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeClosed:
 		case joblock.CodeBusy:
-			w.lookAgain(ctx, e.Remaining+time.Millisecond, queue, id, token, reason)
+			w.recheck(ctx, e.Remaining+time.Millisecond, queue, id, token, reason)
 		case joblock.CodeUnavailable:
-			w.lookAgain(ctx, w.cfg.PutBack, queue, id, token, reason)
+			w.recheck(ctx, w.cfg.Snooze, queue, id, token, reason)
 		default:
 			w.cfg.Logger.Warn("worker: could not release the lock of a task", "job", job, "key", token.Key(), "err", err)
 		}
 	})
 }
 
-// lookAgain repeats releaseIdle for one token after a pause, unless somebody has
+// recheck repeats releaseIdle for one token after a pause, unless somebody has
 // had the archived task run again by then. It ends with Close.
-func (w *Worker) lookAgain(ctx context.Context, pause time.Duration, queue, id string, token joblock.Token, reason string) {
+func (w *Worker) recheck(ctx context.Context, pause time.Duration, queue, id string, token joblock.Token, reason string) {
 	leave := func() {
 		w.cfg.Logger.Warn("worker: closed before the lock of a task that is over could be freed, it stays reserved",
 			"job", envelope.Job(queue, id), "key", token.Key())
@@ -61,12 +61,12 @@ func (w *Worker) lookAgain(ctx context.Context, pause time.Duration, queue, id s
 		st, err := w.locks.Status(ctx, token.Key())
 		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
-			w.lookAgain(ctx, w.cfg.PutBack, queue, id, token, reason)
+			w.recheck(ctx, w.cfg.Snooze, queue, id, token, reason)
 			return
 		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
 			return
 		}
-		if over, _ := w.verdict(ctx, queue, id, ""); over != "" {
+		if over, _ := w.whatBecame(ctx, queue, id, ""); over != "" {
 			w.releaseIdle(ctx, queue, id, []joblock.Token{token}, reason)
 		}
 	}()

@@ -13,8 +13,8 @@ func (w *Worker) newKeeper() *keeper.Keeper {
 	return keeper.New(keeper.Config{
 		Locks: w.locks, Ring: w.ring,
 		Inspectors: append([]*asynq.Inspector{w.inspector}, w.cfg.Inspectors...),
-		Every:      w.cfg.Every, Reserve: w.cfg.Hold,
-		Snoozed: toRunAgain, DryRun: w.cfg.DryRun, Logger: w.cfg.Logger,
+		Every:      w.cfg.Every, Reserve: w.cfg.Reserve,
+		Snoozed: snoozedInArchive, DryRun: w.cfg.DryRun, Logger: w.cfg.Logger,
 	})
 }
 

@@ -60,7 +60,7 @@ func TestCostOfAPeriod(t *testing.T) {
 		}
 		count := new(counting)
 		r.rdb.AddHook(count)
-		r.keep(r.locks, worker.Config{Every: every, Hold: time.Hour})
+		r.keep(r.locks, worker.Config{Every: every, Reserve: time.Hour})
 		time.Sleep(2*time.Minute + time.Second)
 
 		before := map[string]int{}
@@ -106,7 +106,7 @@ func BenchmarkKeeper(b *testing.B) {
 			count := new(counting)
 			r.rdb.AddHook(count)
 			calls := store.Calls("")
-			w, err := worker.New(locks, r.inspector, &worker.Config{Every: time.Minute, Hold: 4 * time.Hour, Logger: r.log.logger()})
+			w, err := worker.New(locks, r.inspector, &worker.Config{Every: time.Minute, Reserve: 4 * time.Hour, Logger: r.log.logger()})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -102,7 +102,7 @@ func TestKeeperInAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
-				w, _ := r.keep(r.locks, worker.Config{Hold: time.Hour})
+				w, _ := r.keep(r.locks, worker.Config{Reserve: time.Hour})
 				for i := range 10 {
 					r.enqueue(fmt.Sprint("alive-", i), 0, asynq.ProcessIn(10*time.Hour))
 					r.enqueue(fmt.Sprint("dead-", i), 0, asynq.ProcessIn(10*time.Hour))
@@ -151,7 +151,7 @@ func TestKeeperBeforeASilentRedis(t *testing.T) {
 		r.enqueue("dead", 0, asynq.ProcessIn(10*time.Hour))
 		own := r.inspector
 		hook := r.hang()
-		w, _ := r.keep(r.locks, worker.Config{Hold: time.Hour})
+		w, _ := r.keep(r.locks, worker.Config{Reserve: time.Hour})
 		r.inspector = own
 		hook.answer.Store(true)
 		time.Sleep(2 * time.Minute)

@@ -23,17 +23,17 @@ func TestLockOfATaskThatEndsJustAfterItsEnqueue(t *testing.T) {
 		reason string
 		within time.Duration
 	}{
-		{"archived", nil, func(r *rig) error { return r.inspector.ArchiveTask(queue, "a") }, archived, worker.DefaultEvery},
+		{"archived", nil, func(r *rig) error { return r.inspector.ArchiveTask(queue, "a") }, archived, defaultEvery},
 		{"completed", []asynq.Option{asynq.Retention(time.Hour)}, func(r *rig) error {
 			var p probe
 			r.serve(service{bare: true}, p.handler(succeed))
 			return nil
-		}, "keeper: the task is completed", worker.DefaultEvery},
-		{"deleted", nil, func(r *rig) error { return r.inspector.DeleteTask(queue, "a") }, absent, time.Minute + worker.DefaultEvery},
+		}, "keeper: the task is completed", defaultEvery},
+		{"deleted", nil, func(r *rig) error { return r.inspector.DeleteTask(queue, "a") }, absent, time.Minute + defaultEvery},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
-				r.keep(r.locks, worker.Config{Every: worker.DefaultEvery})
+				r.keep(r.locks, worker.Config{Every: defaultEvery})
 				time.Sleep(time.Minute + 1234*time.Millisecond)
 				r.enqueue("a", 1, append(tt.opts, asynq.ProcessIn(time.Millisecond))...)
 				if err := tt.end(r); err != nil {
@@ -66,7 +66,7 @@ func TestLockParkedForATaskIDThatIsTaken(t *testing.T) {
 // over.
 func TestShortReservationsDoNotLapse(t *testing.T) {
 	virtual(t, func(r *rig) {
-		r.keep(r.locks, worker.Config{Every: worker.DefaultEvery})
+		r.keep(r.locks, worker.Config{Every: defaultEvery})
 		for i := range 20 {
 			time.Sleep(777 * time.Millisecond) // against the keeper's own rhythm
 			id := string(rune('a' + i))

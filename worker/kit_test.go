@@ -33,6 +33,11 @@ const (
 	retryWait = 20 * time.Second // of the servers' RetryDelayFunc
 	queue     = "default"
 	taskType  = "export"
+
+	// The defaults, as they are documented.
+	defaultMaxWait = 3 * time.Second
+	defaultSnooze  = 10 * time.Second
+	defaultEvery   = 30 * time.Second
 )
 
 // rig is an asynq installation whose tasks carry locks.
@@ -107,8 +112,8 @@ func (r *rig) newLockerOn(store driver.Store) *joblock.Locker {
 func (r *rig) newWorker(locks *joblock.Locker, cfg worker.Config) *worker.Worker {
 	r.t.Helper()
 	cfg.Logger = r.log.logger()
-	if cfg.Hold == 0 {
-		cfg.Hold = hold
+	if cfg.Reserve == 0 {
+		cfg.Reserve = hold
 	}
 	w, err := worker.New(locks, r.inspector, &cfg)
 	if err != nil {

@@ -67,7 +67,7 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 			delay = time.Until(at)
 		}
 	}
-	m.hold = w.hold(max(0, delay))
+	m.hold = w.reservation(max(0, delay))
 	return m, nil
 }
 
@@ -309,4 +309,8 @@ func (m *merge) mayTake(job string) (bool, error) {
 	default:
 		return false, err
 	}
+}
+
+func ofKey(key string) func(joblock.Token) bool {
+	return func(t joblock.Token) bool { return t.Key() == key }
 }

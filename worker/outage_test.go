@@ -10,10 +10,9 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/worker"
 )
 
-// A store that does not answer costs the job nothing: it is put back.
+// A store that does not answer costs the job nothing: it is snoozed.
 func TestStoreUnavailableAtResume(t *testing.T) {
 	for name, mode := range map[string]faultstore.Mode{
 		"refused": faultstore.Refuse, "hangs": faultstore.Hang, "applied without a reply": faultstore.Drop,
@@ -32,7 +31,7 @@ func TestStoreUnavailableAtResume(t *testing.T) {
 				r.wantEnded("key-a", "job done")
 				r.wantRuns(&p, 1)
 				if told := p.heard(); len(told) != 0 {
-					t.Errorf("the ErrorHandler heard of put-backs: %+v", told)
+					t.Errorf("the ErrorHandler heard of snoozes: %+v", told)
 				}
 			})
 		})
@@ -169,7 +168,7 @@ func TestStoreUnavailableWhenTheTaskEnds(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.faults.Clear()
 				r.wantState("key-a", joblock.StateOrphaned, "a")
-				time.Sleep(worker.DefaultPutBack + time.Second)
+				time.Sleep(defaultSnooze + time.Second)
 				r.wantEnded("key-a", "job failed")
 				r.wantRuns(&p, 0)
 			})

@@ -131,7 +131,7 @@ func TestEndsOfAttempts(t *testing.T) {
 }
 
 // While a job waits for its retry its lock is parked for it, for the delay and
-// Config.Hold from then on.
+// Config.Reserve from then on.
 func TestLockIsReservedBetweenAttempts(t *testing.T) {
 	for name, f := range map[string]func(context.Context, int) error{
 		"error": fail, "panic": blow,
@@ -143,7 +143,7 @@ func TestLockIsReservedBetweenAttempts(t *testing.T) {
 				var p probe
 				r.enqueue("a", 1, asynq.Timeout(5*time.Second))
 				r.serve(service{
-					worker: worker.Config{Hold: time.Minute},
+					worker: worker.Config{Reserve: time.Minute},
 					asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return delay }},
 				}, p.handler(first(f)))
 				r.untilTask("a", "retry")

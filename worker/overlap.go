@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
 	"github.com/hibiken/asynq"
-
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// DefaultMaxWait is how long WithoutOverlapping waits in place for a busy key before
-// it puts the task back.
-const DefaultMaxWait = 3 * time.Second
+// defaultMaxWait is the default of MaxWait.
+const defaultMaxWait = 3 * time.Second
 
 // waitShare is the part of its timeout for which a task may wait in place: what it needs
 // to run is not known, and a task that is begun too late is worse than one that is put
@@ -42,7 +38,7 @@ func Limit(n int) OverlapOption {
 
 // MaxWait sets how long a task waits in place for a busy key, but not for so long that
 // less of its timeout is left than Need says. Meanwhile it takes up one of the server's
-// Config.Concurrency. Zero means not at all. Default DefaultMaxWait while fewer than a
+// Config.Concurrency. Zero means not at all. Default 3 s while fewer than a
 // quarter of the server's tasks wait in this way, rounded up; otherwise half a second
 // while the locks are held for short times, and zero while they are not. Zero too with
 // DropIfBusy and FailIfBusy.
@@ -51,18 +47,18 @@ func MaxWait(d time.Duration) OverlapOption {
 }
 
 // Need sets how much of its timeout a task is to have left when it begins; a task that
-// has waited in place until no more than that is left is put back. Default nine tenths.
+// has waited in place until no more than that is left is snoozed. Default nine tenths.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need, o.hasNeed = d, true }
 }
 
 // DropIfBusy has a task whose key is busy succeed without being run.
-func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = drop } }
+func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBusy } }
 
 // FailIfBusy has the attempt of a task whose key is busy fail, by asynq's rules: it is
 // charged, and on the last attempt the task is archived. The error matches
 // joblock.ErrHeld or joblock.ErrTimeout.
-func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = fail } }
+func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key
 // one at a time, or, with Limit, a few at a time. The lock is taken when a task is
@@ -88,8 +84,8 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 		for _, opt := range opts {
 			opt(o)
 		}
-		if !o.hasWait && o.ifBusy == putBack {
-			o.maxWait = DefaultMaxWait
+		if !o.hasWait && o.ifBusy == snoozeIfBusy {
+			o.maxWait = defaultMaxWait
 		}
 		if o.maxWait < 0 {
 			o.err = invalid("MaxWait is %s, must not be negative", o.maxWait)
@@ -119,9 +115,9 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 type ifBusy uint8
 
 const (
-	putBack ifBusy = iota
-	drop
-	fail
+	snoozeIfBusy ifBusy = iota
+	dropIfBusy
+	failIfBusy
 )
 
 // overlap is one use of WithoutOverlapping.
@@ -137,37 +133,7 @@ type overlap struct {
 	ifBusy  ifBusy
 	err     error // what is wrong with what it was given
 
-	mu    sync.Mutex // guards pause
-	pause time.Duration
-}
-
-// pace returns how long the next task that is put back is to stay away. asynq counts no
-// put-backs, but this process sees them: the pause grows with each, up to
-// Config.PutBack, and is short again when a lock turns out to be held for a short time.
-// So a few tasks that take turns are soon back, and many that wait for one that takes
-// long do not keep the server busy.
-func (o *overlap) pace() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	d := min(max(o.pause, time.Second), o.w.cfg.PutBack)
-	o.pause = d + d/4
-	return d + rand.N(d/4+1)
-}
-
-// brisk reports whether locks are held for so short a time at present that a task gets
-// its turn sooner by waiting for a moment, beyond the share of tasks that may wait for
-// longer, than by being put back. One task that is put back makes it false.
-func (o *overlap) brisk() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.pause <= time.Second
-}
-
-// ended notes for how long a lock was held.
-func (o *overlap) ended(held time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.pause = min(o.pause, 4*held)
+	pace pace
 }
 
 // process is the whole life of an attempt.
@@ -212,7 +178,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	defer a.limitOverrun()()
-	defer func(start time.Time) { o.ended(time.Since(start)) }(time.Now())
+	defer func(start time.Time) { o.pace.ended(time.Since(start)) }(time.Now())
 	return h.next.ProcessTask(ctx, task)
 }
 
@@ -241,29 +207,29 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			a.release(joblock.Locks{lock}, reasonOver) // the handler would only learn that it is late
 			return nil, context.Cause(a.ctx)
 		}
-		if busy(err) && o.ifBusy != putBack {
+		if busy(err) && o.ifBusy != snoozeIfBusy {
 			return nil, o.giveUp(a, err)
 		}
-		pb, late := a.putBack(err), !time.Now().Before(latest)
+		snoozed, late := a.w.snooze(err), !time.Now().Before(latest)
 		if busy(err) {
-			pb.delay = min(pb.delay, o.pace())
+			snoozed.delay = min(snoozed.delay, o.pace.next(o.w.cfg.Snooze))
 		}
 		switch {
-		case pb == nil:
+		case snoozed == nil:
 			return nil, err
-		case a.canPutBack():
-			a.tellPutBack(pb)
-			return nil, pb
-		case a.byArchive() && (busy(err) || late):
-			mark, err := a.mark()
+		case a.w.canSnooze(a):
+			a.w.tellSnoozed(a, snoozed)
+			return nil, snoozed
+		case a.w.canSnoozeByArchive(a) && (busy(err) || late):
+			mark, err := a.w.mark(a)
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
 				break // as if the store had been away before
 			}
 			if err != nil && !busy(err) { // where it is, another process has the mark of this task
-				a.w.cfg.Logger.Warn("worker: a task is put back by way of asynq's archive, and the keeper does not know of it",
+				a.w.cfg.Logger.Warn("worker: a task is snoozed by way of asynq's archive, and the keeper does not know of it",
 					"job", a.job(), "task", a.task.Type(), "err", err)
 			}
-			return nil, a.again(pb, mark)
+			return nil, a.w.archiveAndRerun(a, snoozed, mark)
 		case late:
 			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
 		}
@@ -283,7 +249,7 @@ func (o *overlap) latest(a *attempt) time.Time {
 	switch {
 	case o.hasNeed:
 		left -= o.need
-	case o.ifBusy == putBack && !a.canPutBack() && !a.byArchive():
+	case o.ifBusy == snoozeIfBusy && !a.w.canSnooze(a) && !a.w.canSnoozeByArchive(a):
 		left = time.Duration(lastShare * float64(left))
 	default:
 		left = time.Duration(waitShare * float64(left))
@@ -305,12 +271,12 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		return lock, err
 	}
 	wait := time.Until(latest)
-	if o.ifBusy != putBack || a.canPutBack() || a.byArchive() { // else asynq would charge or archive the task
+	if o.ifBusy != snoozeIfBusy || a.w.canSnooze(a) || a.w.canSnoozeByArchive(a) { // else asynq would charge or archive the task
 		switch wait = min(wait, o.maxWait); {
 		case o.hasWait || wait <= 0:
 		case o.w.enterWait():
 			defer o.w.waiting.Add(-1)
-		case o.brisk():
+		case o.pace.brisk():
 			wait = min(wait, shortWait)
 		default:
 			wait = 0
@@ -331,9 +297,9 @@ func (w *Worker) enterWait() bool {
 	return true
 }
 
-// giveUp is the end of an attempt whose key is busy and that is not to be put back.
+// giveUp is the end of an attempt whose key is busy and that is not to be snoozed.
 func (o *overlap) giveUp(a *attempt, err error) error {
-	if o.ifBusy == fail {
+	if o.ifBusy == failIfBusy {
 		return fmt.Errorf("worker: %w", err)
 	}
 	o.w.cfg.Logger.Info("worker: task dropped", "job", a.job(), "task", a.task.Type(), "cause", err)

@@ -33,7 +33,7 @@ func (r *rig) release(lock *joblock.Lock) {
 	}
 }
 
-// A key that is busy for long costs a task nothing: it is put back, by way of the archive
+// A key that is busy for long costs a task nothing: it is snoozed, by way of the archive
 // if it has no retries left, or waits in place where asynq is not configured to know.
 func TestBusyKeyCostsATaskNothing(t *testing.T) {
 	for _, tt := range []struct {
@@ -89,7 +89,7 @@ func TestBusyKeyCostsATaskNothing(t *testing.T) {
 
 // Without Configure nothing but waiting in place is left, and it ends when half of the
 // task's time is over. The task says why it has failed.
-func TestKeyThatStaysBusyWhereATaskCannotBePutBack(t *testing.T) {
+func TestKeyThatStaysBusyWhereATaskCannotBeSnoozed(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.serve(service{use: overlap(), unconfigure: true, asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
@@ -114,7 +114,7 @@ func TestKeyThatStaysBusyWhereATaskCannotBePutBack(t *testing.T) {
 	})
 }
 
-// A task with little time is put back before that is up.
+// A task with little time is snoozed before that is up.
 func TestTaskWithLessTimeThanMaxWait(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -143,9 +143,9 @@ func TestPoliciesForABusyKey(t *testing.T) {
 		err    error
 		last   bool // the only attempt
 	}{
-		{"put back", nil, "retry", worker.DefaultMaxWait, nil, false},
-		{"put back at once", []worker.OverlapOption{worker.MaxWait(0)}, "retry", 0, nil, false},
-		{"put back a limit", []worker.OverlapOption{worker.Limit(1)}, "retry", worker.DefaultMaxWait, nil, false},
+		{"snoozed", nil, "retry", defaultMaxWait, nil, false},
+		{"snoozed at once", []worker.OverlapOption{worker.MaxWait(0)}, "retry", 0, nil, false},
+		{"snoozed a limit", []worker.OverlapOption{worker.Limit(1)}, "retry", defaultMaxWait, nil, false},
 		{"drop", []worker.OverlapOption{worker.DropIfBusy()}, "gone", 0, nil, false},
 		{"wait, then drop", []worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Minute)}, "gone", time.Minute, nil, false},
 		{"fail", []worker.OverlapOption{worker.FailIfBusy()}, "retry", 0, joblock.ErrHeld, false},
@@ -196,12 +196,12 @@ func TestPoliciesForABusyKey(t *testing.T) {
 	}
 }
 
-// A store that is away is nobody who is in the way: the task is put back, or waits,
+// A store that is away is nobody who is in the way: the task is snoozed, or waits,
 // whatever the policy.
 func TestStoreAwayWhenATaskTakesItsLock(t *testing.T) {
 	for _, retries := range []int{0, 1} {
 		for name, opt := range map[string]worker.OverlapOption{
-			"put back": worker.MaxWait(time.Second), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy(), "limit": worker.Limit(2),
+			"snoozed": worker.MaxWait(time.Second), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy(), "limit": worker.Limit(2),
 		} {
 			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
 				virtual(t, func(r *rig) {

@@ -20,7 +20,7 @@ func (r *rig) sealFor(key string, retries int, tokens ...joblock.Token) *asynq.T
 	return r.sealed([]byte(key), envelope.Envelope{Tokens: tokens, Retries: retries})
 }
 
-// A task that carries a lock and wants another, which is busy, is put back with the
+// A task that carries a lock and wants another, which is busy, is snoozed with the
 // one it carries parked for it, as often as need be, on its last attempt too.
 func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 	for used := range 2 {
@@ -140,7 +140,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 }
 
 // Two tasks want what the other has: one carries it, the other has taken it for this
-// attempt, and lets go of it when it is put back.
+// attempt, and lets go of it when it is snoozed.
 func TestTasksThatWantEachOthersLocks(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

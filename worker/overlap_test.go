@@ -51,7 +51,7 @@ func (r *rig) untilOver(id string) {
 	r.t.Helper()
 	r.until(id+" is over", func() bool {
 		state, info := r.task(id)
-		return state == "gone" || state == "archived" && !strings.Contains(info.LastErr, "put back")
+		return state == "gone" || state == "archived" && !strings.Contains(info.LastErr, "snoozed")
 	})
 }
 
@@ -291,7 +291,7 @@ func TestWithoutOverlappingOnRedis(t *testing.T) {
 	}
 	for range 2 {
 		r.serve(service{
-			use: overlap(), locks: r.newLocker(), worker: worker.Config{PutBack: time.Second},
+			use: overlap(), locks: r.newLocker(), worker: worker.Config{Snooze: time.Second},
 			asynq: asynq.Config{
 				Concurrency: 20, ErrorHandler: p.ear(),
 				TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,

@@ -35,7 +35,7 @@ func TestManyTasksOnRedis(t *testing.T) {
 		r.submit(id, r.seal(1, r.park(id, key)...), 2)
 	}
 	r.serve(service{
-		worker: worker.Config{PutBack: time.Second},
+		worker: worker.Config{Snooze: time.Second},
 		asynq: asynq.Config{
 			Concurrency: 20, RetryDelayFunc: atOnce,
 			TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,

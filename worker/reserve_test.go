@@ -9,7 +9,7 @@ import (
 )
 
 // However long an attempt has run, its key stays reserved for the task for
-// Config.Hold beyond the lease: the worker may die the next moment.
+// Config.Reserve beyond the lease: the worker may die the next moment.
 func TestReservationIsKeptAheadOfALongAttempt(t *testing.T) {
 	virtual(t, func(r *rig) {
 		r.enqueue("a", 0, asynq.Timeout(4*hold))

@@ -3,21 +3,34 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
-
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
 
+// Reasons that a release leaves in the lock's record. A later delivery of the
+// same task reads them: a job that is done is not run again.
+const (
+	reasonDone    = "job done"
+	reasonRevoked = "job revoked"
+	reasonFailed  = "job failed"
+	reasonGone    = "job gone"
+	reasonSkipped = "job skipped"
+	reasonStarted = "job started"
+	reasonSnoozed = "job snoozed"
+	reasonOver    = "attempt over" // of a lock that the task does not carry
+)
+
 const (
 	// How long to wait for asynq to write down what it did with a task whose
 	// context has ended. It does so at once, so this covers a slow Redis.
-	verdictWait = 2 * time.Second
-	verdictPoll = 50 * time.Millisecond
+	answerWait = 2 * time.Second
+	answerPoll = 50 * time.Millisecond
 )
 
 // settle gives the locks back, or keeps them for the next attempt, after the
@@ -27,17 +40,17 @@ func (a *attempt) settle(err error) error {
 		a.settleAbandoned()
 		return err
 	}
-	var pb *putBackError
+	var snoozed *snoozeError
 	switch {
-	case errors.As(err, &pb): // a lock that WithoutOverlapping wants is busy
+	case errors.As(err, &snoozed): // a lock that WithoutOverlapping wants is busy
 		if a.started {
-			a.park(a.locks, a.w.hold(pb.delay))
+			a.park(a.locks, a.w.reservation(snoozed.delay))
 		} else {
-			a.backOut(a.locks, a.w.hold(pb.delay))
+			a.backOut(a.locks, a.w.reservation(snoozed.delay))
 		}
-		var ae *againError // on its way there already, by WithoutOverlapping
-		if !errors.As(err, &ae) && !a.canPutBack() {
-			return a.viaArchive(pb)
+		var ae *archiveSnoozeError // on its way there already, by WithoutOverlapping
+		if !errors.As(err, &ae) && !a.w.canSnooze(a) {
+			return a.w.snoozeByArchive(a, snoozed)
 		}
 		return err
 	case err == nil:
@@ -51,8 +64,33 @@ func (a *attempt) settle(err error) error {
 		return &finalError{err: err, spent: a.spent()}
 	}
 	delay := a.w.retryDelay(a.retried, err, a.task)
-	a.park(a.locks, a.w.hold(delay))
+	a.park(a.locks, a.w.reservation(delay))
 	return &retryError{err: err, delay: delay}
+}
+
+// snoozeForLoss returns the error that snoozes the task without charge, if its handler has
+// failed with err because a lock of its own was lost: by ForceRelease, or with the data
+// of the store. ctx is the handler's. An error that has nothing to do with the loss is
+// the handler's own; so is its word that the task is not to be tried again, and so is the
+// loss of a lock that it has held for longer than joblock.Config.MaxHold. The task is
+// back when it would be after a failure, however often that happens: asynq counts no
+// snoozes, and a fault outside is none of the job's.
+func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
+	lost := func(lock *joblock.Lock) bool {
+		err := lock.Err()
+		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, door.ErrNotRenewed)
+	}
+	switch {
+	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):
+		return nil
+	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
+		return nil
+	case errors.Is(err, joblock.ErrLost):
+	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), joblock.ErrLost):
+	default:
+		return nil
+	}
+	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
 // settleAbandoned is for an attempt that asynq no longer waits for. Timeout,
@@ -64,19 +102,19 @@ func (a *attempt) settleAbandoned() {
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}
-	if over, delay := a.w.verdict(context.WithoutCancel(a.ctx), a.queue, a.id, text); over != "" {
+	if over, delay := a.w.whatBecame(context.WithoutCancel(a.ctx), a.queue, a.id, text); over != "" {
 		a.finish(a.ctx, over)
 	} else {
-		a.park(a.locks, a.w.hold(delay))
+		a.park(a.locks, a.w.reservation(delay))
 	}
 }
 
-// verdict returns the reason to release the locks of a task that will not run
+// whatBecame returns the reason to release the locks of a task that will not run
 // again, or "" and how long it is until it does. A task that cannot be asked
 // about, or not before ctx ends, will run again: its reservation ends by itself. One that
 // asynq has put back with the error archive, if that is not empty, will not.
-func (w *Worker) verdict(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
-	deadline := time.Now().Add(verdictWait)
+func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
+	deadline := time.Now().Add(answerWait)
 	for {
 		info, err := w.inspector.GetTaskInfo(queue, id)
 		switch {
@@ -86,7 +124,7 @@ func (w *Worker) verdict(ctx context.Context, queue, id, archive string) (over s
 			w.cfg.Logger.Warn("worker: cannot tell what became of the task, its lock stays reserved",
 				"job", envelope.Job(queue, id), "err", err)
 			return "", 0
-		case toRunAgain(info):
+		case snoozedInArchive(info):
 			return "", 0
 		case info.State == asynq.TaskStateArchived:
 			return reasonFailed, 0
@@ -99,7 +137,7 @@ func (w *Worker) verdict(ctx context.Context, queue, id, archive string) (over s
 		case time.Now().After(deadline):
 			return "", 0 // active again, in another attempt
 		}
-		if !sleep(ctx, verdictPoll) {
+		if !sleep(ctx, answerPoll) {
 			return "", 0
 		}
 	}
@@ -139,7 +177,7 @@ const settleWait = time.Second
 // behind has settle settle the attempt's locks, and waits for it, but for a moment
 // only, and never until asynq's time for the attempt is up. What takes longer goes on
 // behind asynq's back; Close waits for it. Meanwhile the locks are held or reserved, so
-// that a next attempt is put back.
+// that a next attempt is snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq has moved on
@@ -187,6 +225,19 @@ func (a *attempt) park(locks joblock.Locks, hold time.Duration) {
 	})
 }
 
+// backOut gives back what was resumed for a handler that is not to start after
+// all. Locks that this attempt has taken only for running are released: while the task
+// waits they are anybody's. One that an earlier attempt has run under is the job's.
+func (a *attempt) backOut(locks joblock.Locks, hold time.Duration) {
+	for _, lock := range locks {
+		if slices.Contains(a.taken, lock.Key()) {
+			a.release(joblock.Locks{lock}, reasonSnoozed)
+		} else {
+			a.park(joblock.Locks{lock}, hold)
+		}
+	}
+}
+
 // atOnce calls f for all of list at the same time and waits for all the calls.
 func atOnce[T any](list []T, f func(T)) {
 	if len(list) == 1 {
@@ -212,3 +263,14 @@ func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 	a.w.cfg.Logger.Warn(msg,
 		"job", a.job(), "task", a.task.Type(), "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }
+
+// retryError is a handler's error with retries left. It carries the delay that
+// the lock's reservation was computed from, so that asynq uses the same one.
+type retryError struct {
+	err   error
+	delay time.Duration
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+
+func (e *retryError) Unwrap() error { return e.err }

@@ -3,12 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
 // Started is an asynq.MiddlewareFunc that marks where a task begins to run; tasks that
@@ -73,64 +69,21 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	if _, marked := h.(*startedHandler); !marked && h != a.startsAt {
 		return nil
 	}
-	if pb := a.start(context.WithoutCancel(a.ctx)); pb != nil {
-		return pb
+	if snoozed := a.start(context.WithoutCancel(a.ctx)); snoozed != nil {
+		return snoozed
 	}
 	a.started = true
 	return nil
 }
 
-// startedTooEarly tells, once, of a task that is put back with err after it has given up
+// startedTooEarly tells, once, of a task that is snoozed with err after it has given up
 // the key that it was to have until it starts.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
-	var pb *putBackError
-	if ok && a.started && errors.As(err, &pb) && !w.told.started.Swap(true) {
-		w.cfg.Logger.Error("worker: a task was put back that had given up the key it has until it starts, so that others may be queued beside it; "+
+	var snoozed *snoozeError
+	if ok && a.started && errors.As(err, &snoozed) && !w.told.started.Swap(true) {
+		w.cfg.Logger.Error("worker: a task was snoozed that had given up the key it has until it starts, so that others may be queued beside it; "+
 			"a middleware that is not of this package hides WithoutOverlapping: register Worker.Started as the innermost",
 			"job", a.job(), "task", a.task.Type())
 	}
-}
-
-// start gives up the locks that the task was to have until its handler starts. A
-// lock that is gone is no reason not to run: it kept others from being queued beside
-// this task, and a retry has given it up before. When the store does not answer, or
-// somebody has the lock in hand to put one task in the place of another, start
-// returns the error that puts the task back: what is to be replaced must not run, and
-// a handler that ran under a lock it was to have given up would have others turned
-// away for nothing.
-func (a *attempt) start(ctx context.Context) error {
-	for _, token := range a.untilStart {
-		err := a.w.locks.ReleaseIdle(ctx, token, reasonStarted, joblock.ForJob(a.job()))
-		if joblock.CodeOf(err) == joblock.CodeNotOwner {
-			err = a.elsewhere(ctx, token)
-		}
-		switch joblock.CodeOf(err) {
-		case "", joblock.CodeAlreadyReleased, joblock.CodeNotFound:
-			continue
-		}
-		if pb := a.putBack(err); pb != nil {
-			return pb
-		}
-		a.w.cfg.Logger.Warn("worker: could not release a lock that a task has until it starts",
-			"job", a.job(), "task", a.task.Type(), "key", token.Key(), "err", err)
-	}
-	return nil
-}
-
-// backOut gives back what was resumed for a handler that is not to start after
-// all. Locks that this attempt has taken only for running are released: while the task
-// waits they are anybody's. One that an earlier attempt has run under is the job's.
-func (a *attempt) backOut(locks joblock.Locks, hold time.Duration) {
-	for _, lock := range locks {
-		if slices.Contains(a.taken, lock.Key()) {
-			a.release(joblock.Locks{lock}, reasonPutBack)
-		} else {
-			a.park(joblock.Locks{lock}, hold)
-		}
-	}
-}
-
-func ofKey(key string) func(joblock.Token) bool {
-	return func(t joblock.Token) bool { return t.Key() == key }
 }

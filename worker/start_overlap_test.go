@@ -103,7 +103,7 @@ func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// Where it cannot be seen that a task may still be put back, it is told how to.
+// Where it cannot be seen that a task may still be snoozed, it is told how to.
 func TestLockUntilStartGivenUpTooEarlyIsTold(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -122,7 +122,7 @@ func TestLockUntilStartGivenUpTooEarlyIsTold(t *testing.T) {
 
 // A lock that is only for running is anybody's while the task has not started, and the
 // job's own when it has.
-func TestLockFromStartOfATaskThatIsPutBack(t *testing.T) {
+func TestLockFromStartOfATaskThatIsSnoozed(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		busy := r.occupy("k")
@@ -147,7 +147,7 @@ func TestLockFromStartOfATaskThatIsPutBack(t *testing.T) {
 		for range 3 {
 			r.untilRetry("a", 0)
 			r.wantState("slot-a", joblock.StateParked, "a")
-			r.wantEnded("run", "job put back")
+			r.wantEnded("run", "job snoozed")
 			r.untilTask("a", "active", "pending")
 		}
 		r.release(busy)
@@ -170,7 +170,7 @@ func TestLockFromStartOfATaskThatIsPutBack(t *testing.T) {
 	})
 }
 
-// If the key cannot be given up the task is put back, and lets go of what it has taken.
+// If the key cannot be given up the task is snoozed, and lets go of what it has taken.
 func TestTaskThatCannotStartLetsGoOfItsLock(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

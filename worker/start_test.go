@@ -96,8 +96,8 @@ func TestLockUntilStartGoneBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A task that is put back has not started.
-func TestLockUntilStartStaysWhileThePutBackTaskWaits(t *testing.T) {
+// A task that is snoozed has not started.
+func TestLockUntilStartStaysWhileTheSnoozedTaskWaits(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		holder := r.hold("run")
@@ -133,7 +133,7 @@ func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 		r.serve(service{}, p.handler(succeed))
 		for range 3 {
 			r.untilRetry("a", 0)
-			r.wantEnded("run", "job put back")
+			r.wantEnded("run", "job snoozed")
 			time.Sleep(3 * time.Second)
 		}
 		if err := inHand.Err(); err != nil {
@@ -148,7 +148,7 @@ func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 	})
 }
 
-// Other locks of a task that is put back at the last moment stay reserved for it.
+// Other locks of a task that is snoozed at the last moment stay reserved for it.
 func TestCarriedLockStaysWhenTheTaskCannotStart(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

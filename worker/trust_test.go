@@ -408,7 +408,7 @@ func TestForgedTaskDoesNotGetAroundWithoutOverlapping(t *testing.T) {
 
 // While the store does not say which keys there are, an honest task is neither run
 // without its lock nor charged.
-func TestTaskIsPutBackWhileItsSealCannotBeChecked(t *testing.T) {
+func TestTaskIsSnoozedWhileItsSealCannotBeChecked(t *testing.T) {
 	for spare, unconfigure := range []bool{true, false} {
 		virtual(t, func(r *rig) {
 			var p probe
@@ -468,14 +468,14 @@ func flushed(t *testing.T, f func(r *rig, flush func())) {
 	})
 }
 
-// tally counts the runs of each task, and how many had their lock.
-type tally struct {
+// runCount counts the runs of each task, and how many had their lock.
+type runCount struct {
 	mu     sync.Mutex
 	runs   map[string]int
 	locked int
 }
 
-func (c *tally) handler(ctx context.Context, _ *asynq.Task) error {
+func (c *runCount) handler(ctx context.Context, _ *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	lock, ok := joblock.FromContext(ctx)
 	c.mu.Lock()
@@ -488,7 +488,7 @@ func (c *tally) handler(ctx context.Context, _ *asynq.Task) error {
 }
 
 // want checks that n jobs ran, each once.
-func (c *tally) want(r *rig, n, locked int) {
+func (c *runCount) want(r *rig, n, locked int) {
 	r.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -522,7 +522,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			flushed(t, func(r *rig, flush func()) {
-				count := &tally{runs: make(map[string]int)}
+				count := &runCount{runs: make(map[string]int)}
 				serve := func() server {
 					return r.serve(service{locks: r.newLocker(), worker: worker.Config{Gone: c.policy}}, count.handler)
 				}

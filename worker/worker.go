@@ -35,7 +35,7 @@ type Worker struct {
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
-	inArchive atomic.Int64 // tasks put back by way of asynq's archive that are to be run again
+	inArchive atomic.Int64 // tasks snoozed by way of asynq's archive that are to be run again
 
 	hasStarted atomic.Bool // Started is in use
 
@@ -44,7 +44,7 @@ type Worker struct {
 
 	distrusts distrusts
 
-	open *tally // attempts not settled yet, looks at locks to be repeated, and Run
+	open *inflight // attempts not settled yet, looks at locks to be repeated, and Run
 
 	keeper  *keeper.Keeper
 	running atomic.Bool // Run has not returned
@@ -68,7 +68,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newTally()}
+	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
 	w.keeper = w.newKeeper()
 	w.places.Store(-1)
 	return w, nil
@@ -95,7 +95,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		env, ok, err := a.envelope()
+		env, ok, err := a.w.envelopeOf(a)
 		if err != nil {
 			return err
 		}
@@ -123,9 +123,9 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// hold is how long to reserve a lock whose task is due after delay.
-func (w *Worker) hold(delay time.Duration) time.Duration {
-	return min(delay, driver.MaxPeriod/2) + w.cfg.Hold
+// reservation is how long to reserve a lock whose task is due after delay.
+func (w *Worker) reservation(delay time.Duration) time.Duration {
+	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }
 
 // sleep waits for d, or for ctx's end, which it reports as false.

@@ -41,9 +41,9 @@ type veiled struct{ error }
 func (veiled) Error() string   { return "internal error" }
 func (v veiled) Unwrap() error { return v.error }
 
-// A middleware that has its own words for an error costs no task that is put back by way
+// A middleware that has its own words for an error costs no task that is snoozed by way
 // of the archive its run.
-func TestTaskPutBackByWayOfTheArchiveUnderAnotherText(t *testing.T) {
+func TestTaskSnoozedByWayOfTheArchiveUnderAnotherText(t *testing.T) {
 	for name, other := range map[string]middleware{"more": wrapping, "nothing of it": veiling} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {

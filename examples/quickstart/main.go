@@ -67,7 +67,7 @@ func run(out io.Writer, addr string) (err error) {
 	defer inspector.DeleteQueue(queue, true)
 
 	// The worker.
-	w, err := worker.New(locks, inspector, &worker.Config{Overrun: time.Second / 2, PutBack: time.Second, Logger: quiet})
+	w, err := worker.New(locks, inspector, &worker.Config{Overrun: time.Second / 2, Snooze: time.Second, Logger: quiet})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func newApp(t *testing.T, handle asynq.HandlerFunc) *app {
 	if a.jobs, err = handoff.NewClient(a.locks, client, inspector, &handoff.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	w, err := worker.New(a.locks, inspector, &worker.Config{PutBack: time.Second, Logger: quiet})
+	w, err := worker.New(a.locks, inspector, &worker.Config{Snooze: time.Second, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,8 +100,8 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 	}
 	second, _ := a.enqueue(t, "contended", asynq.MaxRetry(0))
 
-	// The first finds the second at work, and is put back.
-	await(t, "the first job to be put back", func() bool {
+	// The first finds the second at work, and is snoozed.
+	await(t, "the first job to be snoozed", func() bool {
 		info, err := a.inspector.GetTaskInfo("default", first.ID)
 		return err == nil && info.State == asynq.TaskStateRetry && info.Retried == 0
 	})

@@ -65,7 +65,7 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 	defer inspector.Close()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	locks := newLocks(t, server.Addr(), &joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace, Logger: quiet})
-	jobs, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Hold: time.Minute, Logger: quiet})
+	jobs, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Reserve: time.Minute, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

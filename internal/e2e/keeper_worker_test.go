@@ -65,7 +65,7 @@ func runWorker() error {
 	}
 	inspector := asynq.NewInspector(opt)
 	defer inspector.Close()
-	w, err := worker.New(locks, inspector, &worker.Config{Every: tortureEvery, Hold: time.Minute, PutBack: time.Second, Logger: quiet})
+	w, err := worker.New(locks, inspector, &worker.Config{Every: tortureEvery, Reserve: time.Minute, Snooze: time.Second, Logger: quiet})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	must("new", err)
 	jobs, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Logger: quiet})
 	must("handoff", err)
-	w, err := worker.New(locks, inspector, &worker.Config{Every: 100 * time.Millisecond, PutBack: time.Second, Logger: quiet})
+	w, err := worker.New(locks, inspector, &worker.Config{Every: 100 * time.Millisecond, Snooze: time.Second, Logger: quiet})
 	must("worker", err)
 
 	var done, failed, ticks atomic.Int32

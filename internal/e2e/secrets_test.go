@@ -284,7 +284,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	}
 
 	w, err := worker.New(s.locks, s.inspector, &worker.Config{
-		PutBack: time.Second, Overrun: time.Second, Every: 500 * time.Millisecond, Gone: worker.Fail, Logger: s.logger,
+		Snooze: time.Second, Overrun: time.Second, Every: 500 * time.Millisecond, Gone: worker.Fail, Logger: s.logger,
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -42,7 +42,7 @@ func startJobs(t *testing.T, l *load, addr string, inFlight int) *jobs {
 	if j.handed, err = handoff.NewClient(l.lockers[0], j.client, j.inspector, &handoff.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	j.worker, err = worker.New(l.lockers[1], j.inspector, &worker.Config{Every: 500 * time.Millisecond, PutBack: time.Second, Logger: quiet})
+	j.worker, err = worker.New(l.lockers[1], j.inspector, &worker.Config{Every: 500 * time.Millisecond, Snooze: time.Second, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,12 +60,12 @@ func TestNeed(t *testing.T) {
 		{[]worker.OverlapOption{worker.MaxWait(time.Hour)}, 10 * time.Second},
 		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(40 * time.Second)}, time.Minute},
 		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(time.Hour)}, 0},
-		{[]worker.OverlapOption{worker.Need(0)}, worker.DefaultMaxWait},
+		{[]worker.OverlapOption{worker.Need(0)}, defaultMaxWait},
 		{[]worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Hour)}, 10 * time.Second},
 	} {
 		virtual(t, func(r *rig) {
 			var p probe
-			// A task that is put back is to be seen: it stays where it is.
+			// A task that is snoozed is to be seen: it stays where it is.
 			stays := asynq.Config{DelayedTaskCheckInterval: time.Hour}
 			r.serve(service{use: overlap(tt.opts...), asynq: stays}, p.handler(succeed))
 			lock := r.occupy("k")
@@ -142,9 +142,9 @@ func (r *rig) byArchive(opts ...asynq.Option) *joblock.Lock {
 	return lock
 }
 
-// A task without retries is put back by way of the archive, and comes out of it as it
+// A task without retries is snoozed by way of the archive, and comes out of it as it
 // was.
-func TestTaskPutBackByWayOfTheArchiveIsTheSame(t *testing.T) {
+func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
@@ -176,7 +176,7 @@ func TestTaskPutBackByWayOfTheArchiveIsTheSame(t *testing.T) {
 func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{PutBack: hold}}, p.handler(succeed))
+		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: hold}}, p.handler(succeed))
 		r.byArchive()
 		s.Shutdown()
 		if err := s.worker.Close(context.Background()); err != nil {
@@ -233,7 +233,7 @@ func TestKeeperLeavesWhatHasFailedInTheArchive(t *testing.T) {
 	})
 }
 
-// A task that is put back once more while the store of the locks is away waits for that
+// A task that is snoozed once more while the store of the locks is away waits for that
 // in place.
 func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 	virtual(t, func(r *rig) {
@@ -257,12 +257,12 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 
 // However many tasks without retries want a busy key, few are in the archive at a time:
 // asynq deletes the oldest from one that has ten thousand.
-func TestArchiveIsNotFilledByTasksThatArePutBack(t *testing.T) {
+func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")
 		r.plain(600, "k", 0)
-		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{PutBack: hold}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: hold}}, p.handler(succeed))
 		time.Sleep(10 * time.Millisecond) // all of them have been in it; longer has many come back again and again
 		r.release(lock)
 		time.Sleep(10 * time.Second)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -81,25 +80,25 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// envelope is trusted for the attempt's task. While the store does not answer the task is
+// envelopeOf is trusted for the attempt's task. While the store does not answer the task is
 // put back, which the error then says, or waits here: what it carries may be honest.
-func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
+func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error) {
 	task := envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 	for {
-		env, ok, err := a.w.trusted(a.ctx, task)
+		env, ok, err := w.trusted(a.ctx, task)
 		if err == nil {
 			return env, ok, nil
 		}
 		if a.ctx.Err() != nil {
 			return env, false, err
 		}
-		pb := a.putBack(err)
-		if pb == nil { // something else is in the place of the keys
-			pb = &putBackError{err: err, delay: a.w.cfg.PutBack}
+		snoozed := w.snooze(err)
+		if snoozed == nil { // something else is in the place of the keys
+			snoozed = &snoozeError{err: err, delay: w.cfg.Snooze}
 		}
-		if a.canPutBack() {
-			a.tellPutBack(pb)
-			return env, false, pb
+		if w.canSnooze(a) {
+			w.tellSnoozed(a, snoozed)
+			return env, false, snoozed
 		}
 		if !sleep(a.ctx, waitPoll) {
 			return env, false, errors.Join(context.Cause(a.ctx), err)
@@ -114,15 +113,6 @@ func withEnvelope(ctx context.Context, tokens []joblock.Token) context.Context {
 
 type envelopeKey struct{}
 
-// mayCarry reports whether the task carries locks, as far as that is known by now.
-func (a *attempt) mayCarry() bool {
-	if tokens, found := a.ctx.Value(envelopeKey{}).([]joblock.Token); found {
-		return len(tokens) > 0
-	}
-	_, carries := a.task.Headers()[envelope.Header]
-	return carries
-}
-
 // tokensOf returns what a task carries: as Middleware has found, where that is around
 // the caller, and otherwise as the seal says.
 func (w *Worker) tokensOf(ctx context.Context, task *asynq.Task) ([]joblock.Token, error) {
@@ -136,6 +126,6 @@ func (w *Worker) tokensOf(ctx context.Context, task *asynq.Task) ([]joblock.Toke
 	if err != nil {
 		return nil, err
 	}
-	env, _, err := a.envelope()
+	env, _, err := w.envelopeOf(a)
 	return env.Tokens, err
 }

@@ -173,7 +173,7 @@ func TestRunTaskAfterARerunThatCrashed(t *testing.T) {
 	})
 }
 
-// A newer job has the key when somebody has an archived task run again: it is put back
+// A newer job has the key when somebody has an archived task run again: it is snoozed
 // until the key is free, and then it runs. Its slot is free meanwhile.
 func TestRunTaskWhileANewerJobHasTheKey(t *testing.T) {
 	for name, end := range map[string]func(context.Context, int) error{"error": fail, "timeout": obey} {
@@ -195,7 +195,7 @@ func TestRunTaskWhileANewerJobHasTheKey(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				r.wantRuns(&p, 1)
 				if told := p.heard(); len(told) != 1 {
-					t.Errorf("the ErrorHandler heard of put-backs: %+v", told)
+					t.Errorf("the ErrorHandler heard of snoozes: %+v", told)
 				}
 				// The process is stopped in the middle of a pause: the task is not lost.
 				srv.Shutdown()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
+	"github.com/joblock/toolkit/internal/asynqctx"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -30,6 +30,25 @@ const (
 	archivePatience = 30 * time.Second
 )
 
+// budget returns the retries that the author of a task asked for, of which asynq
+// knows limit.
+func budget(env envelope.Envelope, limit int) int {
+	if env.Retries >= 0 && env.Retries < limit {
+		return env.Retries
+	}
+	return limit // without a spare one
+}
+
+type retriesKey struct{}
+
+// retries is how often a task that carries locks is tried again: as its author asked
+// for, and as asynq was told.
+type retries struct{ budget, limit int }
+
+func withRetries(ctx context.Context, budget, limit int) context.Context {
+	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
+}
+
 // archive has a task archived that asynq is about to put back with the error text, although
 // its last true attempt is over, and frees its locks. It returns at once; Close waits.
 func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
@@ -37,7 +56,7 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 	go func() {
 		defer w.open.end()
 		over := time.Now().Add(archivePatience)
-		for pause := verdictPoll; ; pause = min(2*pause, time.Second) {
+		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
 			info, err := w.inspector.GetTaskInfo(queue, id)
 			switch {
 			case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
@@ -62,8 +81,8 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 
 // bounce deals with a delivery that may be the one after the last true attempt. It
 // returns the error with which to archive the task, or nil if it is to run.
-func (a *attempt) bounce() error {
-	uncounted := a.w.counts.Load() // nil where every end of an attempt is charged
+func (w *Worker) bounce(a *attempt) error {
+	uncounted := w.counts.Load() // nil where every end of an attempt is charged
 	switch {
 	case a.spent():
 	case a.last() && a.retried < a.limit && uncounted != nil:
@@ -71,25 +90,25 @@ func (a *attempt) bounce() error {
 	default:
 		return nil
 	}
-	last := a.w.lastErr(a.queue, a.id)
+	last := w.lastErr(a.queue, a.id)
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
-	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, againText):
+	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, archiveSnoozeText):
 		return nil // it was archived, and somebody wants it to run
 	case !a.spent():
 		if !crashed || (*uncounted)(asynq.ErrLeaseExpired) {
 			return nil
 		}
-	case a.w.delay.Load() == nil:
+	case w.delay.Load() == nil:
 		// Without Configure nobody has archived it.
-	case !crashed, !a.unsettledEnd():
+	case !crashed, !w.unsettledEnd(a):
 		return nil
 	}
 	err := &finalError{err: errors.New(last), spent: true, told: !crashed}
 	if crashed {
 		err.err = asynq.ErrLeaseExpired // the very value, for errors.Is
 	}
-	a.w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
+	w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
 	return err
 }
 
@@ -98,12 +117,12 @@ func (a *attempt) bounce() error {
 // beginning, and nobody has freed them. One that was asked for has taken them anew.
 // A lock that a handler has given back early is taken for one that was not asked for,
 // as nothing else is known.
-func (a *attempt) unsettledEnd() bool {
+func (w *Worker) unsettledEnd(a *attempt) bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
 		keys[i] = token.Key()
 	}
-	locks, err := a.w.locks.StatusOf(context.WithoutCancel(a.ctx), keys)
+	locks, err := w.locks.StatusOf(context.WithoutCancel(a.ctx), keys)
 	if err != nil {
 		return true // it could not run now, whoever has asked for it
 	}
@@ -120,3 +139,36 @@ func (a *attempt) unsettledEnd() bool {
 	}
 	return false
 }
+
+// lastErr returns the text of the error that the task failed with last.
+func (w *Worker) lastErr(queue, id string) string {
+	info, err := w.inspector.GetTaskInfo(queue, id)
+	if err != nil {
+		w.cfg.Logger.Warn("worker: cannot tell what a task failed with", "job", envelope.Job(queue, id), "err", err)
+		return "the reason is not known"
+	}
+	return info.LastErr
+}
+
+// finalError is a handler's error on the last attempt. It matches
+// asynq.SkipRetry, because asynq itself believes that one retry is left.
+type finalError struct {
+	err   error
+	spent bool // beyond the true retries
+	told  bool // the ErrorHandler has heard of it before
+}
+
+// spentPrefix marks, in what asynq keeps as a task's last error, that it was
+// archived on a delivery beyond its true retries. asynq leaves the count of
+// retries as it is when somebody has an archived task run again, so that without
+// the mark such a task could not be told from one that still has to be archived.
+const spentPrefix = "worker: no retries left: "
+
+func (e *finalError) Error() string {
+	if e.spent {
+		return spentPrefix + e.err.Error()
+	}
+	return e.err.Error()
+}
+
+func (e *finalError) Unwrap() []error { return []error{e.err, asynq.SkipRetry} }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// tally counts what is under way, so that it can be waited for. A WaitGroup does
+// inflight counts what is under way, so that it can be waited for. A WaitGroup does
 // not do: attempts may begin while Close waits, and its Add must not race Wait.
-type tally struct {
+type inflight struct {
 	closing context.Context // ends with close
 	close   context.CancelFunc
 
@@ -16,14 +16,14 @@ type tally struct {
 	zero chan struct{} // closed when n is back at 0; nil while nobody waits
 }
 
-func newTally() *tally {
-	t := new(tally)
+func newInflight() *inflight {
+	t := new(inflight)
 	t.closing, t.close = context.WithCancel(context.Background())
 	return t
 }
 
 // begin counts one more, or reports false after close.
-func (t *tally) begin() bool {
+func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing.Err() != nil {
@@ -34,13 +34,13 @@ func (t *tally) begin() bool {
 }
 
 // more counts one more for something that has begun already, and goes on after close.
-func (t *tally) more() {
+func (t *inflight) more() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++
 }
 
-func (t *tally) end() {
+func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n--
@@ -52,7 +52,7 @@ func (t *tally) end() {
 
 // wait waits, after close, until everything that began has ended, or for ctx's
 // end.
-func (t *tally) wait(ctx context.Context) error {
+func (t *inflight) wait(ctx context.Context) error {
 	t.mu.Lock()
 	if t.n == 0 {
 		t.mu.Unlock()

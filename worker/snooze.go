@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// To snooze a task is to give it back to asynq for a while without charging it a retry:
+// it has not run. This file has how long, and by which error asynq is told; the functions
+// that Configure puts into asynq's Config read that error.
+
+// snoozeError tells asynq to try the task again after delay, without charge.
+type snoozeError struct {
+	err   error
+	delay time.Duration
+}
+
+func (e *snoozeError) Error() string { return "worker: snoozed without charge: " + e.err.Error() }
+
+func (e *snoozeError) Unwrap() error { return e.err }
+
+// busyPause is the longest pause before a task is tried again that found an
+// attempt of its own in the way. That one is most likely about to be settled: its
+// server was shut down, or its time was up. One that works on is met again and
+// again at this pace, but there is at most one task per such attempt, unlike for a
+// key that many want. asynq counts no snoozes, so there is nothing to let the
+// pause grow by.
+const busyPause = 2 * time.Second
+
+// snooze returns the error that snoozes the task, if err is nothing but somebody in the
+// way, or a store that does not answer; nil otherwise.
+func (w *Worker) snooze(err error) *snoozeError {
+	var e *joblock.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	delay := w.cfg.Snooze
+	switch e.Code {
+	case joblock.CodeBusy:
+		delay = min(delay, e.Remaining, busyPause)
+	case joblock.CodeHeld, joblock.CodeTimeout:
+		delay = min(delay, e.Remaining)
+	case joblock.CodeUnavailable, joblock.CodeClosed:
+	default:
+		return nil
+	}
+	return &snoozeError{err: err, delay: jittered(delay)}
+}
+
+// canSnooze reports whether asynq will take the task back without charge.
+func (w *Worker) canSnooze(a *attempt) bool {
+	if w.delay.Load() == nil {
+		if !w.told.configure.Swap(true) {
+			w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; busy locks are waited for in place")
+		}
+		return false
+	}
+	return a.retried < a.limit
+}
+
+func (w *Worker) tellSnoozed(a *attempt, snoozed *snoozeError) {
+	w.cfg.Logger.Info("worker: task snoozed",
+		"job", a.job(), "task", a.task.Type(), "delay", snoozed.delay, "cause", snoozed.err)
+}
+
+// jittered returns a pause of about d. asynq cuts delays to whole seconds. The jitter
+// keeps tasks that were snoozed together from coming back together.
+func jittered(d time.Duration) time.Duration {
+	d = max(d, time.Second)
+	return d + rand.N(d/4+1)
+}
+
+// pace is the back-off of one use of WithoutOverlapping. asynq counts no snoozes, but this
+// process sees them: the pause grows with each, up to Config.Snooze, and is short again
+// when a lock turns out to be held for a short time. So a few tasks that take turns are
+// soon back, and many that wait for one that takes long do not keep the server busy.
+type pace struct {
+	mu    sync.Mutex // guards pause
+	pause time.Duration
+}
+
+// next returns how long the next task that is snoozed is to stay away.
+func (p *pace) next(most time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := min(max(p.pause, time.Second), most)
+	p.pause = d + d/4
+	return jittered(d)
+}
+
+// brisk reports whether locks are held for so short a time at present that a task gets
+// its turn sooner by waiting for a moment, beyond the share of tasks that may wait for
+// longer, than by a snooze. One snooze makes it false.
+func (p *pace) brisk() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pause <= time.Second
+}
+
+// ended notes for how long a lock was held.
+func (p *pace) ended(held time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pause = min(p.pause, 4*held)
+}
