@@ -60,10 +60,9 @@ func TestWatchForcedTellsTheHolderAtOnce(t *testing.T) {
 
 func TestForcedPushOfAnEarlierTermIsNotForTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := &lateWatch{delay: time.Second}
 		k := newKit(t, nil)
-		late.Store = k.mem
-		locks := k.open(late, &joblock.Config{WatchForced: true})
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: time.Second}, faultstore.Forced)
+		locks := k.open(k.store, &joblock.Config{WatchForced: true})
 		if _, err := locks.TryAcquire(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
@@ -77,18 +76,6 @@ func TestForcedPushOfAnEarlierTermIsNotForTheNext(t *testing.T) {
 		if err := again.Err(); err != nil {
 			t.Errorf("lost by the push of the term before: %v", err)
 		}
-	})
-}
-
-// lateWatch is a Store whose Forced pushes take their time.
-type lateWatch struct {
-	driver.Store
-	delay time.Duration
-}
-
-func (s *lateWatch) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
-	return s.Store.Watch(ctx, func(f driver.Forced) {
-		time.AfterFunc(s.delay, func() { deliver(f) })
 	})
 }
 

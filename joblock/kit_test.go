@@ -1,21 +1,20 @@
 package joblock_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
+
+var wantErr, wantNotErr, wantNil = testkit.WantErr, testkit.WantNotErr, testkit.WantNil
 
 // kit is a Locker on a memstore that can be made to fail. Its clocks are those of
 // the synctest bubble in which it was made.
@@ -24,14 +23,14 @@ type kit struct {
 	mem   *memstore.Store
 	store *faultstore.Store
 	locks *joblock.Locker
-	logs  *logBuffer
+	logs  *testkit.Log
 
 	storeSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
 }
 
 func newKit(t *testing.T, cfg *joblock.Config) *kit {
 	t.Helper()
-	k := &kit{T: t, logs: new(logBuffer)}
+	k := &kit{T: t, logs: new(testkit.Log)}
 	start := time.Now()
 	k.mem = memstore.New(&memstore.Config{
 		Notice: memstore.NoticeSilent,
@@ -49,7 +48,7 @@ func (k *kit) open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
 	if cfg != nil {
 		c = *cfg
 	}
-	c.Logger = slog.New(slog.NewTextHandler(k.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c.Logger = k.logs.Text()
 	locks, err := joblock.New(store, &c)
 	if err != nil {
 		k.Fatalf("New: %v", err)
@@ -114,54 +113,6 @@ func (k *kit) wantFreeWithin(key string, d time.Duration) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// wantErr checks that err matches each target.
-func wantErr(t testing.TB, err error, targets ...error) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want %v", targets)
-	}
-	for _, target := range targets {
-		if !errors.Is(err, target) {
-			t.Errorf("error %q is not %q", err, target)
-		}
-	}
-}
-
-// wantNotErr checks that err matches none of the targets.
-func wantNotErr(t testing.TB, err error, targets ...error) {
-	t.Helper()
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			t.Errorf("error %q is %q", err, target)
-		}
-	}
-}
-
-func wantNil(t testing.TB, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-// logBuffer collects what was logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // wallStep returns t with its wall clock moved by d, whole seconds, and its

@@ -132,22 +132,6 @@ func (k *kit) crash(key string, ttl time.Duration) {
 	}
 }
 
-// slowPost is a Store whose pushes are under way for a while.
-type slowPost struct {
-	driver.Store
-	delay atomic.Int64
-}
-
-func (s *slowPost) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
-	return s.Store.Listen(ctx, inbox, func(nonce string) {
-		if d := time.Duration(s.delay.Load()); d > 0 {
-			time.AfterFunc(d, func() { deliver(nonce) })
-			return
-		}
-		deliver(nonce)
-	})
-}
-
 // section is what a lock guards: it notices company and fences that do not grow.
 type section struct {
 	inside atomic.Int32

@@ -44,9 +44,8 @@ func TestLatePushIsTrustedFromItsGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 20 * time.Second
 		k := newKit(t, nil)
-		post := &slowPost{Store: k.store}
-		locks := k.open(post, &joblock.Config{Poll: time.Minute})
-		post.delay.Store(int64(late))
+		locks := k.open(k.store, &joblock.Config{Poll: time.Minute})
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: late}, faultstore.Push)
 		holder := k.acquire("key")
 		const ttl = 10 * time.Minute // polls are as far between as Config.Poll says
 		w := k.wait(locks, "key", joblock.NoRenew(), joblock.TTL(ttl))
@@ -78,14 +77,13 @@ func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				post := &slowPost{Store: k.store}
-				locks := k.open(post, &joblock.Config{CallTimeout: 2 * time.Minute})
+				locks := k.open(k.store, &joblock.Config{CallTimeout: 2 * time.Minute})
 				holder := k.acquire("key")
 				w := k.wait(locks, "key")
 				next := k.wait(k.peer(), "key")
-				post.delay.Store(int64(late))
+				k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: late}, faultstore.Push)
 				wantNil(t, "Release", holder.Release(t.Context()))
-				post.delay.Store(0)
+				k.store.Clear(faultstore.Push)
 				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire) // it cannot ask either
 				time.Sleep(late - time.Millisecond)
 				if w.over() {
@@ -109,15 +107,14 @@ func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 func TestPushThatALaterAnswerContradictsIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		post := &slowPost{Store: k.store}
-		locks := k.open(post, nil)
+		locks := k.open(k.store, nil)
 		holder := k.acquire("key")
 		w := k.wait(locks, "key")
 		next := k.wait(k.peer(), "key")
-		post.delay.Store(int64(20 * time.Second))
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: 20 * time.Second}, faultstore.Push)
 		wantNil(t, "Release", holder.Release(t.Context())) // w's, as far as the store knows
 		time.Sleep(10 * time.Millisecond)
-		post.delay.Store(0)
+		k.store.Clear(faultstore.Push)
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
 		lock := next.granted(onTime)
 		last := k.wait(k.peer(), "key")
@@ -165,11 +162,10 @@ func TestClockStepBeforeAPush(t *testing.T) {
 func TestPushForNobodyIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		post := &slowPost{Store: k.store}
-		locks := k.open(post, nil)
+		locks := k.open(k.store, nil)
 		holder := k.acquire("key")
 		w := k.wait(locks, "key")
-		post.delay.Store(int64(10 * time.Second))
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: 10 * time.Second}, faultstore.Push)
 		wantNil(t, "Release", holder.Release(t.Context()))
 		lock := w.granted(joblock.DefaultPoll * 5 / 4) // by asking
 		wantNil(t, "Release", lock.Release(t.Context()))
@@ -222,8 +218,7 @@ func TestPushThatOvertakesTheFirstAnswer(t *testing.T) {
 func TestLatePushWithoutAnAnswerToCountFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		post := &slowPost{Store: k.store}
-		locks := k.open(post, &joblock.Config{CallTimeout: 20 * time.Second, Poll: time.Minute})
+		locks := k.open(k.store, &joblock.Config{CallTimeout: 20 * time.Second, Poll: time.Minute})
 		warm := k.acquire("warm")
 		w := k.wait(locks, "warm") // the subscription is there
 		wantNil(t, "Release", warm.Release(t.Context()))
@@ -234,7 +229,7 @@ func TestLatePushWithoutAnAnswerToCountFrom(t *testing.T) {
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
 		w = k.wait(locks, "key", joblock.NoRenew())
 		k.store.Set(faultstore.Fault{}, faultstore.Acquire)
-		post.delay.Store(int64(10 * time.Second))
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: 10 * time.Second}, faultstore.Push)
 		wantNil(t, "Release", holder.Release(t.Context()))
 		granted := k.record("key").Fence
 		time.AfterFunc(12*time.Second, func() { k.store.Clear() })

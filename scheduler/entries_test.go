@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -176,7 +177,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &cluster{T: t, logs: new(logBuffer)}
+				c := &cluster{T: t, logs: new(testkit.Log)}
 				var r runs
 				start := time.Now()
 				const when = 25 * min

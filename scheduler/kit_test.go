@@ -1,22 +1,23 @@
 package scheduler_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
 )
+
+var wantErr, wantNil = testkit.WantErr, testkit.WantNil
 
 const ttl = 10 * time.Second // of the locks in virtual time
 
@@ -24,7 +25,7 @@ const ttl = 10 * time.Second // of the locks in virtual time
 type cluster struct {
 	*testing.T
 	mem    *memstore.Store
-	logs   *logBuffer
+	logs   *testkit.Log
 	nodes  []*node
 	events log
 }
@@ -45,7 +46,7 @@ type node struct {
 func virtual(t *testing.T, f func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&cluster{T: t, logs: new(logBuffer), mem: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})})
+		f(&cluster{T: t, logs: new(testkit.Log), mem: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})})
 	})
 }
 
@@ -59,7 +60,7 @@ func (c *cluster) node(skew time.Duration, set ...func(*scheduler.Config)) *node
 func (c *cluster) nodeOn(store driver.Store, skew time.Duration, set ...func(*scheduler.Config)) *node {
 	c.Helper()
 	n := &node{c: c, name: fmt.Sprintf("node%d", len(c.nodes)), store: faultstore.New(store)}
-	logger := slog.New(slog.NewTextHandler(c.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	logger := c.logs.Text()
 	var err error
 	n.locks, err = joblock.New(n.store, &joblock.Config{TTL: ttl, Holder: n.name, Logger: logger})
 	if err != nil {
@@ -226,38 +227,6 @@ func (r *runs) wantTicks(t testing.TB, start time.Time, want ...time.Duration) {
 func until(start time.Time, d time.Duration) {
 	time.Sleep(time.Until(start.Add(d)))
 	synctest.Wait()
-}
-
-func wantErr(t testing.TB, err, target error) {
-	t.Helper()
-	if !errors.Is(err, target) {
-		t.Errorf("got error %v, want %v", err, target)
-	}
-}
-
-func wantNil(t testing.TB, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-// logBuffer collects what was logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // switchStore can be swapped for another, as a server that comes back empty.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -115,7 +116,7 @@ func TestStoresClockIsSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &cluster{T: t, logs: new(logBuffer)}
+				c := &cluster{T: t, logs: new(testkit.Log)}
 				var r runs
 				start := time.Now()
 				wrong := func() time.Duration {

@@ -1,19 +1,17 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -41,9 +39,9 @@ func TestServerWithoutScripting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := c.server(t)
-			var logs logBuffer
+			var logs testkit.Log
 			const owner = "S3CRET-owner"
-			locks := newStranger(t, rdb, &joblock.Config{TTL: time.Second, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+			locks := newStranger(t, rdb, &joblock.Config{TTL: time.Second, Logger: logs.Text()})
 			_, err := locks.TryAcquire(context.Background(), "k", joblock.Owner(owner))
 			wantUnavailable(t, "TryAcquire", err, c.cause)
 			// Of a command that it does not know, a server repeats the first arguments.
@@ -65,22 +63,4 @@ func TestServerWithoutScripting(t *testing.T) {
 			}
 		})
 	}
-}
-
-// logBuffer is for a log that somebody may write to while it is read.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
