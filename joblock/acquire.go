@@ -183,9 +183,9 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 // take makes a lock of a grant whose lease began no earlier than since. A grant
 // that is too old to be trusted is given back.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
-	lock := a.l.newLock(a.req.Key, a.o, since, r)
+	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
 	var err error
-	if a.l.cfg.late(since, a.o.ttl, a.l.now()) {
+	if lock.h.expired(a.l.now()) {
 		err = lateGrant("acquire", a.req.Key)
 	} else {
 		a.tellAcquired(lock)

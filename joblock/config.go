@@ -186,15 +186,6 @@ func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 // nothing is remembered.
 const minBrief = 5 * time.Second
 
-// lead is how long before its trust deadline a lock counts as lost: timers are
-// late, never early, and a loss told after the deadline is told too late.
-func (c *Config) lead(ttl time.Duration) time.Duration { return c.margin(ttl) / 8 }
-
-// late reports whether a lease asked for at sent counts as lost when it comes.
-func (c *Config) late(sent time.Time, ttl time.Duration, now time.Time) bool {
-	return past(now, sent.Add(ttl-c.margin(ttl)-c.lead(ttl)))
-}
-
 // past reports whether now has reached t by the monotonic clock or by the wall
 // clock, whichever is ahead.
 func past(now, t time.Time) bool {

@@ -3,11 +3,12 @@ package joblock
 import (
 	"container/heap"
 	"context"
-	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 const (
@@ -59,9 +60,8 @@ func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
 		e.mu.Unlock()
-		err := &Error{Code: CodeClosed, Key: k.key}
-		k.lose(k.closed())
-		return err
+		k.close()
+		return &Error{Code: CodeClosed, Key: k.h.key}
 	}
 	e.placeLocked(k)
 	e.wakeForLocked(k)
@@ -86,12 +86,9 @@ func (e *engine) reschedule(k *Lock) {
 // not of the caller, who may have been overtaken by a Reclaim.
 func (e *engine) placeLocked(k *Lock) {
 	k.mu.Lock()
-	live := k.liveLocked()
-	k.next = k.tellAtLocked()
-	if k.state == lockHeld && k.renewing && !k.inFlight && k.renewAt.Before(k.next) {
-		k.next = k.renewAt
-	}
+	at, live := k.h.next()
 	k.mu.Unlock()
+	k.next = at
 	switch {
 	case live && k.index < 0:
 		heap.Push(&e.queue, k)
@@ -127,7 +124,7 @@ func (e *engine) stop(ctx context.Context) error {
 	left := append([]*Lock(nil), e.queue...)
 	e.mu.Unlock()
 	for _, k := range left {
-		k.lose(k.closed())
+		k.close()
 	}
 	return await(ctx, e.calls.Wait) // last: the losses are told whether or not a call returns
 }
@@ -160,7 +157,7 @@ func (e *engine) look() time.Duration {
 	if jumped {
 		due = append(due, e.queue...)
 	} else {
-		for len(e.queue) > 0 && !e.queue[0].next.After(now.Add(slack(e.queue[0].ttl))) {
+		for len(e.queue) > 0 && !e.queue[0].next.After(now.Add(slack(e.queue[0].h.ttl))) {
 			due = append(due, heap.Pop(&e.queue).(*Lock))
 		}
 	}
@@ -193,24 +190,15 @@ func (e *engine) look() time.Duration {
 	return wait
 }
 
-// slack is how much before its time a renewal may be sent along with others.
-func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
-
 // plan decides what a due lock needs. It marks a renewal as under way.
 func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, dead bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.expiredLocked(now) {
+	if k.h.expired(now) {
 		return req, false, true
 	}
-	if !k.holdUntil.IsZero() && !now.Before(k.holdUntil) {
-		k.renewing = false
-	}
-	if k.state != lockHeld || !k.renewing || k.inFlight || k.renewAt.After(now.Add(slack(k.ttl))) {
-		return req, false, false
-	}
-	k.inFlight = true
-	return k.renewRequestLocked(), true, false
+	req, renew = k.h.renewalDue(now)
+	return req, renew, false
 }
 
 // jumped reports whether the wall clock has moved on by more than the monotonic
@@ -237,26 +225,20 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer cancel()
 	sent := e.l.now()
 	replies, err := e.l.store.Renew(ctx, reqs)
+	now := e.l.now()
 	failed := 0
 	for i, k := range batch {
-		var r driver.Reply
+		a := renewalAnswer{op: "renew", term: reqs[i].Term, sent: sent, now: now}
 		if i < len(replies) {
-			r = replies[i]
+			a.reply = replies[i]
 		}
-		if r.Outcome == driver.OutcomeUnknown {
+		if a.reply.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
-		// The loss error that renewed returns has been told and logged by then.
-		_ = k.renewed("renew", reqs[i].Term, sent, r)
-		k.mu.Lock()
-		k.inFlight = false
-		if r.Outcome == driver.OutcomeUnknown {
-			// Beyond the slack, or it would be due again at once: a server that refuses
-			// connections answers in no time.
-			k.renewAt = e.l.now().Add(slack(k.ttl) + retryPause(k.ttl))
-		}
-		k.mu.Unlock()
-		e.reschedule(k)
+		// Beyond the slack, or it would be due again at once: a server that refuses
+		// connections answers in no time.
+		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
+		_ = k.renewed(a, nil) // a loss has been told and logged by then
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)

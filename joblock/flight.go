@@ -197,5 +197,5 @@ func (f *flight[T]) share(ctx context.Context, lock *Lock, v T) {
 func (k *Lock) rememberFor(d time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.retain, k.shared = max(k.retain, d), true
+	k.h.remembered(d)
 }

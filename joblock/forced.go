@@ -2,9 +2,10 @@ package joblock
 
 import (
 	"context"
-	"github.com/joblock/toolkit/joblock/driver"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // forcedWatch hears of locks that ForceRelease takes away, if Config.WatchForced
@@ -60,15 +61,6 @@ func (w *forcedWatch) close() {
 // it also bounds what pushes that nobody here has made can cost.
 const forcedPause = 200 * time.Millisecond
 
-// looking is how far the looks at a lock have come that pushes give rise to.
-type looking uint8
-
-const (
-	lookNot   looking = iota // nobody looks
-	lookOnce                 // a look is under way, or was made just now
-	lookAgain                // and another push has come since
-)
-
 // forced has the lock looked at that is said to have been taken away: a push is no more
 // than a hint. It searches all locks: an index by key would cost each of them something,
 // for what people do once in a while.
@@ -76,24 +68,16 @@ func (e *engine) forced(f driver.Forced) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range e.queue {
-		if k.key == f.Key && k.doubt(f.Fence) && !e.stopped {
+		if k.h.key != f.Key || e.stopped {
+			continue
+		}
+		k.mu.Lock()
+		check := k.h.doubted(f.Fence)
+		k.mu.Unlock()
+		if check {
 			e.calls.Go(func() { e.verify(k) })
 		}
 	}
-}
-
-// doubt notes that a term of k is said to have been ended, and reports whether somebody
-// has to go and look. While one does, he looks once more afterwards: the push may be about
-// what has happened since.
-func (k *Lock) doubt(fence int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.state != lockHeld || k.fence != fence {
-		return false
-	}
-	first := k.look == lookNot
-	k.look = lookAgain
-	return first
 }
 
 // verify looks at k until there has been no push during the last look, and ends it if
@@ -101,19 +85,17 @@ func (k *Lock) doubt(fence int64) bool {
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()
-		if k.look == lookOnce || k.state != lockHeld {
-			k.look = lookNot
-			k.mu.Unlock()
+		fence, check := k.h.verifyBegun()
+		k.mu.Unlock()
+		if !check {
 			return
 		}
-		k.look = lookOnce
-		fence := k.fence
-		k.mu.Unlock()
-		rec, err := e.l.inspect(e.ctx, "watch", k.key)
+		rec, err := e.l.inspect(e.ctx, "watch", k.h.key)
 		if err != nil {
-			e.l.cfg.Logger.Debug("joblock: a lock that is said to have been forced could not be looked at", "key", k.key, "err", err)
-		} else if lost := k.contradicted(fence, rec); lost != nil {
-			k.lose(lost)
+			e.l.cfg.Logger.Debug("joblock: a lock that is said to have been forced could not be looked at", "key", k.h.key, "err", err)
+		} else {
+			k.mu.Lock()
+			k.unlock(k.h.verified("watch", fence, rec))
 		}
 		pause := time.NewTimer(forcedPause)
 		select {
@@ -123,27 +105,4 @@ func (e *engine) verify(k *Lock) {
 			return
 		}
 	}
-}
-
-// contradicted returns the loss of a lock of which the store says rec, nil if that is
-// how it should be. A look at another term than the present says nothing, nor does one
-// beside a Park whose answer is owed: the next renewal, which names both, tells.
-func (k *Lock) contradicted(fence int64, rec driver.Record) *Error {
-	k.mu.Lock()
-	ours := rec.Owner == *k.owner
-	silent := k.state != lockHeld || k.fence != fence || k.parkNonce != ""
-	k.mu.Unlock()
-	switch {
-	case silent, ours && rec.Fence == fence && rec.State == StateHeld:
-		return nil
-	case ours && (rec.Ended == EndedReleased || rec.Ended == EndedForced):
-		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeReleased, Ended: rec.Ended, Reason: rec.Reason})
-	case ours && rec.Fence == fence:
-		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeLapsed})
-	case rec.State == StateForeign:
-		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeForeign})
-	case rec.Fence == 0:
-		return k.lost("watch", driver.Reply{Outcome: driver.OutcomeNotFound})
-	}
-	return k.lost("watch", driver.Reply{Outcome: driver.OutcomeNotOwner, Holder: rec.Holder, Job: rec.Job, Remaining: rec.Lease})
 }

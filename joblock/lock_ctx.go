@@ -56,7 +56,7 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 	}
 	c := &lockCtx{Context: inner, parent: parent, lock: k, cancel: cancel}
 	k.mu.Lock()
-	err := k.err
+	err := k.h.over
 	if err == nil {
 		if k.watch == nil {
 			k.watch = make(map[*lockCtx]struct{}, 1)

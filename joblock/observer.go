@@ -28,31 +28,16 @@ func (l *Locker) tellObserver(e event.Event) {
 // eventLocked describes the lock as it is, to be told when k.mu is no longer held;
 // nothing when nobody listens. The caller holds k.mu, or the only reference.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
-	if k.l.cfg.Observer == nil || k.silent {
+	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
 	}
 	e := event.Event{
-		Kind: kind, Key: k.key, Owner: digest(*k.owner), Fence: k.fence, Holder: k.holder, Job: k.job,
+		Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job,
 	}
 	switch kind {
 	case event.Parked, event.Released, event.Lost:
-		e.Held = k.l.now().Sub(k.since)
+		e.Held = k.l.now().Sub(k.h.since)
 	}
-	return e
-}
-
-// lateLocked describes the renewal that was answered just now, before it is taken
-// in, if it is late.
-func (k *Lock) lateLocked() event.Event {
-	if k.l.cfg.Observer == nil || !k.renewing {
-		return event.Event{}
-	}
-	used := k.l.now().Sub(k.trust) + k.ttl - k.l.cfg.margin(k.ttl)
-	if used <= k.ttl*2/3 {
-		return event.Event{}
-	}
-	e := k.eventLocked(event.RenewedLate)
-	e.Late = used - k.ttl/3
 	return e
 }
 
@@ -67,7 +52,7 @@ func (k *Lock) tellReleased(e event.Event, reason string, r driver.Reply, err er
 	case err != nil:
 		e.Err = err
 	case r.Outcome != driver.OutcomeOK:
-		e.Kind, e.Err = event.Lost, k.lost("release", r)
+		e.Kind, e.Err = event.Lost, k.h.lostBy("release", r)
 	}
 	k.l.tell(e)
 }

@@ -51,7 +51,7 @@ var mutants = []mutant{
 		},
 		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"the trust deadline counts from the reply",
-		[]edit{{"joblock/lock.go", "k.trust = sent.Add(", "k.trust = k.l.now().Add("}},
+		[]edit{{"joblock/holding.go", "h.trust = h.trusted(sent)", "h.trust = h.trusted(time.Now())"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false},
 	{"a grant that was found counts from the question",
 		[]edit{{"joblock/acquire.go", "a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)", "a.take(sent, r)"}},
@@ -88,7 +88,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "queue.lua", "'g' .. head + 1, 'g' .. to)", "'g' .. head + 1)"}},
 		[]string{leakedWaiters}, false},
 	{"loss is not told by the clock",
-		[]edit{{"joblock/lock.go", "return k.liveLocked() && past(now, k.tellAtLocked())", "return false"}},
+		[]edit{{"joblock/holding.go", "return h.live() && past(now, h.lostAt(h.trust))", "return false"}},
 		[]string{history.RuleLate}, false},
 	{"a lock answers to any job",
 		[]edit{

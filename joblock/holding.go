@@ -1,0 +1,521 @@
+package joblock
+
+import (
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// holding is what this process knows of its lock on one key. It is a pure value: it
+// has no mutex, makes no call and reads no clock. A Lock guards it and feeds it
+// events. Each method named in the table is an event; it changes the holding and
+// returns what is to be sent, told, or answered to the caller. Only this file assigns
+// the state.
+//
+// A dash means that nothing changes and nothing is to be done. An error is what the
+// caller is told, and nothing changes then either.
+//
+//	event                    held       parking      parked       released            lost
+//	timePassed               -          -            -            -                   -
+//	  past the deadline      lost       lost         -            -                   -
+//	renewalDue               sends      -            -            -                   -
+//	renewalAsked             sends      ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  ErrLost
+//	renewalAnswered, OK      trusted on trusted on   -            -                   -
+//	  refused                lost       -            -            -                   -
+//	  no answer              sent again later        -            -                   -
+//	renewingStopped          not renewed any more, in every state
+//	parkBegun                parking    ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  ErrLost
+//	parkAnswered, OK                    parked                                        parked
+//	  refused                           lost                                          -
+//	  no answer                         held                                          -
+//	reclaimBegun             ErrInvalid ErrInvalid   sends        ErrInvalid          ErrInvalid
+//	reclaimAnswered, OK      -          ErrNotOwner  held         ErrAlreadyReleased  ErrLost
+//	  refused, or no answer  an error in every state, and a refused Reclaim is forgotten
+//	releaseBegun             released   ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  sends
+//	doubted, verifyBegun     check it   -            -            -                   -
+//	verified, otherwise      lost       -            -            -                   -
+//	lockerClosed             lost       lost         -            -                   -
+//	ownerShared, remembered  the end is remembered for longer, in every state
+//
+// Rules that span several events:
+//
+//   - Trust counts from when a call was sent, so that it never outlasts the lease.
+//     What cannot be trusted any more when it is answered was not granted.
+//   - A Park without an answer may have been applied. The holding goes on, and every
+//     later call names the term by that Park's nonce too. A renewal takes it back.
+//   - Such a renewal would undo a repeated Park as well, after its caller was told of
+//     success. So a Park waits while one is under way.
+//   - A refusal of a term that is no longer the present one says nothing.
+type holding struct {
+	terms
+
+	state lockState
+	fence int64
+	since time.Time // when this process got it
+	trust time.Time // trust deadline, with its monotonic reading
+	job   string    // the job it is bound to
+	over  *Error    // why the handle is over; nil while held
+
+	retain time.Duration // how long the store remembers the lock after its end
+	// Somebody else may ask for the lock or for how it ended: the owner or a token
+	// was given away.
+	shared bool
+
+	// Renewal.
+	renewing   bool
+	renewAt    time.Time // when the next one is due
+	underWay   bool      // one that was due is not answered yet
+	takingBack int       // how many are not answered yet that would take a Park back
+
+	// Calls that may have been applied without an answer. They keep their nonces, by
+	// which the store recognises a repeated call.
+	parkNonce    string        // set while the answer to a Park is owed
+	parkHold     time.Duration // the longest reservation that was asked for
+	reclaimNonce string
+	reclaimSent  time.Time
+	releaseNonce string
+
+	doubt doubt
+}
+
+// terms is what stays the same for as long as a holding lasts.
+type terms struct {
+	key        string
+	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers
+	holder     string
+	ttl        time.Duration
+	margin     time.Duration // what trust ends before the lease, see Config.Margin
+	renewUntil time.Time     // nothing is renewed later; zero: no bound
+
+	// Of a lock that was resumed. An undone Park binds it to its job again.
+	resumed   bool
+	resumedBy string        // the job
+	reserve   time.Duration // how long renewals keep it reserved beyond the lease
+}
+
+// lockState is the state of a holding.
+type lockState uint8
+
+const (
+	lockHeld lockState = iota
+	lockParking
+	lockParked
+	lockReleased
+	lockLost
+)
+
+// doubt says how far the checks have come that a forced push asks for.
+type doubt uint8
+
+const (
+	noDoubt  doubt = iota // nobody checks
+	checking              // somebody checks, or has checked just now
+	doubted               // there was a push after the latest check began
+)
+
+// step is what an event leaves to be done besides.
+type step struct {
+	tell  event.Kind    // what has happened; 0: nothing that anybody is told
+	late  time.Duration // of event.RenewedLate: how late
+	lost  *Error        // why the holding was lost by this event; nil if it was not
+	moved bool          // the answer of next has changed
+	found bool          // it had been given up for lost, which was premature
+}
+
+// granted is the first event: the store answered a call sent at sent with fence.
+func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Duration) holding {
+	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
+	h.begin(sent, fence)
+	return h
+}
+
+// begin starts to hold under a grant that was asked for at sent.
+func (h *holding) begin(sent time.Time, fence int64) {
+	h.fence, h.since = fence, sent
+	h.extend(sent)
+}
+
+// extend notes a lease that was asked for at sent.
+func (h *holding) extend(sent time.Time) {
+	h.trust = h.trusted(sent)
+	h.renewAt = sent.Add(h.ttl / 3)
+}
+
+// trusted is until when a lease that was asked for at sent is trusted.
+func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
+
+// live reports whether the handle is not over.
+func (h *holding) live() bool { return h.state == lockHeld || h.state == lockParking }
+
+// settled reports whether the handle was released or handed over.
+func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
+
+// lostAt is when the lock counts as lost under a lease that is trusted until trust: a
+// little before, because timers are late, never early, and a loss told after the
+// deadline is told too late.
+func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
+
+// expired reports whether the time of a live handle is over by either clock.
+func (h *holding) expired(now time.Time) bool {
+	return h.live() && past(now, h.lostAt(h.trust))
+}
+
+// next returns when something is due again; false when the handle is over.
+func (h *holding) next() (at time.Time, live bool) {
+	at = h.lostAt(h.trust)
+	if h.state == lockHeld && h.renewing && !h.underWay && h.renewAt.Before(at) {
+		at = h.renewAt
+	}
+	return at, h.live()
+}
+
+// refusal returns why the handle can do nothing, nil while it is held.
+func (h *holding) refusal(op string) error {
+	if h.state == lockParking {
+		return h.handedOver(op, "")
+	}
+	if h.over == nil {
+		return nil
+	}
+	e := *h.over
+	e.Op = op
+	return &e
+}
+
+// handedOver is the error of every call on the handle after Park.
+func (h *holding) handedOver(op, job string) *Error {
+	return &Error{Code: CodeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
+}
+
+// lostBy makes the loss error for a refusal by the store. What the store said goes
+// into the detail: a loss must not be taken for the ErrAlreadyReleased or ErrNotOwner
+// of a handle that its user has ended.
+func (h *holding) lostBy(op string, r driver.Reply) *Error {
+	e := *errorOf(op, h.key, r).(*Error)
+	if e.Code != CodeLost {
+		e.Detail = strings.TrimSuffix(codeText[e.Code]+": "+e.Detail, ": ")
+	}
+	e.Code = CodeLost
+	return &e
+}
+
+// lose ends the handle, unless it is over already.
+func (h *holding) lose(why *Error) step {
+	if !h.live() {
+		return step{}
+	}
+	h.state, h.over = lockLost, why
+	return step{tell: event.Lost, lost: why, moved: true}
+}
+
+// term names the present term. Where the answer to a Park is owed it names that too.
+func (h *holding) term() driver.Term {
+	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
+}
+
+// timePassed declares the lock lost if its trust deadline has passed.
+func (h *holding) timePassed(now time.Time) step {
+	if !h.expired(now) {
+		return step{}
+	}
+	why := &Error{Code: CodeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
+	if !h.renewing {
+		why.Detail, why.Err = "the lease ran out", door.ErrNotRenewed
+	}
+	return h.lose(why)
+}
+
+// lockerClosed: nobody renews the lock any more.
+func (h *holding) lockerClosed() step {
+	return h.lose(&Error{Code: CodeLost, Key: h.key, Detail: "its Locker was closed"})
+}
+
+// ownerShared: somebody else may come to know the owner.
+func (h *holding) ownerShared() { h.shared = true }
+
+// remembered: the store is to remember the lock's memo for at least d after its end.
+func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
+
+// renewalDue returns the renewal to be sent at now, if one is due. One that is almost
+// due is sent along with others. There is one under way at a time.
+func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
+	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
+		h.renewing = false
+	}
+	if h.state != lockHeld || !h.renewing || h.underWay || h.renewAt.After(now.Add(slack(h.ttl))) {
+		return req, false
+	}
+	h.underWay = true
+	return h.renewal(), true
+}
+
+// slack is how much before its time a renewal may be sent along with others.
+func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
+
+// renewalAsked returns the renewal that a user asks for, due or not.
+func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
+	if err := h.refusal(op); err != nil {
+		return driver.RenewRequest{}, err
+	}
+	return h.renewal(), nil
+}
+
+func (h *holding) renewal() driver.RenewRequest {
+	if h.parkNonce != "" {
+		h.takingBack++
+	}
+	return driver.RenewRequest{Term: h.term(), TTL: h.ttl, Retain: h.retain, Hold: h.reserve, Back: h.resumedBy}
+}
+
+// renewalAnswer is what came of a renewal.
+type renewalAnswer struct {
+	op    string
+	term  driver.Term // that was renewed
+	sent  time.Time
+	now   time.Time
+	reply driver.Reply // the zero Reply: there was no answer
+	again time.Time    // of a renewal that was due: when to send the next one if there was no answer
+}
+
+// renewalAnswered returns what a user who asked for the renewal is told. A refusal
+// loses the lock, unless it is that of an earlier term. While Park is under way its
+// own answer decides.
+func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
+	due := !a.again.IsZero()
+	if due {
+		h.underWay = false
+	}
+	if a.term.Grant != "" {
+		h.takingBack--
+	}
+	s := step{moved: due || h.live()}
+	switch a.reply.Outcome {
+	case driver.OutcomeOK:
+		if !h.live() {
+			if h.state == lockLost {
+				return s, h.refusal(a.op) // the answer came after the trust deadline
+			}
+			return s, nil
+		}
+		if a.reply.Fence > h.fence {
+			h.fence, h.parkNonce = a.reply.Fence, "" // the unanswered Park is taken back
+		}
+		before := h.trust.Add(h.margin - h.ttl)
+		if a.sent.After(before) { // not overtaken by a later one
+			if used := a.now.Sub(before); h.renewing && used > h.ttl*2/3 {
+				s.tell, s.late = event.RenewedLate, used-h.ttl/3
+			}
+			h.extend(a.sent)
+		}
+		return s, nil
+	case driver.OutcomeUnknown:
+		if due {
+			h.renewAt = a.again
+		}
+		return s, errorOf(a.op, h.key, a.reply)
+	}
+	if h.state == lockParking || a.term.Fence != h.fence || a.term.Grant != h.parkNonce {
+		return s, errorOf(a.op, h.key, a.reply)
+	}
+	why := h.lostBy(a.op, a.reply)
+	if lost := h.lose(why); lost.lost != nil {
+		s = lost
+	}
+	return s, why
+}
+
+// renewingStopped lets the lease run out.
+func (h *holding) renewingStopped() { h.renewing = false }
+
+// parkBegun returns the Park to be sent, for job and under a reservation of hold.
+// grace is the longest time until a keeper first looks at the job. If wait is true
+// nothing has changed, and the call is to be repeated when no renewal that would undo
+// the Park is under way.
+//
+// After a Park without an answer the same call is made again. Its term is then named
+// by its own nonce too, for a renewal may have taken that Park back.
+func (h *holding) parkBegun(op, nonce, job string, hold, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
+	if err := h.refusal(op); err != nil {
+		return req, false, err
+	}
+	if h.parkNonce != "" && h.takingBack > 0 {
+		return req, true, nil
+	}
+	term := h.term()
+	if h.parkNonce == "" {
+		h.parkNonce = nonce
+	}
+	h.parkHold = max(h.parkHold, hold)
+	h.state = lockParking
+	return driver.ParkRequest{
+		Term:   term,
+		Nonce:  h.parkNonce,
+		Hold:   hold,
+		Retain: h.retain,
+		Job:    job,
+		Grace:  max(MinTTL, min(grace, hold/2)), // or it would lapse before the first look
+	}, false, nil
+}
+
+// parkAnswered returns why nothing was parked, nil if it was. An answer that comes
+// after the loss was told is good all the same: the token is the holder of the key.
+func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
+	switch r.Outcome {
+	case driver.OutcomeOK:
+		s := step{tell: event.Parked, moved: true, found: h.state == lockLost}
+		h.state, h.fence, h.job, h.parkNonce = lockParked, r.Fence, job, ""
+		h.over = h.handedOver("", job)
+		h.shared = true // the token stays with the caller, also after a Reclaim
+		return s, nil
+	case driver.OutcomeUnknown:
+		if h.state == lockParking {
+			h.state = lockHeld
+		}
+		return step{moved: true}, errorOf(op, h.key, r)
+	}
+	why := h.lostBy(op, r)
+	return h.lose(why), why
+}
+
+// reclaimBegun returns the Reclaim to be sent, and from when its lease counts. A
+// repeated one finds the grant of the one before, whose lease counts from there; once
+// that is over there is nothing to be found, and it begins anew.
+func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
+	if h.state != lockParked {
+		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
+	}
+	if h.reclaimNonce == "" || now.Sub(h.reclaimSent) >= h.ttl {
+		h.reclaimNonce, h.reclaimSent = nonce, now
+	}
+	return driver.ResumeRequest{
+		Key: h.key, Owner: *h.owner, Nonce: h.reclaimNonce,
+		TTL: h.ttl, Retain: h.retain, Holder: h.holder, Job: h.job, Hold: h.reserve,
+		Grace: grace, Fence: h.fence, Unpark: true, Back: h.resumedBy,
+	}, h.reclaimSent, nil
+}
+
+// reclaimAnswered returns why the handle does not hold the lock, nil if it does: a
+// call beside this one may have got it back, and may have ended it.
+func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
+	if r.Outcome != driver.OutcomeUnknown {
+		h.reclaimNonce, h.reclaimSent = "", time.Time{}
+	}
+	if err := errorOf(op, h.key, r); err != nil {
+		return step{}, err
+	}
+	if h.state != lockParked {
+		return step{}, h.refusal(op)
+	}
+	if past(now, h.lostAt(h.trusted(sent))) {
+		return step{}, lateGrant(op, h.key)
+	}
+	h.state, h.over, h.job, h.parkHold = lockHeld, nil, h.resumedBy, 0
+	h.begin(sent, r.Fence)
+	return step{tell: event.Reclaimed, moved: true}, nil
+}
+
+// lateGrant is the error for a grant that can no longer be trusted when it comes.
+func lateGrant(op, key string) *Error {
+	return &Error{Code: CodeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
+}
+
+// release is what a Release asks for, and how it may be remembered.
+type release struct {
+	op, nonce, reason string
+	job               string // the job that is done, if done
+	done              bool
+	brief             time.Duration // how long to remember it if nobody else may ask, see Config.brief
+	hold              time.Duration // the reservation of a Park, unless it asked for another
+}
+
+// releasing is a Release under way.
+type releasing struct {
+	req   driver.ReleaseRequest
+	until time.Time  // there is nothing left of the lock from then on
+	stray bool       // an unanswered Park is to be undone too, and may be on its way yet
+	tell  event.Kind // to be told when the store has answered
+	lost  error      // the lock was lost before; what may be left of it is released
+}
+
+// releaseBegun returns the Release to be sent. The handle is over at once.
+func (h *holding) releaseBegun(r release) (releasing, error) {
+	why := h.refusal(r.op)
+	if why != nil && h.state != lockLost {
+		return releasing{}, why
+	}
+	out := releasing{lost: why, stray: h.parkNonce != ""}
+	if why == nil {
+		ended := EndedReleased
+		if r.done {
+			ended = EndedDone
+		}
+		h.state = lockReleased
+		h.over = &Error{Code: CodeAlreadyReleased, Key: h.key, Ended: ended, Reason: r.reason}
+		out.tell = event.Released
+	}
+	if h.releaseNonce == "" {
+		h.releaseNonce = r.nonce
+	}
+	out.req = driver.ReleaseRequest{
+		Term: h.term(), Nonce: h.releaseNonce, Retain: h.retain, Reason: r.reason, Job: r.job, Done: r.done,
+	}
+	reserved := h.resumed || h.parkNonce != "" // a reservation may stand beyond the lease
+	if !h.shared && !reserved {
+		out.req.Brief = min(h.retain, r.brief)
+	}
+	out.until = h.trust.Add(h.margin)
+	if reserved {
+		out.until = out.until.Add(max(r.hold, h.parkHold))
+	}
+	return out, nil
+}
+
+// doubted notes a push that says that a term was taken away. It reports whether
+// somebody has to check. A check under way is repeated instead, because the push may
+// be about what has happened since it began.
+func (h *holding) doubted(fence int64) (check bool) {
+	if h.state != lockHeld || h.fence != fence {
+		return false
+	}
+	check = h.doubt == noDoubt
+	h.doubt = doubted
+	return check
+}
+
+// verifyBegun returns the term to be checked; false when there was no push since the
+// latest check began.
+func (h *holding) verifyBegun() (fence int64, check bool) {
+	if h.state != lockHeld || h.doubt != doubted {
+		h.doubt = noDoubt
+		return 0, false
+	}
+	h.doubt = checking
+	return h.fence, true
+}
+
+// verified loses the lock if rec, which was read for the term of fence, has it
+// otherwise. A record read for an earlier term says nothing, nor does one read while
+// the answer to a Park is owed: the next renewal names both, and tells.
+func (h *holding) verified(op string, fence int64, rec driver.Record) step {
+	ours := rec.Owner == *h.owner
+	var r driver.Reply
+	switch {
+	case h.state != lockHeld, h.fence != fence, h.parkNonce != "",
+		ours && rec.Fence == fence && rec.State == StateHeld:
+		return step{}
+	case ours && (rec.Ended == EndedReleased || rec.Ended == EndedForced):
+		r = driver.Reply{Outcome: driver.OutcomeReleased, Ended: rec.Ended, Reason: rec.Reason}
+	case ours && rec.Fence == fence:
+		r.Outcome = driver.OutcomeLapsed
+	case rec.State == StateForeign:
+		r.Outcome = driver.OutcomeForeign
+	case rec.Fence == 0:
+		r.Outcome = driver.OutcomeNotFound
+	default:
+		r = driver.Reply{Outcome: driver.OutcomeNotOwner, Holder: rec.Holder, Job: rec.Job, Remaining: rec.Lease}
+	}
+	return h.lose(h.lostBy(op, r))
+}

@@ -1,0 +1,79 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Release gives the lock back and ends the handle. It is detached from ctx's
+// cancellation, so that it can be deferred, and bounded by Config.CallTimeout.
+//
+// Errors: ErrAlreadyReleased for a second call, or when somebody else released
+// or forced it; ErrNotOwner after Park: nothing is freed then, so a deferred
+// Release is harmless after a hand-over; ErrLost when the lock was lost before,
+// whatever is left of it being released all the same; ErrUnavailable when the
+// store did not answer: the handle is over, and the release is repeated in the
+// background until the lease, and Config.Hold for a job's lock, has run out.
+func (k *Lock) Release(ctx context.Context) error { return k.ReleaseWith(ctx, "") }
+
+// ReleaseWith is Release with a reason, at most MaxLabelBytes long, that Status
+// and later errors about this lock show.
+func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
+	const op = "release"
+	if k.none() {
+		return nilLock(op)
+	}
+	if err := checkText(op, k.h.key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+		return err
+	}
+	if err := k.l.open(op, k.h.key); err != nil {
+		return err
+	}
+	return k.end(ctx, op, reason)
+}
+
+// end is ReleaseWith on a Locker that may be closing: for waiters that leave.
+func (k *Lock) end(ctx context.Context, op, reason string) error {
+	job, done := door.JobDone(ctx)
+	k.check()
+	k.mu.Lock()
+	r, err := k.h.releaseBegun(release{
+		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), hold: k.l.cfg.Hold,
+	})
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	e := k.eventLocked(r.tell)
+	k.unlock(step{moved: true})
+
+	reply, err := k.l.release(k.l.bounds.detached(ctx), r.req)
+	if err != nil {
+		err = unanswered(op, k.h.key, nil, err)
+	}
+	if errors.Is(err, ErrUnavailable) {
+		k.l.janitor.add(cleanup{req: r.req, until: r.until, stray: r.stray})
+	}
+	k.tellReleased(e, reason, reply, err)
+	switch {
+	case r.lost != nil:
+		return r.lost
+	case err != nil:
+		return err
+	case reply.Outcome == driver.OutcomeNotOwner, reply.Outcome == driver.OutcomeNotFound, reply.Outcome == driver.OutcomeLapsed:
+		return k.h.lostBy(op, reply)
+	}
+	return errorOf(op, k.h.key, reply)
+}
+
+// release sends one release.
+func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (r driver.Reply, err error) {
+	rs, err := l.store.Release(bounded, []driver.ReleaseRequest{req})
+	if len(rs) == 1 {
+		r = rs[0]
+	}
+	return r, err
+}

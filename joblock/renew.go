@@ -1,0 +1,85 @@
+package joblock
+
+import (
+	"context"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Renew extends the lease now, by a full TTL, instead of waiting for the shared
+// renewal. Errors: ErrLost when the store refuses, which ends the handle;
+// ErrUnavailable, after which the lock is as it was; ErrAlreadyReleased,
+// ErrNotOwner after Park; ErrInvalid for a nil lock.
+func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew", nil) }
+
+// SetMemo writes the memo of the key, at most MaxMemoBytes, and renews the lease
+// in the same step; nil clears it. The memo outlives the lock: the next owner
+// can have it with its grant (see WithMemo) as long as the store remembers the key (see
+// Retain). Only the present fence can write it. Errors are those of Renew.
+func (k *Lock) SetMemo(ctx context.Context, memo []byte) error {
+	if len(memo) > driver.MaxMemoBytes {
+		return invalid("set memo", k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
+	}
+	return k.renewNow(ctx, "set memo", append([]byte{}, memo...))
+}
+
+func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
+	if k.none() {
+		return nilLock(op)
+	}
+	if err := k.l.open(op, k.h.key); err != nil {
+		return err
+	}
+	k.check()
+	k.mu.Lock()
+	req, err := k.h.renewalAsked(op)
+	k.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	a := renewalAnswer{op: op, term: req.Term, sent: k.l.now()}
+	req.Memo = memo
+	unsent := k.l.call(ctx, op, k.h.key, func(ctx context.Context) error {
+		rs, err := k.l.store.Renew(ctx, []driver.RenewRequest{req})
+		if len(rs) == 1 {
+			a.reply = rs[0]
+		}
+		return err
+	})
+	a.now = k.l.now()
+	if unsent != nil {
+		a.reply = driver.Reply{}
+	}
+	err = k.renewed(a, memo)
+	if unsent != nil {
+		return unsent
+	}
+	return err
+}
+
+// renewed takes in what came of a renewal that wrote memo, unless that is nil.
+func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
+	k.mu.Lock()
+	if memo != nil && a.reply.Outcome == driver.OutcomeOK {
+		k.memo = memo
+	}
+	if a.term.Grant != "" && k.turned != nil {
+		close(k.turned)
+		k.turned = nil
+	}
+	s, err := k.h.renewalAnswered(a)
+	k.unlock(s)
+	return err
+}
+
+// StopRenewing lets the lease run out: the lock is lost at its trust deadline,
+// unless it is released or handed over before. For a job's lock the reservation
+// stands beyond that, so that the job's next attempt can resume it.
+func (k *Lock) StopRenewing() {
+	if k.none() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.h.renewingStopped()
+}

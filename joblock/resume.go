@@ -1,0 +1,83 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Resume continues a parked lock, or one whose holder has died, from its token:
+// in another process, under a new fence, renewed like any lock. With ForJob it
+// names the job that asks; a lock bound to a job answers to no other.
+//
+// Errors: ErrBusy while another attempt with this token holds the lock, with
+// what is left of its lease: a live holder is never pre-empted. ErrNotOwner when
+// the key belongs to another owner, or the lock to another job, or to no job but
+// to a later acquisition of this owner than the token is of;
+// ErrAlreadyReleased, with the reason given then; ErrNotFound when the store
+// remembers nothing of it; ErrUnavailable; ErrInvalid; ErrClosed. On error the
+// caller holds nothing; a resumption that took effect without an answer runs out
+// one TTL later and can then be resumed again.
+func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
+	const op = "resume"
+	if err := l.open(op, token.key); err != nil {
+		return nil, err
+	}
+	if err := token.check(); err != nil {
+		return nil, err
+	}
+	var o options
+	if err := resumeOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
+		return nil, err
+	}
+	o.owner = token.Owner()
+	sent := l.now()
+	r, err := l.resume(ctx, op, driver.ResumeRequest{
+		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
+		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Hold: o.reserve,
+		Grace: l.cfg.JobGrace, Fence: token.taken(), Memo: o.memo,
+	})
+	if r.Outcome == driver.OutcomeBusy {
+		l.tellContended(token.key, token.Owner(), r)
+	}
+	if err == nil {
+		err = errorOf(op, token.key, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lock := l.newLock(token.key, &o, sent, r, true)
+	if lock.h.expired(l.now()) {
+		return nil, lateGrant(op, token.key)
+	}
+	lock.tellResumed()
+	if err := l.engine.add(lock); err != nil {
+		return nil, err
+	}
+	return lock, nil
+}
+
+// resume sends a resumption and, while the store does not answer, repeats it
+// under the same nonce for Config.CallTimeout: a resumption left without an
+// answer would keep its job waiting for a TTL.
+func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (r driver.Reply, err error) {
+	pause := newBackoff(10*time.Millisecond, time.Second)
+	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
+		for {
+			var err error
+			if r, err = l.store.Resume(ctx, req); err == nil {
+				return nil
+			}
+			var own *Error
+			if errors.As(err, &own) {
+				return err
+			}
+			if !pause.wait(ctx) {
+				return err
+			}
+		}
+	})
+	return r, err
+}
