@@ -38,7 +38,7 @@ func (w *forcedWatch) run() {
 	var stop func()
 	for pause := newRetryPause(); ; {
 		err := w.l.call(w.ctx, "watch", "", func(ctx context.Context) (err error) {
-			stop, err = w.l.store.Watch(ctx, w.l.engine.forced)
+			stop, err = w.l.store.Subscribe(ctx, driver.ForcedInbox, w.l.engine.forced)
 			return err
 		})
 		if err == nil {
@@ -64,7 +64,7 @@ const forcedPause = 200 * time.Millisecond
 // forced has the lock looked at that is said to have been taken away: a push is no more
 // than a hint. It searches all locks: an index by key would cost each of them something,
 // for what people do once in a while.
-func (e *engine) forced(f driver.Forced) {
+func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range e.queue {

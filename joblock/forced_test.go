@@ -145,7 +145,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		synctest.Wait()
 		before := k.store.Calls("")
 		for range 1000 {
-			forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
+			forged.deliver(driver.Push{Key: "k", Fence: lock.Fence()})
 			time.Sleep(10 * time.Millisecond)
 		}
 		if err := lock.Err(); err != nil {
@@ -154,7 +154,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		if n := k.store.Calls("") - before; n < 2 || n > 60 {
 			t.Errorf("%d calls because of 1,000 forged pushes in 10 s, want about 5 a second", n)
 		}
-		for _, other := range []driver.Forced{{Key: "k", Fence: lock.Fence() + 1}, {Key: "k", Fence: 1 << 62}, {Key: "other", Fence: lock.Fence()}} {
+		for _, other := range []driver.Push{{Key: "k", Fence: lock.Fence() + 1}, {Key: "k", Fence: 1 << 62}, {Key: "other", Fence: lock.Fence()}} {
 			time.Sleep(time.Second) // the last look is over
 			before := k.store.Calls("")
 			forged.deliver(other)
@@ -166,7 +166,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 		// The true one, while the store was away for the first look at it.
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Inspect)
 		k.force("k")
-		forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
+		forged.deliver(driver.Push{Key: "k", Fence: lock.Fence()})
 		time.Sleep(time.Second)
 		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
 			t.Errorf("%v, want ErrLost", err)
@@ -190,7 +190,7 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 			t.Fatalf("park: %v, want ErrUnavailable", err)
 		}
 		k.wantState("k", joblock.StateParked)
-		forged.deliver(driver.Forced{Key: "k", Fence: lock.Fence()})
+		forged.deliver(driver.Push{Key: "k", Fence: lock.Fence()})
 		time.Sleep(joblock.DefaultTTL / 2) // the renewal takes the Park back
 		if err := lock.Err(); err != nil {
 			t.Errorf("lost: %v", err)
@@ -199,13 +199,13 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// forgedWatch is a Store whose Forced pushes somebody else can make.
+// forgedWatch is a Store whose forced pushes somebody else can make.
 type forgedWatch struct {
 	driver.Store
-	deliver func(driver.Forced)
+	deliver func(driver.Push)
 }
 
-func (s *forgedWatch) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
+func (s *forgedWatch) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	s.deliver = deliver
-	return s.Store.Watch(ctx, deliver)
+	return s.Store.Subscribe(ctx, inbox, deliver)
 }

@@ -267,7 +267,7 @@ func (h *holding) renewal() driver.RenewRequest {
 	if h.parkNonce != "" {
 		h.takingBack++
 	}
-	return driver.RenewRequest{Term: h.term(), TTL: h.ttl, Retain: h.retain, Hold: h.reserve, Back: h.resumedBy}
+	return driver.RenewRequest{Term: h.term(), TTL: h.ttl, Retain: h.retain, Reserve: h.reserve, Back: h.resumedBy}
 }
 
 // renewalAnswer is what came of a renewal.
@@ -351,12 +351,12 @@ func (h *holding) parkBegun(op, nonce, job string, hold, grace time.Duration) (r
 	h.parkHold = max(h.parkHold, hold)
 	h.state = lockParking
 	return driver.ParkRequest{
-		Term:   term,
-		Nonce:  h.parkNonce,
-		Hold:   hold,
-		Retain: h.retain,
-		Job:    job,
-		Grace:  max(MinTTL, min(grace, hold/2)), // or it would lapse before the first look
+		Term:    term,
+		Nonce:   h.parkNonce,
+		Reserve: hold,
+		Retain:  h.retain,
+		Job:     job,
+		Grace:   max(MinTTL, min(grace, hold/2)), // or it would lapse before the first look
 	}, false, nil
 }
 
@@ -392,7 +392,7 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}
 	return driver.ResumeRequest{
 		Key: h.key, Owner: *h.owner, Nonce: h.reclaimNonce,
-		TTL: h.ttl, Retain: h.retain, Holder: h.holder, Job: h.job, Hold: h.reserve,
+		TTL: h.ttl, Retain: h.retain, Holder: h.holder, Job: h.job, Reserve: h.reserve,
 		Grace: grace, Fence: h.fence, Unpark: true, Back: h.resumedBy,
 	}, h.reclaimSent, nil
 }

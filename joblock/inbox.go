@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // inbox receives what is pushed to this Locker's waiters: one subscription however
@@ -49,7 +51,7 @@ func (b *inbox) open(ctx context.Context, key string) error {
 		if b.ready() {
 			return nil
 		}
-		stop, err := b.l.store.Listen(ctx, b.name, b.deliver)
+		stop, err := b.l.store.Subscribe(ctx, b.name, b.deliver)
 		if err != nil {
 			return err
 		}
@@ -86,10 +88,10 @@ func (b *inbox) forget(nonce string) {
 
 // deliver hands a push to the call that it is for. It does not block: of several that
 // have not been heeded one is enough.
-func (b *inbox) deliver(nonce string) {
+func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c, ok := b.waiting[nonce]; ok {
+	if c, ok := b.waiting[p.Nonce]; ok {
 		select {
 		case c <- struct{}{}:
 		default:

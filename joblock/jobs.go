@@ -85,7 +85,7 @@ func (l *Locker) ReserveForJob(ctx context.Context, reservations []JobReservatio
 	index := make([]int, 0, len(reservations)) // of each request among the reservations
 	for i, r := range reservations {
 		if errs[i] = l.checkReservation(op, &r); errs[i] == nil {
-			reqs = append(reqs, driver.ReserveRequest{Key: r.Key, Job: r.Job, Hold: r.Hold, Retain: l.cfg.Retain})
+			reqs = append(reqs, driver.ReserveRequest{Key: r.Key, Job: r.Job, Reserve: r.Hold, Retain: l.cfg.Retain})
 			index = append(index, i)
 		}
 	}
@@ -142,7 +142,7 @@ func (l *Locker) ReleaseForJob(ctx context.Context, key, job string, fence int64
 		return invalid(op, key, "fence is %d, must not be negative", fence)
 	}
 	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: key, Fence: fence}, Job: job, Reason: reason, Force: true, IdleOnly: true,
+		Term: driver.Term{Key: key, Fence: fence}, Job: job, Reason: reason, Kind: driver.ReleaseForJob,
 	})
 }
 

@@ -124,10 +124,10 @@ func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 		return
 	}
 	e := event.Event{Kind: event.ReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
-	switch {
-	case req.IdleOnly:
+	switch req.Kind {
+	case driver.ReleaseIdle, driver.ReleaseForJob:
 		e.Kind = event.Freed
-	case req.Force:
+	case driver.ReleaseForced:
 		e.Kind = event.Forced
 	}
 	l.tell(e)

@@ -207,7 +207,7 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 	}
 	job, done := door.JobDone(ctx)
 	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, IdleOnly: true,
+		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, Kind: driver.ReleaseIdle,
 	})
 }
 
@@ -218,7 +218,7 @@ func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, op
 // at most MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
-	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Force: true})
+	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
 }
 
 func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) error {

@@ -274,7 +274,7 @@ func TestForgedPushesGrantNothingAndCostLittle(t *testing.T) {
 // forger is a Store whose pushes somebody else makes as well.
 type forger struct {
 	driver.Store
-	deliver func(nonce string)
+	deliver func(driver.Push)
 	nonce   atomic.Value
 }
 
@@ -283,12 +283,12 @@ func (s *forger) Acquire(ctx context.Context, req driver.AcquireRequest) (driver
 	return s.Store.Acquire(ctx, req)
 }
 
-func (s *forger) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
+func (s *forger) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	s.deliver = deliver
-	return s.Store.Listen(ctx, inbox, deliver)
+	return s.Store.Subscribe(ctx, inbox, deliver)
 }
 
-func (s *forger) forge() { s.deliver(s.nonce.Load().(string)) }
+func (s *forger) forge() { s.deliver(driver.Push{Nonce: s.nonce.Load().(string)}) }
 
 // What the holder before left behind is told to a waiter however it learns of its grant.
 func TestPriorIsToldToWaiters(t *testing.T) {

@@ -59,17 +59,15 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]driver.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
-// Listen is the call of driver.Store; Push is about what comes of it.
-func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (func(), error) {
-	return do(ctx, s, Listen, 1, func(ctx context.Context) (func(), error) {
-		return s.inner.Listen(ctx, inbox, push(s, Push, deliver))
-	})
-}
-
-// Watch is the call of driver.Store; Forced is about what comes of it.
-func (s *Store) Watch(ctx context.Context, deliver func(driver.Forced)) (func(), error) {
-	return do(ctx, s, Watch, 1, func(ctx context.Context) (func(), error) {
-		return s.inner.Watch(ctx, push(s, Forced, deliver))
+// Subscribe is the call of driver.Store. Listen and Push are about inboxes of waiters and
+// what comes of them, Watch and Forced about driver.ForcedInbox.
+func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
+	call, pushes := Listen, Push
+	if inbox == driver.ForcedInbox {
+		call, pushes = Watch, Forced
+	}
+	return do(ctx, s, call, 1, func(ctx context.Context) (func(), error) {
+		return s.inner.Subscribe(ctx, inbox, push(s, pushes, deliver))
 	})
 }
 

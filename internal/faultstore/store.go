@@ -27,10 +27,10 @@ const (
 	SealKeys = "seal keys"
 	Inspect  = "inspect"
 	List     = "list"
-	Listen   = "listen"
-	Push     = "push" // of a grant to a listener
-	Watch    = "watch"
-	Forced   = "forced" // a push about a lock that was taken away, to a watcher
+	Listen   = "listen" // Subscribe to an inbox of waiters
+	Push     = "push"   // of a grant to it
+	Watch    = "watch"  // Subscribe to driver.ForcedInbox
+	Forced   = "forced" // a push about a lock that was taken away, to it
 )
 
 // Err is the error of calls that fail here, unless their Fault has one.
@@ -214,8 +214,8 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 }
 
 // push delivers what the wrapped Store has pushed, under the rule in force.
-func push[T any](s *Store, call string, deliver func(T)) func(T) {
-	return func(what T) {
+func push(s *Store, call string, deliver func(driver.Push)) func(driver.Push) {
+	return func(what driver.Push) {
 		switch f, ok := s.enter(call, 1); {
 		case !ok:
 			deliver(what)

@@ -132,7 +132,7 @@ func TestPushesAreLostOrLate(t *testing.T) {
 		defer store.Close()
 		start := time.Now()
 		var came []time.Duration
-		stop, err := store.Watch(t.Context(), func(driver.Forced) { came = append(came, time.Since(start)) })
+		stop, err := store.Subscribe(t.Context(), driver.ForcedInbox, func(driver.Push) { came = append(came, time.Since(start)) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestPushesAreLostOrLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{
-				Term: driver.Term{Key: "key"}, Nonce: fmt.Sprint("force ", i), Retain: time.Hour, Force: true,
+				Term: driver.Term{Key: "key"}, Nonce: fmt.Sprint("force ", i), Retain: time.Hour, Kind: driver.ReleaseForced,
 			}}); err != nil {
 				t.Fatal(err)
 			}

@@ -101,7 +101,7 @@ func (m *model) forget(t *rapid.T) {
 func (m *model) reserve(t *rapid.T) {
 	req := driver.ReserveRequest{
 		Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
-		Hold: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
+		Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].reserve(m.now, req)
@@ -121,7 +121,7 @@ func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) predic
 		return r.refuse(now, driver.OutcomeReleased)
 	}
 	after := *r
-	after.until = max(after.until, deadline(now, req.Hold))
+	after.until = max(after.until, deadline(now, req.Reserve))
 	p := after.refuse(now, driver.OutcomeOK) // which tells of who is there
 	p.reply.Recovered = ph == ranOut
 	p.apply = func(r *reference) {

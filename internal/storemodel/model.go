@@ -197,7 +197,7 @@ func (m *model) resume(t *rapid.T) {
 	req := driver.ResumeRequest{
 		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
 		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
-		Hold: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
+		Reserve: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
 	}
 	if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
 		req.Back = drawJob.Draw(t, "back")
@@ -217,7 +217,7 @@ func (m *model) resume(t *rapid.T) {
 
 func (m *model) park(t *rapid.T) {
 	req := driver.ParkRequest{
-		Term: m.term(t), Nonce: m.newNonce(), Hold: drawTime.Draw(t, "hold"),
+		Term: m.term(t), Nonce: m.newNonce(), Reserve: drawTime.Draw(t, "hold"),
 		Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"), Grace: drawHold.Draw(t, "grace"),
 	}
 	m.send(func() {
@@ -231,7 +231,7 @@ func (m *model) park(t *rapid.T) {
 func (m *model) renew(t *rapid.T) {
 	req := driver.RenewRequest{
 		Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
-		Hold: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
+		Reserve: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
 	}
 	m.send(func() {
 		p := m.locks[req.Key].renew(m.now, req)
@@ -244,17 +244,10 @@ func (m *model) release(t *rapid.T) {
 	req := driver.ReleaseRequest{
 		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
 	}
-	switch rapid.IntRange(0, 6).Draw(t, "how") {
-	case 0:
-		req.Force = true
-	case 1:
-		req.IdleOnly = true
-	case 2:
-		req.Force, req.IdleOnly = true, true
-	}
+	req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForJob)).Draw(t, "kind")))
 	if rapid.Bool().Draw(t, "for a job") {
 		req.Job = drawJob.Draw(t, "job")
-		req.Done = !req.Force && req.Job != "" && rapid.Bool().Draw(t, "done")
+		req.Done = req.Kind.ByOwner() && req.Job != "" && rapid.Bool().Draw(t, "done")
 	}
 	m.sendRelease(req)
 }

@@ -22,13 +22,13 @@ type pushes chan string
 
 func listen(t *testing.T, store driver.Store) pushes {
 	p := make(pushes, 1<<16)
-	stop, err := store.Listen(t.Context(), heardInbox, func(nonce string) { p <- nonce })
+	stop, err := store.Subscribe(t.Context(), heardInbox, func(push driver.Push) { p <- push.Nonce })
 	if err != nil {
-		t.Fatalf("Listen: %v", err)
+		t.Fatalf("Subscribe: %v", err)
 	}
 	t.Cleanup(stop)
-	if stop, err = store.Listen(t.Context(), unheardInbox, func(string) {}); err != nil {
-		t.Fatalf("Listen: %v", err)
+	if stop, err = store.Subscribe(t.Context(), unheardInbox, func(driver.Push) {}); err != nil {
+		t.Fatalf("Subscribe: %v", err)
 	}
 	stop()
 	return p

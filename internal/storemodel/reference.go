@@ -175,7 +175,7 @@ func (r *reference) resume(now time.Duration, req driver.ResumeRequest) predicti
 			if req.Unpark {
 				r.job, r.until = req.Back, 0
 			}
-			r.prolong(now, req.TTL, req.Hold, req.Retain)
+			r.prolong(now, req.TTL, req.Reserve, req.Retain)
 		},
 	}
 }
@@ -202,7 +202,7 @@ func (r *reference) park(now time.Duration, req driver.ParkRequest) prediction {
 		grows: true,
 		reply: driver.Reply{Outcome: driver.OutcomeOK},
 		apply: func(r *reference) {
-			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Hold)
+			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Reserve)
 			r.keep(r.until, req.Retain)
 		},
 	}
@@ -233,7 +233,7 @@ func (r *reference) renew(now time.Duration, req driver.RenewRequest) prediction
 			if ph == waiting {
 				r.job, r.until = req.Back, 0
 			}
-			r.prolong(now, req.TTL, req.Hold, req.Retain)
+			r.prolong(now, req.TTL, req.Reserve, req.Retain)
 		},
 	}
 }
@@ -263,11 +263,11 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 	switch {
 	case r.last == req.Nonce:
 		return prediction{reply: reply, lateToo: ph == ended && r.late}
-	case req.Force && (ph == ended || ph == ranOut):
+	case !req.Kind.ByOwner() && (ph == ended || ph == ranOut):
 		return prediction{reply: driver.Reply{Outcome: driver.OutcomeNotFound}}
-	case req.Force && req.Fence != 0 && req.Fence != r.fence:
+	case !req.Kind.ByOwner() && req.Fence != 0 && req.Fence != r.fence:
 		return r.refuse(now, driver.OutcomeNotOwner)
-	case req.Force:
+	case !req.Kind.ByOwner():
 		how = driver.EndedForced
 	case r.owner != req.Owner:
 		return r.refuse(now, driver.OutcomeNotOwner)
@@ -277,9 +277,9 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 		return r.refuse(now, driver.OutcomeNotOwner)
 	}
 	switch {
-	case req.Job != "" && r.job != req.Job:
+	case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job:
 		return r.refuse(now, driver.OutcomeWrongJob)
-	case req.IdleOnly && ph == running:
+	case req.Kind.IfIdle() && ph == running:
 		return r.refuse(now, driver.OutcomeBusy)
 	case ph == ranOut:
 		reply.Outcome = driver.OutcomeLapsed

@@ -9,7 +9,7 @@ const (
 	MaxLabelBytes = 256      // of a holder label, a job or a reason
 	MaxMemoBytes  = 64 << 10 // of a memo
 
-	// MaxBatch is how many items one call has at the most, so that none keeps the store
+	// MaxBatch is how many items one call has at most, so that no call keeps the store
 	// from its other work for long.
 	MaxBatch = 1000
 

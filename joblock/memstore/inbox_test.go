@@ -27,7 +27,8 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 		}
 	}
 	var granted []string
-	stop, err := s.Listen(ctx, "inbox", func(nonce string) {
+	stop, err := s.Subscribe(ctx, "inbox", func(p driver.Push) {
+		nonce := p.Nonce
 		granted = append(granted, nonce)
 		release(nonce, 0)
 	})
@@ -68,7 +69,7 @@ func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
 	heard := make([]int, 3)
 	stops := make([]func(), len(heard))
 	for i := range heard {
-		stop, err := s.Listen(ctx, "inbox", func(string) { heard[i]++ })
+		stop, err := s.Subscribe(ctx, "inbox", func(driver.Push) { heard[i]++ })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 		if err == nil {
 			r, err = s.Park(ctx, driver.ParkRequest{
 				Term:  driver.Term{Key: key, Owner: "me", Fence: r.Fence},
-				Nonce: "park " + key, Hold: time.Minute, Retain: time.Minute, Job: "q/1",
+				Nonce: "park " + key, Reserve: time.Minute, Retain: time.Minute, Job: "q/1",
 			})
 		}
 		if err != nil || r.Outcome != driver.OutcomeOK {

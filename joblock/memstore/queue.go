@@ -102,5 +102,5 @@ func (r *record) grant(now instant, req driver.AcquireRequest) {
 // grantPushed is grant for a waiter: it is told through its inbox.
 func (r *record) grantPushed(now instant, req driver.AcquireRequest, out *outbox) {
 	r.grant(now, req)
-	out.grant(req.Inbox, req.Nonce)
+	out.push(req.Inbox, driver.Push{Nonce: req.Nonce})
 }

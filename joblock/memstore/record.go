@@ -158,7 +158,7 @@ func (r record) resume(now instant, req driver.ResumeRequest) (record, driver.Re
 	if req.Unpark {
 		r.unpark(req.Back)
 	}
-	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
+	r.until = max(r.until, r.lease+req.Reserve.Milliseconds())
 	r.holder = req.Holder
 	r.keep(now, req.Retain)
 	reply := r.granted(req.Memo)
@@ -181,7 +181,7 @@ func (r record) park(now instant, req driver.ParkRequest) (record, driver.Reply)
 	}
 	r.term(now, req.Nonce)
 	r.lease = 0
-	r.until = now.after(req.Hold)
+	r.until = now.after(req.Reserve)
 	r.job = req.Job
 	r.keep(now, req.Retain)
 	return r, driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
@@ -199,7 +199,7 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, driver.
 		return r, r.refuse(now, r.owner)
 	}
 	recovered := !r.live(now)
-	r.until = max(r.until, now.after(req.Hold))
+	r.until = max(r.until, now.after(req.Reserve))
 	r.keep(now, req.Retain)
 	reply := r.inTheWay(now, driver.OutcomeOK)
 	reply.Recovered = recovered
@@ -219,7 +219,7 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, driver.Repl
 	if unparks {
 		r.unpark(req.Back)
 	}
-	r.until = max(r.until, r.lease+req.Hold.Milliseconds())
+	r.until = max(r.until, r.lease+req.Reserve.Milliseconds())
 	if req.Memo != nil {
 		r.memo = append([]byte(nil), req.Memo...) // nil when it is empty
 	}
@@ -243,23 +243,23 @@ func (r record) release(now instant, req driver.ReleaseRequest, out *outbox) (re
 	case r.exists() && req.Nonce != "" && r.last == req.Nonce:
 		// A re-send; the next ownership may have begun since.
 		return r, endedInTime(r.ended == driver.EndedNone || r.until == 0)
-	case req.Force && !r.live(now):
+	case !req.Kind.ByOwner() && !r.live(now):
 		return r, driver.Reply{Outcome: driver.OutcomeNotFound}
-	case req.Force && req.Fence != 0 && req.Fence != r.fence:
+	case !req.Kind.ByOwner() && req.Fence != 0 && req.Fence != r.fence:
 		return r, r.inTheWay(now, driver.OutcomeNotOwner)
-	case req.Force:
+	case !req.Kind.ByOwner():
 		how = driver.EndedForced
 	case !whatever && !r.names(req.Term):
 		return r, r.refuse(now, req.Owner)
 	}
 	switch {
-	case req.Job != "" && r.job != req.Job:
+	case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job:
 		return r, r.inTheWay(now, driver.OutcomeWrongJob)
-	case req.IdleOnly && r.leased(now):
+	case req.Kind.IfIdle() && r.leased(now):
 		return r, r.inTheWay(now, driver.OutcomeBusy)
 	}
-	if req.Force && r.leased(now) {
-		out.forced(driver.Forced{Key: req.Key, Fence: r.fence})
+	if req.Kind == driver.ReleaseForced && r.leased(now) {
+		out.push(driver.ForcedInbox, driver.Push{Key: req.Key, Fence: r.fence})
 	}
 	reply := endedInTime(r.live(now))
 	r.end(now, how, req, out)

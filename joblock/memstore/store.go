@@ -28,8 +28,7 @@ type Store struct {
 	jobs    index
 	seals   []driver.SealKey // in the order in which they are returned
 
-	inboxes  map[string][]*listener[string]
-	watchers []*listener[driver.Forced]
+	inboxes map[string][]*listener
 }
 
 var _ driver.Store = (*Store)(nil)
@@ -39,7 +38,7 @@ var _ driver.Store = (*Store)(nil)
 func New(cfg *Config) *Store {
 	return &Store{
 		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
-		inboxes: make(map[string][]*listener[string]), jobs: newIndex(),
+		inboxes: make(map[string][]*listener), jobs: newIndex(),
 	}
 }
 

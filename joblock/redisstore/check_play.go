@@ -121,7 +121,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	}
 
 	p.step = "park"
-	r, err = p.s.Park(ctx, driver.ParkRequest{Term: term, Nonce: p.nonce(), Hold: probeTTL, Retain: time.Millisecond})
+	r, err = p.s.Park(ctx, driver.ParkRequest{Term: term, Nonce: p.nonce(), Reserve: probeTTL, Retain: time.Millisecond})
 	if err = p.want(r, err, driver.OutcomeOK); err != nil {
 		return err
 	}
@@ -142,9 +142,9 @@ func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"
 	pushed := make(chan string, 1)
-	stop, err := p.s.Listen(ctx, p.id, func(nonce string) {
+	stop, err := p.s.Subscribe(ctx, p.id, func(push driver.Push) {
 		select {
-		case pushed <- nonce:
+		case pushed <- push.Nonce:
 		default:
 		}
 	})

@@ -228,7 +228,7 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
 	ctx := context.Background()
 	for name, change := range map[string]func(*driver.ReleaseRequest){
-		"forced":   func(r *driver.ReleaseRequest) { r.Owner, r.Fence, r.Force = "", 0, true },
+		"forced":   func(r *driver.ReleaseRequest) { r.Owner, r.Fence, r.Kind = "", 0, driver.ReleaseForced },
 		"by owner": func(r *driver.ReleaseRequest) { r.Fence = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {

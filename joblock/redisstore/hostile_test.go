@@ -120,7 +120,7 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 		return driver.Reply{}, err
 	})
 	try("reserve", func() (driver.Reply, error) {
-		return one(k.Reserve(ctx, []driver.ReserveRequest{{Key: key, Job: "q/1", Hold: long, Retain: long}}))
+		return one(k.Reserve(ctx, []driver.ReserveRequest{{Key: key, Job: "q/1", Reserve: long, Retain: long}}))
 	})
 	try("park", func() (driver.Reply, error) { return k.Park(ctx, k.park(term)) })
 	for _, owner := range []string{term.Owner, "a stranger"} {
@@ -130,7 +130,7 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 	}
 	leave := k.release(driver.Term{Key: key, Owner: "x", Grant: "call"})
 	force := k.release(driver.Term{Key: key})
-	force.Force = true
+	force.Kind = driver.ReleaseForced
 	for _, req := range []driver.ReleaseRequest{leave, k.release(driver.Term{Key: key, Owner: term.Owner}), force, force} {
 		req.Nonce = k.nonce()
 		try("release", func() (driver.Reply, error) { return one(k.Release(ctx, []driver.ReleaseRequest{req})) })

@@ -28,10 +28,10 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	if err != nil || len(due) != 1 || due[0].Key != term.Key || due[0].Job != req.Job {
 		t.Fatalf("due: %+v, %v", due, err)
 	}
-	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: req.Job, Hold: long, Retain: long}})
+	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: req.Job, Reserve: long, Retain: long}})
 	wantOutcomes(t, "reserve", rs, err, 1, driver.OutcomeOK)
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{{
-		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Force: true, IdleOnly: true, Job: req.Job,
+		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForJob, Job: req.Job,
 	}})
 	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	if err := k.Forget(ctx, due); err != nil {
@@ -65,7 +65,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		k.rdb.Del(ctx, k.index())
 		lapsed := k.acquire("lapsed " + t.Name())
 		brief := k.park(lapsed)
-		brief.Hold = time.Millisecond
+		brief.Reserve = time.Millisecond
 		r, err := k.Park(ctx, brief)
 		wantOutcome(t, "park", r, err, driver.OutcomeOK)
 		fence := r.Fence
@@ -210,7 +210,7 @@ func TestRoundTripsOfTheIndex(t *testing.T) {
 			for i := range 2 { // the first round makes the scripts known
 				term := k.acquire(fmt.Sprint(name, i))
 				req := k.park(term)
-				req.Hold = time.Millisecond
+				req.Reserve = time.Millisecond
 				seen := proxy.Times(1<<30, redistest.Named("evalsha"), redistest.Pass())
 				r, err := k.Park(ctx, req)
 				wantOutcome(t, "park", r, err, driver.OutcomeOK)

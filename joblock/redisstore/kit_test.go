@@ -76,7 +76,7 @@ func (k *kit) release(t driver.Term) driver.ReleaseRequest {
 }
 
 func (k *kit) park(t driver.Term) driver.ParkRequest {
-	return driver.ParkRequest{Term: t, Nonce: k.nonce(), Hold: long, Retain: long, Job: "q/1", Grace: long}
+	return driver.ParkRequest{Term: t, Nonce: k.nonce(), Reserve: long, Retain: long, Job: "q/1", Grace: long}
 }
 
 func wantOutcome(t testing.TB, what string, r driver.Reply, err error, want driver.Outcome) {

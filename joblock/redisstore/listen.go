@@ -28,29 +28,19 @@ const (
 // prefix, so that one ACL pattern covers keys and channels.
 func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
-// forced is where releases with Force are published.
+// forced is where forced releases are published.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
-// Listen implements driver.Store.
-func (s *Store) Listen(ctx context.Context, inbox string, deliver func(nonce string)) (stop func(), err error) {
-	return s.subscribe(ctx, s.channel(inbox), deliver)
-}
-
-// Watch implements driver.Store.
-func (s *Store) Watch(ctx context.Context, deliver func(driver.Forced)) (stop func(), err error) {
-	return s.subscribe(ctx, s.forced(), func(text string) {
-		if f, ok := s.parseForced(text); ok {
-			deliver(f)
-		}
-	})
-}
-
-// subscribe delivers what is published to a channel. The subscription has a
-// connection of its own, which is made anew whenever it breaks. In a cluster a
-// PUBLISH reaches every node, so it does not matter which one it is made to.
-func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text string)) (stop func(), err error) {
+// Subscribe implements driver.Store. The subscription has a connection of its own, which
+// is made anew whenever it breaks. In a cluster a PUBLISH reaches every node, so it does
+// not matter which one it is made to.
+func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
+	}
+	channel, parse := s.channel(inbox), parseGrant
+	if inbox == driver.ForcedInbox {
+		channel, parse = s.forced(), s.parseForced
 	}
 	sub := s.ops.Subscribe(ctx, channel)
 	// Subscribed only once the server says so: before that a push could be missed
@@ -67,7 +57,9 @@ func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text
 	go func() {
 		defer close(done)
 		for m := range messages {
-			deliver(m.Payload)
+			if push, ok := parse(m.Payload); ok {
+				deliver(push)
+			}
 		}
 	}()
 	return func() {
@@ -76,14 +68,17 @@ func (s *Store) subscribe(ctx context.Context, channel string, deliver func(text
 	}, nil
 }
 
+// parseGrant reads what queue.lua publishes: the nonce of an Acquire.
+func parseGrant(text string) (driver.Push, bool) { return driver.Push{Nonce: text}, true }
+
 // parseForced reads what release.lua publishes: fence and key in Redis, a line each.
 // What nobody here has published is nobody's lock.
-func (s *Store) parseForced(text string) (driver.Forced, bool) {
+func (s *Store) parseForced(text string) (driver.Push, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)
 	key, ours := strings.CutPrefix(name, s.prefix)
 	if err != nil || fence < 1 || !ours || key == "" {
-		return driver.Forced{}, false
+		return driver.Push{}, false
 	}
-	return driver.Forced{Key: key, Fence: fence}, true
+	return driver.Push{Key: key, Fence: fence}, true
 }

@@ -55,7 +55,7 @@ func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
 		wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 		r, err := k.Park(ctx, k.park(term))
 		wantOutcome(t, "park", r, err, driver.OutcomeOK)
-		rs, err = k.Reserve(ctx, []driver.ReserveRequest{{Key: "key", Job: "q/1", Hold: long, Retain: long}})
+		rs, err = k.Reserve(ctx, []driver.ReserveRequest{{Key: "key", Job: "q/1", Reserve: long, Retain: long}})
 		wantOutcomes(t, "reserve", rs, err, 1, driver.OutcomeOK)
 		r, err = k.Resume(ctx, driver.ResumeRequest{Key: "key", Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long, Memo: memo})
 		wantOutcome(t, "resume", r, err, driver.OutcomeOK)

@@ -101,7 +101,7 @@ func newMovedLocks(t *testing.T, cluster *redistest.Cluster, k *kit) *movedLocks
 		m.held = append(m.held, k.acquire(m.name(fmt.Sprint("held-", i))), k.acquire(fmt.Sprint("elsewhere-", i)))
 		m.park(m.name(fmt.Sprint("parked-", i)))
 	}
-	stop, err := k.Listen(context.Background(), "inbox", func(nonce string) { m.pushed <- nonce })
+	stop, err := k.Subscribe(context.Background(), "inbox", func(p driver.Push) { m.pushed <- p.Nonce })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func (m *movedLocks) jobs(stage string) {
 	}
 	var keep []driver.ReserveRequest
 	for _, e := range slices.Delete(due, done, done+1) {
-		keep = append(keep, driver.ReserveRequest{Key: e.Key, Job: e.Job, Hold: long, Retain: long})
+		keep = append(keep, driver.ReserveRequest{Key: e.Key, Job: e.Job, Reserve: long, Retain: long})
 	}
 	rs, err = m.Reserve(ctx, keep)
 	wantOutcomes(m.t, "reserve", rs, err, len(m.parked), driver.OutcomeOK)

@@ -105,7 +105,7 @@ func TestDurationsSaturate(t *testing.T) {
 func TestHostileForcedPushesAreDropped(t *testing.T) {
 	s := &Store{prefix: "joblock:"}
 	const good = "7\njoblock:a key"
-	if f, ok := s.parseForced(good); !ok || f != (driver.Forced{Key: "a key", Fence: 7}) {
+	if f, ok := s.parseForced(good); !ok || f != (driver.Push{Key: "a key", Fence: 7}) {
 		t.Fatalf("good push: %+v, %v", f, ok)
 	}
 	for _, bad := range []string{

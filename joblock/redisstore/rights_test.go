@@ -242,7 +242,7 @@ func live(t *testing.T, store *Store) {
 		park := k.park(term)
 		park.Grace = 0
 		if !free {
-			park.Hold = time.Millisecond
+			park.Reserve = time.Millisecond
 		}
 		r, err := store.Park(ctx, park)
 		wantOutcome(t, "park", r, err, driver.OutcomeOK)
@@ -253,11 +253,11 @@ func live(t *testing.T, store *Store) {
 			t.Errorf("due are %v, want %s", due, term.Key)
 		}
 		must("forget", store.Forget(ctx, due))
-		_, err = store.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: park.Job, Hold: time.Millisecond, Retain: long}})
+		_, err = store.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: park.Job, Reserve: time.Millisecond, Retain: long}})
 		must("reserve", err)
 		if free {
 			_, err := store.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: term.Key}, Nonce: k.nonce(),
-				Retain: long, Force: true, IdleOnly: true, Job: park.Job}})
+				Retain: long, Kind: driver.ReleaseForJob, Job: park.Job}})
 			must("release of a job", err)
 			continue
 		}

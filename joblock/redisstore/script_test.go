@@ -281,7 +281,7 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 			rs, err := k.Renew(ctx, []driver.RenewRequest{{Term: term, TTL: long, Retain: long, Memo: []byte{}}})
 			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeForeign)
 			force := k.release(driver.Term{Key: name})
-			force.Force = true
+			force.Kind = driver.ReleaseForced
 			rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(term), force})
 			wantOutcomes(t, "release", rs, err, 2, driver.OutcomeForeign)
 			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{name}})

@@ -145,7 +145,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 	call := func(listed bool) *words {
 		w := newWords(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
-			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Hold).flag(listed).int(req.Fence)
+			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Reserve).flag(listed).int(req.Fence)
 		if req.Unpark {
 			w.str(req.Back)
 		}
@@ -183,7 +183,7 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 		}
 	}
 	reply, err := s.one(ctx, parkScript, newWords(parkScript, keys...).str(req.Owner).int(req.Fence).
-		str(req.Grant).str(req.Nonce).millis(req.Hold).millis(req.Retain).str(req.Job).micros(req.Grace))
+		str(req.Grant).str(req.Nonce).millis(req.Reserve).millis(req.Retain).str(req.Job).micros(req.Grace))
 	return reply, s.indexError(err)
 }
 
@@ -192,7 +192,7 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *words {
 		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			millis(req.TTL).millis(req.Retain).hold(req.Hold)
+			millis(req.TTL).millis(req.Retain).hold(req.Reserve)
 		if req.Grant != "" {
 			w.str(req.Back)
 		}
@@ -208,19 +208,19 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	call := func(req *driver.ReleaseRequest) *words {
 		force := "0"
-		if req.Force {
+		if !req.Kind.ByOwner() {
 			force = s.forced()
 		}
 		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.IdleOnly)
-		if req.Job != "" {
+			str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
+		if req.Job != "" || req.Kind == driver.ReleaseForJob {
 			w.str(req.Job).flag(req.Done)
 		}
 		return w
 	}
 	return batch(ctx, s, s.calls, releaseScript, reqs, call, func(req *driver.ReleaseRequest) *words {
 		goOn := *req
-		goOn.Owner, goOn.Force = "", false // so that it ends nothing: the key may be another holder's by now
+		goOn.Owner, goOn.Kind = "", driver.ReleaseOwn // so that it ends nothing: the key may be another holder's by now
 		return call(&goOn)
 	})
 }
@@ -228,7 +228,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 // Reserve implements driver.Store. It takes one pipeline.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *words {
-		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Hold).millis(req.Retain)
+		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Reserve).millis(req.Retain)
 	}, nil)
 }
 

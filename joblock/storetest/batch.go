@@ -54,7 +54,7 @@ var batchCases = []testCase{
 		k.released("released", "me", "done")
 		k.hold("running", "me")
 		idle := k.releaseReq(byOwner("running", "me"))
-		idle.IdleOnly = true
+		idle.Kind = driver.ReleaseIdle
 		reqs := []driver.ReleaseRequest{
 			k.releaseReq(byOwner("absent", "me")),
 			k.releaseReq(byOwner("mine", "me")),

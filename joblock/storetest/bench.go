@@ -41,7 +41,7 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				parked, err := store.Park(ctx, driver.ParkRequest{
-					Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Hold: time.Hour, Retain: long, Job: job, Grace: long,
+					Term: byFence("key", "owner", reply.Fence), Nonce: fmt.Sprint("p", i), Reserve: time.Hour, Retain: long, Job: job, Grace: long,
 				})
 				mustOK(b, parked, err)
 				reply, err = store.Resume(ctx, driver.ResumeRequest{
@@ -58,10 +58,10 @@ func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 			key := fmt.Sprintf("key-%d", i)
 			reply := acquire(b, store, key, "first")
 			parked, err := store.Park(ctx, driver.ParkRequest{
-				Term: byFence(key, "owner", reply.Fence), Nonce: "park", Hold: time.Hour, Retain: long, Job: "q/job", Grace: long,
+				Term: byFence(key, "owner", reply.Fence), Nonce: "park", Reserve: time.Hour, Retain: long, Job: "q/job", Grace: long,
 			})
 			mustOK(b, parked, err)
-			reqs[i] = driver.ReserveRequest{Key: key, Job: "q/job", Hold: time.Hour, Retain: long}
+			reqs[i] = driver.ReserveRequest{Key: key, Job: "q/job", Reserve: time.Hour, Retain: long}
 		}
 		b.ReportAllocs()
 		for b.Loop() {

@@ -117,7 +117,7 @@ func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.In
 		return err
 	}
 	got, err = k.Store.Park(k.ctx, driver.ParkRequest{
-		Term: byFence("key", owner, got.Fence), Nonce: nonce("park"), Hold: long, Retain: long, Job: owner,
+		Term: byFence("key", owner, got.Fence), Nonce: nonce("park"), Reserve: long, Retain: long, Job: owner,
 	})
 	if err := fence("park", got, err); err != nil {
 		return err

@@ -12,7 +12,7 @@ var foreignCases = []testCase{
 		k.Foreign(key)
 		term := byFence(key, "me", 1)
 		idle := k.releaseReq(byOwner(key, "me"))
-		idle.IdleOnly = true
+		idle.Kind = driver.ReleaseIdle
 		for _, c := range []struct {
 			call string
 			do   func() driver.Reply

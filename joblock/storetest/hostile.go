@@ -110,7 +110,7 @@ var hostileCases = []testCase{
 		reply := k.acquire(req)
 		k.wantGrant("acquire", reply, 0)
 		park := k.parkReq(byFence("key", "me", reply.Fence), "q/job")
-		park.Hold, park.Retain = driver.MaxPeriod, driver.MaxPeriod
+		park.Reserve, park.Retain = driver.MaxPeriod, driver.MaxPeriod
 		k.wantGrant("park", k.park(park), reply.Fence)
 		if r := k.wantState("key", driver.StateParked); r.Reserved <= driver.MaxPeriod-long {
 			k.Errorf("reserved for %s, want %s", r.Reserved, driver.MaxPeriod)

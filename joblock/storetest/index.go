@@ -106,7 +106,7 @@ var indexCases = []testCase{
 	}},
 	{"what Resume recovers of a job is in it again", func(k *kit) {
 		hold := k.parkReq(driver.Term{}, "q/job")
-		hold.Hold, hold.Grace = k.Unit, 0
+		hold.Reserve, hold.Grace = k.Unit, 0
 		k.parkAs("key", "me", hold)
 		k.lapse()
 		k.forget(k.due(10, k.Unit)...)

@@ -19,12 +19,12 @@ var jobCases = []testCase{
 		} {
 			before := k.inspect(key)
 			req := k.reserveReq(key, "q/job")
-			req.Hold = 20 * long
+			req.Reserve = 20 * long
 			reply := k.reserve(req)
 			k.want("reserve "+key, reply, driver.OutcomeOK)
 			after := k.wantState(key, state)
-			if !within(after.Reserved, req.Hold) || after.Reserved <= 19*long {
-				k.Errorf("%s: reserved for %s, want %s", key, after.Reserved, req.Hold)
+			if !within(after.Reserved, req.Reserve) || after.Reserved <= 19*long {
+				k.Errorf("%s: reserved for %s, want %s", key, after.Reserved, req.Reserve)
 			}
 			left := after.Reserved
 			if state == driver.StateHeld {
@@ -43,7 +43,7 @@ var jobCases = []testCase{
 	{"a reservation is never shortened", func(k *kit) {
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.reserveReq("key", "q/job")
-		req.Hold = k.Unit
+		req.Reserve = k.Unit
 		k.want("reserve", k.reserve(req), driver.OutcomeOK)
 		if r := k.inspect("key"); r.Reserved <= 9*long {
 			k.Errorf("reserved for %s, want %s as before", r.Reserved, 10*long)
@@ -112,7 +112,7 @@ var jobCases = []testCase{
 	{"the retention of a reservation counts from its end", func(k *kit) {
 		k.parkFor("brief", "me", "q/job", k.Unit)
 		req := k.reserveReq("brief", "q/job")
-		req.Hold, req.Retain = k.Unit, k.Unit
+		req.Reserve, req.Retain = k.Unit, k.Unit
 		k.want("reserve", k.reserve(req), driver.OutcomeOK)
 		k.parkFor("long", "me", "q/job", k.Unit)
 		req = k.reserveReq("long", "q/job")

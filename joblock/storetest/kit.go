@@ -74,7 +74,7 @@ func (k *kit) resumeReq(key, owner, job string) driver.ResumeRequest {
 }
 
 func (k *kit) parkReq(term driver.Term, job string) driver.ParkRequest {
-	return driver.ParkRequest{Term: term, Nonce: k.nonce(), Hold: 10 * long, Retain: long, Job: job, Grace: long}
+	return driver.ParkRequest{Term: term, Nonce: k.nonce(), Reserve: 10 * long, Retain: long, Job: job, Grace: long}
 }
 
 func (k *kit) renewReq(term driver.Term) driver.RenewRequest {
@@ -86,7 +86,7 @@ func (k *kit) releaseReq(term driver.Term) driver.ReleaseRequest {
 }
 
 func (k *kit) forceReq(key string) driver.ReleaseRequest {
-	return driver.ReleaseRequest{Term: driver.Term{Key: key}, Nonce: k.nonce(), Retain: long, Force: true}
+	return driver.ReleaseRequest{Term: driver.Term{Key: key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForced}
 }
 
 func byFence(key, owner string, fence int64) driver.Term {
@@ -231,7 +231,7 @@ func (k *kit) parkFor(key, owner, job string, hold time.Duration) held {
 	k.Helper()
 	before := k.hold(key, owner)
 	req := k.parkReq(byFence(key, owner, before.fence), job)
-	req.Hold = hold
+	req.Reserve = hold
 	reply := k.park(req)
 	k.wantGrant("park", reply, before.fence)
 	return held{reply.Fence, req.Nonce}

@@ -11,13 +11,13 @@ import (
 // What the cases about the locks of jobs work with, beside the rest of the kit.
 
 func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
-	return driver.ReserveRequest{Key: key, Job: job, Hold: 10 * long, Retain: long}
+	return driver.ReserveRequest{Key: key, Job: job, Reserve: 10 * long, Retain: long}
 }
 
 // freeReq frees the lock of a job that is over, without its owner.
 func (k *kit) freeReq(key, job string) driver.ReleaseRequest {
 	req := k.forceReq(key)
-	req.IdleOnly, req.Job = true, job
+	req.Kind, req.Job = driver.ReleaseForJob, job
 	return req
 }
 

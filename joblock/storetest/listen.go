@@ -33,7 +33,7 @@ var listenCases = []testCase{
 	{"an inbox can be listened to again", func(k *kit) {
 		m := k.listen()
 		m.stop()
-		stop, err := k.Store.Listen(k.ctx, m.inbox, m.deliver)
+		stop, err := k.Store.Subscribe(k.ctx, m.inbox, m.deliver)
 		if err != nil {
 			k.Fatal(err)
 		}
@@ -47,7 +47,7 @@ var listenCases = []testCase{
 		open := sync.OnceFunc(func() { close(gate) })
 		defer open()
 		m := &mailbox{inbox: "inbox of " + k.Name()}
-		stop, err := k.Store.Listen(k.ctx, m.inbox, func(string) {
+		stop, err := k.Store.Subscribe(k.ctx, m.inbox, func(driver.Push) {
 			once.Do(func() {
 				close(under)
 				<-gate
@@ -94,7 +94,7 @@ var listenCases = []testCase{
 	{"it fails under a context that has ended", func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
-		stop, err := k.Store.Listen(ctx, "inbox of "+k.Name(), func(string) {})
+		stop, err := k.Store.Subscribe(ctx, "inbox of "+k.Name(), func(driver.Push) {})
 		if !errors.Is(err, context.Canceled) {
 			k.Errorf("error %v, want context.Canceled", err)
 		}
@@ -106,7 +106,7 @@ var listenCases = []testCase{
 		ctx, cancel := context.WithCancel(k.ctx)
 		m := k.listen()
 		m.stop()
-		stop, err := k.Store.Listen(ctx, m.inbox, m.deliver)
+		stop, err := k.Store.Subscribe(ctx, m.inbox, m.deliver)
 		if err != nil {
 			k.Fatal(err)
 		}

@@ -36,18 +36,18 @@ func (k *kit) listen() *mailbox {
 		kit: k, inbox: fmt.Sprintf("inbox-%d", inboxes.Add(1)),
 		signal: make(chan struct{}, 1), pushes: make(map[string]int),
 	}
-	stop, err := k.Store.Listen(k.ctx, m.inbox, m.deliver)
+	stop, err := k.Store.Subscribe(k.ctx, m.inbox, m.deliver)
 	if err != nil {
-		k.Fatalf("Listen: %v", err)
+		k.Fatalf("Subscribe: %v", err)
 	}
 	m.stop = sync.OnceFunc(stop)
 	k.Cleanup(m.stop)
 	return m
 }
 
-func (m *mailbox) deliver(nonce string) {
+func (m *mailbox) deliver(p driver.Push) {
 	m.mu.Lock()
-	m.pushes[nonce]++
+	m.pushes[p.Nonce]++
 	m.unread++
 	m.mu.Unlock()
 	select {
@@ -159,7 +159,7 @@ func (k *kit) runOut(key string) {
 	k.Helper()
 	r := k.inspect(key)
 	req := k.parkReq(byFence(key, r.Owner, r.Fence), "q/job")
-	req.Hold = k.Unit
+	req.Reserve = k.Unit
 	k.wantGrant("park", k.park(req), r.Fence)
 	k.lapse()
 }

@@ -92,7 +92,7 @@ var parkCases = []testCase{
 		k.wantGrant("park", k.park(park), h.fence)
 
 		req := k.renewReq(driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce})
-		req.Back, req.Hold = "q/one", 2*long
+		req.Back, req.Reserve = "q/one", 2*long
 		k.want("renew", k.renew(req), driver.OutcomeOK)
 		r := k.wantState("key", driver.StateHeld)
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {

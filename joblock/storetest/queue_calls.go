@@ -32,15 +32,15 @@ var queueCallCases = []testCase{
 		h := k.runFor("key", "me", "q/job", long)
 		k.join(k.waitReq("key", "you", m))
 		before := k.inspect("key")
-		idle, forceIdle := k.releaseReq(byOwner("key", "me")), k.forceReq("key")
-		idle.IdleOnly, forceIdle.IdleOnly = true, true
+		idle, free := k.releaseReq(byOwner("key", "me")), k.freeReq("key", "q/job")
+		idle.Kind = driver.ReleaseIdle
 		for _, tc := range []struct {
 			what string
 			got  driver.Reply
 			want driver.Outcome
 		}{
 			{"release if idle", k.release(idle), driver.OutcomeBusy},
-			{"force if idle", k.release(forceIdle), driver.OutcomeBusy},
+			{"release for its job", k.release(free), driver.OutcomeBusy},
 			{"release by another owner", k.release(k.releaseReq(byOwner("key", "you"))), driver.OutcomeNotOwner},
 			{"release by an older fence", k.release(k.releaseReq(byFence("key", "me", h.fence-1))), driver.OutcomeNotOwner},
 			{"release by another grant", k.release(k.releaseReq(byGrant("key", "me", "another"))), driver.OutcomeNotOwner},
@@ -89,7 +89,7 @@ var queueCallCases = []testCase{
 		k.join(req)
 		m.wantNothing("asking for an orphaned key")
 		idle := k.releaseReq(byOwner("key", "me"))
-		idle.IdleOnly = true
+		idle.Kind = driver.ReleaseIdle
 		k.want("release if idle", k.release(idle), driver.OutcomeOK)
 		m.wantGrant(req.Nonce)
 		k.wantOwner("release", req)
@@ -143,7 +143,9 @@ var queueCallCases = []testCase{
 			k.join(req)
 			k.join(next)
 			release := k.releaseReq(byFence(end, "me", h.fence))
-			release.Force = end == "force"
+			if end == "force" {
+				release.Kind = driver.ReleaseForced
+			}
 			k.want(end, k.release(release), driver.OutcomeOK)
 			g := m.granted(req)
 			before := k.wantOwner(end, req)

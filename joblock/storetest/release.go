@@ -74,7 +74,7 @@ var releaseCases = []testCase{
 			"orphaned": driver.OutcomeOK,
 		} {
 			req := k.releaseReq(byOwner(key, "me"))
-			req.IdleOnly = true
+			req.Kind = driver.ReleaseIdle
 			reply := k.release(req)
 			k.want("release "+key, reply, want)
 			if want == driver.OutcomeOK {
@@ -95,7 +95,7 @@ var releaseCases = []testCase{
 			"if idle, of any term": func(key string, h held) {
 				k.want("park", k.park(k.parkReq(byFence(key, "me", h.fence), "q/job")), driver.OutcomeOK)
 				req := k.releaseReq(byOwner(key, "me"))
-				req.Job, req.Done, req.Reason, req.IdleOnly = "q/job", true, "all of it", true
+				req.Job, req.Done, req.Reason, req.Kind = "q/job", true, "all of it", driver.ReleaseIdle
 				k.want("release", k.release(req), driver.OutcomeOK)
 			},
 		} {

@@ -26,7 +26,7 @@ var renewCases = []testCase{
 	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.renewReq(byFence("key", "me", h.fence))
-		req.Hold = 5 * long
+		req.Reserve = 5 * long
 		k.want("renew", k.renew(req), driver.OutcomeOK)
 		if r := k.wantState("key", driver.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) || !within(r.Lease, long) {
 			k.Errorf("lease %s, reserved %s, want %s and %s", r.Lease, r.Reserved, long, 6*long)

@@ -71,7 +71,7 @@ var resumeCases = []testCase{
 	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
 		k.parkFor("key", "me", "q/job", k.Unit)
 		req := k.resumeReq("key", "me", "q/job")
-		req.Hold = 5 * long
+		req.Reserve = 5 * long
 		k.want("resume", k.resume(req), driver.OutcomeOK)
 		if r := k.wantState("key", driver.StateHeld); r.Reserved <= 5*long || !within(r.Reserved, 6*long) {
 			k.Errorf("reserved %s, want %s", r.Reserved, 6*long)
@@ -108,7 +108,7 @@ var resumeCases = []testCase{
 		parked := k.park(k.parkReq(byFence("key", "me", h.fence), "q/two"))
 		k.wantGrant("park", parked, h.fence)
 		req := k.resumeReq("key", "me", "q/two")
-		req.Fence, req.Unpark, req.Back, req.Hold, req.Grace, req.TTL = parked.Fence, true, "q/one", 2*long, 0, long
+		req.Fence, req.Unpark, req.Back, req.Reserve, req.Grace, req.TTL = parked.Fence, true, "q/one", 2*long, 0, long
 		k.wantGrant("resume", k.resume(req), parked.Fence)
 		r := k.wantState("key", driver.StateHeld)
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {

@@ -6,11 +6,11 @@ import (
 
 var retainCases = []testCase{
 	{"a tombstone answers until its retention is over", func(k *kit) {
-		for _, force := range []bool{false, true} {
+		for _, kind := range []driver.ReleaseKind{driver.ReleaseOwn, driver.ReleaseForced} {
 			h := k.hold("key", "me")
 			term := byFence("key", "me", h.fence)
 			req := k.releaseReq(term)
-			req.Force, req.Retain = force, k.Unit
+			req.Kind, req.Retain = kind, k.Unit
 			k.want("release", k.release(req), driver.OutcomeOK)
 			k.lapse()
 			k.wantForgotten("key")

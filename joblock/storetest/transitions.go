@@ -205,7 +205,7 @@ var transitions = []struct {
 		[...]driver.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel, rel},
 		func(k *kit, key string, _ held) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
-			req.IdleOnly = true
+			req.Kind = driver.ReleaseIdle
 			return k.release(req)
 		},
 	}, {

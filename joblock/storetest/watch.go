@@ -18,7 +18,7 @@ var watchCases = []testCase{
 		req.Reason = "stuck"
 		k.want("force", k.release(req), driver.OutcomeOK)
 		for _, w := range []*watcher{one, two} {
-			if got, want := w.next(), (driver.Forced{Key: "key", Fence: h.fence}); got != want {
+			if got, want := w.next(), (driver.Push{Key: "key", Fence: h.fence}); got != want {
 				k.Errorf("pushed %+v, want %+v", got, want)
 			}
 		}
@@ -42,12 +42,10 @@ var watchCases = []testCase{
 		k.want("force nothing", k.release(k.forceReq("nothing")), driver.OutcomeNotFound)
 		h := k.holdFor("orphaned", "me", k.Unit)
 		req := k.renewReq(byFence("orphaned", "me", h.fence))
-		req.TTL, req.Hold = k.Unit, long
+		req.TTL, req.Reserve = k.Unit, long
 		k.want("renew", k.renew(req), driver.OutcomeOK)
-		k.hold("idle only", "me")
-		idle := k.forceReq("idle only")
-		idle.IdleOnly = true
-		k.want("force idle only", k.release(idle), driver.OutcomeBusy)
+		k.runFor("busy", "me", "q/job", long)
+		k.want("release for its job", k.release(k.freeReq("busy", "q/job")), driver.OutcomeBusy)
 		k.lapse()
 		k.want("force orphaned", k.release(k.forceReq("orphaned")), driver.OutcomeOK)
 
@@ -78,7 +76,7 @@ var watchCases = []testCase{
 		cancel()
 		k.forced("key", "me", "")
 		w.next()
-		stop, err := k.Store.Watch(ctx, func(driver.Forced) {})
+		stop, err := k.Store.Subscribe(ctx, driver.ForcedInbox, func(driver.Push) {})
 		if !errors.Is(err, context.Canceled) {
 			k.Errorf("error %v, want context.Canceled", err)
 		}
@@ -92,29 +90,29 @@ var watchCases = []testCase{
 type watcher struct {
 	kit    *kit
 	stop   func()
-	pushes chan driver.Forced
+	pushes chan driver.Push
 }
 
 // watch watches until the test ends.
 func (k *kit) watch(ctx context.Context) *watcher {
 	k.Helper()
-	w := &watcher{kit: k, pushes: make(chan driver.Forced, 16)}
-	stop, err := k.Store.Watch(ctx, func(f driver.Forced) { w.pushes <- f })
+	w := &watcher{kit: k, pushes: make(chan driver.Push, 16)}
+	stop, err := k.Store.Subscribe(ctx, driver.ForcedInbox, func(p driver.Push) { w.pushes <- p })
 	if err != nil {
-		k.Fatalf("Watch: %v", err)
+		k.Fatalf("Subscribe: %v", err)
 	}
 	w.stop = sync.OnceFunc(stop)
 	k.Cleanup(w.stop)
 	return w
 }
 
-func (w *watcher) next() driver.Forced {
+func (w *watcher) next() driver.Push {
 	w.kit.Helper()
 	select {
-	case f := <-w.pushes:
-		return f
+	case p := <-w.pushes:
+		return p
 	case <-time.After(pushTimeout):
 		w.kit.Fatalf("nothing was pushed in %s", pushTimeout)
-		return driver.Forced{}
+		return driver.Push{}
 	}
 }

@@ -9,10 +9,11 @@ const (
 	MaxSealKeys = 16
 )
 
-// SealKey is a key that lives with the locks. Packages handoff and worker seal with
-// it what tasks carry: whoever may read the locks can read it, and whoever may only
-// enqueue tasks cannot. There is one, made by the first who needs it, unless the Store
-// has lost it: then others may have made another before those who knew it put it back.
+// SealKey is a key that lives with the locks. Packages handoff and worker seal with it
+// what tasks carry: whoever may read the locks can read the key, and whoever may only
+// enqueue tasks cannot. Whoever needs it first makes it. There is one, unless the Store
+// has lost it: then somebody may make a second before those who know the first put it
+// back.
 type SealKey struct {
 	Secret [SealKeyBytes]byte
 	Since  time.Time // when a Store took it in for the first time, by the Store's clock, in µs
@@ -20,6 +21,6 @@ type SealKey struct {
 
 // SealKeysRequest asks for the SealKeys.
 type SealKeysRequest struct {
-	Known []SealKey          // those that an earlier call has returned
+	Known []SealKey          // those that earlier calls have returned
 	Fresh [SealKeyBytes]byte // random: the first key, where there is none
 }

@@ -1,0 +1,21 @@
+package driver
+
+import "time"
+
+// JobKeep is how long a Store keeps an entry of the index that is due and that nobody
+// asks for: where no keeper runs the index would grow for ever otherwise. A keeper that
+// was away for longer no longer finds those locks. They end with their reservations.
+const JobKeep = 24 * time.Hour
+
+// JobLock is an entry of the index: a key whose record was bound to a job.
+type JobLock struct {
+	Key  string
+	Job  string // "queue/taskID"
+	Mark int64  // of the Due that returned it; no other Due and no Park gives the entry the same
+}
+
+// DueRequest asks for entries of the index that are due.
+type DueRequest struct {
+	Limit int
+	Later time.Duration // until the same entries are due again
+}

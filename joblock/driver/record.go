@@ -1,0 +1,21 @@
+package driver
+
+import "time"
+
+// Record is a lock record as read.
+type Record struct {
+	Key      string
+	State    State
+	Owner    string        // a secret: joblock.Status has what may be shown
+	Fence    int64         // of the present term, or the last one
+	Lease    time.Duration // what is left of the lease; 0 unless held
+	Reserved time.Duration // what is left until the key is anybody's; 0 when free
+	Since    time.Time     // when this owner acquired it, by the store's clock
+	Holder   string
+	Job      string
+	Ended    Ended
+	Reason   string
+	Memo     []byte    // on request
+	Waiters  int       // places in the queue
+	Now      time.Time // the store's clock at the read
+}

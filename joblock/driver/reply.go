@@ -1,0 +1,61 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+)
+
+// Outcome is a Store's answer about one item.
+type Outcome uint8
+
+// The outcomes. The table in the package comment says which call gives which.
+const (
+	OutcomeUnknown Outcome = iota // no answer: it may or may not have been applied
+	OutcomeOK
+	OutcomeHeld     // owned by someone: a lease or a reservation stands
+	OutcomeBusy     // same owner, but a live lease is in the way
+	OutcomeNotFound // no record
+	OutcomeNotOwner // another owner, or another term of the same owner
+	OutcomeReleased // this owner's ownership was ended by a release
+	OutcomeLapsed   // the time ran out
+	OutcomeWrongJob // bound to another job
+	OutcomeForeign  // the value at the key is no lock record
+)
+
+var outcomeNames = [...]string{
+	"unknown", "ok", "held", "busy", "not found", "not owner", "released", "lapsed", "wrong job", "foreign",
+}
+
+// String returns the outcome's name in lower case.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Reply is the answer about one item. Which fields are set depends on the Outcome; the
+// others are zero.
+type Reply struct {
+	Outcome   Outcome
+	Fence     int64         // OK but of Release and Reserve: the term's fence
+	Memo      []byte        // OK of Acquire and Resume, on request: what the last holder left
+	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
+	Reason    string        // Released: the reason given with the release
+	Detail    string        // Foreign: what is there instead, and where, for people; may be empty
+	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody took the key
+	State     State         // Held, Busy, NotOwner, WrongJob; OK of Reserve
+	Holder    string        // as State
+	Job       string        // as State
+	Remaining time.Duration // as State: of the lease, or of the reservation while nobody runs
+
+	// Of Acquire.
+
+	// OK: what is left of the lease, up to a millisecond more. That is the whole of it,
+	// unless the grant is an older one, found again.
+	Lease time.Duration
+	// Held, while waiting: places in the queue before the caller's.
+	Ahead int
+	// Held, while waiting: the store's clock. Places are in its order.
+	Now time.Time
+}
