@@ -13,65 +13,63 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Defaults and bounds of Config.
 const (
-	DefaultRuns  = 100
-	DefaultGrace = 30 * time.Second
-	DefaultSync  = 10 * time.Second
-
-	MinSync = time.Second
-	MaxSync = time.Hour
+	defaultConcurrency = 100
+	defaultGrace       = 30 * time.Second
+	defaultSync        = 10 * time.Second
+	minSync            = time.Second
+	maxSync            = time.Hour
+	maxScopeBytes      = 32 // escaped, it needs three times as much in a key
 )
 
-// Config configures a Scheduler. Scope must be set. The zero value of each other field
-// means its default; negative values are refused.
+// Config configures a Scheduler. Scope must be set. For every other field the zero value
+// means the default; negative values are refused.
 type Config struct {
-	// Scope names the application whose jobs these are, like "shop". Schedulers of one
-	// scope on one store run each tick of a job once between them, and a job is known by
-	// its name; those of different scopes know nothing of each other. It has no default,
-	// for two applications that leave it out would share their jobs of one name, and each
-	// would run some ticks of the other's. The key of a job's lock is "%cron:" and
-	// joblock.Key(Scope, name). At most 32 bytes.
+	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. Schedulers of one
+	// scope on one store share their jobs, which they know by name; those of different
+	// scopes know nothing of each other. There is no default, because two applications
+	// without a Scope would share their jobs of one name, and each would execute some
+	// ticks of the other's. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
-	// Zone is the time zone of specs that name none, unless the job has In. Default UTC.
+	// Zone is the time zone of specs that do not name one, unless the job has In.
+	// Default UTC.
 	Zone *time.Location
 
-	// Node is what the ledger, the events and the status of the locks call this node.
+	// Node is the name of this node in the ledger, in events and in the status of locks.
 	// Default "host:pid".
 	Node string
 
-	// Runs is how many functions run on this node at the same time. Above it ticks are
-	// left to other nodes, or come late. Default 100.
-	Runs int
+	// Concurrency is how many functions this node runs at the same time. When it is full,
+	// ticks are left to other nodes or come late. Default 100.
+	Concurrency int
 
-	// Grace is how long Run waits, once its context has ended, for functions to return.
-	// A function that has not returned by then loses its lock at the end of its lease.
-	// Default 30 s.
+	// Grace is how long Run waits for functions to return once its context has ended. A
+	// function that takes longer loses its lock at the end of the lease. Default 30 s.
 	Grace time.Duration
 
-	// Sync is how often a node at rest asks the store for its clock and for triggers:
-	// what finding out about them takes at the most. From 1 s to 1 h. Default 10 s.
+	// Sync is how often a node at rest asks the store for its clock, and for triggers that
+	// other nodes have not executed. From 1 s to 1 h. Default 10 s.
 	Sync time.Duration
 
-	// Observe, if set, is told of everything that happens to the jobs on this node; see
-	// Event. It is called from several goroutines, and what it waits for, runs wait for.
+	// Observe, if set, is called for everything that happens to the jobs on this node; see
+	// Event. It is called from several goroutines. Executions wait until it returns.
 	Observe func(Event)
 
-	// Logger hears of failed, missed and interrupted runs. Default slog.Default().
+	// Logger receives the events too, and what keeps jobs from being executed.
+	// Default slog.Default().
 	Logger *slog.Logger
 }
 
-// WithDefaults returns a copy of c, which may be nil, with every zero field
-// replaced by its default.
-func (c *Config) WithDefaults() *Config {
+// withDefaults returns a copy of c, which may be nil, with its defaults.
+func (c *Config) withDefaults() *Config {
 	var out Config
 	if c != nil {
 		out = *c
 	}
-	out.Runs = cmp.Or(out.Runs, DefaultRuns)
-	out.Grace = cmp.Or(out.Grace, DefaultGrace)
-	out.Sync = cmp.Or(out.Sync, DefaultSync)
+	out.Concurrency = cmp.Or(out.Concurrency, defaultConcurrency)
+	out.Grace = cmp.Or(out.Grace, defaultGrace)
+	out.Sync = cmp.Or(out.Sync, defaultSync)
 	if out.Zone == nil {
 		out.Zone = time.UTC
 	}
@@ -93,7 +91,7 @@ func (c *Config) WithDefaults() *Config {
 
 // validate checks a Config that has its defaults.
 func (c *Config) validate() error {
-	const op = "new scheduler"
+	const op = "new"
 	switch {
 	case c.Scope == "":
 		return invalid(op, "", "Config.Scope is empty, must name the application, like \"shop\": schedulers of one scope share jobs of one name")
@@ -105,12 +103,12 @@ func (c *Config) validate() error {
 		return invalid(op, "", "Config.Node has %d bytes, at most %d are allowed", len(c.Node), driver.MaxLabelBytes)
 	case !utf8.ValidString(c.Node) || strings.ContainsFunc(c.Node, unicode.IsControl):
 		return invalid(op, "", "Config.Node is not valid UTF-8, or has a control character in it")
-	case c.Runs < 0:
-		return invalid(op, "", "Config.Runs is %d, must be at least 1", c.Runs)
+	case c.Concurrency < 0:
+		return invalid(op, "", "Config.Concurrency is %d, must be at least 1", c.Concurrency)
 	case c.Grace < 0:
 		return invalid(op, "", "Config.Grace is %s, must not be negative", c.Grace)
-	case c.Sync < MinSync || c.Sync > MaxSync:
-		return invalid(op, "", "Config.Sync is %s, must be from %s to %s", c.Sync, MinSync, MaxSync)
+	case c.Sync < minSync || c.Sync > maxSync:
+		return invalid(op, "", "Config.Sync is %s, must be from %s to %s", c.Sync, minSync, maxSync)
 	}
 	return nil
 }

@@ -3,54 +3,51 @@ package scheduler
 import (
 	"context"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Pause has the ticks of a job skipped, from the next one on, until Resume. A run that is
-// going on is not touched, and one that was broken off is taken over all the same.
+// Pause skips the ticks of a job, from the next one on, until Resume. An execution that is
+// going on is not touched, and one that was broken off is still taken over.
 //
-// Pause, Resume and Trigger need not be called on a node that runs, or knows, the job: New
-// with the same store and Config.Scope will do. They return when the request is on record.
-// Errors: joblock.ErrNotFound if there is no such job in the store and none here;
-// joblock.ErrInvalid, also when so many jobs are paused, about a thousand, that they do
-// not fit in the record; joblock.ErrUnavailable, after which the request may have been
-// recorded; the cause of ctx. Pausing what is paused and resuming what is not is no error.
+// Pause, Resume and Trigger need not be called on a node that executes or has the job: any
+// Scheduler with the same store and Config.Scope will do. They return when the request is
+// on record. To pause a paused job, or resume one that is not paused, is no error.
+//
+// Errors:
+//
+//	joblock.ErrNotFound     no such job in the store, nor here
+//	joblock.ErrInvalid      a bad name; or too many jobs are paused, about a thousand, so
+//	                        that the record is full
+//	joblock.ErrUnavailable  the request may have been recorded
+//	the cause of ctx
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
-	return s.order(ctx, "pause", name, func(o *order, l *ledger, now int64) bool {
-		if o.paused() {
-			return false
-		}
-		if l.Last >= o.ResumedAt { // else no node has yet seen that it was resumed
-			o.PausedAt = now
-		}
-		o.ResumedAt = 0
-		return true
+	return s.changeOrder(ctx, "pause", name, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
+		return o.Pause(l, now)
 	})
 }
 
-// Resume ends a Pause. What came during it stays skipped. See Pause for errors.
+// Resume ends a pause. Ticks that came during the pause stay skipped. See Pause for errors.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
-	return s.order(ctx, "resume", name, func(o *order, _ *ledger, now int64) bool {
-		paused := o.paused()
-		if paused {
-			o.ResumedAt = now
-		}
-		return paused
+	return s.changeOrder(ctx, "resume", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
+		return o.Resume(now)
 	})
 }
 
-// Trigger has a job run now, once, paused or not; its ticks stay as they are. It is run at
-// once by this node, if it has the job and Run is under way, or within Config.Sync by one
-// that has. If the job is running it is run again afterwards. See Pause for errors.
+// Trigger executes a job once, now, whether it is paused or not. Its ticks stay as they
+// are. If this Scheduler has the job and Run is running, it is executed here at once;
+// otherwise within Config.Sync by a node that has it. If the job is running, it is executed
+// again afterwards. See Pause for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
-	return s.order(ctx, "trigger", name, func(o *order, _ *ledger, now int64) bool {
-		o.Trigger, o.TriggerAt = o.Fence, now
+	return s.changeOrder(ctx, "trigger", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
+		o.Trigger(now)
 		return true
 	})
 }
 
-// order changes the order for a job. change is given the order with a new Fence, and
-// reports whether there is anything to write.
-func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *order, l *ledger, now int64) bool) error {
+// changeOrder changes the order for a job. change gets the order with the Fence of this
+// write, and reports whether there is anything to write.
+func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool) error {
 	if err := s.check(op); err != nil {
 		return err
 	}
@@ -62,45 +59,41 @@ func (s *Scheduler) order(ctx context.Context, op, name string, change func(o *o
 		return err
 	}
 	defer s.release(ctx, lock)
-	all, err := decodeOrders(lock.Memo())
+	all, err := ledger.DecodeOrders(lock.Memo())
 	if err != nil {
 		return err
 	}
-	ledgers, now, err := s.ledgersOf(ctx, name, all)
+	ledgers, now, err := s.readLedgers(ctx, name, all)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	known := s.jobs[name] != nil
 	s.mu.Unlock()
-	if ledgers[name].Version == 0 && !known {
+	if ledgers[name].New() && !known {
 		return notFound(op, name)
 	}
-	for other, o := range all.Jobs {
-		if l := ledgers[other]; l != nil && o.obeyed(l) {
-			delete(all.Jobs, other)
-		}
-	}
+	all.Tidy(ledgers)
 	o := all.Jobs[name]
 	o.Fence = lock.Fence()
-	if !change(&o, ledgers[name], now.UnixMilli()) {
+	if !change(&o, ledgers[name], now) {
 		return nil
 	}
 	all.Jobs[name] = o
-	memo := encode(all)
+	memo := all.Encode()
 	if err := lock.SetMemo(ctx, memo); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.wrote++
 	s.mu.Unlock()
-	s.heed(memo, s.written())
+	s.applyOrders(memo, s.ordersWritten())
 	return nil
 }
 
-// ledgersOf reads the ledgers of the job and of all that there are orders for; of those
-// that cannot be read there is none. It also returns the store's time.
-func (s *Scheduler) ledgersOf(ctx context.Context, name string, all orders) (map[string]*ledger, time.Time, error) {
+// readLedgers reads the ledgers of the named job and of all jobs that have orders. It leaves
+// out those that cannot be read. It also returns the store's time.
+func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := []string{name}
 	for other := range all.Jobs {
 		if other != name {
@@ -116,10 +109,10 @@ func (s *Scheduler) ledgersOf(ctx context.Context, name string, all orders) (map
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	s.learn(sent, views[0].Now)
-	ledgers := make(map[string]*ledger, len(names))
+	s.learnTime(sent, views[0].Now)
+	ledgers := make(map[string]*ledger.Ledger, len(names))
 	for i, n := range names {
-		l, err := decodeLedger(views[i+1].Memo)
+		l, err := ledger.Decode(views[i+1].Memo)
 		if err == nil {
 			ledgers[n] = l
 		} else if n == name {

@@ -118,14 +118,14 @@ func TestTrigger(t *testing.T) {
 		}
 		until(start, 20*min)
 		at = trigger(admin) // one that has not
-		wantRun(2, at, scheduler.DefaultSync+100*time.Millisecond)
+		wantRun(2, at, 10*sec+100*time.Millisecond)
 		time.Sleep(5 * sec)
 		for range 3 { // while it runs: they are one
 			trigger(a)
 			trigger(b)
 		}
 		time.Sleep(15 * sec)
-		wantRun(3, at, scheduler.DefaultSync)
+		wantRun(3, at, 10*sec)
 		until(start, 40*min)
 		wantNil(t, "Pause", b.Pause(c.Context(), "job"))
 		at = trigger(b) // paused

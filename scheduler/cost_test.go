@@ -19,7 +19,7 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 				const jobs = 1000
 				start := time.Now()
 				for range 3 {
-					n := c.node(0, func(cfg *scheduler.Config) { cfg.Runs = jobs })
+					n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = jobs })
 					for i := range jobs {
 						n.add(fmt.Sprint("job", i), "@every 1h", func(ctx context.Context) error { time.Sleep(takes); return nil })
 					}

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// State is what became of a run.
+// State is what became of an execution.
 type State string
 
 // The states.
@@ -20,93 +21,90 @@ const (
 	StateDone        State = "done"
 	StateFailed      State = "failed"
 	StateCancelled   State = "cancelled"   // OverlapCancel: the next tick came
-	StateInterrupted State = "interrupted" // its node was stopped; another takes over, or writes it off as lost
-	StateDied        State = "died"        // its node died or was cut off; another has taken over
-	StateLost        State = "lost"        // interrupted or died, and not to be run again
-	StateOverlapped  State = "overlapped"  // Task: that of an earlier tick is not done
+	StateInterrupted State = "interrupted" // its node was stopped; another takes over or writes it off
+	StateDied        State = "died"        // its node died or was cut off; another takes over
+	StateLost        State = "lost"        // it was interrupted or died, and is not executed again
+	StateOverlapped  State = "overlapped"  // Task: the task of an earlier tick is not done
 )
 
-// Counts is what became of a job's ticks since the first node saw it, triggers and
-// starts among them.
+// Counts is what became of a job's ticks, triggers and starts since a node first saw the
+// job.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Failed     int64 `json:"failed"`
 	Cancelled  int64 `json:"cancelled"`
-	Lost       int64 `json:"lost"`       // broken off, and not run again
-	TakenOver  int64 `json:"taken_over"` // runs in place of one that was broken off
-	Missed     int64 `json:"missed"`     // skipped: nobody was there at the time
+	Lost       int64 `json:"lost"`       // broken off, and not executed again
+	TakenOver  int64 `json:"taken_over"` // executions in place of one that was broken off
+	Missed     int64 `json:"missed"`     // skipped: no node came in time
 	Overlapped int64 `json:"overlapped"` // skipped: the job was running
 	Paused     int64 `json:"paused"`     // skipped: the job was paused
 }
 
-// Run is one run of a job.
-type Run struct {
+// Execution is one execution of a job.
+type Execution struct {
 	Tick     Tick      `json:"tick"`
 	State    State     `json:"state"`
 	Node     string    `json:"node"`
 	Started  time.Time `json:"started"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
-	Error    string    `json:"error,omitempty"`
+	Error    string    `json:"error,omitempty"` // of the last attempt; at most 200 bytes
 }
 
-// Duration is how long the run took, 0 while it is going on.
-func (r Run) Duration() time.Duration {
-	if r.Ended.IsZero() {
+// Duration returns how long the execution took; 0 if it has not ended.
+func (x Execution) Duration() time.Duration {
+	if x.Ended.IsZero() {
 		return 0
 	}
-	return r.Ended.Sub(r.Started)
+	return x.Ended.Sub(x.Started)
 }
 
-// Entry is what is known of a job in the whole cluster.
+// Entry is what the whole cluster knows about a job.
 type Entry struct {
 	Name   string    `json:"name"`
-	Spec   string    `json:"spec"`          // as Spec.String, with its zone
-	Here   bool      `json:"here"`          // the job was registered with this Scheduler
-	Next   time.Time `json:"next,omitzero"` // when the next tick will be run, jitter included; zero while paused, and for a job that is Overdue and not Here
+	Spec   string    `json:"spec"`          // with its zone, as spec.Spec.String returns it
+	Here   bool      `json:"here"`          // the job is registered with this Scheduler
+	Next   time.Time `json:"next,omitzero"` // when the next tick is due, jitter included; zero while paused, and if Overdue and not Here
 	Paused bool      `json:"paused,omitempty"`
 
-	// Overdue is since when a tick waits, if for more than a minute, and no node has come for
-	// it: no node that is up has the job, for it was removed or renamed, or those that have
-	// it are as busy as they may be. So a job that nobody has is known by its next tick.
+	// Overdue is set if a tick has waited for more than a minute and no node has come for
+	// it: it is when the tick was due. Either no node has the job any more, because it was
+	// removed or renamed, or the nodes that have it are full.
 	Overdue time.Time `json:"overdue,omitzero"`
 
-	// Behind is how far the store's clock is behind the latest tick, if by more than 10 s:
-	// it was set back. No tick is run before Next, which is after that one: each would be
-	// run a second time. A trigger is.
+	// Behind is set if the store's clock was set back: it is how far the clock is behind
+	// the latest tick, more than 10 s. No tick is executed before Next, which is after the
+	// latest tick, because each would be executed a second time. Triggers are executed.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Contested: two different definitions of the job have taken turns, at least three times
-	// and for longer than a deploy takes. Two applications with the same Config.Scope have
-	// each a job of that name, and each runs some of its ticks.
+	// Contested means that two definitions of the job have taken turns at least three
+	// times, and for longer than a deploy takes. Probably two applications with the same
+	// Config.Scope have a job of that name, and each executes some of its ticks.
 	Contested bool `json:"contested,omitempty"`
 
-	// Problem is what keeps this process from running the job, or from showing all of it:
-	// a ledger that cannot be read or written, a store that does not answer.
+	// Problem is what keeps this process from executing the job or from showing all of it:
+	// a ledger that cannot be read or written, or a store that does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Waiting int    `json:"waiting,omitempty"` // ticks and triggers that are due and not yet begun
-	Latest  Run    `json:"latest,omitzero"`   // the run that is going on, or the last one
-	History []Run  `json:"history,omitempty"` // those before it, the newest first; ten at most
-	Counts  Counts `json:"counts"`
+	Waiting int         `json:"waiting,omitempty"` // ticks, triggers and starts that are due and have not begun
+	Latest  Execution   `json:"latest,omitzero"`   // going on, or the last one
+	History []Execution `json:"history,omitempty"` // those before Latest, the newest first; at most ten
+	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that were registered here, by name. Errors:
-// joblock.ErrUnavailable, and then there are none; joblock.ErrClosed.
+// Entries returns the entries of the jobs that are registered here, sorted by name. Errors:
+// joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx; there are no entries
+// then.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("entries"); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	names := make([]string, 0, len(s.jobs))
-	for name := range s.jobs {
-		names = append(names, name)
-	}
+	names := slices.Sorted(maps.Keys(s.jobs))
 	s.mu.Unlock()
-	slices.Sort(names)
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
-		some, err := s.entries(ctx, part)
+		some, err := s.readEntries(ctx, part)
 		if err != nil {
 			return nil, err
 		}
@@ -115,11 +113,13 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	return entries, nil
 }
 
-// AllEntries returns the entries of all jobs of the scope, by name: of those that are
-// registered here, and of those that have a ledger in the store, which any node of the
-// cluster has registered in the last 366 days; Entry.Here tells them apart. It looks
-// through all keys of the store, so it is for people and not for every second. A job that
-// begins for the first time meanwhile may be missing. Errors are those of Entries.
+// AllEntries returns the entries of all jobs of the scope, sorted by name: of those that are
+// registered here, and of those that have a ledger because any node of the cluster had them
+// in the last 366 days. Entry.Here tells them apart. A job that begins for the first time
+// meanwhile may be missing.
+//
+// AllEntries scans all keys of the store, so it is meant for people, not for every second.
+// Errors are those of Entries.
 func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
@@ -140,12 +140,12 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	s.mu.Unlock()
 	var entries []Entry
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(names)), batch) {
-		some, err := s.entries(ctx, part)
+		some, err := s.readEntries(ctx, part)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range some {
-			if e.Here || e.Spec != "" || e.Problem != "" { // else it is some other lock
+			if e.Here || e.Spec != "" || e.Problem != "" { // otherwise it is another kind of lock
 				entries = append(entries, e)
 			}
 		}
@@ -154,8 +154,8 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 }
 
 // Entry returns the entry of one job, which need not be registered here. Errors:
-// joblock.ErrNotFound if there is no such job in the store and none here, and those of
-// Entries.
+// joblock.ErrNotFound if there is no such job in the store nor here, joblock.ErrInvalid for
+// a bad name, and those of Entries.
 func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	const op = "entry"
 	if err := s.check(op); err != nil {
@@ -164,7 +164,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	if err := checkName(op, name); err != nil {
 		return Entry{}, err
 	}
-	entries, err := s.entries(ctx, []string{name})
+	entries, err := s.readEntries(ctx, []string{name})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -174,9 +174,9 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// entries reads the entries of the named jobs in one round trip. Of a job that is neither
-// in the store nor here the entry has no Spec.
-func (s *Scheduler) entries(ctx context.Context, names []string) ([]Entry, error) {
+// readEntries reads the entries of the named jobs in one round trip. The entry of a job that
+// is neither in the store nor here has no Spec.
+func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	keys := []string{s.control}
 	for _, name := range names {
 		keys = append(keys, s.keyOf(name))
@@ -185,81 +185,80 @@ func (s *Scheduler) entries(ctx context.Context, names []string) ([]Entry, error
 	if err != nil {
 		return nil, err
 	}
-	all, err := decodeOrders(views[0].Memo)
+	all, err := ledger.DecodeOrders(views[0].Memo)
 	if err != nil {
 		return nil, err
 	}
-	now := views[0].Now
 	entries := make([]Entry, len(names))
 	for i, name := range names {
-		l, problem := decodeLedger(views[i+1].Memo)
-		if problem != nil {
-			l = new(ledger) // left alone by this node
-		}
-		s.mu.Lock()
-		j := s.jobs[name]
-		here := j != nil
-		if here {
-			problem = errors.Join(problem, j.trouble)
-		}
-		s.mu.Unlock()
-		if !here {
-			j = &job{name: name, text: l.Spec, delay: time.Duration(l.Delay) * time.Millisecond}
-			if l.Spec != "" {
-				var err error
-				j.spec, err = spec.Parse(l.Spec, nil) // if this node cannot, it does not know when the next tick is
-				problem = errors.Join(problem, err)
-			}
-		}
-		e, err := l.entry(j, here, views[i+1].State == joblock.StateFree, all.Jobs[name], now)
-		if problem = errors.Join(problem, err); problem != nil {
-			e.Problem = problem.Error()
-		}
-		entries[i] = e
+		entries[i] = s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now)
 	}
 	return entries, nil
 }
 
-// entry shows the ledger to people. here says that j is a registered job, and not one made
-// up from the ledger; free, that nobody has the job's lock. What cannot be shown is the error.
-func (l *ledger) entry(j *job, here, free bool, o order, now time.Time) (Entry, error) {
-	e := Entry{Name: j.name, Spec: j.text, Here: here, Paused: o.paused(), Waiting: len(l.Due), Counts: l.Counts, Contested: l.Defined.contested()}
-	last := time.UnixMilli(l.Last)
-	if ahead := last.Sub(now); ahead > setBack && ahead <= clockReset {
-		e.Behind = ahead
+// makeEntry shows a job as v has its ledger.
+func (s *Scheduler) makeEntry(name string, v joblock.View, o ledger.Order, now time.Time) Entry {
+	l, problem := ledger.Decode(v.Memo)
+	if problem != nil {
+		l = new(ledger.Ledger)
 	}
-	// Of another spec than the ledger's it is not known from when on it counts.
-	if due := j.next(last); l.Version > 0 && free && l.Spec == j.text && !due.IsZero() && now.Sub(due) > punctual {
-		e.Overdue = due
+	rules := ledger.Job{SpecText: l.Spec, Delay: time.Duration(l.Delay) * time.Millisecond}
+	s.mu.Lock()
+	j := s.jobs[name]
+	if j != nil {
+		rules, problem = j.Job, errors.Join(problem, j.trouble)
+	}
+	s.mu.Unlock()
+	if j == nil && l.Spec != "" {
+		var err error
+		rules.Spec, err = spec.Parse(l.Spec, nil) // if this fails, the next tick is unknown here
+		problem = errors.Join(problem, err)
+	}
+	e, err := showLedger(name, l, &rules, j != nil, v.State == joblock.StateFree, o, now)
+	if problem = errors.Join(problem, err); problem != nil {
+		e.Problem = problem.Error()
+	}
+	return e
+}
+
+// showLedger makes an Entry of a ledger. here says that rules are those of a registered job
+// and not only what the ledger says about it; free, that nobody has the job's lock. The
+// error says what cannot be shown.
+func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool, o ledger.Order, now time.Time) (Entry, error) {
+	e := Entry{
+		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
+		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
+	}
+	if free {
+		e.Overdue = l.Overdue(rules, now)
 	}
 	if !e.Paused && (here || e.Overdue.IsZero()) {
-		from := now.Add(-j.delay)
+		from := now.Add(-rules.Delay)
 		if e.Behind > 0 {
-			from = last
+			from = l.LastTick()
 		}
-		e.Next = j.next(from)
+		e.Next = rules.NextDue(from)
 	}
-	if l.Run != nil {
-		e.Latest = l.Run.show(j.name)
+	if l.Execution != nil {
+		e.Latest = showExecution(name, l.Execution)
 		if free && e.Latest.State == StateRunning {
 			e.Latest.State = StateDied // and nobody has taken over yet
 		}
 	}
-	past, err := l.history()
-	for _, r := range past {
-		e.History = append(e.History, r.show(j.name))
+	past, err := l.History()
+	for i := range past {
+		e.History = append(e.History, showExecution(name, &past[i]))
 	}
 	return e, err
 }
 
-// show makes a Run of r.
-func (r *run) show(name string) Run {
-	out := Run{
-		Tick: r.tick(name), State: r.State, Node: r.Node, Started: time.UnixMilli(r.Start).UTC(),
-		Attempts: r.Attempts, Error: r.Err,
+func showExecution(name string, x *ledger.Execution) Execution {
+	out := Execution{
+		Tick: tickOf(name, x.Tick()), State: State(x.State), Node: x.Node, Started: time.UnixMilli(x.Start).UTC(),
+		Attempts: x.Attempts, Error: x.Err,
 	}
-	if r.End > 0 {
-		out.Ended = time.UnixMilli(r.End).UTC()
+	if x.End > 0 {
+		out.Ended = time.UnixMilli(x.End).UTC()
 	}
 	return out
 }

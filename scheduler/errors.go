@@ -7,11 +7,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Causes with which the context of a running function ends, besides joblock.ErrLost
-// and a timeout; see context.Cause.
+// Causes with which the context of a running function ends; see Func for all of them.
 var (
-	// ErrStopped: Run's context has ended. What the function does not finish is taken
-	// over by another node.
+	// ErrStopped: the context of Run has ended. Another node takes over what the function
+	// does not finish.
 	ErrStopped = errors.New("scheduler: stopping")
 	// ErrOverlapped: the job's next tick has come, and the job has OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
@@ -28,7 +27,7 @@ func (r *refusal) Error() string {
 	if r.job == "" {
 		return fmt.Sprintf("scheduler: %s: %s", r.op, r.detail)
 	}
-	return fmt.Sprintf("scheduler: %s %q: %s", r.op, shorten(r.job, 80), r.detail)
+	return fmt.Sprintf("scheduler: %s %.80q: %s", r.op, r.job, r.detail)
 }
 
 func (r *refusal) Unwrap() []error { return []error{r.kind, r.detail} }

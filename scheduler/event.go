@@ -4,36 +4,48 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Kind is what an Event tells.
+// Kind is what an Event is about.
 type Kind string
 
-// The kinds. Those of runs are told by the node that runs; those of skipped ticks by
-// the node that writes them off, once for all of a kind that were found at a time.
+// The kinds, with the fields of Event that each has besides Tick and Node.
+//
+// Executions are reported by the node that executes. Ticks that are not executed are
+// reported by the node that writes them off: one Event for all ticks of a kind that it
+// found at a time. Its Tick is the newest, Count is how many they are.
 const (
-	EventStarted     Kind = "started"     // with Late
-	EventTakenOver   Kind = "taken over"  // in place of started: another run of the tick was broken off
-	EventDone        Kind = "done"        // with Took and Attempts
-	EventFailed      Kind = "failed"      // with Took, Attempts and Err
-	EventInterrupted Kind = "interrupted" // this node stops; with Took and Err
-	EventCancelled   Kind = "cancelled"   // the next tick has come; with Took and Err
-	EventBroken      Kind = "broken"      // the lock was lost while the function ran; with Took and Err
-	EventLost        Kind = "lost"        // a run was broken off and its tick will not be run again: AtMostOnce, or it was the eleventh
-	EventMissed      Kind = "missed"      // with Count; Tick is the newest
-	EventOverlapped  Kind = "overlapped"  // with Count; Tick is the newest
-	EventPaused      Kind = "paused"      // ticks were skipped; with Count; Tick is the newest
+	EventStarted     Kind = "started"     // Late
+	EventTakenOver   Kind = "taken over"  // Late; instead of started, if an earlier execution of the tick was broken off
+	EventDone        Kind = "done"        // Took, Attempts
+	EventFailed      Kind = "failed"      // Took, Attempts, Err
+	EventInterrupted Kind = "interrupted" // Took, Attempts, Err; this node stops
+	EventCancelled   Kind = "cancelled"   // Took, Attempts, Err; the next tick has come, with OverlapCancel
+	EventBroken      Kind = "broken"      // Took, Attempts, Err; the lock was lost while the function ran
+	EventLost        Kind = "lost"        // an execution was broken off and its tick is not executed again: AtMostOnce, or it was the eleventh
+	EventMissed      Kind = "missed"      // Count
+	EventOverlapped  Kind = "overlapped"  // Count
+	EventPaused      Kind = "paused"      // Count
 
-	EventRedefined Kind = "redefined" // the job's spec or options are others than before: a deploy; with Err, which says what they were
-	EventContested Kind = "contested" // two definitions of the job have taken turns for long: two applications share it; with Count and Err; once an hour
-	EventClock     Kind = "clock"     // the store's clock was set back, so that no tick comes for a while; with Err; once on each node; Tick is the latest
+	// EventRedefined: the job's spec or options have changed, as by a deploy. Err says what
+	// they were. There is no Tick.At.
+	EventRedefined Kind = "redefined"
+	// EventContested: two definitions of the job have taken turns for long, so probably two
+	// applications share it. With Count, how often, and Err; at most once an hour. There is
+	// no Tick.At.
+	EventContested Kind = "contested"
+	// EventClock: the store's clock was set back, so no tick comes for a while. With Err;
+	// Tick is the latest. Each node reports it once.
+	EventClock Kind = "clock"
 )
 
-// Event is something that happened to a job. Which fields are set depends on the kind.
+// Event is something that happened to a job. Its kind says which fields are set.
 type Event struct {
 	Kind     Kind
 	Tick     Tick
-	Node     string        // whose run it is or was
+	Node     string        // of the execution, or of whoever wrote the ticks off
 	Late     time.Duration // after the tick and the job's jitter
 	Took     time.Duration // all attempts
 	Attempts int
@@ -49,26 +61,31 @@ var eventLevels = map[Kind]slog.Level{
 	EventFailed: slog.LevelError, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn, EventMissed: slog.LevelWarn,
 }
 
-// tell logs events and passes them on.
-func (s *Scheduler) tell(events ...Event) {
-	for _, e := range events {
-		attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
-		if !e.Tick.At.IsZero() {
-			attrs = append(attrs, "tick", e.Tick.At)
-		}
-		if e.Late > 0 {
-			attrs = append(attrs, "late", e.Late)
-		}
-		if e.Took > 0 {
-			attrs = append(attrs, "took", e.Took)
-		}
-		if e.Count > 0 {
-			attrs = append(attrs, "count", e.Count)
-		}
-		if e.Err != nil {
-			attrs = append(attrs, "err", e.Err)
-		}
-		s.cfg.Logger.Log(context.Background(), eventLevels[e.Kind], "scheduler: "+string(e.Kind), attrs...)
-		s.cfg.Observe(e)
+// report logs an event and passes it to Config.Observe.
+func (s *Scheduler) report(e Event) {
+	attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
+	if !e.Tick.At.IsZero() {
+		attrs = append(attrs, "tick", e.Tick.At)
+	}
+	if e.Late > 0 {
+		attrs = append(attrs, "late", e.Late)
+	}
+	if e.Took > 0 {
+		attrs = append(attrs, "took", e.Took)
+	}
+	if e.Count > 0 {
+		attrs = append(attrs, "count", e.Count)
+	}
+	if e.Err != nil {
+		attrs = append(attrs, "err", e.Err)
+	}
+	s.cfg.Logger.Log(context.Background(), eventLevels[e.Kind], "scheduler: "+string(e.Kind), attrs...)
+	s.cfg.Observe(e)
+}
+
+// reportNews reports what has changed in a ledger.
+func (s *Scheduler) reportNews(j *job, news []ledger.News) {
+	for _, n := range news {
+		s.report(Event{Kind: Kind(n.Kind), Tick: tickOf(j.name, n.Tick), Node: n.Node, Count: n.Count, Err: n.Err})
 	}
 }

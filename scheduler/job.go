@@ -1,49 +1,55 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"hash/fnv"
+	"runtime/debug"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler/spec"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// job is what was registered, and what this node knows of it.
+// job is what was registered and what this node knows about it.
 type job struct {
+	ledger.Job
 	options
-	name    string
-	program string // that it was registered by
-	key     string // of its lock
-	spec    spec.Spec
-	text    string        // of spec, for comparison
-	delay   time.Duration // this job's part of the jitter
-	print   string        // fingerprint of all that was said of the job
-	fn      func(context.Context, Tick) error
+	name string
+	key  string // of its lock
+	fn   func(context.Context, Tick) error
 
 	// Guarded by Scheduler.mu.
-	at    time.Time // when to look at it, by the store's clock
-	index int       // in the agenda; -1 when not in it
-	busy  bool      // a turn or a standby is under way: it decides when to look next
-	floor time.Time // ticks up to here are none of this node's business
-	heed  int64     // the order that it was looked at with
-
-	trouble error // what last kept this node from running it; nil when that is over
-	behind  int64 // the Last of the ledger for which it was told that the clock was set back
+	at      time.Time // when to read the ledger, by the store's clock
+	index   int       // in the heap; -1 if it is not there
+	busy    bool      // a claim or a standby is under way, which decides when to read next
+	floor   time.Time // earlier ticks came before this node's time
+	order   int64     // Fence of the order that it was last considered with
+	trouble error     // what keeps this node from executing it; nil if nothing does
+	behind  int64     // Last of the ledger for which a clock that was set back was reported
 }
 
-// tick is a tick of the job's spec.
-func (j *job) tick(at time.Time) Tick { return Tick{Name: j.name, At: at, Cause: CauseTick} }
-
-// next returns when the first tick after t is to be run, zero if there is none.
-func (j *job) next(after time.Time) time.Time {
-	t := j.spec.Next(after)
-	if t.IsZero() {
-		return t
-	}
-	return t.Add(j.delay)
+// newJob returns a job that is not due yet.
+func newJob(name, key string, rules ledger.Job, o options, fn func(context.Context, Tick) error) *job {
+	j := &job{Job: rules, options: o, name: name, key: key, fn: fn, index: -1}
+	j.Delay = delayOf(name, o.jitter)
+	j.CatchUp = ledger.CatchUp{Most: o.catchUp.most, Window: o.catchUp.window}
+	j.QueueOverlap = o.overlap != overlapSkip
+	j.AtMostOnce, j.AtStart, j.StartID = o.atMostOnce, o.atStart, o.startID
+	j.Fingerprint = j.fingerprint()
+	return j
 }
 
-// delayOf is the part of jitter for a job of that name, whole milliseconds.
+// fingerprint returns a short text that is different for jobs that were registered
+// differently. The ID of RunAtStart is not part of it, because it changes with every
+// release.
+func (j *job) fingerprint() string {
+	h := fnv.New64a()
+	fmt.Fprint(h, j.Program, "\n", j.SpecText, "\n", j.task, j.catchUp, j.overlap, j.atMostOnce, j.timeout, j.retries, j.retryFirst, j.retryMost, j.jitter, j.atStart)
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// delayOf returns the part of jitter that a job of that name gets, in whole milliseconds.
 func delayOf(name string, jitter time.Duration) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -53,4 +59,62 @@ func delayOf(name string, jitter time.Duration) time.Duration {
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return time.Duration(x % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
+}
+
+// program returns the path of the module that this program was built from, so that all
+// programs of one module are the same. It is "" if the build did not record it.
+func program() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
+}
+
+// momentOf returns with what to update l now.
+func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
+	now := s.clock.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.floor.IsZero() {
+		j.floor = now
+	}
+	if last := l.LastTick(); last.After(j.floor) && last.Before(now) {
+		j.floor = last // in case the ledger gets lost
+	}
+	order := s.orders.Jobs[j.name]
+	j.order = order.Fence
+	return ledger.Moment{Now: now, Floor: j.floor, Order: order, Node: s.cfg.Node}
+}
+
+// reportUnreadable records and logs that what is at the job's key is not a ledger this node can use.
+func (s *Scheduler) reportUnreadable(j *job, err error) {
+	s.setTrouble(j, err)
+	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
+}
+
+// reportTrouble records that the store refused or did not answer a step. It logs the trouble
+// once, until the step succeeds or fails in another way. The caller tries again.
+func (s *Scheduler) reportTrouble(j *job, step string, err error) {
+	err = fmt.Errorf("%s: %w", step, err)
+	if s.setTrouble(j, err) {
+		s.cfg.Logger.Warn("scheduler: the job is held up on this node", "job", j.name, "key", j.key, "err", err)
+	}
+}
+
+// setTrouble records, for Entry, what keeps this node from executing the job. It reports
+// whether that is new.
+func (s *Scheduler) setTrouble(j *job, err error) (isNew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isNew = j.trouble == nil || j.trouble.Error() != err.Error()
+	j.trouble = err
+	return isNew
+}
+
+// clearTrouble records that nothing keeps this node from executing the job.
+func (s *Scheduler) clearTrouble(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.trouble = nil
 }

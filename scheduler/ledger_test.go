@@ -56,7 +56,7 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 				if got := c.memo(n, "%cron:cron:job"); got != memo {
 					t.Errorf("the memo is %q now", got)
 				}
-				if n := strings.Count(c.logs.String(), "not run by this node"); n < 3 || n > 5 {
+				if n := strings.Count(c.logs.String(), "this node does not execute the job"); n < 3 || n > 5 {
 					t.Errorf("told %d times in three minutes", n)
 				}
 			})

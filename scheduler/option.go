@@ -1,12 +1,14 @@
 package scheduler
 
-import "time"
+import (
+	"time"
 
-// Bounds of options.
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+)
+
 const (
-	MaxJitter  = 24 * time.Hour
-	MaxCatchUp = 1000 // ticks
-	MaxRetries = 100
+	maxJitter  = 24 * time.Hour
+	maxRetries = 100
 )
 
 // Option says something of a job, in Func and Task. Of options that contradict each
@@ -94,7 +96,7 @@ func Timeout(d time.Duration) Option {
 	return func(o *options) { o.timeout, o.hasTimeout = d, true }
 }
 
-// Retry calls a function that failed up to n more times, 0 to MaxRetries, under the same
+// Retry calls a function that failed up to n more times, 0 to maxRetries, under the same
 // lock and for the same tick. Pauses begin at first and double up to most. Default: 0 for
 // Func; for Task 5 more times, after 1 s to 30 s.
 func Retry(n int, first, most time.Duration) Option {
@@ -103,7 +105,7 @@ func Retry(n int, first, most time.Duration) Option {
 
 // Jitter makes every tick come later by the same part of most, which depends on the
 // job's name, so that jobs with equal specs do not all begin at once. Tick.At is the
-// instant of the spec, without it. At most MaxJitter.
+// instant of the spec, without it. At most maxJitter.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
 // RunAtStart runs the job once in the whole cluster when the first node comes up that
@@ -113,28 +115,26 @@ func RunAtStart(id string) Option {
 	return func(o *options) { o.atStart, o.startID = true, id }
 }
 
-const maxStartIDBytes = 128
-
 func (o *options) validate(op, name string) error {
 	switch {
 	case o.hasZone && o.zone == nil:
 		return invalid(op, name, "the zone of In is nil")
-	case o.catchUp.all && (o.catchUp.most < 1 || o.catchUp.most > MaxCatchUp):
-		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.catchUp.most, MaxCatchUp)
+	case o.catchUp.all && (o.catchUp.most < 1 || o.catchUp.most > ledger.MaxBacklog):
+		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.catchUp.most, ledger.MaxBacklog)
 	case o.catchUp.all && o.catchUp.window <= 0:
 		return invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.catchUp.window)
 	case o.hasTimeout && o.timeout <= 0:
 		return invalid(op, name, "Timeout is %s, must be positive", o.timeout)
-	case o.retries < 0 || o.retries > MaxRetries:
-		return invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, MaxRetries)
+	case o.retries < 0 || o.retries > maxRetries:
+		return invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, maxRetries)
 	case o.retries > 0 && (o.retryFirst <= 0 || o.retryMost < o.retryFirst):
 		return invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.overlap == overlapCancel:
 		return invalid(op, name, "OverlapCancel is not for tasks")
-	case o.jitter < 0 || o.jitter > MaxJitter:
-		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, MaxJitter)
-	case len(o.startID) > maxStartIDBytes:
-		return invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.startID), maxStartIDBytes)
+	case o.jitter < 0 || o.jitter > maxJitter:
+		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)
+	case len(o.startID) > ledger.MaxStartIDBytes:
+		return invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.startID), ledger.MaxStartIDBytes)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestTriggerWhileTheNodeSettles(t *testing.T) {
 		t := c.T
 		var r runs
 		start := time.Now()
-		n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = scheduler.MinSync })
+		n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = sec })
 		n.add("job", "@every 1h", r.fn(n, 5*sec))
 		n.start()
 		admin := c.admin()
@@ -132,7 +132,7 @@ func TestStandbysComeAndGo(t *testing.T) {
 		var r runs
 		start := time.Now()
 		for range 2 {
-			n := c.node(0, func(cfg *scheduler.Config) { cfg.Runs = 1 })
+			n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = 1 })
 			n.add("job", "@every 1h", r.fn(n, 20*sec))
 			n.start()
 		}

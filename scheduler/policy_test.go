@@ -346,7 +346,7 @@ func TestBoundOnRuns(t *testing.T) {
 				start := time.Now()
 				all := make([]runs, 4)
 				for range nodes {
-					n := c.node(0, func(cfg *scheduler.Config) { cfg.Runs = 2 })
+					n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = 2 })
 					for i := range all {
 						n.add(fmt.Sprint("job", i), "@every 1h", all[i].fn(n, 20*sec))
 					}

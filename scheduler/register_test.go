@@ -69,7 +69,7 @@ func TestConfigBounds(t *testing.T) {
 			"node":     {Node: strings.Repeat("x", driver.MaxLabelBytes+1)},
 			"node\n":   {Node: "a\n"},
 			"node\xff": {Node: "a\xff"},
-			"runs":     {Runs: -1},
+			"full":     {Concurrency: -1},
 			"grace":    {Grace: -1},
 			"sync":     {Sync: time.Millisecond},
 			"sync+":    {Sync: 2 * time.Hour},

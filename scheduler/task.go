@@ -2,11 +2,7 @@ package scheduler
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"time"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
 // Task registers enqueue to be called on one node at every tick of spec, to put one task
@@ -30,20 +26,5 @@ import (
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
 	o := options{retries: 5, retryFirst: time.Second, retryMost: 30 * time.Second, task: true}
-	return s.add("task", name, spec, enqueue, o, opts)
-}
-
-// errTaskOverlaps means that the task of an earlier tick holds the lock.
-var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
-
-// taskResult returns what the error of an enqueue means for the tick.
-func taskResult(tick Tick, err error) error {
-	var held *joblock.Error
-	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
-		return err
-	}
-	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
-		return nil
-	}
-	return errors.Join(errTaskOverlaps, err)
+	return s.register("task", name, spec, enqueue, o, opts)
 }

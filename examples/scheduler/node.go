@@ -89,7 +89,7 @@ func show(ctx context.Context, out io.Writer, addr, scope string) error {
 		}
 		fmt.Fprintf(out, "%s (%s): done %d, taken over %d, skipped %d; next at %s\n", e.Name, e.Spec, e.Counts.Done,
 			e.Counts.TakenOver, e.Counts.Missed+e.Counts.Overlapped, e.Next.Format(time.TimeOnly))
-		for _, r := range append([]scheduler.Run{e.Latest}, e.History...) {
+		for _, r := range append([]scheduler.Execution{e.Latest}, e.History...) {
 			fmt.Fprintf(out, "  tick of %s on %s: %s %s\n", r.Tick.At.Format(time.TimeOnly), r.Node, r.State, r.Duration())
 		}
 	}

@@ -45,7 +45,7 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 		t.Errorf("refused was %+v", refused)
 	}
 	e := c.settled()
-	for _, run := range append([]scheduler.Run{e.Latest}, e.History...) {
+	for _, run := range append([]scheduler.Execution{e.Latest}, e.History...) {
 		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != scheduler.StateDied {
 			t.Errorf("the ledger has %+v", run)
 		}

@@ -41,7 +41,7 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 			if e.Counts.TakenOver != 1 {
 				t.Errorf("counts %+v, want one taken over", e.Counts)
 			}
-			runs := append([]scheduler.Run{e.Latest}, e.History...)
+			runs := append([]scheduler.Execution{e.Latest}, e.History...)
 			oldest := runs[len(runs)-1]
 			if oldest.Node != first.Node || oldest.State != tc.was {
 				t.Errorf("the ledger has %+v as the first run, want %s", oldest, tc.was)

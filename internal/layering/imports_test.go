@@ -42,6 +42,7 @@ var rules = []rule{
 	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/..."}},
 	{"scheduler/asynqtick", []string{"scheduler", asynq}},
 	{"scheduler/spec", nil},
+	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/seal", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},

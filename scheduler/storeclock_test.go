@@ -23,7 +23,7 @@ func (c *nodeClock) now() time.Time {
 
 func TestClockFollowsTheStore(t *testing.T) {
 	own := &nodeClock{at: time.Now()}
-	c := clock{local: own.now}
+	c := storeClock{local: own.now}
 	store := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	ask := func(there, back time.Duration) time.Duration {
 		sent := own.now()

@@ -1,4 +1,4 @@
-package scheduler
+package ledger
 
 import (
 	"errors"
@@ -17,32 +17,32 @@ import (
 func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	worst := strings.Repeat("\x01", driver.MaxMemoBytes) // six bytes each in JSON
 	large := int64(math.MinInt64)
-	l := &ledger{
-		Version: ledgerVersion, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Order: large,
-		Counts:  Counts{large, large, large, large, large, large, large, large},
-		Defined: defined{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
+	l := &Ledger{
+		Version: version, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Triggered: large,
+		Counts:     Counts{large, large, large, large, large, large, large, large},
+		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}
 	for i := range 2 * keptStarts {
-		l.Starts = l.Starts.add(worst[:maxStartIDBytes])
-		l.wait(due{At: large, Cause: CauseStart})
-		l.wait(due{At: large, Cause: CauseTrigger})
-		l.Defined.By = append(l.Defined.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
+		l.Starts = l.Starts.add(worst[:MaxStartIDBytes])
+		l.wait(Due{At: large, Cause: CauseStart})
+		l.wait(Due{At: large, Cause: CauseTrigger})
+		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
-	for range 2 * historyRuns {
-		l.begin(run{due: due{large, CauseTrigger}, Broken: math.MinInt}, moment{node: strings.Repeat(`"`, driver.MaxLabelBytes)})
-		l.end(StateInterrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
-		l.Run.Start = large
+	for range 2 * historySize {
+		l.start(Execution{Due: Due{large, CauseTrigger}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
+		l.End(Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
+		l.Execution.Start = large
 	}
-	for range 2 * maxRoom {
-		l.wait(due{At: large})
+	for range 2 * maxWaiting {
+		l.wait(Due{At: large})
 	}
-	if gone := l.cut(maxRoom); len(gone) != maxRoom {
-		t.Errorf("%d ticks cut, want %d", len(gone), maxRoom)
+	if gone := l.cut(maxWaiting); len(gone) != maxWaiting {
+		t.Errorf("%d ticks cut, want %d", len(gone), maxWaiting)
 	}
-	if len(l.Due) != maxRoom+2 || l.Due[0].Cause != CauseTrigger {
+	if len(l.Due) != maxWaiting+2 || l.Due[0].Cause != CauseTrigger {
 		t.Errorf("%d wait, want the ticks, a trigger and a start", len(l.Due))
 	}
-	if size := len(l.encode()); size > driver.MaxMemoBytes {
+	if size := len(l.Encode()); size > driver.MaxMemoBytes {
 		t.Errorf("%d bytes, a memo has %d at most", size, driver.MaxMemoBytes)
 	} else {
 		t.Logf("%d bytes of %d", size, driver.MaxMemoBytes)
@@ -51,7 +51,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 
 // The ledger's latest tick only grows, whatever ticks it is given.
 func TestTheLatestTickOnlyGrows(t *testing.T) {
-	l := &ledger{Last: 50_000}
+	l := &Ledger{Last: 50_000}
 	var want int64 = 50_000
 	for _, ticks := range [][]int64{{}, {60}, {10}, {60, 61}, {70, 65, 80, 80, 79}, {50, 81}, {-5, 0}} {
 		var in, out []time.Time

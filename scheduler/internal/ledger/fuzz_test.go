@@ -1,6 +1,7 @@
-package scheduler
+package ledger
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ func FuzzLedger(f *testing.F) {
 	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"run":{"s":"interrupted","k":-1},"starts":["",""]}`), true)
 	f.Add([]byte("{\"v\":1,\"last\":9223372036854775807}\nx"), true)
 	f.Fuzz(func(t *testing.T, memo []byte, paused bool) {
-		l, err := decodeLedger(memo)
+		l, err := Decode(memo)
 		if err != nil {
 			return
 		}
@@ -21,27 +22,28 @@ func FuzzLedger(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := &job{name: "job", spec: every5, text: every5.String(), options: options{atStart: true, catchUp: catchUp{most: 1, window: forever}}}
-		m := moment{now: time.Unix(1767236400, 0), floor: time.Unix(1767230000, 0), node: "n"}
+		j := &Job{Spec: every5, SpecText: every5.String(), AtStart: true, CatchUp: CatchUp{Most: 1, Window: math.MaxInt64}}
+		m := Moment{Now: time.Unix(1767236400, 0), Floor: time.Unix(1767230000, 0), Node: "n"}
 		if paused {
-			m.order = order{PausedAt: 1, Trigger: 7, TriggerAt: 1}
+			m.Order = Order{PausedFrom: 1, Triggered: 7, TriggeredAt: 1}
 		}
 		for range 3 {
-			l.update(j, m, false)
-			if r, _, _ := l.next(j, m); r != nil {
-				l.end(StateDone, m.now, 1, nil)
-				l.update(j, m, true)
+			l.Update(j, m, false)
+			if r, _, _ := l.Begin(j, m); r != nil {
+				l.End(Done, m.Now, 1, nil)
+				l.Update(j, m, true)
 			}
-			l.entry(j, true, true, m.order, m.now)
-			j.next(time.UnixMilli(l.Last))
+			l.Behind(m.Now)
+			l.Overdue(j, m.Now)
+			j.NextDue(l.LastTick())
 		}
-		past, _ := l.history()
-		if len(past) > historyRuns {
-			t.Errorf("%s has %d runs in its history", l.encode(), len(past))
+		past, _ := l.History()
+		if len(past) > historySize {
+			t.Errorf("%s has %d runs in its history", l.Encode(), len(past))
 		}
-		again, err := decodeLedger(l.encode())
+		again, err := Decode(l.Encode())
 		if err != nil || again.Last != l.Last || len(again.Due) != len(l.Due) {
-			t.Errorf("%s became %s: %v", memo, l.encode(), err)
+			t.Errorf("%s became %s: %v", memo, l.Encode(), err)
 		}
 	})
 }

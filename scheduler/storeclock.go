@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clock is this node's idea of the store's clock: the store's time at the latest
+// storeClock is this node's idea of the store's clock: the store's time at the latest
 // answer, moved on by the node's own clock since.
 //
 // An answer that carries the store's time S shows that S was reached no later than the
@@ -13,7 +13,7 @@ import (
 // idea stays as it is, so a slow answer does no harm; outside it is moved to the
 // nearer one. So it is wrong by at most half of the quickest round trip so far, plus
 // what the two clocks drift apart between answers.
-type clock struct {
+type storeClock struct {
 	local func() time.Time // this node's
 
 	mu    sync.Mutex // guards what follows
@@ -22,17 +22,17 @@ type clock struct {
 }
 
 // now is about what the store's clock shows.
-func (c *clock) now() time.Time {
+func (c *storeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at(c.local())
 }
 
-func (c *clock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
+func (c *storeClock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
 
 // learn takes in an answer of the store, to a question that was sent at the given time
 // by the node's clock. It returns by how much that moved the idea.
-func (c *clock) learn(sent, store time.Time) (moved time.Duration) {
+func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	here := c.local()
@@ -54,7 +54,7 @@ func (c *clock) learn(sent, store time.Time) (moved time.Duration) {
 // synced reports whether the clock may be relied upon. It may not before the first
 // answer, nor after the machine was suspended, which stops the monotonic clock by which
 // time is counted, but not the wall clock.
-func (c *clock) synced() bool {
+func (c *storeClock) synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	here := c.local()

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/joblock"
 )
 
 // queuePoll is how often a queued tick asks whether the task before it is done.
 const queuePoll = 2 * time.Second
 
-// call calls the job's function, again while it fails and has retries left. It returns
-// the number of calls, and the error of the last one.
+// call calls the job's function, and calls it again while it fails and has retries left. It
+// returns the number of calls and the error of the last one.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = context.WithValue(ctx, tickKey{}, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
@@ -28,12 +31,12 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 		if err == nil || attempts > j.retries || !wait(ctx, pause) {
 			return attempts, err
 		}
-		logger.Warn("scheduler: trying again", "job", j.name, "tick", tick.At, "attempt", attempts, "err", err)
+		logger.Warn("scheduler: the function failed and is called again", "job", j.name, "tick", tick.At, "attempt", attempts, "err", err)
 	}
 }
 
-// attempt calls the function once, in a goroutine of its own, and waits for it however
-// it ends: by returning, by a panic, or by runtime.Goexit.
+// attempt calls the function once, in a goroutine of its own, and waits until it has ended:
+// by returning, by a panic or by runtime.Goexit.
 func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
 	if j.timeout > 0 {
 		var cancel context.CancelFunc
@@ -59,6 +62,21 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
+}
+
+// errTaskOverlaps means that the task of an earlier tick holds the lock.
+var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
+
+// taskResult returns what the error of a Task's function means for the tick.
+func taskResult(tick Tick, err error) error {
+	var held *joblock.Error
+	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
+		return err
+	}
+	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
+		return nil // by the task of this tick
+	}
+	return errors.Join(errTaskOverlaps, err)
 }
 
 // timeoutError is the cause with which a function's context ends after Timeout.

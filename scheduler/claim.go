@@ -1,0 +1,75 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+)
+
+// claim takes the lock of a job that has something to do, and does it. The caller has taken
+// a slot, which claim gives back. It returns when to read the ledger again.
+func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
+	defer func() { <-s.slots }()
+	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
+	if err != nil {
+		if !errors.Is(err, joblock.ErrHeld) && ctx.Err() == nil { // ErrHeld: another node was first
+			s.reportTrouble(j, "take the lock", err)
+		}
+		return soon(s.clock.now().Add(settling))
+	}
+	return s.runTerm(ctx, j, lock)
+}
+
+// standBy waits in line for the lock of a job that another node executes. Usually it gets
+// the lock when the execution is done, and finds nothing to do. The caller has taken a
+// place among the standbys, which standBy gives back. It returns when to read the ledger
+// again.
+func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
+	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
+	<-s.standbys
+	if err != nil {
+		if ctx.Err() == nil {
+			s.reportTrouble(j, "wait in line for the lock", err)
+		}
+		return soon(s.clock.now().Add(unanswered))
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+		s.rereadOrders(ctx)
+		return s.runTerm(ctx, j, lock)
+	default: // this node is full
+		s.release(ctx, lock)
+		return soon(s.clock.now().Add(settling))
+	}
+}
+
+// runTerm does what the ledger says while this node holds the job's lock, and releases it.
+// It returns when to read the ledger again.
+func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
+	l, err := ledger.Decode(lock.Memo())
+	if err != nil {
+		s.release(ctx, lock)
+		s.reportUnreadable(j, err)
+		return s.clock.now().Add(unreadable)
+	}
+	err = s.executeDue(ctx, j, lock, l)
+	s.release(ctx, lock)
+	if err != nil {
+		s.reportTrouble(j, "write the ledger", err)
+		return soon(s.clock.now().Add(settling))
+	}
+	s.clearTrouble(j)
+	return s.nextCheck(j, l)
+}
+
+// release gives a lock back. Its error changes nothing: a release without an answer is
+// repeated in the background, and a lost lock needs none.
+func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
+	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the loss was logged
+		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)
+	}
+}

@@ -1,0 +1,100 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+)
+
+const ordersVersion = 1
+
+// Orders is what people have asked for, by job.
+type Orders struct {
+	Version int              `json:"v"`
+	Jobs    map[string]Order `json:"jobs,omitempty"`
+}
+
+// Order is what was asked for one job. Times are milliseconds of the store's clock.
+type Order struct {
+	Fence       int64 `json:"f"`           // of the write that changed it last: a number that grows
+	PausedFrom  int64 `json:"p,omitempty"` // later ticks are skipped; 0: not paused
+	PausedUntil int64 `json:"r,omitempty"` // up to and including this time; 0: still paused
+	Triggered   int64 `json:"n,omitempty"` // the Fence of the newest trigger
+	TriggeredAt int64 `json:"t,omitempty"`
+}
+
+// DecodeOrders reads a memo. An empty memo has no orders. Jobs is never nil.
+func DecodeOrders(memo []byte) (Orders, error) {
+	o := Orders{Version: ordersVersion}
+	if len(memo) > 0 {
+		if err := json.Unmarshal(memo, &o); err != nil {
+			return o, fmt.Errorf("scheduler: the memo holds no orders: %w", err)
+		}
+		if o.Version != ordersVersion {
+			return o, fmt.Errorf("scheduler: the orders have version %d, this node knows %d", o.Version, ordersVersion)
+		}
+	}
+	if o.Jobs == nil {
+		o.Jobs = make(map[string]Order)
+	}
+	return o, nil
+}
+
+// Encode returns the memo.
+func (o Orders) Encode() []byte { return encode(o) }
+
+// Newest returns the Fence of the order that was written last. That order is always kept;
+// others may be gone once they are carried out.
+func (o Orders) Newest() (fence int64) {
+	for _, order := range o.Jobs {
+		fence = max(fence, order.Fence)
+	}
+	return fence
+}
+
+// Tidy removes the orders that are carried out, as the ledgers show. An order whose ledger
+// is missing stays.
+func (o Orders) Tidy(ledgers map[string]*Ledger) {
+	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
+		l := ledgers[name]
+		return l != nil && !order.Paused() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered
+	})
+}
+
+// Pause asks to skip the ticks after now. It returns false if the job is paused already.
+func (o *Order) Pause(l *Ledger, now time.Time) bool {
+	if o.Paused() {
+		return false
+	}
+	// Until a node has seen that the last pause has ended, the new one continues it: ticks
+	// of the last pause would count as missed otherwise.
+	if l.Last >= o.PausedUntil {
+		o.PausedFrom = now.UnixMilli()
+	}
+	o.PausedUntil = 0
+	return true
+}
+
+// Resume ends a pause. It returns false if the job is not paused.
+func (o *Order) Resume(now time.Time) bool {
+	if !o.Paused() {
+		return false
+	}
+	o.PausedUntil = now.UnixMilli()
+	return true
+}
+
+// Trigger asks for an execution. Fence must be that of the present write.
+func (o *Order) Trigger(now time.Time) {
+	o.Triggered, o.TriggeredAt = o.Fence, now.UnixMilli()
+}
+
+// Paused reports whether the job is paused until further notice.
+func (o Order) Paused() bool { return o.PausedFrom != 0 && o.PausedUntil == 0 }
+
+// Skips reports whether a tick is skipped because of a pause.
+func (o Order) Skips(tick time.Time) bool {
+	t := tick.UnixMilli()
+	return o.PausedFrom != 0 && t > o.PausedFrom && (o.PausedUntil == 0 || t <= o.PausedUntil)
+}

@@ -1,0 +1,75 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+)
+
+// applyOrders takes in the orders, and makes the jobs due that have a new one. wrote is how
+// many orders this node had written when it asked for memo.
+func (s *Scheduler) applyOrders(memo []byte, wrote int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(memo, s.memo) {
+		return
+	}
+	o, err := ledger.DecodeOrders(memo)
+	if err != nil {
+		s.memo = memo
+		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.control, "err", err)
+		return
+	}
+	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
+		return // this node has written an order since, and memo does not have it
+	}
+	s.memo, s.orders = memo, o
+	for name, order := range o.Jobs {
+		if j := s.jobs[name]; j != nil && !j.busy && j.order != order.Fence {
+			s.due.put(j, time.Time{})
+		}
+	}
+	s.wake()
+}
+
+// rereadOrders reads the orders. If that fails, the earlier ones stay in force.
+func (s *Scheduler) rereadOrders(ctx context.Context) {
+	wrote := s.ordersWritten()
+	views, err := s.locks.Peek(ctx, s.control)
+	switch {
+	case err == nil && !views[0].Now.IsZero():
+		s.applyOrders(views[0].Memo, wrote)
+	case err != nil && ctx.Err() == nil:
+		s.cfg.Logger.Warn("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.control, "err", err)
+	}
+}
+
+// createOrders makes the record of the orders, on a new store or if it was lost.
+func (s *Scheduler) createOrders(ctx context.Context) error {
+	lock, err := s.locks.TryAcquire(ctx, s.control, s.lockOptions()...)
+	if errors.Is(err, joblock.ErrHeld) {
+		return nil // another node is making it
+	}
+	if err == nil {
+		err = lock.Release(ctx)
+	}
+	return err
+}
+
+// ordersWritten returns how many orders this node has written.
+func (s *Scheduler) ordersWritten() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wrote
+}
+
+// orderOf returns what people have asked for the job, as last read.
+func (s *Scheduler) orderOf(j *job) ledger.Order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders.Jobs[j.name]
+}
