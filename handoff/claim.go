@@ -10,9 +10,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// DefaultMaxHold is how long a request may hold its locks, unless Claim.MaxHold says
-// otherwise. It is what proxies commonly allow a request.
-const DefaultMaxHold = time.Minute
+// defaultMaxHold is the default of Claim.MaxHold. It is what proxies commonly allow a
+// request.
+const defaultMaxHold = time.Minute
 
 // Claim says which locks a request needs. It must name a key, or say that the request
 // needs none: a Claim that does neither is an error and not a request without a lock.
@@ -49,7 +49,7 @@ type Claim struct {
 	// client that sends its body slowly, or a handler that hangs, keeps others out for
 	// MaxHold and one TTL. What was handed over, or kept (Keep), by then does not count;
 	// a lock that comes back later, since there is no job after all, has one lease left.
-	// 0 means DefaultMaxHold; at most driver.MaxPeriod.
+	// 0 means one minute; at most 366 days.
 	MaxHold time.Duration
 
 	// Holder is the label people see in Status; "" means the Locker's.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -26,15 +28,15 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 		code   joblock.Code
 		says   string
 	}{
-		"bare":     {func(r *http.Request) string { return r.PathValue("id") }, 500, handoff.CodeClaimFailed, "Claim.NoLock"},
+		"bare":     {func(r *http.Request) string { return r.PathValue("id") }, 500, claimFailed, "Claim.NoLock"},
 		"as a key": {func(r *http.Request) string { return joblock.Key("export", r.PathValue("id")) }, 400, joblock.CodeInvalid, "part 2 of the key is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			locks := newMemLocker(t)
-			var log logBuffer
+			var log testkit.Log
 			use := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
 				return handoff.Claim{Key: tc.key(r)}, nil
-			}, handoff.Logger(log.logger()))
+			}, handoff.Logger(log.JSON()))
 			served := 0
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
 			request := func() *http.Request { return httptest.NewRequest(http.MethodPost, "/exports/7", nil) }
@@ -61,8 +63,8 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 // The first of the requests that name no valid lock is told in the log, for it may be
 // the route that is wrong. The others are not, for any client can send them.
 func TestBadKeysDoNotFillTheLog(t *testing.T) {
-	var log logBuffer
-	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "a\nb"}), handoff.Logger(log.logger()))(accept)
+	var log testkit.Log
+	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "a\nb"}), handoff.Logger(log.JSON()))(accept)
 	for range 3 {
 		wantRefusal(t, serve(h), http.StatusBadRequest, joblock.CodeInvalid, "")
 	}
@@ -85,10 +87,10 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks := newMemLocker(t)
-				var log logBuffer
+				var log testkit.Log
 				claim := handoff.Claim{Key: "k", MaxHold: limit}
 				done := make(chan struct{})
-				h := handoff.Middleware(locks, fixed(claim), handoff.Logger(log.logger()))(http.HandlerFunc(
+				h := handoff.Middleware(locks, fixed(claim), handoff.Logger(log.JSON()))(http.HandlerFunc(
 					func(w http.ResponseWriter, r *http.Request) {
 						defer close(done)
 						if _, err := io.ReadAll(r.Body); err != nil {
@@ -104,7 +106,7 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 				go serveRequest(h, httptest.NewRequest(http.MethodPost, "/", slowBody{}))
 				synctest.Wait()
 				if limit == 0 {
-					limit = handoff.DefaultMaxHold
+					limit = defaultMaxHold
 				}
 				time.Sleep(limit - time.Second)
 				wantState(t, locks, "k", joblock.StateHeld)
@@ -154,12 +156,12 @@ func TestContextEndsBeforeTheLocksAreReleased(t *testing.T) {
 			var ctx context.Context // of the request
 			released := 0
 			s := newStore()
-			s.onRelease = func() {
+			s.Set(faultstore.Fault{Mode: faultstore.Pass, Before: func() {
 				released++
 				if ctx.Err() == nil {
 					t.Error("a lock is released, and the context has not ended")
 				}
-			}
+			}}, faultstore.Release)
 			h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 				func(_ http.ResponseWriter, r *http.Request) {
 					ctx = r.Context()
@@ -201,7 +203,7 @@ func TestRequestWithoutLocksMayTakeItsTime(t *testing.T) {
 						if err := settle(r.Context(), lock); err != nil {
 							t.Error(err)
 						}
-						time.Sleep(10 * handoff.DefaultMaxHold)
+						time.Sleep(10 * defaultMaxHold)
 						if err := r.Context().Err(); err != nil {
 							t.Errorf("the context has ended: %v", context.Cause(r.Context()))
 						}

@@ -13,19 +13,21 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
 // web is the web side of an application: locks in memory, tasks in a Redis.
 type web struct {
-	store     *store
+	store     *faultstore.Store
 	locks     *joblock.Locker
 	rdb       *redis.Client
 	client    *asynq.Client
 	inspector *asynq.Inspector
 	jobs      *handoff.Client
-	log       logBuffer
+	log       testkit.Log
 	faults    *faults
 }
 
@@ -48,7 +50,7 @@ func (w *web) connect(t testing.TB, cfg *handoff.Config) {
 	if cfg == nil {
 		cfg = &handoff.Config{}
 	}
-	cfg.Logger = w.log.logger()
+	cfg.Logger = w.log.JSON()
 	var err error
 	if w.jobs, err = handoff.NewClient(w.locks, w.client, w.inspector, cfg); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		case !carried:
 			e := *held
 			e.Detail = "task " + held.Job + " exists, but does not carry this lock"
-			return Enqueued{}, soon, &e
+			return Enqueued{}, soon, own(&e)
 		}
 	}
 	switch other.State {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -44,8 +45,8 @@ func TestConflictWithASilentServer(t *testing.T) {
 		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrHeld) {
 			t.Errorf("error is %v, want ErrHeld", err)
 		}
-		if took := time.Since(start); took != handoff.SettleFor {
-			t.Errorf("it took %s, want %s", took, handoff.SettleFor)
+		if took := time.Since(start); took != settleFor {
+			t.Errorf("it took %s, want %s", took, settleFor)
 		}
 		close(heal)
 		synctest.Wait()
@@ -160,12 +161,12 @@ func TestStoreFailsWhileFreeingAKey(t *testing.T) {
 	if err := w.inspector.ArchiveTask("default", "first"); err != nil {
 		t.Fatal(err)
 	}
-	w.store.set(&w.store.release, errDown)
+	w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Release)
 	got, err := w.second(t.Context(), handoff.Unique{Key: "k"})
 	if !errors.Is(err, joblock.ErrUnavailable) || got.TaskInfo != nil {
 		t.Errorf("%+v, %v; want ErrUnavailable", got, err)
 	}
-	w.store.set(&w.store.release, nil)
+	w.store.Clear(faultstore.Release)
 	if _, err := w.second(t.Context(), handoff.Unique{Key: "k"}); err != nil {
 		t.Errorf("when it works again: %v", err)
 	}

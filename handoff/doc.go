@@ -204,11 +204,11 @@
 //     joblock.ErrUnavailable. They belong to a job that may not exist: neither the
 //     caller nor anybody else has them. The Client goes on looking in the
 //     background and leaves them to the job if it exists, or releases them: as soon
-//     as Redis answers, if that is within WatchFor; otherwise they end with their
+//     as Redis answers, if that is within five minutes; otherwise they end with their
 //     reservation. Do not Reclaim such a lock: its job may be about to start.
 //
 // All of it happens whether or not the request's context has been cancelled, and
-// takes SettleFor at the longest, counted from asynq's error or from the end of the
+// takes three seconds at the longest, counted from asynq's error or from the end of the
 // context, whichever is first. asynq may still be waiting for Redis then: the task
 // counts as unknown, and it is not looked for before asynq has returned.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hibiken/asynq"
 
@@ -11,35 +12,91 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
+// Enqueue hands lock over to a job: it parks the lock, enqueues task with the
+// lock's token in a header, and returns what asynq's Client would. From then on
+// the handle can do nothing, a deferred Release frees nothing, and the worker that
+// processes the task holds the lock.
+//
+// opts override the options that the task was made with, as in asynq. Both are
+// kept, and so are the task's headers; task itself is not changed. Two things
+// differ from a plain enqueue: the TaskID is chosen here if none is given, so that
+// the lock can be bound to the job before the job exists, and the task is enqueued
+// with one retry more than asked for (asynq's tools show n+1). The worker takes
+// that one away again: asynq archives a task whose retries are used up before it
+// looks at whether the last attempt was charged, so without a spare one a busy
+// lock would cost the job. The header of an earlier envelope, on a task that
+// is enqueued again from its own handler, is overwritten.
+//
+// The TaskInfo that is returned lacks that header: the owner tokens in it are good for
+// the locks, and TaskInfos are logged. The header is in asynq's record of the task, and
+// so in what the Inspector and asynqmon show and in the Headers of the task that a
+// handler is given.
+//
+// On error lock.Err tells in which state each lock is:
+//
+//   - nil: the caller holds it, as before the call. The error is ErrInvalid for
+//     anything wrong with the arguments, Park's, another lock's, or asynq's:
+//     asynq.ErrTaskIDConflict and asynq.ErrDuplicateTask match. asynq makes mere
+//     text of the errors of Redis; that of ctx is joined.
+//   - ErrLost: it was lost, before the call or during it; neither the caller nor
+//     this job has it.
+//   - ErrAlreadyReleased: the caller had released it before the call.
+//   - ErrNotOwner: the caller does not hold it. Either it had been handed over
+//     before the call, and the error is ErrNotOwner too; or this call has parked
+//     it, for a job that may or may not exist.
+//
+// In that last case the error matches joblock.ErrUnavailable where it could not be
+// found out whether the task exists, or whether the lock was taken back. Until it
+// is found out neither side runs under the lock and nobody else gets it: if the
+// task exists it runs under it, and if not the lock is released. That is as soon as
+// Redis answers, within five minutes; after that, or after Close, or with very many
+// such enqueues at once, it is when the reservation ends. The error matches ErrBusy
+// or ErrAlreadyReleased where the lock could not be taken back because a job has
+// it, or has ended it: then the enqueue had succeeded although asynq reported an
+// error.
+//
+// Enqueue returns three seconds after the end of ctx at the latest, or three seconds after
+// an error of the lock's store or of asynq if that comes first. Give it a ctx with a deadline: without one a
+// server that is silent is waited for as long as asynq's Redis client does.
+//
+// The package comment says how the outcome of a failed enqueue is found out.
+func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	return c.EnqueueAll(ctx, joblock.Locks{lock}, task, opts...)
+}
+
+// EnqueueAll is Enqueue for a job that carries several locks: all of them go to
+// the job, or all that were the caller's stay with the caller. Only where Enqueue
+// would leave its one lock parked may they differ; each one's Err tells. It returns ErrInvalid for no locks, more
+// than 64, or two on one key.
+func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if err := c.check("enqueue"); err != nil {
+		return nil, err
+	}
+	spec, err := c.readTask(task, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkLocks(locks, spec); err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx, spec); err != nil {
+		return nil, err
+	}
+	h := &handover{dispatch: dispatch{taskSpec: spec, c: c}}
+	info, err := h.run(ctx, locks)
+	return shown(info), err
+}
+
 // handover is a task and the locks on their way into it.
 type handover struct {
-	*taskSpec
-	c      *Client
-	locks  joblock.Locks
-	unique Unique        // zero but for EnqueueUnique
-	parked joblock.Locks // of locks, from the first on
-	tokens []joblock.Token
-	seal   string // the task's header: by it the task is recognised as ours
-
-	sending *sending // nil until the task is sent off
+	dispatch
+	parked []parked
 }
 
-// sending is an enqueue under way. It can outlast its context, and the Client: it
-// ends when asynq's Redis client gives up.
-type sending struct {
-	done chan struct{} // closed when what follows is set
-	info *asynq.TaskInfo
-	err  error
-}
-
-// failure returns the error of an enqueue that has returned one by now.
-func (s *sending) failure() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
+// parked is a lock that was moved from its handle to its token.
+type parked struct {
+	lock  *joblock.Lock
+	token joblock.Token
 }
 
 // checkLocks refuses locks that cannot be handed over to the task of spec.
@@ -78,73 +135,57 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 }
 
 // run hands the locks over, all or none, and returns the task that has them.
-func (h *handover) run(ctx context.Context) (*asynq.TaskInfo, error) {
+func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInfo, error) {
 	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
+		return nil, h.wrap(err)
 	}
-	if err := h.park(ctx); err != nil {
-		return nil, err
+	if err := h.park(ctx, locks); err != nil {
+		return nil, h.undo(ctx, err)
 	}
-	return h.enqueue(ctx)
+	if err := h.seal(ctx); err != nil {
+		return nil, h.undo(ctx, err)
+	}
+	if info := h.send(ctx); info != nil {
+		return info, nil
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	info, outcome, err := h.settle(ctx, dctx)
+	switch outcome {
+	case enqueued:
+		return info, nil
+	case notEnqueued:
+		return nil, h.takeBack(dctx, err)
+	}
+	h.c.watch(h)
+	return nil, err
 }
 
-// park moves all locks from their handles to their tokens, or none.
-func (h *handover) park(ctx context.Context) error {
+// park moves all locks from their handles to their tokens. After an error the first
+// ones may be parked.
+func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
 	opts := joblock.ParkOptions{Hold: h.delay() + h.c.reserve, Job: h.job}
-	for _, lock := range h.locks {
+	for _, lock := range locks {
 		token, err := lock.Park(ctx, opts)
 		if err != nil {
-			return h.undo(ctx, err)
+			return h.wrap(err)
 		}
-		h.parked = append(h.parked, lock)
+		h.parked = append(h.parked, parked{lock, token})
 		h.tokens = append(h.tokens, token)
 	}
 	return nil
 }
 
-// enqueue sends the task off with its tokens.
-func (h *handover) enqueue(ctx context.Context) (*asynq.TaskInfo, error) {
-	var err error
-	if h.seal, err = h.envelope(ctx); err != nil {
-		return nil, h.undo(ctx, err)
-	}
-	task, opts := h.sealed(h.seal)
-	s := &sending{done: make(chan struct{})}
-	h.sending = s
-	go func() {
-		defer close(s.done)
-		s.info, s.err = h.c.client.EnqueueContext(ctx, task, opts...)
-	}()
-	select {
-	case <-s.done:
-		if s.err == nil {
-			return s.info, nil
-		}
-	case <-ctx.Done():
-	}
-	return h.settle(ctx)
-}
-
-// envelope returns the header in which the task carries its locks.
-func (h *handover) envelope(ctx context.Context) (string, error) {
-	env := envelope.Envelope{Tokens: h.tokens, Retries: h.retries}
-	if err := h.unique.mark(&env, h.tokens[0]); err != nil {
-		return "", err
-	}
-	return env.Seal(ctx, h.c.ring, h.job, h.task.Type())
-}
-
-// undo is fail where nothing was sent.
+// undo is takeBack where nothing was sent.
 func (h *handover) undo(ctx context.Context, err error) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	return h.fail(ctx, err)
+	return h.takeBack(ctx, err)
 }
 
-// fail takes the locks back because of err, as far as it can before ctx ends, and
+// takeBack takes the locks back because of err, as far as it can before ctx ends, and
 // returns err as the call's error.
-func (h *handover) fail(ctx context.Context, err error) error {
-	err = fmt.Errorf("handoff: enqueue %s: %w", h.job, err)
+func (h *handover) takeBack(ctx context.Context, err error) error {
 	if rerr := h.reclaim(ctx); rerr != nil {
 		h.c.logger.WarnContext(ctx, "handoff: locks of a job that was not enqueued could not be taken back",
 			"job", h.job, "err", rerr)
@@ -159,8 +200,8 @@ func (h *handover) fail(ctx context.Context, err error) error {
 // reclaim takes back what was parked, last first.
 func (h *handover) reclaim(ctx context.Context) error {
 	var errs []error
-	for i := len(h.parked) - 1; i >= 0; i-- {
-		errs = append(errs, h.parked[i].Reclaim(ctx))
+	for _, p := range slices.Backward(h.parked) {
+		errs = append(errs, p.lock.Reclaim(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -170,6 +170,9 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 			if !errors.Is(err, joblock.ErrInvalid) || info != nil {
 				t.Errorf("Enqueue = %v, %v; want ErrInvalid", info, err)
 			}
+			if text := fmt.Sprint(err); !strings.HasPrefix(text, "handoff: enqueue: invalid: ") {
+				t.Errorf("the error does not say whose it is: %s", text)
+			}
 			if lock.Fence() != fence {
 				t.Error("the lock was parked and taken back")
 			}

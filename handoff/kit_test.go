@@ -1,18 +1,18 @@
 package handoff_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -21,80 +21,19 @@ import (
 // hang bounds what must happen but has no time of its own.
 const hang = 30 * time.Second
 
-// store is a Store some of whose calls fail while their error is set.
-type store struct {
-	driver.Store
-	mu                                   sync.Mutex // guards what follows
-	acquire, release, resume, park, seal error
-	onResume                             func() // before the next one
-	onRelease                            func() // before each
-}
-
-func (s *store) set(where *error, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*where = err
-}
-
-func (s *store) get(where *error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return *where
-}
-
-func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	if err := s.get(&s.acquire); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Store.Acquire(ctx, req)
-}
-
-func (s *store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	if err := s.get(&s.resume); err != nil {
-		return driver.Reply{}, err
-	}
-	s.mu.Lock()
-	do := s.onResume
-	s.onResume = nil
-	s.mu.Unlock()
-	if do != nil {
-		do()
-	}
-	return s.Store.Resume(ctx, req)
-}
-
-func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
-	if err := s.get(&s.seal); err != nil {
-		return nil, err
-	}
-	return s.Store.SealKeys(ctx, req)
-}
-
-func (s *store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	if err := s.get(&s.park); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Store.Park(ctx, req)
-}
-
-func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	s.mu.Lock()
-	do := s.onRelease
-	s.mu.Unlock()
-	if do != nil {
-		do()
-	}
-	if err := s.get(&s.release); err != nil {
-		return make([]driver.Reply, len(reqs)), err
-	}
-	return s.Store.Release(ctx, reqs)
-}
+// What is documented, but not exported.
+const (
+	settleFor      = 3 * time.Second
+	watchFor       = 5 * time.Minute
+	defaultMaxHold = time.Minute
+	claimFailed    = "LOCK_CLAIM_FAILED"
+)
 
 var errDown = errors.New("connection refused")
 
 // newStore returns a memstore that can be made to fail.
-func newStore() *store {
-	return &store{Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})}
+func newStore() *faultstore.Store {
+	return faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 }
 
 // newLocker returns a Locker on s that is closed with the test.
@@ -139,30 +78,8 @@ func wantState(t testing.TB, locks *joblock.Locker, key string, want joblock.Sta
 	return st
 }
 
-// logBuffer is a log that a test can look at.
-type logBuffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewJSONHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
 // wantOneEntry checks that the log has one entry, of the level, that says says.
-func wantOneEntry(t testing.TB, log *logBuffer, level, says string) {
+func wantOneEntry(t testing.TB, log *testkit.Log, level, says string) {
 	t.Helper()
 	text := log.String()
 	if strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"`+level+`"`) || !strings.Contains(text, says) {

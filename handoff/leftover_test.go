@@ -6,14 +6,14 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // An enqueue that the handler has left running gives the lock back to its handle when
@@ -22,11 +22,14 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 	for name, parkFor := range map[string]time.Duration{"parked": 0, "being parked": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &slowPark{Store: newStore(), takes: parkFor}
+				s := newStore()
+				if parkFor > 0 {
+					s.Set(faultstore.Fault{Mode: faultstore.Late, Delay: parkFor}, faultstore.Park)
+				}
 				locks := newLocker(t, s)
-				var log logBuffer
+				var log testkit.Log
 				failed := make(chan struct{})
-				serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(http.HandlerFunc(
+				serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
 					func(w http.ResponseWriter, r *http.Request) {
 						lock, _ := joblock.FromContext(r.Context())
 						go func() {
@@ -53,17 +56,6 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 	}
 }
 
-// slowPark is a Store whose Park takes some time.
-type slowPark struct {
-	driver.Store
-	takes time.Duration
-}
-
-func (s *slowPark) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	time.Sleep(s.takes)
-	return s.Store.Park(ctx, req)
-}
-
 // A lock that was on its way to a job when the request had held it for MaxHold comes
 // back if there is no job. The bound counts for it then as before.
 func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
@@ -75,7 +67,7 @@ func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
 				if _, err := lock.Park(r.Context(), joblock.ParkOptions{Job: "default/1"}); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(handoff.DefaultMaxHold + time.Second)
+				time.Sleep(defaultMaxHold + time.Second)
 				if err := lock.Reclaim(r.Context()); err != nil {
 					t.Error(err)
 				}
@@ -132,17 +124,19 @@ func TestContextOfTheRequestLooksAtTheClock(t *testing.T) {
 // locks the request has.
 func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &silentStore{Store: newStore()}
+		s := newStore()
 		locks := newLocker(t, s)
 		claim := handoff.Claim{Key: "a", Keys: []string{"b", "c", "d"}, TTL: time.Hour}
 		start := time.Now()
 		serve(handoff.Middleware(locks, fixed(claim), silent())(http.HandlerFunc(
-			func(http.ResponseWriter, *http.Request) { s.silent.Store(true) })))
+			func(http.ResponseWriter, *http.Request) {
+				s.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Release)
+			})))
 		if d, most := time.Since(start), 2*joblock.DefaultCallTimeout; d > most {
 			t.Errorf("the answer took %s, want at most %s", d, most)
 		}
 		wantState(t, locks, "d", joblock.StateHeld)
-		s.silent.Store(false)
+		s.Clear()
 		time.Sleep(time.Minute) // the release under way has no answer, and is repeated
 		for _, key := range claim.Keys {
 			wantState(t, locks, key, joblock.StateFree)
@@ -150,27 +144,13 @@ func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 	})
 }
 
-// silentStore is a Store that can be made to give no answer to releases.
-type silentStore struct {
-	driver.Store
-	silent atomic.Bool
-}
-
-func (s *silentStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	if s.silent.Load() {
-		<-ctx.Done()
-		return make([]driver.Reply, len(reqs)), ctx.Err()
-	}
-	return s.Store.Release(ctx, reqs)
-}
-
 // Two middlewares around each other that take one lock would refuse every request, as if
 // somebody else had it. That is said.
 func TestMiddlewaresThatTakeOneLockTwice(t *testing.T) {
 	locks := newMemLocker(t)
-	var log logBuffer
-	use := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.logger()))
-	wantRefusal(t, serve(use(use(accept))), http.StatusInternalServerError, handoff.CodeClaimFailed, "")
+	var log testkit.Log
+	use := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.JSON()))
+	wantRefusal(t, serve(use(use(accept))), http.StatusInternalServerError, claimFailed, "")
 	wantOneEntry(t, &log, "ERROR", "the request has this lock already")
 	wantState(t, locks, "k", joblock.StateFree)
 

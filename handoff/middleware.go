@@ -13,15 +13,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Defaults of a Middleware.
 const (
-	// DefaultMaxRetryAfter is the longest wait that a refused client is told, unless
-	// MaxRetryAfter says otherwise.
-	DefaultMaxRetryAfter = time.Minute
-
-	// DefaultMaxWaiting is how many requests may wait for locks at a time, unless
-	// MaxWaiting says otherwise.
-	DefaultMaxWaiting = 1000
+	defaultMaxRetryAfter = time.Minute
+	defaultMaxWaiting    = 1000
 )
 
 // MiddlewareOption changes a Middleware. A nil one changes nothing.
@@ -39,7 +33,7 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) M
 	}
 }
 
-// MaxRetryAfter bounds what Retry-After says, DefaultMaxRetryAfter if not given.
+// MaxRetryAfter bounds what Retry-After says. Default one minute.
 // The lock of a queued job may be reserved for an hour and free in a second, so
 // what is left of it is no advice. Retry-After is never below one second.
 func MaxRetryAfter(d time.Duration) MiddlewareOption {
@@ -47,7 +41,7 @@ func MaxRetryAfter(d time.Duration) MiddlewareOption {
 }
 
 // MaxWaiting bounds how many requests wait for their locks at a time, by Claim.MaxWait,
-// DefaultMaxWaiting if not given: each of them costs this process about 13 KB, and the
+// 1,000 if not given: each of them costs this process about 13 KB, and the
 // store a place in a queue. A request beyond the bound does not wait: it is served if
 // its locks are free, and refused at once, with 429, if they are not. With n below 1
 // none waits. The bound is that of all routes that use one Middleware.
@@ -84,8 +78,8 @@ type middleware struct {
 func newMiddleware(opts ...MiddlewareOption) *middleware {
 	m := &middleware{
 		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
-		maxRetryAfter: DefaultMaxRetryAfter,
-		maxWaiting:    DefaultMaxWaiting,
+		maxRetryAfter: defaultMaxRetryAfter,
+		maxWaiting:    defaultMaxWaiting,
 		logger:        slog.Default(),
 	}
 	for _, opt := range opts {
@@ -202,7 +196,7 @@ func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, e
 func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ctx context.Context, stop func()) {
 	limit := claim.MaxHold
 	if limit == 0 {
-		limit = DefaultMaxHold
+		limit = defaultMaxHold
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(limit, func() {
@@ -240,7 +234,7 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 	case f.Status != http.StatusBadRequest:
 		return
 	}
-	m.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", string(f.Code), "err", f.Err)
+	m.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", f.Code, "err", f.Err)
 }
 
 // reasonRequestOver is the reason with which a request's locks are released.

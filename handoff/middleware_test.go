@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -59,7 +61,7 @@ func TestRequestRunsUnderItsLock(t *testing.T) {
 
 func TestNoLockServesWithoutALock(t *testing.T) {
 	s := newStore()
-	s.set(&s.acquire, errDown) // it is not even asked
+	s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire) // it is not even asked
 	locks := newLocker(t, s)
 	h := handoff.Middleware(locks, fixed(handoff.Claim{NoLock: true}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if lock, ok := joblock.FromContext(r.Context()); ok || lock != nil {
@@ -142,9 +144,9 @@ func TestClientThatIsGoneWhileServedFreesTheLock(t *testing.T) {
 
 func TestLossEndsTheRequestsContext(t *testing.T) {
 	locks := newMemLocker(t)
-	var log logBuffer
+	var log testkit.Log
 	var owner string
-	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a", Keys: []string{"b"}}), handoff.Logger(log.logger()))(http.HandlerFunc(
+	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a", Keys: []string{"b"}}), handoff.Logger(log.JSON()))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			if err := locks.ForceRelease(r.Context(), "b", "by hand"); err != nil {
 				t.Error(err)
@@ -172,11 +174,11 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 func TestFailedReleaseIsLogged(t *testing.T) {
 	s := newStore()
 	locks := newLocker(t, s)
-	var log logBuffer
-	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(http.HandlerFunc(
-		func(http.ResponseWriter, *http.Request) { s.set(&s.release, errDown) }))
+	var log testkit.Log
+	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { s.Set(faultstore.Fault{Err: errDown}, faultstore.Release) }))
 	serve(h)
-	s.set(&s.release, nil)
+	s.Clear(faultstore.Release)
 	if text := log.String(); !strings.Contains(text, `"level":"WARN"`) || !strings.Contains(text, errDown.Error()) {
 		t.Errorf("log is %q", text)
 	}
@@ -203,9 +205,9 @@ func TestWhatTheHandlerHasSettledIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			locks := newMemLocker(t)
-			var log logBuffer
+			var log testkit.Log
 			var lock *joblock.Lock
-			h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(http.HandlerFunc(
+			h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) {
 					lock, _ = joblock.FromContext(r.Context())
 					if err := tc.settle(r.Context(), lock); err != nil {
@@ -330,8 +332,8 @@ func TestMiddlewareWithoutItsPartsServesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logBuffer
-			wantRefusal(t, serve(make(handoff.Logger(log.logger()))), http.StatusInternalServerError, handoff.CodeClaimFailed, "")
+			var log testkit.Log
+			wantRefusal(t, serve(make(handoff.Logger(log.JSON()))), http.StatusInternalServerError, claimFailed, "")
 			wantOneEntry(t, &log, "ERROR", "nil Locker, claim function or next handler")
 			wantState(t, locks, "k", joblock.StateFree)
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -246,7 +245,7 @@ func TestEnqueueThatHangsIsCutShortAndDecidedLater(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
-				if took := time.Since(start); took != 2*time.Second+handoff.SettleFor {
+				if took := time.Since(start); took != 2*time.Second+settleFor {
 					t.Errorf("took %s, want the context's 2s and SettleFor", took)
 				}
 				if !errors.Is(err, joblock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || info != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// CodeClaimFailed is the code of a Refusal for which neither the client nor the
+// codeClaimFailed is the code of a Refusal for which neither the client nor the
 // state of a lock is to blame, but this server: see the answers with status 500.
-const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
+const codeClaimFailed = "LOCK_CLAIM_FAILED"
 
 // Refusal is why a request gets no lock, and the answer to it:
 //
@@ -31,8 +31,8 @@ const CodeClaimFailed joblock.Code = "LOCK_CLAIM_FAILED"
 // names no key or has a field out of bounds, a value in the store that is not a lock,
 // and a Middleware made without a Locker, a claim function or a next handler.
 type Refusal struct {
-	Status int          // of the answer; taken as 500 unless from 200 to 999
-	Code   joblock.Code // of the error; CodeClaimFailed where it has none of these
+	Status int    // of the answer; taken as 500 unless from 200 to 999
+	Code   string // of the error; LOCK_CLAIM_FAILED with 500
 	// Message is for the client: one sentence for each code. No text of an error gets
 	// into it, for that may name the key, who holds it, and for which job.
 	Message string
@@ -48,11 +48,11 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f.Status < http.StatusOK || f.Status > 999 { // net/http panics, or goes on waiting for an answer
 		f.Status = http.StatusInternalServerError
 	}
-	f.Code = cmp.Or(f.Code, CodeClaimFailed)
+	f.Code = cmp.Or(f.Code, codeClaimFailed)
 	f.Message = cmp.Or(f.Message, failedMessage)
 	body, err := json.Marshal(struct {
-		Message string       `json:"message"`
-		Code    joblock.Code `json:"code"`
+		Message string `json:"message"`
+		Code    string `json:"code"`
 	}{f.Message, f.Code})
 	if err != nil { // two strings always marshal
 		panic("handoff: " + err.Error())
@@ -101,18 +101,18 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	var e *joblock.Error
 	var ours *claimError
 	if errors.As(err, &ours) {
-		f.Code = CodeClaimFailed
+		f.Code = codeClaimFailed
 	} else if errors.As(err, &e) {
-		f.Code = e.Code
+		f.Code = string(e.Code)
 	} else if over(ctx, err) {
 		// The client is gone, or the server is shutting down, while we waited. 503
 		// rather than nginx's 499: returning without an answer would be a 200.
-		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeTimeout
+		f.Status, f.Code = http.StatusServiceUnavailable, string(joblock.CodeTimeout)
 		f.Message = "the request ended before it could be served"
 		f.RetryAfter = time.Second
 		return f
 	}
-	switch f.Code {
+	switch joblock.Code(f.Code) {
 	case joblock.CodeHeld, joblock.CodeBusy:
 		f.Status, f.Message = http.StatusTooManyRequests, "the lock is held by another request or job"
 		f.RetryAfter = retryAfter(e.Remaining, maxRetryAfter)
@@ -128,7 +128,7 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	case joblock.CodeInvalid:
 		f.Status, f.Message = http.StatusBadRequest, "the request names no valid lock"
 	default:
-		f.Status, f.Code, f.Message = http.StatusInternalServerError, CodeClaimFailed, failedMessage
+		f.Status, f.Code, f.Message = http.StatusInternalServerError, codeClaimFailed, failedMessage
 	}
 	return f
 }

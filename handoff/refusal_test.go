@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -26,7 +28,7 @@ type body struct{ Message, Code string }
 const someSeconds = "some"
 
 // wantRefusal checks the default answer and returns its body.
-func wantRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, code joblock.Code, retryAfter string) body {
+func wantRefusal[C ~string](t *testing.T, w *httptest.ResponseRecorder, status int, code C, retryAfter string) body {
 	t.Helper()
 	if w.Code != status {
 		t.Errorf("status is %d, want %d", w.Code, status)
@@ -111,14 +113,14 @@ func TestAnswersByError(t *testing.T) {
 		{"the claim says busy", refuse(busy), 429, joblock.CodeBusy, "2", ""},
 		{"the claim says unavailable", refuse(joblock.ErrUnavailable), 503, joblock.CodeUnavailable, "1", "outcome unknown"},
 		{"the claim's own time is up", refuse(fmt.Errorf("secret: %w", context.DeadlineExceeded)), 503, joblock.CodeTimeout, "1", "deadline"},
-		{"the claim fails", refuse(errors.New("secret: database is on fire")), 500, handoff.CodeClaimFailed, "", "on fire"},
-		{"the claim says not found", refuse(fmt.Errorf("secret: %w", joblock.ErrNotFound)), 500, handoff.CodeClaimFailed, "", "no such lock"},
+		{"the claim fails", refuse(errors.New("secret: database is on fire")), 500, claimFailed, "", "on fire"},
+		{"the claim says not found", refuse(fmt.Errorf("secret: %w", joblock.ErrNotFound)), 500, claimFailed, "", "no such lock"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			served := false
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })
-			var log logBuffer
-			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, handoff.Logger(log.logger()))(next))
+			var log testkit.Log
+			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, handoff.Logger(log.JSON()))(next))
 			b := wantRefusal(t, w, tc.status, tc.code, tc.retryAfter)
 			if tc.says != "" && strings.Contains(b.Message, tc.says) || strings.Contains(b.Message, "secret") {
 				t.Errorf("message is %q, which is text of the error", b.Message)
@@ -177,7 +179,7 @@ func TestFaultsOfTheServerAre500(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &foreignStore{Store: newStore()}
-			var log logBuffer
+			var log testkit.Log
 			ctx, cancel := context.WithCancel(t.Context())
 			var got handoff.Refusal
 			answer := func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
@@ -185,10 +187,10 @@ func TestFaultsOfTheServerAre500(t *testing.T) {
 				cancel()
 				f.ServeHTTP(w, r)
 			}
-			h := handoff.Middleware(newLocker(t, s), fixed(tc.claim), handoff.Logger(log.logger()), handoff.OnRefusal(answer))(
+			h := handoff.Middleware(newLocker(t, s), fixed(tc.claim), handoff.Logger(log.JSON()), handoff.OnRefusal(answer))(
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 			w := serveRequest(h, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
-			b := wantRefusal(t, w, http.StatusInternalServerError, handoff.CodeClaimFailed, "")
+			b := wantRefusal(t, w, http.StatusInternalServerError, claimFailed, "")
 			if strings.Contains(b.Message, tc.says) {
 				t.Errorf("message %q tells the client about our mistake", b.Message)
 			}
@@ -207,7 +209,7 @@ func TestRefusalMadeByHandIsServed(t *testing.T) {
 	for _, status := range []int{-1, 0, 99, http.StatusContinue, http.StatusSwitchingProtocols, 1000} {
 		w := httptest.NewRecorder()
 		handoff.Refusal{Status: status}.ServeHTTP(w, nil)
-		wantRefusal(t, w, http.StatusInternalServerError, handoff.CodeClaimFailed, "")
+		wantRefusal(t, w, http.StatusInternalServerError, claimFailed, "")
 	}
 	w := httptest.NewRecorder()
 	handoff.Refusal{Status: 418, Code: "TEAPOT", Message: "short and stout", RetryAfter: 1}.ServeHTTP(w, nil)
@@ -216,9 +218,9 @@ func TestRefusalMadeByHandIsServed(t *testing.T) {
 
 func TestStoreThatIsDownIs503(t *testing.T) {
 	s := newStore()
-	var log logBuffer
-	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.logger()))(accept)
-	s.set(&s.acquire, errDown)
+	var log testkit.Log
+	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(accept)
+	s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
 	b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeUnavailable, "1")
 	if strings.Contains(b.Message, errDown.Error()) {
 		t.Errorf("message %q tells the client about our network", b.Message)
@@ -226,7 +228,7 @@ func TestStoreThatIsDownIs503(t *testing.T) {
 	if !strings.Contains(log.String(), errDown.Error()) {
 		t.Errorf("log does not name the cause: %s", log.String())
 	}
-	s.set(&s.acquire, nil)
+	s.Clear(faultstore.Acquire)
 	if w := serve(h); w.Code != http.StatusAccepted {
 		t.Errorf("status is %d when the store is back", w.Code)
 	}
@@ -270,11 +272,11 @@ func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newMemLocker(t)
 		lock := acquire(t, locks, "k")
-		var log logBuffer
+		var log testkit.Log
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Second, cancel)
 		w := serveRequest(
-			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.logger()))(accept),
+			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.JSON()))(accept),
 			httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
 		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeTimeout, "1")
 		wantOneEntry(t, &log, "DEBUG", "context canceled")
@@ -297,7 +299,7 @@ func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
 	s := newStore()
 	locks := newLocker(t, s)
 	acquire(t, locks, "taken")
-	s.set(&s.release, errDown) // nothing gets better by itself
+	s.Set(faultstore.Fault{Err: errDown}, faultstore.Release) // nothing gets better by itself
 	for key, want := range map[string]error{
 		"taken": joblock.ErrHeld,
 		"a\nb":  joblock.ErrInvalid,
@@ -305,7 +307,7 @@ func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
 		var got handoff.Refusal
 		answer := func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
 			got = f
-			w.Header().Set("X-Refused", string(f.Code))
+			w.Header().Set("X-Refused", f.Code)
 			f.ServeHTTP(w, r) // the default answer is still to be had
 		}
 		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: key}), handoff.OnRefusal(answer), handoff.OnRefusal(nil), silent())(accept))
@@ -316,5 +318,5 @@ func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
 			t.Errorf("%q: headers are %v", key, w.Header())
 		}
 	}
-	s.set(&s.release, nil)
+	s.Clear(faultstore.Release)
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
 // wantRefusalOf checks what Refuse answers to a request whose handler got err.
-func wantRefusalOf(t *testing.T, r *http.Request, err error, status int, code joblock.Code, retryAfter string) body {
+func wantRefusalOf[C ~string](t *testing.T, r *http.Request, err error, status int, code C, retryAfter string) body {
 	t.Helper()
 	w := httptest.NewRecorder()
 	handoff.Refuse(w, r, err)
@@ -55,16 +56,16 @@ func TestRefuse(t *testing.T) {
 		"closed":              {joblock.ErrClosed, 503, joblock.CodeClosed, "1"},
 		"lost":                {wasLost, 503, joblock.CodeLost, "1"},
 		"bad key":             {badKey, 400, joblock.CodeInvalid, ""},
-		"no key":              {noKey, 500, handoff.CodeClaimFailed, ""},
-		"a task with no type": {noType, 500, handoff.CodeClaimFailed, ""},
-		"no lock":             {noLock, 500, handoff.CodeClaimFailed, ""},
-		"another's":           {errors.New("the database is on fire"), 500, handoff.CodeClaimFailed, ""},
-		"task ID conflict":    {asynq.ErrTaskIDConflict, 500, handoff.CodeClaimFailed, ""},
-		"none at all":         {nil, 500, handoff.CodeClaimFailed, ""},
+		"no key":              {noKey, 500, claimFailed, ""},
+		"a task with no type": {noType, 500, claimFailed, ""},
+		"no lock":             {noLock, 500, claimFailed, ""},
+		"another's":           {errors.New("the database is on fire"), 500, claimFailed, ""},
+		"task ID conflict":    {asynq.ErrTaskIDConflict, 500, claimFailed, ""},
+		"none at all":         {nil, 500, claimFailed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logBuffer
-			h := handoff.Middleware(w.locks, fixed(handoff.Claim{NoLock: true}), handoff.Logger(log.logger()))(http.HandlerFunc(
+			var log testkit.Log
+			h := handoff.Middleware(w.locks, fixed(handoff.Claim{NoLock: true}), handoff.Logger(log.JSON()))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, tc.err) }))
 			wantRefusal(t, serve(h), tc.status, tc.code, tc.retryAfter)
 			switch tc.status {

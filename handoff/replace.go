@@ -34,7 +34,7 @@ const deletePause = 50 * time.Millisecond
 // a crash in the middle then loses both, or has the older payload run last.
 type replacement struct {
 	c    *Client
-	next *handover // of the new task; it parks nothing
+	next dispatch // of the new task
 	lock *joblock.Lock
 	old  *asynq.TaskInfo
 	rest []joblock.Token // other locks that the old task carries
@@ -51,7 +51,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	if i < 0 {
 		e := *held
 		e.Detail = "the job was not enqueued here: its task does not carry the lock, and cannot be replaced"
-		return Enqueued{}, false, &e
+		return Enqueued{}, false, own(&e)
 	}
 	lock, err := c.locks.Resume(ctx, tokens[i], joblock.ForJob(held.Job))
 	switch joblock.CodeOf(err) {
@@ -62,10 +62,8 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 		return Enqueued{}, false, err
 	}
 	r := &replacement{
-		c: c,
-		next: &handover{
-			taskSpec: spec, c: c, locks: joblock.Locks{lock}, tokens: []joblock.Token{lock.Token()}, unique: u,
-		},
+		c:    c,
+		next: dispatch{taskSpec: spec, c: c, unique: u, tokens: []joblock.Token{lock.Token()}},
 		lock: lock, old: old, rest: slices.Delete(tokens, i, i+1),
 	}
 	info, err := r.swap(ctx)
@@ -77,7 +75,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 
 // swap does it, with the lock in hand.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
-	info, err := r.next.enqueue(ctx)
+	info, err := r.enqueueNext(ctx)
 	if err != nil {
 		return nil, errors.Join(err, r.giveBack(ctx))
 	}
@@ -90,6 +88,20 @@ func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	}
 	r.releaseRest(ctx)
 	return info, nil
+}
+
+// enqueueNext enqueues the new task.
+func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) {
+	if err := r.next.seal(ctx); err != nil {
+		return nil, err
+	}
+	if info := r.next.send(ctx); info != nil {
+		return info, nil
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	info, _, err := r.next.settle(ctx, dctx)
+	return info, err
 }
 
 // releaseRest frees what else the old task carried and still had.
@@ -127,10 +139,10 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 		}
 		err = errors.Join(err, nerr)
 	}
-	return &joblock.Error{
+	return own(&joblock.Error{
 		Code: joblock.CodeUnavailable, Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
 		Detail: "its task is in its queue, behind that of the job it was to replace", Err: err,
-	}
+	})
 }
 
 // giveBack parks the lock for the old job again.
@@ -164,7 +176,7 @@ func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duratio
 	}
 }
 
-// deleteTask deletes a task, however often it takes within half of SettleFor; the
+// deleteTask deletes a task, however often it takes within half of settleFor; the
 // other half is for the last answer. A task that is not there is deleted: the reply
 // to an earlier try may have been lost. certain is false if one of the tries had no
 // answer, and may yet be applied.
@@ -172,7 +184,7 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	certain = true
-	for giveUp := time.Now().Add(SettleFor / 2); ; {
+	for giveUp := time.Now().Add(settleFor / 2); ; {
 		_, err := ask(ctx, func() (struct{}, error) { return struct{}{}, c.inspector.DeleteTask(queue, id) })
 		if err == nil || isGone(err) {
 			return true, nil

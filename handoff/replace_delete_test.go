@@ -92,7 +92,7 @@ func TestJobThatCannotBeDeletedIsNotReplaced(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "default/first could not be deleted") || got.TaskInfo != nil {
 			t.Errorf("%+v, %v; want an error that says so", got, err)
 		}
-		if took := time.Since(start); took > 2*handoff.SettleFor {
+		if took := time.Since(start); took > 2*settleFor {
 			t.Errorf("it took %s", took)
 		}
 		time.Sleep(2 * time.Minute) // the first one is in retry by now
@@ -129,7 +129,7 @@ func TestReplacementWhenTheDeletionIsUnknown(t *testing.T) {
 						return errDown
 					}
 					w.faults.setDown(errDown)
-					time.AfterFunc(handoff.SettleFor/2+10*time.Millisecond, func() { w.faults.setDown(nil) })
+					time.AfterFunc(settleFor/2+10*time.Millisecond, func() { w.faults.setDown(nil) })
 					if !tc.applied {
 						return errDown
 					}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -52,7 +53,7 @@ func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
 		w := newMiniWeb(t)
 		first := w.first(t, replaceK)
 		var running *joblock.Lock
-		w.store.onResume = func() {
+		w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 			env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 			if err == nil {
 				running, err = w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/first"))
@@ -60,7 +61,7 @@ func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		}
+		}}, faultstore.Resume)
 		if got, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrHeld) {
 			t.Errorf("%+v, %v; want ErrHeld", got, err)
 		}
@@ -80,7 +81,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	u := replaceK
 	u.Until = handoff.UntilStarted
 	first := w.first(t, u)
-	w.store.onResume = func() {
+	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
 			err = w.locks.ReleaseIdle(t.Context(), env.UntilStart[0], "job started", joblock.ForJob("default/first"))
@@ -88,7 +89,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	}
+	}}, faultstore.Resume)
 	got, err := w.second(t.Context(), u)
 	if err != nil || got.Replaced != nil {
 		t.Fatalf("%+v, %v; want it enqueued, and nothing replaced", got, err)
@@ -150,7 +151,7 @@ func TestReplacementOfUnknownOutcome(t *testing.T) {
 					t.Errorf("error is %v, want ErrUnavailable", err)
 				}
 				w.faults.setDown(nil)
-				time.Sleep(handoff.WatchFor)
+				time.Sleep(watchFor)
 				if !applied {
 					w.wantFirstOnly(t, first)
 					return
@@ -208,11 +209,11 @@ func TestReplacementThatCannotBeParked(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)
 		first := w.first(t, replaceK)
-		w.store.set(&w.store.park, errDown)
+		w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Park)
 		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), "in place of") {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
-		w.store.set(&w.store.park, nil)
+		w.store.Clear(faultstore.Park)
 		w.wantNoTask(t, first)
 		w.task(t, "default", "second")
 		time.Sleep(time.Minute)

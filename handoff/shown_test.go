@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -87,7 +88,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 // What the task carries is sealed. Without a key for that nothing has happened yet.
 func TestEnqueueWithoutSealKeysHasDoneNothing(t *testing.T) {
 	w := newMiniWeb(t)
-	w.store.set(&w.store.seal, errDown)
+	w.store.Set(faultstore.Fault{Err: errDown}, faultstore.SealKeys)
 	lock := acquire(t, w.locks, "k")
 	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeUnavailable {
 		t.Errorf("Enqueue: %v, want ErrUnavailable", err)

@@ -43,12 +43,12 @@ type taskSpec struct {
 // readTask reads the options of a task and refuses what asynq would refuse or
 // ignore, while nothing has happened yet. All its errors are ErrInvalid.
 func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
-	own, err := asynqtask.Options(task)
+	made, err := asynqtask.Options(task)
 	if err != nil {
-		return nil, err
+		return nil, badTask("%s", err)
 	}
 	s := &taskSpec{
-		task: task, opts: slices.Concat(own, opts),
+		task: task, opts: slices.Concat(made, opts),
 		queue: defaultQueue, retries: defaultRetries,
 	}
 	if strings.TrimSpace(task.Type()) == "" {

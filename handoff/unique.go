@@ -158,12 +158,12 @@ type Enqueued struct {
 	Replaced *asynq.TaskInfo
 }
 
-// How often EnqueueUnique looks again while what is in its way will most likely be
+// How often EnqueueUnique tries again while what is in its way will most likely be
 // gone at once: a job between its park and its enqueue, or one just replaced by
 // somebody else. The pauses double; together they are a third of a second.
 const (
 	uniquePause = 5 * time.Millisecond
-	uniqueLooks = 7
+	uniqueTries = 7
 )
 
 // EnqueueUnique enqueues task as the only job of u.Key: it takes the lock on the
@@ -183,7 +183,7 @@ const (
 // lapses under a job that waits, and survives one that fails.
 //
 // Like Enqueue it goes on after the end of ctx where it must: when it replaces a job,
-// for up to three times SettleFor.
+// for up to nine seconds.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
 	const op = "enqueue"
 	if err := c.check(op); err != nil {
@@ -204,9 +204,9 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 		return Enqueued{}, err
 	}
 	pause := uniquePause
-	for look := 1; ; look++ {
+	for try := 1; ; try++ {
 		done, again, err := c.tryUnique(ctx, u, spec)
-		if err == nil || !again || look == uniqueLooks {
+		if err == nil || !again || try == uniqueTries {
 			done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
 			return done, err
 		}
@@ -230,8 +230,8 @@ func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done 
 		}
 		return c.conflict(ctx, u, spec, held)
 	}
-	h := &handover{taskSpec: spec, c: c, locks: joblock.Locks{lock}, unique: u}
-	info, err := h.run(ctx)
+	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}
+	info, err := h.run(ctx, joblock.Locks{lock})
 	if err != nil && lock.Err() == nil {
 		if rerr := lock.Release(ctx); rerr != nil {
 			err = fmt.Errorf("%w; and the lock could not be released: %w", err, rerr)

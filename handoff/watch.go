@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// WatchFor is how long a Client goes on looking, in the background, for a task
-	// of which it could not find out within SettleFor whether it was enqueued.
+	// watchFor is how long a Client goes on looking, in the background, for a task
+	// of which it could not find out within settleFor whether it was enqueued.
 	// Afterwards its locks are left to their reservation. An outage that lasts longer is one of people, not of fail-overs.
-	WatchFor = 5 * time.Minute
+	watchFor = 5 * time.Minute
 
 	// maxWatches bounds the look-outs of one Client: in an outage every request
 	// that had parked a lock makes one.
@@ -39,16 +39,16 @@ func (c *Client) watch(h *handover) {
 	c.running.Add(1)
 	go func() {
 		defer c.running.Done()
-		h.lookOut(c.closing)
+		h.reconcile(c.closing)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.watches--
 	}()
 }
 
-// lookOut asks until there is an answer and it has been acted upon.
-func (h *handover) lookOut(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, WatchFor)
+// reconcile asks until there is an answer and it has been acted upon.
+func (h *handover) reconcile(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, watchFor)
 	defer cancel()
 	for pause := watchPauseMin; ; pause = min(2*pause, watchPauseMax) {
 		t := time.NewTimer(pause)
@@ -56,17 +56,17 @@ func (h *handover) lookOut(ctx context.Context) {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			h.c.logger.Warn("handoff: the fate of a task is still unknown: its locks are left to their reservation", "job", h.job)
+			h.c.logger.Warn("handoff: it is still unknown whether a task was enqueued: its locks are left to their reservation", "job", h.job)
 			return
 		}
-		actx, cancel := context.WithTimeout(ctx, SettleFor)
-		_, found, err := h.find(actx)
+		actx, cancel := context.WithTimeout(ctx, settleFor)
+		_, outcome, err := h.find(actx)
 		cancel()
-		if found == worldAbsent {
+		if outcome == notEnqueued {
 			err = h.abandon(ctx)
 		}
 		if err == nil {
-			h.c.logger.Info("handoff: the fate of a task is known now", "job", h.job, "enqueued", found == worldOurs)
+			h.c.logger.Info("handoff: it is known now whether a task was enqueued", "job", h.job, "enqueued", outcome == enqueued)
 			return
 		}
 	}
@@ -78,14 +78,13 @@ func (h *handover) lookOut(ctx context.Context) {
 // returns an error while there is a lock that the store did not answer for.
 func (h *handover) abandon(ctx context.Context) error {
 	var errs []error
-	for i, token := range h.tokens {
-		lock := h.parked[i]
-		if lock.Token() != token {
+	for _, p := range h.parked {
+		if p.lock.Token() != p.token {
 			continue
 		}
-		err := lock.Reclaim(ctx)
+		err := p.lock.Reclaim(ctx)
 		if err == nil {
-			err = lock.ReleaseWith(ctx, reasonNotEnqueued)
+			err = p.lock.ReleaseWith(ctx, reasonNotEnqueued)
 		}
 		if errors.Is(err, joblock.ErrUnavailable) {
 			errs = append(errs, err)
@@ -97,7 +96,7 @@ func (h *handover) abandon(ctx context.Context) error {
 // Close ends the look-outs for tasks of unknown outcome and waits for them, as
 // long as ctx lets it; its error is ctx's. Their locks are left to their
 // reservations. A Client can be used on after Close, without such look-outs.
-// Without Close they end by themselves, after WatchFor at the latest. Close the
+// Without Close they end by themselves, after five minutes at the latest. Close the
 // Client before its Locker: a look-out releases locks through it. It returns
 // ErrInvalid for a Client that NewClient has not made.
 func (c *Client) Close(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -68,7 +68,7 @@ func TestUnknownOutcomeStaysParkedUntilItIsKnown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newMiniWeb(t)
 			outage(t, w, false)
-			time.Sleep(handoff.WatchFor + time.Minute)
+			time.Sleep(watchFor + time.Minute)
 			w.faults.setDown(nil)
 			time.Sleep(30 * time.Minute)
 			wantState(t, w.locks, "k", joblock.StateParked) // nobody looks any more
@@ -112,7 +112,7 @@ func TestLocksThatCannotBeTakenBackAreFreedLater(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)
 		w.faults.onEnqueue(func(context.Context, func() error) error {
-			w.store.set(&w.store.resume, errDown)
+			w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Resume)
 			return errDown
 		})
 		lock := acquire(t, w.locks, "k")
@@ -120,7 +120,7 @@ func TestLocksThatCannotBeTakenBackAreFreedLater(t *testing.T) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
 		wantState(t, w.locks, "k", joblock.StateParked)
-		w.store.set(&w.store.resume, nil)
+		w.store.Clear(faultstore.Resume)
 		time.Sleep(time.Minute)
 		wantState(t, w.locks, "k", joblock.StateFree)
 	})
@@ -142,8 +142,8 @@ func TestServerThatHangsIsUnknown(t *testing.T) {
 		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
-		if took := time.Since(start); took != handoff.SettleFor {
-			t.Errorf("took %s, want SettleFor", took)
+		if took := time.Since(start); took != settleFor {
+			t.Errorf("took %s, want settleFor", took)
 		}
 		w.wantParked(t, lock)
 		w.faults.setHang(nil)
@@ -190,17 +190,17 @@ func TestLocksOfATaskThatWasNeverSentAreFreedLater(t *testing.T) {
 		if err := w.locks.ForceRelease(t.Context(), "b", "by hand"); err != nil {
 			t.Fatal(err)
 		}
-		w.store.set(&w.store.resume, errDown)
+		w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Resume)
 		start := time.Now()
 		_, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
 		if !errors.Is(err, joblock.ErrLost) || !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrLost and ErrUnavailable", err)
 		}
-		if took := time.Since(start); took > handoff.SettleFor {
-			t.Errorf("took %s, want SettleFor at the most", took)
+		if took := time.Since(start); took > settleFor {
+			t.Errorf("took %s, want settleFor at the most", took)
 		}
 		wantState(t, w.locks, "a", joblock.StateParked)
-		w.store.set(&w.store.resume, nil)
+		w.store.Clear(faultstore.Resume)
 		time.Sleep(time.Minute)
 		wantState(t, w.locks, "a", joblock.StateFree)
 	})

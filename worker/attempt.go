@@ -346,7 +346,10 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 		return true, nil
 	case err != nil:
-		return false, &joblock.Error{Code: joblock.CodeUnavailable, Op: "inspect the task", Key: token.Key(), Err: err}
+		return false, &ownError{
+			fmt.Sprintf("cannot ask asynq for the task: %s", err),
+			&joblock.Error{Code: joblock.CodeUnavailable, Key: token.Key(), Err: err},
+		}
 	}
 	return info.CompletedAt.IsZero(), nil
 }
@@ -359,13 +362,11 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	if err != nil || !st.Locked() || st.Owner != token.Digest() {
 		return err
 	}
-	e := &joblock.Error{
-		Code: joblock.CodeHeld, Op: "resume", Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved,
-	}
+	e := &joblock.Error{Code: joblock.CodeHeld, Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved}
 	if st.State == joblock.StateHeld {
 		e.Code, e.Remaining = joblock.CodeBusy, st.Remaining
 	}
-	return e
+	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
 // reacquire takes the lock anew under the token's owner, so that later attempts

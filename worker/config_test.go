@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,9 @@ func TestNew(t *testing.T) {
 			}
 			if err != nil && !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("New gave %v, want ErrInvalid", err)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), "worker: ") {
+				t.Errorf("the error does not say whose it is: %s", err)
 			}
 		})
 	}

@@ -7,13 +7,23 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-func invalid(format string, args ...any) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "worker", Detail: fmt.Sprintf(format, args...)}
+// ownError is an error that this package itself has found. It matches as a
+// *joblock.Error does, so that callers judge it like those of a Locker, and its text
+// says where it is from.
+type ownError struct {
+	text string
+	err  error // a *joblock.Error
 }
 
-func workerClosed() error {
-	return &joblock.Error{Code: joblock.CodeClosed, Op: "worker", Detail: "the Worker was closed"}
+func (e *ownError) Error() string { return "worker: " + e.text }
+
+func (e *ownError) Unwrap() error { return e.err }
+
+func invalid(format string, args ...any) error {
+	return &ownError{fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
+
+func workerClosed() error { return &ownError{"the Worker was closed", joblock.ErrClosed} }
 
 // original undoes the wrapping of errors by the middleware.
 func original(err error) error {

@@ -53,7 +53,7 @@ func TestHolderNamesTheAttempt(t *testing.T) {
 func TestLongHolderIsCutForTheAttempt(t *testing.T) {
 	virtual(t, func(r *rig) {
 		locks, err := joblock.New(r.faults, &joblock.Config{
-			Holder: "x" + strings.Repeat("ü", driver.MaxLabelBytes/2-1), Logger: r.log.logger(),
+			Holder: "x" + strings.Repeat("ü", driver.MaxLabelBytes/2-1), Logger: r.log.Text(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -97,7 +97,7 @@ func BenchmarkKeeper(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := onRedis(b, time.Minute)
 			store := faultstore.New(redisstore.New(r.rdb, nil))
-			locks, err := joblock.New(store, &joblock.Config{JobGrace: time.Millisecond, Logger: r.log.logger()})
+			locks, err := joblock.New(store, &joblock.Config{JobGrace: time.Millisecond, Logger: r.log.Text()})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func BenchmarkKeeper(b *testing.B) {
 			count := new(counting)
 			r.rdb.AddHook(count)
 			calls := store.Calls("")
-			w, err := worker.New(locks, r.inspector, &worker.Config{Every: time.Minute, Reserve: 4 * time.Hour, Logger: r.log.logger()})
+			w, err := worker.New(locks, r.inspector, &worker.Config{Every: time.Minute, Reserve: 4 * time.Hour, Logger: r.log.Text()})
 			if err != nil {
 				b.Fatal(err)
 			}

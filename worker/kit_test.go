@@ -1,10 +1,8 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -49,7 +48,7 @@ type rig struct {
 	locks     *joblock.Locker
 	client    *asynq.Client
 	inspector *asynq.Inspector
-	log       *buffer
+	log       *testkit.Log
 	ttl       time.Duration // of the locks
 	patience  time.Duration // of until
 	step      time.Duration
@@ -81,7 +80,7 @@ func onRedis(t testing.TB, ttl time.Duration) *rig {
 func newRig(t testing.TB, rdb *redis.Client, store driver.Store, ttl time.Duration) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, rdb: rdb, faults: faultstore.New(store), log: new(buffer),
+		t: t, rdb: rdb, faults: faultstore.New(store), log: new(testkit.Log),
 		client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
 		ttl: ttl, patience: time.Minute, step: 5 * time.Millisecond,
 	}
@@ -97,7 +96,7 @@ func (r *rig) newLocker() *joblock.Locker {
 
 func (r *rig) newLockerOn(store driver.Store) *joblock.Locker {
 	r.t.Helper()
-	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.logger()})
+	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.Text()})
 	if err != nil {
 		r.t.Fatalf("joblock.New: %v", err)
 	}
@@ -111,7 +110,7 @@ func (r *rig) newLockerOn(store driver.Store) *joblock.Locker {
 
 func (r *rig) newWorker(locks *joblock.Locker, cfg worker.Config) *worker.Worker {
 	r.t.Helper()
-	cfg.Logger = r.log.logger()
+	cfg.Logger = r.log.Text()
 	if cfg.Reserve == 0 {
 		cfg.Reserve = hold
 	}
@@ -359,26 +358,4 @@ func (r *rig) wantRuns(p *probe, n int) {
 	if got := p.count(); got != n {
 		r.t.Errorf("the handler ran %d times, want %d", got, n)
 	}
-}
-
-// buffer is a log that can be read while it is written.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *buffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

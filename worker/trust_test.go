@@ -572,7 +572,7 @@ func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 				r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
 				r.mini, r.patience, r.step = mini, time.Hour, 500*time.Millisecond
 				with := func(prefix string) *joblock.Locker {
-					cfg := &joblock.Config{TTL: ttl, Logger: r.log.logger()}
+					cfg := &joblock.Config{TTL: ttl, Logger: r.log.Text()}
 					if secret != "" {
 						cfg.Secrets = []joblock.Secret{secret}
 					}

@@ -9,21 +9,20 @@
 package asynqtask
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"unsafe"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
-// Options returns a copy of the options that task was made with. It returns
-// ErrInvalid for a nil task, and when this build of asynq keeps them where they
-// cannot be read: the caller must refuse the task then rather than guess.
+// Options returns a copy of the options that task was made with. It returns an error
+// for a nil task, and when this build of asynq keeps them where they cannot be read:
+// the caller must refuse the task then rather than guess.
 func Options(task *asynq.Task) ([]asynq.Option, error) {
 	if task == nil {
-		return nil, invalid("the task is nil")
+		return nil, errors.New("the task is nil")
 	}
 	return optionsOf(task)
 }
@@ -37,14 +36,10 @@ func optionsOf(task any) ([]asynq.Option, error) {
 	}
 	field := reflect.ValueOf(task).Elem().FieldByName("opts")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[[]asynq.Option]() {
-		return nil, invalid("the options that the task was made with cannot be read in this version of asynq, " +
+		return nil, errors.New("the options that the task was made with cannot be read in this version of asynq, " +
 			"and the task cannot be given a header without them")
 	}
 	// Reflection reads unexported fields but does not hand their values out; the
 	// type was checked, so the address may be used as what it is.
 	return slices.Clone(*(*[]asynq.Option)(unsafe.Pointer(field.UnsafeAddr()))), nil
-}
-
-func invalid(detail string) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "read task", Detail: detail}
 }

@@ -1,0 +1,25 @@
+package handoff
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// ownError is an error that this package itself has found. It matches as a
+// *joblock.Error does, so that callers judge it like those of a Locker, and its text
+// says where it is from.
+type ownError struct{ err *joblock.Error }
+
+func own(err *joblock.Error) error { return &ownError{err} }
+
+func (e *ownError) Error() string {
+	return "handoff: " + strings.TrimPrefix(e.err.Error(), "joblock: ")
+}
+
+func (e *ownError) Unwrap() error { return e.err }
+
+func invalid(op, key, format string, args ...any) error {
+	return own(&joblock.Error{Code: joblock.CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)})
+}
