@@ -24,8 +24,9 @@ func writeResults(dir string, r *report.Report, scale measure.Scale) error {
 	)
 	for _, s := range r.Sections {
 		if s.Name == "handover" {
-			plot := measure.HandoverPlot(s, scale.Crowds)
-			err = errors.Join(err, writeFile(filepath.Join(dir, "handover.svg"), plot.WriteSVG))
+			err = errors.Join(err, writeFile(filepath.Join(dir, "handover.svg"), func(w io.Writer) error {
+				return measure.PlotHandover(w, s, scale.Crowds)
+			}))
 		}
 	}
 	return err

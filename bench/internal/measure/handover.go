@@ -166,37 +166,3 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-// HandoverPlot draws the section on hand-overs that crowds gave: a panel for one
-// process and one for several, latency by number of waiters.
-func HandoverPlot(s *report.Section, crowds []Crowd) *report.Plot {
-	p := &report.Plot{Title: "Hand-over latency: median, and up to the 99th percentile", X: "waiters", Y: "ms"}
-	for _, c := range crowds {
-		if tick := fmt.Sprint(c.Waiters); !slices.Contains(p.Ticks, tick) {
-			p.Ticks = append(p.Ticks, tick)
-		}
-	}
-	for _, panel := range []struct {
-		title string
-		in    func(Crowd) bool
-	}{
-		{"in one process", func(c Crowd) bool { return c.Processes == 1 }},
-		{"in several processes", func(c Crowd) bool { return c.Processes > 1 }},
-	} {
-		var series []report.Series
-		for _, name := range peer.Libraries() {
-			line := report.Series{Name: string(name)}
-			for _, c := range crowds {
-				if row := s.Row(c.String(), string(name)); row != nil && panel.in(c) {
-					line.Points = append(line.Points, report.Point{
-						X:   slices.Index(p.Ticks, fmt.Sprint(c.Waiters)),
-						Mid: row.Cells[columnP50].Value, Top: row.Cells[columnP99].Value,
-					})
-				}
-			}
-			series = append(series, line)
-		}
-		p.Panels = append(p.Panels, report.Panel{Title: panel.title, Series: series})
-	}
-	return p
-}
