@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Reasons that Status shows for locks that were freed for, or with, a replaced job.
@@ -94,7 +95,7 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 // freeOver frees the key of a job that is over. A handler that runs on all the same
 // keeps it.
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
-	err := c.locks.ReleaseForJob(ctx, held.Key, held.Job, 0, reasonOver)
+	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {
 		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -123,7 +124,7 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 		return badTask("a lock is nil: if joblock.FromContext gave it, the request was not served behind a handoff.Middleware, " +
 			"or with Claim.NoLock")
 	}
-	if !c.locks.Owns(lock) {
+	if !door.Of(c.locks).Owns(lock) {
 		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find it")
 	}
 	err := lock.Err()

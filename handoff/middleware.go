@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -157,7 +158,7 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	// Whoever has a lock and asks for it again is refused like anybody, and would look
 	// for somebody else who has it.
 	for _, lock := range joblock.LocksFromContext(ctx) {
-		if slices.Contains(claim.keys(), lock.Key()) && m.locks.Owns(lock) && lock.Err() == nil {
+		if slices.Contains(claim.keys(), lock.Key()) && door.Of(m.locks).Owns(lock) && lock.Err() == nil {
 			return nil, nil, &claimError{invalid("claim", lock.Key(), "the request has this lock already, from around this Middleware")}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -144,7 +145,7 @@ func (s *sweep) wantAllRun(t *testing.T) {
 		var lock *joblock.Lock
 		for deadline := time.Now().Add(hang); lock == nil; time.Sleep(50 * time.Millisecond) {
 			if tasks[0].ID != s.first.ID {
-				_ = s.direct.locks.ReleaseForJob(t.Context(), slotOf(s.u), envelope.Job(s.queue, s.first.ID), 0, "job gone")
+				_ = jobs.Free(t.Context(), s.direct.locks, jobs.Release{Key: slotOf(s.u), Job: envelope.Job(s.queue, s.first.ID), Reason: "job gone"})[0]
 			}
 			var err error
 			if lock, err = s.take(t.Context(), info); err != nil && !joblock.Retryable(err) || time.Now().After(deadline) {

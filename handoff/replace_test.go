@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 var replaceK = handoff.Unique{Key: "k", OnConflict: handoff.Replace}
@@ -220,7 +221,7 @@ func TestReplacementThatCannotBeParked(t *testing.T) {
 		if st := wantState(t, w.locks, "k", joblock.StateOrphaned); st.Job != "default/first" {
 			t.Errorf("reserved for %q", st.Job)
 		}
-		if err := w.locks.ReleaseForJob(t.Context(), "k", "default/first", 0, "job gone"); err != nil {
+		if err := jobs.Free(t.Context(), w.locks, jobs.Release{Key: "k", Job: "default/first", Reason: "job gone"})[0]; err != nil {
 			t.Errorf("the keeper: %v", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // The table in the package comment.
@@ -146,8 +147,8 @@ func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(30 * time.Minute)
-			reserve := []joblock.JobReservation{{Key: "k", Job: envelope.Job(first.Queue, first.ID)}}
-			if err := w.locks.ReserveForJob(t.Context(), reserve)[0]; err != nil {
+			reserve := []jobs.Reservation{{Key: "k", Job: envelope.Job(first.Queue, first.ID)}}
+			if err := jobs.Reserve(t.Context(), w.locks, reserve...)[0]; err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Bad input is refused with a clear error that names the value and the bound, and
@@ -30,11 +30,11 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		says []string
 	}
 	due := func(limit int, later time.Duration) call {
-		return func(k *kit) error { _, err := k.locks.DueJobs(k.Context(), limit, later); return err }
+		return func(k *kit) error { _, err := jobs.Due(k.Context(), k.locks, limit, later); return err }
 	}
 	reserve := func(job string, hold time.Duration) call {
 		return func(k *kit) error {
-			return k.locks.ReserveForJob(k.Context(), []joblock.JobReservation{{Key: "key", Job: job, Hold: hold}})[0]
+			return jobs.Reserve(k.Context(), k.locks, jobs.Reservation{Key: "key", Job: job, For: hold})[0]
 		}
 	}
 	cases := []bad{
@@ -44,16 +44,16 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		{"jobs due again in years", due(1, 9000*time.Hour), []string{"later is 9000h0m0s, must be at most 8784h"}},
 		{"reservation for no job", reserve("", 0), []string{"job is empty"}},
 		{"reservation for a long job", reserve(strings.Repeat("j", 257), 0), []string{`"key"`, "job has 257 bytes", "at most 256"}},
-		{"negative reservation", reserve("q/1", -1), []string{"JobReservation.Hold is -1ns, must be at least 1ms"}},
-		{"long reservation", reserve("q/1", 9000*time.Hour), []string{"JobReservation.Hold", "at most 8784h"}},
+		{"negative reservation", reserve("q/1", -1), []string{"Reservation.For is -1ns, must be at least 1ms"}},
+		{"long reservation", reserve("q/1", 9000*time.Hour), []string{"Reservation.For", "at most 8784h"}},
 		{"release for no job", func(k *kit) error {
-			return k.locks.ReleaseForJob(k.Context(), "key", "", 0, "")
+			return jobs.Free(k.Context(), k.locks, jobs.Release{Key: "key", Job: ""})[0]
 		}, []string{"job is empty"}},
 		{"long reason for a job", func(k *kit) error {
-			return k.locks.ReleaseForJob(k.Context(), "key", "q/1", 0, strings.Repeat("r", 257))
+			return jobs.Free(k.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: strings.Repeat("r", 257)})[0]
 		}, []string{"reason has 257 bytes", "at most 256"}},
 		{"forgetting no job", func(k *kit) error {
-			return k.locks.ForgetJobs(k.Context(), []driver.JobLock{{Key: "key", Job: "q/1"}, {Key: "key"}})
+			return jobs.Forget(k.Context(), k.locks, jobs.Entry{Key: "key", Job: "q/1"}, jobs.Entry{Key: "key"})
 		}, []string{"job is empty"}},
 		{"zero TTL", acquire("key", joblock.TTL(0)), []string{`"key"`, "TTL is 0s", "at least 1ms"}},
 		{"negative TTL", acquire("key", joblock.TTL(-time.Second)), []string{"TTL is -1s", "at least 1ms"}},
@@ -116,12 +116,12 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 				_, err := k.locks.StatusOf(k.Context(), []string{"key", key.key})
 				return err
 			},
-			"ReserveForJob": func(k *kit) error {
-				return k.locks.ReserveForJob(k.Context(), []joblock.JobReservation{{Key: key.key, Job: "q/1"}})[0]
+			"jobs.Reserve": func(k *kit) error {
+				return jobs.Reserve(k.Context(), k.locks, jobs.Reservation{Key: key.key, Job: "q/1"})[0]
 			},
-			"ReleaseForJob": func(k *kit) error { return k.locks.ReleaseForJob(k.Context(), key.key, "q/1", 0, "") },
-			"ForgetJobs": func(k *kit) error {
-				return k.locks.ForgetJobs(k.Context(), []driver.JobLock{{Key: key.key, Job: "q/1"}})
+			"jobs.Free": func(k *kit) error { return jobs.Free(k.Context(), k.locks, jobs.Release{Key: key.key, Job: "q/1"})[0] },
+			"jobs.Forget": func(k *kit) error {
+				return jobs.Forget(k.Context(), k.locks, jobs.Entry{Key: key.key, Job: "q/1"})
 			},
 		} {
 			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})
@@ -240,7 +240,7 @@ func TestNilLockerAndNilStore(t *testing.T) {
 	_, all := locks.AcquireAll(ctx, []string{"key"})
 	_, resume := locks.Resume(ctx, token)
 	_, status := locks.Status(ctx, "key")
-	_, due := locks.DueJobs(ctx, 1, time.Second)
+	_, due := jobs.Due(ctx, locks, 1, time.Second)
 	_, statuses := locks.StatusOf(ctx, nil)
 	var list error
 	for _, list = range locks.List(ctx, joblock.ListOptions{}) {
@@ -249,10 +249,10 @@ func TestNilLockerAndNilStore(t *testing.T) {
 		"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Resume": resume, "Status": status, "List": list,
 		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
 		"Release": locks.Release(ctx, "key", "owner"), "ReleaseIdle": locks.ReleaseIdle(ctx, token, ""),
-		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "DueJobs": due, "StatusOf": statuses,
-		"ForgetJobs":    locks.ForgetJobs(ctx, nil),
-		"ReserveForJob": locks.ReserveForJob(ctx, []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0],
-		"ReleaseForJob": locks.ReleaseForJob(ctx, "key", "q/1", 0, ""), "Close": locks.Close(ctx),
+		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "jobs.Due": due, "StatusOf": statuses,
+		"jobs.Forget":  jobs.Forget(ctx, locks),
+		"jobs.Reserve": jobs.Reserve(ctx, locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
+		"jobs.Free":    jobs.Free(ctx, locks, jobs.Release{Key: "key", Job: "q/1"})[0], "Close": locks.Close(ctx),
 	} {
 		t.Run(what, func(t *testing.T) {
 			wantErr(t, err, joblock.ErrInvalid)

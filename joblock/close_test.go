@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
@@ -41,21 +42,21 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.Resume(t.Context(), lock.Token())
 		wantErr(t, err, joblock.ErrClosed)
-		_, due := k.locks.DueJobs(t.Context(), 1, time.Second)
+		_, due := jobs.Due(t.Context(), k.locks, 1, time.Second)
 		_, all := k.locks.StatusOf(t.Context(), nil)
 		for what, err := range map[string]error{
-			"Do":          k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
-			"Release":     k.locks.Release(t.Context(), "key", "owner"),
-			"Force":       k.locks.ForceRelease(t.Context(), "key", ""),
-			"DueJobs":     due,
-			"StatusOf":    all,
-			"ForgetJobs":  k.locks.ForgetJobs(t.Context(), nil),
-			"ReserveJob":  k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0],
-			"ReleaseJob":  k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, ""),
-			"Idle":        k.locks.ReleaseIdle(t.Context(), lock.Token(), ""),
-			"Renew":       lock.Renew(t.Context()),
-			"Reclaim":     lock.Reclaim(t.Context()),
-			"LockRelease": lock.Release(t.Context()),
+			"Do":           k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
+			"Release":      k.locks.Release(t.Context(), "key", "owner"),
+			"Force":        k.locks.ForceRelease(t.Context(), "key", ""),
+			"jobs.Due":     due,
+			"StatusOf":     all,
+			"jobs.Forget":  jobs.Forget(t.Context(), k.locks),
+			"jobs.Reserve": jobs.Reserve(t.Context(), k.locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
+			"jobs.Free":    jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1"})[0],
+			"Idle":         k.locks.ReleaseIdle(t.Context(), lock.Token(), ""),
+			"Renew":        lock.Renew(t.Context()),
+			"Reclaim":      lock.Reclaim(t.Context()),
+			"LockRelease":  lock.Release(t.Context()),
 		} {
 			if !errors.Is(err, joblock.ErrClosed) {
 				t.Errorf("%s after Close: %v", what, err)

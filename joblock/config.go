@@ -57,7 +57,7 @@ type Config struct {
 	// option Retain says otherwise. Default 5 min.
 	Retain time.Duration
 
-	// JobGrace passes between a Park for a job and the first time that DueJobs shows
+	// JobGrace passes between a Park for a job and the first time that jobs.Due shows
 	// the lock, or half of the reservation if that is less, so that it can be prolonged
 	// in time. Most jobs are over by then, and cost a keeper nothing. The task is
 	// enqueued after the Park, and may take longer to be there. Default 20 s.

@@ -124,15 +124,9 @@
 //
 // # The locks of jobs
 //
-// A lock that is parked for a job is to live as long as the job does. Whoever
-// knows which jobs there are, as package worker's keeper does, sees to that without
-// any owner token: [Locker.DueJobs] finds the locks to be looked at, in
-// O(locks due), [Locker.ReserveForJob] keeps those of living jobs reserved,
-// [Locker.ReleaseForJob] frees the others while nobody runs under them, and
-// [Locker.ForgetJobs] takes what was freed off the list. A lock is on that list
-// before it is bound to its job, so none is missed, whoever dies when; what is on
-// it need not be a job's lock any more, so each is looked at first, with
-// [Locker.StatusOf]. Where nobody looks the list forgets after a day ([JobKeep]).
+// A lock that is parked for a job is to live as long as the job does. The keeper of
+// package worker sees to that for asynq. Whoever writes a keeper for another queue finds
+// what it needs in package jobs.
 //
 // # Watching
 //

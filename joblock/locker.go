@@ -83,18 +83,6 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	return l
 }
 
-// Holder returns the label that this Locker's locks have by default, Config.Holder.
-func (l *Locker) Holder() string {
-	if l == nil {
-		return ""
-	}
-	return l.cfg.Holder
-}
-
-// Owns reports whether lock was made by this Locker: one that was not cannot be
-// found by those who share its Store.
-func (l *Locker) Owns(lock *Lock) bool { return l != nil && !lock.none() && lock.l == l }
-
 // Close stops renewing and waits, as long as ctx lets it, for the renewals under
 // way, for waiters to leave their queues, and for the clean-up of calls whose
 // outcome was unknown. Locks still held

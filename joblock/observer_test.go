@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // grain is what stores round the time left up by.
@@ -231,14 +232,16 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 		rec.want(t, of(event.Freed, lock.Digest(), "over"))
 
 		for _, free := range []func() error{
-			func() error { return k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, "over") },
+			func() error {
+				return jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: "over"})[0]
+			},
 			func() error {
 				return k.locks.ReleaseIdle(t.Context(), lock.Token(), "over", joblock.ForJob("q/1"))
 			},
 		} {
 			lock, err = k.peer().TryAcquire(t.Context(), "key", joblock.Owner("job"))
 			wantNil(t, "TryAcquire", err)
-			wantErr(t, k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, "over"), joblock.ErrNotOwner)
+			wantErr(t, jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: "over"})[0], joblock.ErrNotOwner)
 			k.park(lock, joblock.ParkOptions{Job: "q/1"})
 			wantNil(t, "free", free())
 		}

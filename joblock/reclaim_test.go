@@ -8,6 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 func TestReclaimUndoesPark(t *testing.T) {
@@ -65,7 +66,7 @@ func TestReclaimGivesBackAPlainLock(t *testing.T) {
 				if r := k.record("key"); r.State != joblock.StateHeld || r.Job != "" || r.Reserved != r.Lease {
 					t.Errorf("%s for job %q, lease %s, reserved %s; want held, for none, both the same", r.State, r.Job, r.Lease, r.Reserved)
 				}
-				errs := k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})
+				errs := jobs.Reserve(t.Context(), k.locks, jobs.Reservation{Key: "key", Job: "q/1"})
 				wantErr(t, errs[0], joblock.ErrNotOwner)
 				time.Sleep(joblock.DefaultTTL + time.Second) // it has died
 				k.wantState("key", joblock.StateFree)

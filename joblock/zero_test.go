@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -53,10 +54,10 @@ func TestZeroValuesAreRefused(t *testing.T) {
 				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)
 			}
 		}
-		if l.Holder() != "" {
+		if door.Of(l).Settings().Holder != "" {
 			t.Error("a Locker that is none has a label")
 		}
-		if l.Owns(&joblock.Lock{}) || l.Owns(nil) {
+		if door.Of(l).Owns(&joblock.Lock{}) || door.Of(l).Owns((*joblock.Lock)(nil)) {
 			t.Error("a Locker that is none owns a lock")
 		}
 	}

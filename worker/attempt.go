@@ -278,7 +278,7 @@ func (a *attempt) tryResumeAll() error {
 
 // resume takes the lock of token for this attempt.
 func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(a.w.locks.Holder())), joblock.Reserve(a.w.cfg.Reserve))
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(door.Of(a.w.locks).Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve))
 }
 
 // gone decides what to do about a token that Resume refused with err. A nil lock

@@ -1,22 +1,28 @@
 // Package door is the one way from the toolkit's other packages into package joblock.
 //
 // Those packages are built on a *joblock.Locker like an application, and need a little
-// more of it than an application does: they have keys of their own, they seal what
-// tasks carry, and they have to tell losses apart. As methods and options of package
-// joblock all that would stand in everybody's documentation, and could be misused: an
-// application that takes a key of the toolkit, or says that a job is done, loses a
-// job. Only this module can import package door, so it stands here.
+// more of it than an application does: they call the store with the Locker's bounds,
+// have keys of their own, seal what tasks carry, and tell one loss from another. As
+// methods and options of package joblock all that would stand in everybody's
+// documentation, and could be misused: an application that takes a key of the toolkit,
+// or says that a job is done, loses a job. Only this module can import package door.
 //
-// Package joblock imports door and says in its init what is behind it. So door cannot
-// name the types of joblock: a locker is an any that holds a *joblock.Locker. Package
-// keyspace names the toolkit's keys, package seal seals; they need no door.
+// Package joblock imports door and hangs in, in its init, what is behind it. So door
+// cannot name joblock's types. Where a parameter is an any its comment says which type
+// of joblock it has to be; any other type panics.
+//
+// Package keyspace names the toolkit's keys and package seal seals. They need no door.
 package door
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Locker is what a *joblock.Locker does for the toolkit only.
@@ -24,6 +30,31 @@ type Locker interface {
 	// Ring has the keys that seal what tasks carry. It is nil for a nil Locker, and for
 	// one that joblock.New has not made.
 	Ring() *seal.Ring
+
+	// Owns reports whether lock, a *joblock.Lock that may be nil, was made by this Locker.
+	Owns(lock any) bool
+
+	// Settings are those of Config that the toolkit needs; all zero for a nil Locker.
+	Settings() Settings
+
+	// Check returns ErrClosed after Close, ErrInvalid for a Locker that joblock.New has not
+	// made or a bad key, and nil otherwise. Call it before Call and Tell.
+	Check(op string, keys ...string) error
+
+	// Call runs f with the store and a context that ends with Config.CallTimeout. An error
+	// of f becomes ErrUnavailable, about key. If ctx has ended before, f does not run and
+	// the error is ctx's cause.
+	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
+
+	// Tell tells the Observer, if there is one.
+	Tell(event.Event)
+}
+
+// Settings are fields of joblock.Config, with their defaults.
+type Settings struct {
+	Holder  string
+	Reserve time.Duration
+	Retain  time.Duration
 }
 
 // Of returns the inside of locker, a *joblock.Locker that may be nil.
@@ -31,14 +62,37 @@ func Of(locker any) Locker { return behind.Locker(locker) }
 
 // Joblock is what package joblock has behind the door.
 type Joblock struct {
-	Locker func(locker any) Locker
-	Option func(Option) any // of the type that Use returns
+	Locker  func(locker any) Locker
+	Option  func(Option) any // a joblock.Option
+	Invalid func(op, key, detail string) error
+	Refusal func(op, key string, r driver.Reply) error
+	Text    func(op, key, what, text string, minLen, maxLen int) error
+	Period  func(op, key, what string, d, least, most time.Duration) error
 }
 
 var behind Joblock
 
 // Open is for package joblock's init.
 func Open(j Joblock) { behind = j }
+
+// Invalid returns an ErrInvalid. The detail names the value and the bound.
+func Invalid(op, key, format string, args ...any) error {
+	return behind.Invalid(op, key, fmt.Sprintf(format, args...))
+}
+
+// Refusal returns the error for what a store has answered; nil for OutcomeOK.
+func Refusal(op, key string, r driver.Reply) error { return behind.Refusal(op, key, r) }
+
+// CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or
+// has control characters. what names it.
+func CheckText(op, key, what, text string, minLen, maxLen int) error {
+	return behind.Text(op, key, what, text, minLen, maxLen)
+}
+
+// CheckPeriod returns ErrInvalid for a d out of bounds. what names it.
+func CheckPeriod(op, key, what string, d, least, most time.Duration) error {
+	return behind.Period(op, key, what, d, least, most)
+}
 
 // Option is what only the toolkit asks for when it takes a lock.
 type Option struct {

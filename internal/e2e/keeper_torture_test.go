@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 const (
@@ -65,11 +66,11 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 	defer inspector.Close()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	locks := newLocks(t, server.Addr(), &joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace, Logger: quiet})
-	jobs, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Reserve: time.Minute, Logger: quiet})
+	web, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Reserve: time.Minute, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer jobs.Close(context.Background())
+	defer web.Close(context.Background())
 
 	procs := make([]*workerProc, 4)
 	for i := range procs {
@@ -78,7 +79,7 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
 		for i := range plan.jobs {
-			feed(t, locks, jobs, fmt.Sprintf("key-%03d", i%plan.keys), fmt.Sprintf("job-%04d", i))
+			feed(t, locks, web, fmt.Sprintf("key-%03d", i%plan.keys), fmt.Sprintf("job-%04d", i))
 			time.Sleep(plan.kill / time.Duration(plan.jobs))
 		}
 	})
@@ -144,10 +145,10 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 
 // feed hands the lock on key over to a new job. Of the jobs that find the key taken
 // by one that waits, every other has it taken away from that one: both then want it.
-func feed(t *testing.T, locks *joblock.Locker, jobs *handoff.Client, key, id string) {
+func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id string) {
 	var held *joblock.Error
 	for try := 0; t.Context().Err() == nil; try++ {
-		_, err := jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("job", nil), asynq.TaskID(id), asynq.MaxRetry(100), asynq.Timeout(time.Minute))
+		_, err := web.EnqueueUnique(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("job", nil), asynq.TaskID(id), asynq.MaxRetry(100), asynq.Timeout(time.Minute))
 		switch {
 		case err == nil:
 			return
@@ -156,7 +157,7 @@ func feed(t *testing.T, locks *joblock.Locker, jobs *handoff.Client, key, id str
 			return
 		case errors.As(err, &held) && held.Job != "" && rand.IntN(2) == 0:
 			// Refused while somebody runs.
-			_ = locks.ReleaseForJob(t.Context(), key, held.Job, 0, "for another job")
+			_ = jobs.Free(t.Context(), locks, jobs.Release{Key: key, Job: held.Job, Reason: "for another job"})[0]
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -69,7 +69,7 @@ func parkFor(job, id string, from, to, fence int64) []Event {
 	return out
 }
 
-// freeing is a ReleaseForJob, without an answer if answer is "".
+// freeing is a jobs.Free, without an answer if answer is "".
 func freeing(job string, answer Kind, from, to, fence int64) []Event {
 	id := fmt.Sprint("free at ", from)
 	out := []Event{{Kind: FreeBegun, Key: "k", Holding: id, Job: job, Call: from, Fence: fence}}

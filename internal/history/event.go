@@ -26,9 +26,9 @@ const (
 	Released     Kind = "released"      // it did
 	Refused      Kind = "refused"       // the call begun before was refused: it, or a re-send of it
 	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
-	FreeBegun    Kind = "free begun"    // ReleaseForJob was called; without Freed after it, its outcome is unknown
+	FreeBegun    Kind = "free begun"    // jobs.Free was called; without Freed after it, its outcome is unknown
 	Freed        Kind = "freed"         // it has freed the key
-	Reserved     Kind = "reserved"      // ReserveForJob has kept the key for its job
+	Reserved     Kind = "reserved"      // jobs.Reserve has kept the key for its job
 )
 
 // Event is one thing that a user of a lock saw. Times are UnixNano.

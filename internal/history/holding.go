@@ -14,7 +14,7 @@ type story struct {
 	calls []*call // its Parks, Reclaims and Releases
 }
 
-// call is a Park, a Reclaim, a Release or a ReleaseForJob.
+// call is a Park, a Reclaim, a Release or a jobs.Free.
 type call struct {
 	begun  Event
 	answer Event // of Kind "" where none was seen
@@ -23,7 +23,7 @@ type call struct {
 // end is when the belief is over, for all that was seen.
 func (s *story) end() int64 { return min(s.trust, s.ended) }
 
-// freesOf returns the calls of ReleaseForJob.
+// freesOf returns the calls of jobs.Free.
 func freesOf(events []Event) (frees []*call) {
 	byID := make(map[string]*call)
 	for _, e := range events {

@@ -45,8 +45,8 @@ type step struct {
 // answer, in which every answer is the right one. Calls that brought nothing are left
 // out: a refusal may be owed to a caller that had given up by then, or was killed,
 // and of which nothing was seen. An unanswered grant is left out for the same reason.
-// An unanswered Park, Reclaim, Release or ReleaseForJob may have been applied or not. A
-// refused Park or ReleaseForJob too: what is refused may be a re-send, of a call that was
+// An unanswered Park, Reclaim, Release or jobs.Free may have been applied or not. A
+// refused Park or jobs.Free too: what is refused may be a re-send, of a call that was
 // applied before others came. A Park may have been followed by somebody who freed its
 // job's lock. An unanswered Park may also have been applied and taken back, by a renewal.
 //

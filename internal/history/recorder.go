@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Recorder makes calls and writes down what came of them. It is safe for
@@ -85,11 +86,11 @@ func (r *Recorder) id() string {
 	return fmt.Sprintf("%s/%d", r.name, r.n)
 }
 
-// Free is Locker.ReleaseForJob.
+// Free is jobs.Free of one lock.
 func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
 	r.write(e)
-	err := locks.ReleaseForJob(ctx, key, job, fence, "its job is gone")
+	err := jobs.Free(ctx, locks, jobs.Release{Key: key, Job: job, Fence: fence, Reason: "its job is gone"})[0]
 	switch {
 	case err == nil:
 		r.write(Event{Kind: Freed, Key: key, Holding: e.Holding, Call: e.Call, At: now()})
@@ -99,12 +100,12 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 	return err
 }
 
-// Reserve is Locker.ReserveForJob for one key. Hold must be given.
-func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res joblock.JobReservation) error {
+// Reserve is jobs.Reserve for one key. For must be given.
+func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation) error {
 	call := now()
-	err := locks.ReserveForJob(ctx, []joblock.JobReservation{res})[0]
+	err := jobs.Reserve(ctx, locks, res)[0]
 	if err == nil {
-		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Hold: res.Hold})
+		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Hold: res.For})
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -113,7 +114,7 @@ func keep(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 		switch {
 		case st.Job == "":
 		case dice.IntN(3) == 0:
-			_ = rec.Reserve(t.Context(), locks, joblock.JobReservation{Key: st.Key, Job: st.Job, Hold: 300 * time.Millisecond})
+			_ = rec.Reserve(t.Context(), locks, jobs.Reservation{Key: st.Key, Job: st.Job, For: 300 * time.Millisecond})
 		default:
 			_ = rec.Free(t.Context(), locks, st.Key, st.Job, st.Fence)
 		}

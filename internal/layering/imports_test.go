@@ -31,14 +31,15 @@ var rules = []rule{
 	{"joblock", []string{"joblock/driver", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
 	{"joblock/driver", nil},
 	{"joblock/event", []string{"joblock/driver"}},
-	{"internal/door", []string{"internal/seal"}},
+	{"joblock/jobs", []string{"joblock", "joblock/driver", "joblock/event", "internal/door"}},
+	{"internal/door", []string{"internal/seal", "joblock/driver", "joblock/event"}},
 	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
 	{"joblock/storetest", []string{"joblock/driver"}},
 	{"joblock/slogobserver", []string{"joblock/event"}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", otel + "/otel/attribute", otel + "/otel/metric"}},
-	{"handoff", []string{"joblock", "joblock/driver", "handoff/...", "internal/...", asynq, uuid}},
-	{"worker", []string{"joblock", "joblock/driver", "worker/...", "internal/...", asynq, uuid}},
+	{"handoff", []string{"joblock", "joblock/driver", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
+	{"worker", []string{"joblock", "joblock/driver", "joblock/jobs", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "scheduler/...", "internal/..."}},
 	{"scheduler/asynqtick", []string{"scheduler", asynq}},
 	{"scheduler/spec", nil},
@@ -47,8 +48,9 @@ var rules = []rule{
 	{"internal/seal", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
 	{"internal/testkit", nil},
+	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/faultstore", "internal/testkit"}},
 	{"internal/redistest", []string{goredis, mini}},
-	{"internal/history", []string{"joblock", "internal/keyspace", porcup}},
+	{"internal/history", []string{"joblock", "joblock/jobs", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
@@ -60,7 +62,7 @@ var testOnly = []string{
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/storemodel", "internal/torture", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}

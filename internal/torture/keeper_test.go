@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // keep is what a keeper does, but for the dice that say which jobs are still there. So
 // it also says of jobs that they are gone while they run.
 func (u *user) keep(ctx context.Context) {
 	for ; ctx.Err() == nil; pause(ctx, u.upTo(2*later)) {
-		due, err := u.locks.DueJobs(ctx, 20, later)
+		due, err := jobs.Due(ctx, u.locks, 20, later)
 		if err != nil {
 			continue
 		}
@@ -26,18 +26,18 @@ func (u *user) keep(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		var over []driver.JobLock
+		var over []jobs.Entry
 		for i, d := range due {
 			if gone := u.look(ctx, d, locks[i]); gone {
 				over = append(over, d)
 			}
 		}
-		_ = u.locks.ForgetJobs(ctx, over) // or they come again
+		_ = jobs.Forget(ctx, u.locks, over...) // or they come again
 	}
 }
 
 // look decides about one lock, and reports whether there is nothing more to be done.
-func (u *user) look(ctx context.Context, d driver.JobLock, lock joblock.Status) bool {
+func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool {
 	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
 		return true
 	}
@@ -54,7 +54,7 @@ func (u *user) look(ctx context.Context, d driver.JobLock, lock joblock.Status) 
 	case u.oneIn(3):
 		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
 	case u.oneIn(2):
-		_ = u.rec.Reserve(ctx, u.locks, joblock.JobReservation{Key: d.Key, Job: d.Job, Hold: u.Hold})
+		_ = u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold})
 	}
 	return !lock.Locked()
 }

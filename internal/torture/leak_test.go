@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -73,14 +74,14 @@ func awaitSettled(t *testing.T, c *center) {
 func checkIndex(t *testing.T, c *center) {
 	t.Helper()
 	for {
-		due, err := c.locks.DueJobs(t.Context(), driver.MaxBatch, time.Minute)
+		due, err := jobs.Due(t.Context(), c.locks, driver.MaxBatch, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(due) == 0 {
 			break
 		}
-		if err := c.locks.ForgetJobs(t.Context(), due); err != nil {
+		if err := jobs.Forget(t.Context(), c.locks, due...); err != nil {
 			t.Fatal(err)
 		}
 	}

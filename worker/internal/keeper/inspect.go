@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// concurrency bounds the questions and the releases under way at a time. Each is a
-	// round trip or two, so that this many keep the link busy, and not the server.
+	// concurrency bounds the questions under way at a time. Each is a round trip or two,
+	// so that this many keep the link busy, and not the server.
 	concurrency = 8
 
 	// askGiveUp is after how many failures in a row the other tasks are not asked

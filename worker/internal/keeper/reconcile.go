@@ -8,12 +8,12 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // candidate is a lock that nobody runs under, and what was found out about its task.
 type candidate struct {
-	driver.JobLock
+	jobs.Entry
 	lock    joblock.Status // read before the task was asked about
 	task    finding
 	verdict verdict
@@ -24,7 +24,7 @@ func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
 // reconcile decides about each of due and acts on it. An error means that some were left
 // alone for want of an answer.
-func (k *Keeper) reconcile(ctx context.Context, due []driver.JobLock) error {
+func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (k *Keeper) reconcile(ctx context.Context, due []driver.JobLock) error {
 		return context.Cause(ctx) // before anything is written
 	}
 	var dead []candidate
-	var short []joblock.JobReservation
+	var short []jobs.Reservation
 	var unrun error
 	for _, c := range idle {
 		if c.mark() {
@@ -59,11 +59,11 @@ func (k *Keeper) reconcile(ctx context.Context, due []driver.JobLock) error {
 			n.Kept++
 		case extend:
 			n.Kept++
-			short = append(short, joblock.JobReservation{Key: c.Key, Job: c.Job, Hold: c.verdict.reserve})
+			short = append(short, jobs.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
 		case free:
 			dead = append(dead, c)
 		case forget:
-			over = append(over, c.JobLock)
+			over = append(over, c.Entry)
 		}
 	}
 	freed, unfreed := k.free(ctx, dead, &n)
@@ -73,7 +73,7 @@ func (k *Keeper) reconcile(ctx context.Context, due []driver.JobLock) error {
 
 // read tells the entries whose lock has ended, or is another job's, from those of
 // locks that nobody runs under. Of the others, whoever holds the lock renews it.
-func (k *Keeper) read(ctx context.Context, due []driver.JobLock, n *Stats) (over []driver.JobLock, idle []candidate, err error) {
+func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	locks, err := k.statuses(ctx, due)
 	if err != nil {
 		n.Unanswered += int64(len(due))
@@ -86,7 +86,7 @@ func (k *Keeper) read(ctx context.Context, due []driver.JobLock, n *Stats) (over
 		case lock.State == joblock.StateHeld:
 			n.Held++
 		default:
-			idle = append(idle, candidate{JobLock: due[i], lock: lock})
+			idle = append(idle, candidate{Entry: due[i], lock: lock})
 		}
 	}
 	return over, idle, nil
@@ -110,7 +110,7 @@ func (k *Keeper) rerun(c *candidate) error {
 }
 
 // reserve prolongs reservations.
-func (k *Keeper) reserve(ctx context.Context, short []joblock.JobReservation, n *Stats) (failed error) {
+func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
 		return nil
@@ -133,19 +133,18 @@ func (k *Keeper) reserve(ctx context.Context, short []joblock.JobReservation, n 
 }
 
 // free frees the locks of the dead. It returns those that are free now.
-func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []driver.JobLock, failed error) {
+func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
-		var err error
-		if errs, err = k.release(ctx, dead); err != nil {
-			return nil, err
+		if errs = k.release(ctx, dead); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 	}
 	for i, c := range dead {
 		switch joblock.CodeOf(errs[i]) {
 		case "":
 			n.Freed[c.verdict.reason]++
-			freed = append(freed, c.JobLock)
+			freed = append(freed, c.Entry)
 			k.cfg.Logger.Info("worker: the keeper has freed the lock of a task",
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
 			k.tellNeverResumed(c)
@@ -172,7 +171,7 @@ func (k *Keeper) tellNeverResumed(c candidate) {
 }
 
 // forget ends the checks of entries.
-func (k *Keeper) forget(ctx context.Context, entries []driver.JobLock) error {
+func (k *Keeper) forget(ctx context.Context, entries []jobs.Entry) error {
 	if k.cfg.DryRun || len(entries) == 0 {
 		return nil
 	}

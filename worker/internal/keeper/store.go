@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // This file has all that the keeper asks of the locks' store for jobs.
 
 // due returns up to limit locks that are to be checked, and puts each off until later.
-func (k *Keeper) due(ctx context.Context, limit int, later time.Duration) ([]driver.JobLock, error) {
-	return k.cfg.Locks.DueJobs(ctx, limit, later)
+func (k *Keeper) due(ctx context.Context, limit int, later time.Duration) ([]jobs.Entry, error) {
+	return jobs.Due(ctx, k.cfg.Locks, limit, later)
 }
 
 // statuses reads the locks of entries, in their order.
-func (k *Keeper) statuses(ctx context.Context, entries []driver.JobLock) ([]joblock.Status, error) {
+func (k *Keeper) statuses(ctx context.Context, entries []jobs.Entry) ([]joblock.Status, error) {
 	keys := make([]string, len(entries))
 	for i, e := range entries {
 		keys[i] = e.Key
@@ -25,23 +25,21 @@ func (k *Keeper) statuses(ctx context.Context, entries []driver.JobLock) ([]jobl
 }
 
 // extend prolongs reservations. The errors are in the order of list.
-func (k *Keeper) extend(ctx context.Context, list []joblock.JobReservation) []error {
-	return k.cfg.Locks.ReserveForJob(ctx, list)
+func (k *Keeper) extend(ctx context.Context, list []jobs.Reservation) []error {
+	return jobs.Reserve(ctx, k.cfg.Locks, list...)
 }
 
 // release frees the locks of list, each only if nobody has taken it since it was read.
-// The errors are in the order of list. When ctx ends first it returns its cause, and
-// errs must not be read.
-func (k *Keeper) release(ctx context.Context, list []candidate) (errs []error, err error) {
-	errs = make([]error, len(list))
-	err = each(ctx, len(list), func(i int) {
-		c := list[i]
-		errs[i] = k.cfg.Locks.ReleaseForJob(ctx, c.Key, c.Job, c.lock.Fence, c.verdict.reason)
-	})
-	return errs, err
+// The errors are in the order of list.
+func (k *Keeper) release(ctx context.Context, list []candidate) []error {
+	releases := make([]jobs.Release, len(list))
+	for i, c := range list {
+		releases[i] = jobs.Release{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
+	}
+	return jobs.Free(ctx, k.cfg.Locks, releases...)
 }
 
 // drop ends the checks of entries.
-func (k *Keeper) drop(ctx context.Context, entries []driver.JobLock) error {
-	return k.cfg.Locks.ForgetJobs(ctx, entries)
+func (k *Keeper) drop(ctx context.Context, entries []jobs.Entry) error {
+	return jobs.Forget(ctx, k.cfg.Locks, entries...)
 }

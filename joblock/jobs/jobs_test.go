@@ -1,28 +1,47 @@
-package joblock_test
+package jobs_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// due returns what DueJobs does, as "job key".
-func (k *kit) due(limit int, later time.Duration) (names []string, locks []driver.JobLock) {
+var wantErr, wantNil = testkit.WantErr, testkit.WantNil
+
+type kit struct{ *lockkit.Kit }
+
+func newKit(t *testing.T, cfg *joblock.Config) *kit {
+	t.Helper()
+	return &kit{lockkit.New(t, cfg)}
+}
+
+func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
 	k.Helper()
-	locks, err := k.locks.DueJobs(k.Context(), limit, later)
-	wantNil(k, "DueJobs", err)
+	token, err := lock.Park(context.Background(), opts)
+	wantNil(k, "Park", err)
+	return token
+}
+
+// due returns what Due does, as "job key".
+func (k *kit) due(limit int, later time.Duration) (names []string, locks []jobs.Entry) {
+	k.Helper()
+	locks, err := jobs.Due(k.Context(), k.Locks, limit, later)
+	wantNil(k, "Due", err)
 	for _, l := range locks {
 		names = append(names, l.Job+" "+l.Key)
 	}
 	return names, locks
 }
 
-func (k *kit) wantDue(later time.Duration, want ...string) []driver.JobLock {
+func (k *kit) wantDue(later time.Duration, want ...string) []jobs.Entry {
 	k.Helper()
 	got, locks := k.due(10, later)
 	if !slices.Equal(got, want) {
@@ -35,7 +54,7 @@ func (k *kit) wantDue(later time.Duration, want ...string) []driver.JobLock {
 // milliseconds of rounding.
 func (k *kit) wantReserved(key string, want time.Duration) {
 	k.Helper()
-	if got := k.record(key).Reserved; got < want || got > want+5*time.Millisecond {
+	if got := k.Record(key).Reserved; got < want || got > want+5*time.Millisecond {
 		k.Errorf("%q is reserved for %s, want %s", key, got, want)
 	}
 }
@@ -43,11 +62,11 @@ func (k *kit) wantReserved(key string, want time.Duration) {
 func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.acquire("first"), joblock.ParkOptions{Job: "q/1"})
-		k.park(k.acquire("of no job"), joblock.ParkOptions{})
-		k.acquire("held")
+		k.park(k.Acquire("first"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.Acquire("of no job"), joblock.ParkOptions{})
+		k.Acquire("held")
 		time.Sleep(10 * time.Second)
-		k.park(k.acquire("second"), joblock.ParkOptions{Job: "q/2"})
+		k.park(k.Acquire("second"), joblock.ParkOptions{Job: "q/2"})
 		time.Sleep(joblock.DefaultJobGrace - 10*time.Second - time.Millisecond)
 		k.wantDue(time.Minute)
 		time.Sleep(2 * time.Millisecond)
@@ -65,7 +84,7 @@ func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
 		k.wantDue(time.Minute, "q/2 second")
 		time.Sleep(time.Minute + time.Millisecond)
 		seen := k.wantDue(time.Minute, "q/1 first", "q/2 second")
-		wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), seen[:1]))
+		wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, seen[:1]...))
 		time.Sleep(time.Minute + time.Millisecond)
 		k.wantDue(time.Minute, "q/2 second")
 	})
@@ -75,19 +94,19 @@ func TestJobGraceIsConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = time.Second
 		k := newKit(t, &joblock.Config{JobGrace: grace})
-		lock := k.acquire("key")
+		lock := k.Acquire("key")
 		token := k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
 		time.Sleep(grace + time.Millisecond)
 		seen := k.wantDue(time.Hour, "q/1 key")
 
 		// What is recovered, by Resume or by the Reclaim of what was resumed, is looked at again as soon.
 		for _, recovery := range []func() error{
-			func() (err error) { lock, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1")); return err },
+			func() (err error) { lock, err = k.Locks.Resume(t.Context(), token, joblock.ForJob("q/1")); return err },
 			func() error { return lock.Reclaim(t.Context()) },
 		} {
 			time.Sleep(time.Minute)
-			k.wantState("key", joblock.StateFree)
-			wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), seen))
+			k.WantState("key", joblock.StateFree)
+			wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, seen...))
 			wantNil(t, "recovery", recovery())
 			k.wantDue(time.Hour)
 			time.Sleep(grace + time.Millisecond)
@@ -103,40 +122,40 @@ func TestJobGraceIsConfigured(t *testing.T) {
 func TestShortReservationsAreFoundBeforeTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: 3 * time.Second})
-		k.park(k.acquire("shortest"), joblock.ParkOptions{Job: "q/2", Hold: joblock.MinTTL})
+		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: 3 * time.Second})
+		k.park(k.Acquire("shortest"), joblock.ParkOptions{Job: "q/2", Hold: joblock.MinTTL})
 		time.Sleep(joblock.MinTTL + time.Millisecond)
 		k.wantDue(time.Hour, "q/2 shortest")
 		time.Sleep(time.Second)
 		k.wantDue(time.Hour)
 		time.Sleep(500 * time.Millisecond)
 		k.wantDue(time.Hour, "q/1 key")
-		k.wantState("key", joblock.StateParked)
+		k.WantState("key", joblock.StateParked)
 	})
 }
 
-func TestReserveForJob(t *testing.T) {
+func TestReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		for key, opts := range map[string]joblock.ParkOptions{
 			"mine": {Job: "q/1"}, "by default": {Job: "q/1", Hold: time.Minute}, "lapsed": {Job: "q/1", Hold: time.Second},
 			"over": {Job: "q/1"}, "theirs": {Job: "q/2"}, "unbound": {},
 		} {
-			k.park(k.acquire(key), opts)
+			k.park(k.Acquire(key), opts)
 		}
-		wantNil(t, "ReleaseForJob", k.locks.ReleaseForJob(t.Context(), "over", "q/1", 0, "the task was deleted"))
+		wantNil(t, "Free", jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "over", Job: "q/1", Reason: "the task was deleted"})[0])
 		time.Sleep(2 * time.Second)
-		reserve := []joblock.JobReservation{
+		reserve := []jobs.Reservation{
 			{Key: "over", Job: "q/1"},
-			{Key: "mine", Job: "q/1", Hold: 2 * time.Hour},
+			{Key: "mine", Job: "q/1", For: 2 * time.Hour},
 			{Key: "theirs", Job: "q/1"},
 			{Key: "bad\n", Job: "q/1"},
 			{Key: "unbound", Job: "q/1"},
 			{Key: "by default", Job: "q/1"},
 			{Key: "absent", Job: "q/1"},
-			{Key: "lapsed", Job: "q/1", Hold: time.Minute},
+			{Key: "lapsed", Job: "q/1", For: time.Minute},
 		}
-		errs := k.locks.ReserveForJob(t.Context(), reserve)
+		errs := jobs.Reserve(t.Context(), k.Locks, reserve...)
 		want := []error{
 			joblock.ErrAlreadyReleased, nil, joblock.ErrNotOwner, joblock.ErrInvalid, joblock.ErrNotOwner, nil, joblock.ErrNotFound, nil,
 		}
@@ -164,27 +183,27 @@ func TestReserveForJob(t *testing.T) {
 		k.wantReserved("mine", 2*time.Hour)
 		k.wantReserved("by default", time.Hour)
 		k.wantReserved("lapsed", time.Minute)
-		if errs := k.locks.ReserveForJob(t.Context(), nil); len(errs) != 0 {
+		if errs := jobs.Reserve(t.Context(), k.Locks); len(errs) != 0 {
 			t.Errorf("%d errors for nothing", len(errs))
 		}
 		time.Sleep(time.Minute + joblock.DefaultRetain - time.Second)
-		if k.record("lapsed").Ended != joblock.EndedLapsed {
+		if k.Record("lapsed").Ended != joblock.EndedLapsed {
 			t.Error("a reservation is forgotten before Config.Retain is over")
 		}
 	})
 }
 
 // A live holder goes on, and a token can be resumed, whatever was reserved.
-func TestReserveForJobLeavesTheTermAlone(t *testing.T) {
+func TestReserveLeavesTheTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		reserve := func() {
 			t.Helper()
-			wantNil(t, "ReserveForJob", k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0])
+			wantNil(t, "Reserve", jobs.Reserve(t.Context(), k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0])
 		}
 		reserve()
-		lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
+		lock, err := k.Locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
 		wantNil(t, "Resume", err)
 		reserve()
 		wantNil(t, "Renew", lock.Renew(t.Context()))
@@ -194,15 +213,15 @@ func TestReserveForJobLeavesTheTermAlone(t *testing.T) {
 	})
 }
 
-func TestReleaseForJob(t *testing.T) {
+func TestFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		release := func(key, job string) error {
-			return k.locks.ReleaseForJob(t.Context(), key, job, 0, "the task was deleted")
+			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: key, Job: job, Reason: "the task was deleted"})[0]
 		}
-		token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		wantErr(t, release("key", "q/2"), joblock.ErrNotOwner)
-		lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.NoRenew(), joblock.Reserve(time.Hour))
+		lock, err := k.Locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.NoRenew(), joblock.Reserve(time.Hour))
 		wantNil(t, "Resume", err)
 		err = release("key", "q/1")
 		wantErr(t, err, joblock.ErrBusy)
@@ -212,33 +231,33 @@ func TestReleaseForJob(t *testing.T) {
 		}
 		wantNil(t, "Err", lock.Err())
 		time.Sleep(joblock.DefaultTTL + time.Millisecond)
-		k.wantState("key", joblock.StateOrphaned)
+		k.WantState("key", joblock.StateOrphaned)
 		wantNil(t, "release of an orphan", release("key", "q/1"))
-		if r := k.record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedForced || r.Reason != "the task was deleted" {
+		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedForced || r.Reason != "the task was deleted" {
 			t.Errorf("record %+v", r)
 		}
 		wantErr(t, release("key", "q/1"), joblock.ErrNotFound)
 		wantErr(t, release("absent", "q/1"), joblock.ErrNotFound)
-		k.acquire("plain")
+		k.Acquire("plain")
 		wantErr(t, release("plain", "q/1"), joblock.ErrNotOwner)
-		_, err = k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
+		_, err = k.Locks.Resume(t.Context(), token, joblock.ForJob("q/1"))
 		wantErr(t, err, joblock.ErrAlreadyReleased)
 	})
 }
 
 // What was found out about a job says nothing about a later one of the same name.
-func TestReleaseForJobLeavesALaterTermAlone(t *testing.T) {
+func TestFreeLeavesALaterTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		first := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		first := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		release := func(fence int64) error {
-			return k.locks.ReleaseForJob(t.Context(), "key", "q/1", fence, "the task was deleted")
+			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Fence: fence, Reason: "the task was deleted"})[0]
 		}
 		wantErr(t, release(-1), joblock.ErrInvalid)
 		wantNil(t, "release", release(first.Fence()))
-		second := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		second := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		wantErr(t, release(first.Fence()), joblock.ErrNotOwner)
-		k.wantState("key", joblock.StateParked)
+		k.WantState("key", joblock.StateParked)
 		wantNil(t, "release", release(second.Fence()))
 	})
 }
@@ -248,18 +267,18 @@ func TestReleaseForJobLeavesALaterTermAlone(t *testing.T) {
 func TestReleaseIdleForJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key", joblock.TTL(time.Minute)), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key", joblock.TTL(time.Minute)), joblock.ParkOptions{Job: "q/1"})
 		release := func(job string) error {
-			return k.locks.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob(job))
+			return k.Locks.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob(job))
 		}
 		wantErr(t, release("q/2"), joblock.ErrNotOwner)
-		k.wantState("key", joblock.StateParked)
+		k.WantState("key", joblock.StateParked)
 		wantErr(t, release("a\nb"), joblock.ErrInvalid)
-		wantErr(t, k.locks.ReleaseIdle(t.Context(), token, "gone", nil), joblock.ErrInvalid)
+		wantErr(t, k.Locks.ReleaseIdle(t.Context(), token, "gone", nil), joblock.ErrInvalid)
 		// A token whose TTL is beyond this Locker's is as good as any to end a lock.
-		small := k.open(k.mem, &joblock.Config{MaxTTL: 30 * time.Second})
+		small := k.Open(k.Mem, &joblock.Config{MaxTTL: 30 * time.Second})
 		wantNil(t, "ReleaseIdle", small.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob("q/1")))
-		if r := k.record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
+		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
 			t.Errorf("record %+v", r)
 		}
 		wantErr(t, release("q/1"), joblock.ErrAlreadyReleased)

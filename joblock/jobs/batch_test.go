@@ -1,4 +1,4 @@
-package joblock_test
+package jobs_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 func TestLongListsAreSentInParts(t *testing.T) {
@@ -18,17 +19,17 @@ func TestLongListsAreSentInParts(t *testing.T) {
 		k := newKit(t, nil)
 		const n = 2*driver.MaxBatch + 1
 		keys := make([]string, n)
-		reserve := make([]joblock.JobReservation, n)
-		forget := make([]driver.JobLock, n)
+		reserve := make([]jobs.Reservation, n)
+		forget := make([]jobs.Entry, n)
 		for i := range n {
 			keys[i] = fmt.Sprint("key-", i)
-			reserve[i] = joblock.JobReservation{Key: keys[i], Job: "q/1"}
-			forget[i] = driver.JobLock{Key: keys[i], Job: "q/1", Mark: 1}
+			reserve[i] = jobs.Reservation{Key: keys[i], Job: "q/1"}
+			forget[i] = jobs.Entry{Key: keys[i], Job: "q/1", Mark: 1}
 		}
 		// Two that can be told from the others, on either side of an edge.
-		token := k.park(k.acquire(keys[driver.MaxBatch]), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire(keys[driver.MaxBatch]), joblock.ParkOptions{Job: "q/1"})
 		reserve[driver.MaxBatch-1].Key = ""
-		errs := k.locks.ReserveForJob(t.Context(), reserve)
+		errs := jobs.Reserve(t.Context(), k.Locks, reserve...)
 		for i, want := range map[int]error{
 			0: joblock.ErrNotFound, driver.MaxBatch - 1: joblock.ErrInvalid, driver.MaxBatch: nil, driver.MaxBatch + 1: joblock.ErrNotFound,
 			n - 1: joblock.ErrNotFound,
@@ -37,35 +38,52 @@ func TestLongListsAreSentInParts(t *testing.T) {
 				t.Errorf("item %d: error %v, want %v", i, errs[i], want)
 			}
 		}
-		sts, err := k.locks.StatusOf(t.Context(), keys)
+		sts, err := k.Locks.StatusOf(t.Context(), keys)
 		wantNil(t, "StatusOf", err)
 		if len(sts) != n || sts[driver.MaxBatch].Key != token.Key() || sts[driver.MaxBatch].State != joblock.StateParked {
 			t.Errorf("%d statuses, number %d is %+v", len(sts), driver.MaxBatch, sts[driver.MaxBatch])
 		}
-		wantNil(t, "ForgetJobs", k.locks.ForgetJobs(t.Context(), forget))
-		for call, items := range map[string]int{faultstore.Reserve: n - 1, faultstore.Inspect: n, faultstore.Forget: n} {
-			if k.store.Largest(call) != driver.MaxBatch || k.store.Items(call) != items {
+		wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, forget...))
+		free := make([]jobs.Release, n)
+		for i := range n {
+			free[i] = jobs.Release{Key: keys[i], Job: "q/1"}
+		}
+		free[driver.MaxBatch-1].Job = ""
+		for i, err := range jobs.Free(t.Context(), k.Locks, free...) {
+			want := joblock.ErrNotFound
+			switch i {
+			case driver.MaxBatch - 1:
+				want = joblock.ErrInvalid
+			case driver.MaxBatch:
+				want = nil
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("freeing item %d: error %v, want %v", i, err, want)
+			}
+		}
+		for call, items := range map[string]int{faultstore.Reserve: n - 1, faultstore.Release: n - 1, faultstore.Inspect: n, faultstore.Forget: n} {
+			if k.Store.Largest(call) != driver.MaxBatch || k.Store.Items(call) != items {
 				t.Errorf("%s: %d items, %d at once, want %d and %d", call,
-					k.store.Items(call), k.store.Largest(call), items, driver.MaxBatch)
+					k.Store.Items(call), k.Store.Largest(call), items, driver.MaxBatch)
 			}
 		}
 	})
 }
 
-func TestJobCallsWhileTheStoreIsAway(t *testing.T) {
+func TestCallsWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		time.Sleep(time.Minute)
 		seen := k.wantDue(time.Minute, "q/1 key")
-		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Forget, faultstore.Reserve,
+		k.Store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Forget, faultstore.Reserve,
 			faultstore.Release, faultstore.Inspect)
-		_, due := k.locks.DueJobs(t.Context(), 10, time.Minute)
-		_, statuses := k.locks.StatusOf(t.Context(), []string{"key"})
+		_, due := jobs.Due(t.Context(), k.Locks, 10, time.Minute)
+		_, statuses := k.Locks.StatusOf(t.Context(), []string{"key"})
 		for call, err := range map[string]error{
-			"DueJobs": due, "StatusOf": statuses, "ForgetJobs": k.locks.ForgetJobs(t.Context(), seen),
-			"ReserveForJob": k.locks.ReserveForJob(t.Context(), []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0],
-			"ReleaseForJob": k.locks.ReleaseForJob(t.Context(), "key", "q/1", 0, "gone"),
+			"Due": due, "StatusOf": statuses, "Forget": jobs.Forget(t.Context(), k.Locks, seen...),
+			"Reserve": jobs.Reserve(t.Context(), k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
+			"Free":    jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Reason: "gone"})[0],
 		} {
 			if !errors.Is(err, joblock.ErrUnavailable) || !joblock.Retryable(err) {
 				t.Errorf("%s: error %v, want ErrUnavailable", call, err)
@@ -73,9 +91,9 @@ func TestJobCallsWhileTheStoreIsAway(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := k.locks.ReserveForJob(ctx, []joblock.JobReservation{{Key: "key", Job: "q/1"}})[0]
+		err := jobs.Reserve(ctx, k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0]
 		wantErr(t, err, context.Canceled)
-		k.wantState("key", joblock.StateParked)
+		k.WantState("key", joblock.StateParked)
 	})
 }
 
@@ -98,12 +116,12 @@ func (s partly) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		var reserve []joblock.JobReservation
+		var reserve []jobs.Reservation
 		for _, key := range []string{"one", "dead", "two"} {
-			k.park(k.acquire(key), joblock.ParkOptions{Job: "q/1"})
-			reserve = append(reserve, joblock.JobReservation{Key: key, Job: "q/1"})
+			k.park(k.Acquire(key), joblock.ParkOptions{Job: "q/1"})
+			reserve = append(reserve, jobs.Reservation{Key: key, Job: "q/1"})
 		}
-		errs := k.open(partly{k.mem, "dead"}, nil).ReserveForJob(t.Context(), reserve)
+		errs := jobs.Reserve(t.Context(), k.Open(partly{k.Mem, "dead"}, nil), reserve...)
 		if errs[0] != nil || errs[2] != nil || !errors.Is(errs[1], joblock.ErrUnavailable) {
 			t.Errorf("errors %v, want ErrUnavailable for the second only", errs)
 		}
@@ -113,22 +131,22 @@ func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 // planted is a Store in whose index somebody has written.
 type planted struct{ driver.Store }
 
-func (s planted) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
+func (s planted) Due(ctx context.Context, req driver.DueRequest) ([]jobs.Entry, error) {
 	due, err := s.Store.Due(ctx, req)
-	return append([]driver.JobLock{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due...), err
+	return append([]jobs.Entry{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due...), err
 }
 
 func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
 		time.Sleep(time.Minute)
-		locks := k.open(planted{k.mem}, nil)
-		due, err := locks.DueJobs(t.Context(), 10, time.Minute)
-		wantNil(t, "DueJobs", err)
+		locks := k.Open(planted{k.Mem}, nil)
+		due, err := jobs.Due(t.Context(), locks, 10, time.Minute)
+		wantNil(t, "Due", err)
 		if len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
 			t.Errorf("due are %+v", due)
 		}
-		wantNil(t, "ForgetJobs", locks.ForgetJobs(t.Context(), due))
+		wantNil(t, "Forget", jobs.Forget(t.Context(), locks, due...))
 	})
 }

@@ -1,0 +1,104 @@
+// Package lockkit is what tests of packages built on joblock share: a Locker on a
+// memstore that can be made to fail, and Lockers of other processes on the same store.
+package lockkit
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memstore"
+)
+
+// OnTime is how much later than it could have come a lock may come in virtual time: the
+// store counts in milliseconds.
+const OnTime = 5 * time.Millisecond
+
+// Kit is a Locker on a memstore that can be made to fail. Its clocks are those of the
+// synctest bubble in which it was made.
+type Kit struct {
+	*testing.T
+	Mem   *memstore.Store
+	Store *faultstore.Store
+	Locks *joblock.Locker
+	Logs  *testkit.Log
+
+	StoreSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
+}
+
+// New makes a Kit. cfg may be nil.
+func New(t *testing.T, cfg *joblock.Config) *Kit {
+	t.Helper()
+	k := &Kit{T: t, Logs: new(testkit.Log)}
+	start := time.Now()
+	k.Mem = memstore.New(&memstore.Config{
+		Notice: memstore.NoticeSilent,
+		Now:    func() time.Time { return start.Add(time.Since(start) + k.StoreSkew) },
+	})
+	k.Store = faultstore.New(k.Mem)
+	k.Locks = k.Open(k.Store, cfg)
+	return k
+}
+
+// Open makes a Locker that is closed when the test ends. cfg may be nil.
+func (k *Kit) Open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
+	k.Helper()
+	var c joblock.Config
+	if cfg != nil {
+		c = *cfg
+	}
+	c.Logger = k.Logs.Text()
+	locks, err := joblock.New(store, &c)
+	testkit.WantNil(k, "New", err)
+	k.Cleanup(func() {
+		k.Store.Clear()
+		if err := locks.Close(context.Background()); err != nil {
+			k.Errorf("Close: %v", err)
+		}
+	})
+	return locks
+}
+
+// Peer is a Locker of another process, on the same store without faults.
+func (k *Kit) Peer() *joblock.Locker {
+	k.Helper()
+	return k.Open(k.Mem, &joblock.Config{Holder: "peer"})
+}
+
+// Acquire takes the lock on key with TryAcquire.
+func (k *Kit) Acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+	k.Helper()
+	lock, err := k.Locks.TryAcquire(context.Background(), key, opts...)
+	testkit.WantNil(k, "TryAcquire", err)
+	return lock
+}
+
+// Record is what the store has at key.
+func (k *Kit) Record(key string) driver.Record {
+	k.Helper()
+	recs, err := k.Mem.Inspect(context.Background(), driver.InspectRequest{Keys: []string{key}, Memo: true})
+	testkit.WantNil(k, "Inspect", err)
+	return recs[0]
+}
+
+// WantState checks the state of key.
+func (k *Kit) WantState(key string, want driver.State) {
+	k.Helper()
+	if got := k.Record(key).State; got != want {
+		k.Errorf("the store has %q %s, want %s", key, got, want)
+	}
+}
+
+// WantWaiters checks how many places the queue of key has.
+func (k *Kit) WantWaiters(key string, n int) {
+	k.Helper()
+	synctest.Wait()
+	if got := k.Record(key).Waiters; got != n {
+		k.Errorf("%d waiters at %q, want %d", got, key, n)
+	}
+}
