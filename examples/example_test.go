@@ -139,12 +139,13 @@ func Example_watch() {
 
 	lock, err := locks.TryAcquire(ctx, joblock.Key("export", "acct-7"), joblock.Holder("web-1"))
 	check(err)
-	_, err = lock.Park(ctx, joblock.ParkOptions{Job: "default/4f0c"})
+	_, err = lock.Park(ctx, joblock.ForJob("default/4f0c"))
 	check(err)
 
 	// [list
-	st, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
+	sts, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
 	check(err)
+	st := sts[0]
 	fmt.Println(st.State, st.Holder, st.Job, st.Age.Round(time.Second), st.Remaining, st.Waiters)
 	for st, err := range locks.List(ctx, joblock.ListOptions{Prefix: "export:"}) {
 		check(err)

@@ -184,7 +184,7 @@ func TestRequestWithoutLocksMayTakeItsTime(t *testing.T) {
 	for name, settle := range map[string]func(ctx context.Context, lock *joblock.Lock) error{
 		"released": func(ctx context.Context, lock *joblock.Lock) error { return lock.Release(ctx) },
 		"handed over": func(ctx context.Context, lock *joblock.Lock) error {
-			_, err := lock.Park(ctx, joblock.ParkOptions{Job: "default/1"})
+			_, err := lock.Park(ctx, joblock.ForJob("default/1"))
 			return err
 		},
 		"kept": func(ctx context.Context, lock *joblock.Lock) error {

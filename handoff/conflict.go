@@ -85,10 +85,11 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	if i < 0 {
 		return false, nil
 	}
-	st, err := c.locks.Status(ctx, held.Key)
+	sts, err := c.locks.Status(ctx, held.Key)
 	if err != nil {
 		return false, err
 	}
+	st := sts[0]
 	return st.Locked() && st.Owner == tokens[i].Digest(), nil
 }
 

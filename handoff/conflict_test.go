@@ -231,7 +231,7 @@ func TestKeyParkedForATaskIDThatIsTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		lock := acquire(t, w.locks, "k")
-		if _, err := lock.Park(t.Context(), joblock.ParkOptions{Job: "default/first"}); err != nil {
+		if _, err := lock.Park(t.Context(), joblock.ForJob("default/first")); err != nil {
 			t.Fatal(err)
 		}
 		for policy := handoff.Reject; policy <= handoff.Replace; policy++ {

@@ -165,9 +165,8 @@ func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInf
 // park moves all locks from their handles to their tokens. After an error the first
 // ones may be parked.
 func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
-	opts := joblock.ParkOptions{Hold: h.delay() + h.c.reserve, Job: h.job}
 	for _, lock := range locks {
-		token, err := lock.Park(ctx, opts)
+		token, err := lock.Park(ctx, joblock.Reserve(h.delay()+h.c.reserve), joblock.ForJob(h.job))
 		if err != nil {
 			return h.wrap(err)
 		}

@@ -198,7 +198,7 @@ func TestBadLocksAreRefused(t *testing.T) {
 	if err := released.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parked.Park(t.Context(), joblock.ParkOptions{}); err != nil {
+	if _, err := parked.Park(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := acquire(t, newLocker(t, newStore()), "elsewhere")

@@ -89,11 +89,11 @@ func ExampleClient_Enqueue() {
 	fmt.Println(info.ID, "in", info.Queue)
 	fmt.Println("release:", errors.Is(lock.Release(ctx), joblock.ErrNotOwner))
 
-	status, err := locks.Status(ctx, "export:acct-7")
+	statuses, err := locks.Status(ctx, "export:acct-7")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(status.State, "for", status.Job)
+	fmt.Println(statuses[0].State, "for", statuses[0].Job)
 	// Output:
 	// export-1 in low
 	// release: true

@@ -68,7 +68,7 @@ func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.Tr
 // wantState checks the state of a key and returns its status.
 func wantState(t testing.TB, locks *joblock.Locker, key string, want joblock.State) joblock.Status {
 	t.Helper()
-	st, err := locks.Status(context.Background(), key)
+	st, err := testkit.One(locks.Status(context.Background(), key))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 						go func() {
 							defer close(failed)
 							ctx := context.WithoutCancel(r.Context())
-							if _, err := lock.Park(ctx, joblock.ParkOptions{Job: "default/1"}); err != nil {
+							if _, err := lock.Park(ctx, joblock.ForJob("default/1")); err != nil {
 								t.Error(err)
 							}
 							time.Sleep(2 * time.Second)
@@ -64,7 +64,7 @@ func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
 		serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				lock, _ := joblock.FromContext(r.Context())
-				if _, err := lock.Park(r.Context(), joblock.ParkOptions{Job: "default/1"}); err != nil {
+				if _, err := lock.Park(r.Context(), joblock.ForJob("default/1")); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(defaultMaxHold + time.Second)

@@ -259,7 +259,7 @@ func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
 	if joblock.CodeOf(lock.Err()) == joblock.CodeAlreadyReleased {
 		return // by the handler
 	}
-	err := lock.ReleaseWith(ctx, reasonRequestOver)
+	err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
 	if err != nil && joblock.CodeOf(err) != joblock.CodeNotOwner { // handed over to a job, or on the way
 		m.logger.WarnContext(ctx, "handoff: release after the response failed",
 			"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)

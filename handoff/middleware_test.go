@@ -191,7 +191,7 @@ func TestWhatTheHandlerHasSettledIsLeftAlone(t *testing.T) {
 	}{
 		"released": {func(ctx context.Context, lock *joblock.Lock) error { return lock.Release(ctx) }, joblock.StateFree},
 		"handed over": {func(ctx context.Context, lock *joblock.Lock) error {
-			_, err := lock.Park(ctx, joblock.ParkOptions{Job: "default/1"})
+			_, err := lock.Park(ctx, joblock.ForJob("default/1"))
 			return err
 		}, joblock.StateParked},
 		"kept": {func(ctx context.Context, lock *joblock.Lock) error {
@@ -220,7 +220,7 @@ func TestWhatTheHandlerHasSettledIsLeftAlone(t *testing.T) {
 				t.Errorf("log is %q, want none", log.String())
 			}
 			if st.Locked() { // and it can be released from anywhere by its owner token
-				if err := locks.Release(t.Context(), "k", lock.Owner()); err != nil {
+				if err := locks.Release(t.Context(), lock.Token()); err != nil {
 					t.Error(err)
 				}
 				wantState(t, locks, "k", joblock.StateFree)

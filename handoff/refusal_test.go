@@ -76,7 +76,7 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 				locks := newMemLocker(t)
 				lock := acquire(t, locks, "k", joblock.TTL(tc.ttl), joblock.NoRenew())
 				if tc.hold > 0 {
-					if _, err := lock.Park(t.Context(), joblock.ParkOptions{Hold: tc.hold, Job: "default/1"}); err != nil {
+					if _, err := lock.Park(t.Context(), joblock.Reserve(tc.hold), joblock.ForJob("default/1")); err != nil {
 						t.Fatal(err)
 					}
 				}

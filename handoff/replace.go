@@ -109,7 +109,7 @@ func (r *replacement) releaseRest(ctx context.Context) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	for _, token := range r.rest {
-		err := r.c.locks.ReleaseIdle(ctx, token, reasonReplaced, joblock.ForJob(r.oldJob()))
+		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.ForJob(r.oldJob()))
 		switch joblock.CodeOf(err) {
 		case "", joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
 		default:
@@ -160,7 +160,7 @@ func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duratio
 	defer cancel()
 	var last error
 	for {
-		_, err := r.lock.Park(dctx, joblock.ParkOptions{Hold: hold, Job: job})
+		_, err := r.lock.Park(dctx, joblock.Reserve(hold), joblock.ForJob(job))
 		if err == nil {
 			return nil
 		}

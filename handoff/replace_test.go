@@ -85,7 +85,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
-			err = w.locks.ReleaseIdle(t.Context(), env.UntilStart[0], "job started", joblock.ForJob("default/first"))
+			err = w.locks.Release(t.Context(), env.UntilStart[0], joblock.IfIdle(), joblock.Reason("job started"), joblock.ForJob("default/first"))
 		}
 		if err != nil {
 			t.Error(err)
@@ -288,7 +288,7 @@ func TestTaskWithoutTheTokenIsNotReplaced(t *testing.T) {
 	if _, err := w.client.Enqueue(asynq.NewTask("export", nil), asynq.TaskID("first")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := acquire(t, w.locks, "k").Park(t.Context(), joblock.ParkOptions{Job: "default/first"}); err != nil {
+	if _, err := acquire(t, w.locks, "k").Park(t.Context(), joblock.ForJob("default/first")); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.second(t.Context(), replaceK)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -43,7 +44,7 @@ func (w *web) bring(t *testing.T, s situation, u handoff.Unique) *asynq.TaskInfo
 	case requested, enqueuing:
 		lock := acquire(t, w.locks, u.Key)
 		if s == enqueuing { // parked, and the task is not there yet
-			if _, err := lock.Park(t.Context(), joblock.ParkOptions{Job: "default/soon"}); err != nil {
+			if _, err := lock.Park(t.Context(), joblock.ForJob("default/soon")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -99,7 +100,7 @@ func (w *web) work(t *testing.T, s situation) {
 		id, _ := asynq.GetTaskID(ctx)
 		job := envelope.Job("default", id)
 		for _, token := range env.UntilStart {
-			if err := w.locks.ReleaseIdle(ctx, token, "job started", joblock.ForJob(job)); err != nil {
+			if err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("job started"), joblock.ForJob(job)); err != nil {
 				return err
 			}
 		}
@@ -109,7 +110,7 @@ func (w *web) work(t *testing.T, s situation) {
 				return err
 			}
 			if s == retrying {
-				_, err := lock.Park(ctx, joblock.ParkOptions{Job: job})
+				_, err := lock.Park(ctx, joblock.ForJob(job))
 				return errors.Join(err, errors.New("try again"))
 			}
 			defer func() { _ = lock.Release(ctx) }()
@@ -203,7 +204,7 @@ func (w *web) wantNoTask(t *testing.T, info *asynq.TaskInfo) {
 // wantAny returns the status of a key in whatever state.
 func wantAny(t *testing.T, locks *joblock.Locker, key string) joblock.Status {
 	t.Helper()
-	st, err := locks.Status(context.Background(), key)
+	st, err := testkit.One(locks.Status(context.Background(), key))
 	if err != nil {
 		t.Fatal(err)
 	}

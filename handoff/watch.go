@@ -84,7 +84,7 @@ func (h *handover) abandon(ctx context.Context) error {
 		}
 		err := p.lock.Reclaim(ctx)
 		if err == nil {
-			err = p.lock.ReleaseWith(ctx, reasonNotEnqueued)
+			err = p.lock.Release(ctx, joblock.Reason(reasonNotEnqueued))
 		}
 		if errors.Is(err, joblock.ErrUnavailable) {
 			errs = append(errs, err)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -82,9 +83,9 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		}, []string{"an option is nil"}},
 		{"zero token", func(k *kit) error { _, err := k.locks.Resume(k.Context(), joblock.Token{}); return err }, []string{"zero token"}},
 		{"idle release of the zero token", func(k *kit) error {
-			return k.locks.ReleaseIdle(k.Context(), joblock.Token{}, "")
+			return k.locks.Release(k.Context(), joblock.Token{}, joblock.IfIdle())
 		}, []string{"zero token"}},
-		{"no owner to release", func(k *kit) error { return k.locks.Release(k.Context(), "key", "") }, []string{"owner is empty"}},
+		{"a token of no owner", func(k *kit) error { return releaseOf(k.Context(), k.locks, "key", "") }, []string{"owner is empty"}},
 		{"long reason", func(k *kit) error {
 			return k.locks.ForceRelease(k.Context(), "key", strings.Repeat("r", 257))
 		}, []string{"reason has 257 bytes", "at most 256"}},
@@ -109,11 +110,11 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 				return k.locks.Do(k.Context(), key.key, func(context.Context) error { return nil })
 			},
 			"AcquireAll":   func(k *kit) error { _, err := k.locks.AcquireAll(k.Context(), []string{key.key}); return err },
-			"Status":       func(k *kit) error { _, err := k.locks.Status(k.Context(), key.key); return err },
-			"Release":      func(k *kit) error { return k.locks.Release(k.Context(), key.key, "owner") },
+			"Status":       func(k *kit) error { _, err := testkit.One(k.locks.Status(k.Context(), key.key)); return err },
+			"Release":      func(k *kit) error { return releaseOf(k.Context(), k.locks, key.key, "owner") },
 			"ForceRelease": func(k *kit) error { return k.locks.ForceRelease(k.Context(), key.key, "") },
-			"StatusOf": func(k *kit) error {
-				_, err := k.locks.StatusOf(k.Context(), []string{"key", key.key})
+			"Status of several": func(k *kit) error {
+				_, err := k.locks.Status(k.Context(), "key", key.key)
 				return err
 			},
 			"jobs.Reserve": func(k *kit) error {
@@ -169,16 +170,16 @@ func TestBadInputOfALockLeavesItAsItWas(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
 		calls, before := k.store.Calls(""), k.record("key")
-		_, negative := lock.Park(t.Context(), joblock.ParkOptions{Hold: -1})
-		_, long := lock.Park(t.Context(), joblock.ParkOptions{Hold: 367 * 24 * time.Hour})
-		_, job := lock.Park(t.Context(), joblock.ParkOptions{Job: "a\nb"})
+		_, negative := lock.Park(t.Context(), joblock.Reserve(-1))
+		_, long := lock.Park(t.Context(), joblock.Reserve(367*24*time.Hour))
+		_, job := lock.Park(t.Context(), joblock.ForJob("a\nb"))
 		for says, err := range map[string]error{
-			"ParkOptions.Hold is -1ns, must be at least 1ms": negative,
-			"must be at most 8784h0m0s":                      long,
-			"ParkOptions.Job has a control character":        job,
-			"memo has 65537 bytes, at most 65536":            lock.SetMemo(t.Context(), make([]byte, 65537)),
-			"reason has 257 bytes, at most 256":              lock.ReleaseWith(t.Context(), strings.Repeat("r", 257)),
-			"not parked by this handle":                      lock.Reclaim(t.Context()),
+			"Reserve is -1ns, must be at least 1ms": negative,
+			"must be at most 8784h0m0s":             long,
+			"job has a control character":           job,
+			"memo has 65537 bytes, at most 65536":   lock.SetMemo(t.Context(), make([]byte, 65537)),
+			"reason has 257 bytes, at most 256":     lock.Release(t.Context(), joblock.Reason(strings.Repeat("r", 257))),
+			"not parked by this handle":             lock.Reclaim(t.Context()),
 		} {
 			wantErr(t, err, joblock.ErrInvalid)
 			if !strings.Contains(err.Error(), says) {
@@ -195,13 +196,13 @@ func TestBadInputOfALockLeavesItAsItWas(t *testing.T) {
 func TestNilLock(t *testing.T) {
 	var lock *joblock.Lock
 	ctx := context.Background()
-	_, park := lock.Park(ctx, joblock.ParkOptions{})
+	_, park := lock.Park(ctx)
 	_, text := lock.MarshalText()
 	_, bin := lock.MarshalBinary()
 	_, js := lock.MarshalJSON()
 	for what, err := range map[string]error{
 		"Renew": lock.Renew(ctx), "SetMemo": lock.SetMemo(ctx, nil), "Release": lock.Release(ctx),
-		"ReleaseWith": lock.ReleaseWith(ctx, ""), "Park": park, "Reclaim": lock.Reclaim(ctx), "Err": lock.Err(),
+		"Park": park, "Reclaim": lock.Reclaim(ctx), "Err": lock.Err(),
 		"MarshalText": text, "MarshalBinary": bin, "MarshalJSON": js,
 		"Locks.Release": joblock.Locks{nil}.Release(ctx), "Locks.Err": joblock.Locks{nil}.Err(),
 	} {
@@ -241,15 +242,15 @@ func TestNilLockerAndNilStore(t *testing.T) {
 	_, resume := locks.Resume(ctx, token)
 	_, status := locks.Status(ctx, "key")
 	_, due := jobs.Due(ctx, locks, 1, time.Second)
-	_, statuses := locks.StatusOf(ctx, nil)
+	_, statuses := locks.Status(ctx)
 	var list error
 	for _, list = range locks.List(ctx, joblock.ListOptions{}) {
 	}
 	for what, err := range map[string]error{
 		"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Resume": resume, "Status": status, "List": list,
 		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
-		"Release": locks.Release(ctx, "key", "owner"), "ReleaseIdle": locks.ReleaseIdle(ctx, token, ""),
-		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "jobs.Due": due, "StatusOf": statuses,
+		"Release": releaseOf(ctx, locks, "key", "owner"), "Release if idle": locks.Release(ctx, token, joblock.IfIdle()),
+		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "jobs.Due": due, "Status of none": statuses,
 		"jobs.Forget":  jobs.Forget(ctx, locks),
 		"jobs.Reserve": jobs.Reserve(ctx, locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 		"jobs.Free":    jobs.Free(ctx, locks, jobs.Release{Key: "key", Job: "q/1"})[0], "Close": locks.Close(ctx),

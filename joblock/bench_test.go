@@ -41,7 +41,7 @@ func BenchmarkParkResume(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		token, err := lock.Park(b.Context(), joblock.ParkOptions{})
+		token, err := lock.Park(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -38,22 +39,22 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.AcquireAll(t.Context(), []string{"key"})
 		wantErr(t, err, joblock.ErrClosed)
-		_, err = k.locks.Status(t.Context(), "key")
+		_, err = testkit.One(k.locks.Status(t.Context(), "key"))
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.Resume(t.Context(), lock.Token())
 		wantErr(t, err, joblock.ErrClosed)
 		_, due := jobs.Due(t.Context(), k.locks, 1, time.Second)
-		_, all := k.locks.StatusOf(t.Context(), nil)
+		_, all := k.locks.Status(t.Context())
 		for what, err := range map[string]error{
 			"Do":           k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
-			"Release":      k.locks.Release(t.Context(), "key", "owner"),
+			"Release":      releaseOf(t.Context(), k.locks, "key", "owner"),
 			"Force":        k.locks.ForceRelease(t.Context(), "key", ""),
 			"jobs.Due":     due,
-			"StatusOf":     all,
+			"Status":       all,
 			"jobs.Forget":  jobs.Forget(t.Context(), k.locks),
 			"jobs.Reserve": jobs.Reserve(t.Context(), k.locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 			"jobs.Free":    jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1"})[0],
-			"Idle":         k.locks.ReleaseIdle(t.Context(), lock.Token(), ""),
+			"Idle":         k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle()),
 			"Renew":        lock.Renew(t.Context()),
 			"Reclaim":      lock.Reclaim(t.Context()),
 			"LockRelease":  lock.Release(t.Context()),

@@ -3,12 +3,13 @@ package joblock
 import (
 	"cmp"
 	"fmt"
-	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 	"log/slog"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Defaults and bounds of Config.
@@ -45,7 +46,7 @@ type Config struct {
 	// run out, so that a forgotten lock does not live for ever. Default: no bound.
 	MaxHold time.Duration
 
-	// Hold is how long a parked lock stays reserved for its job when ParkOptions
+	// Hold is how long a parked lock stays reserved for its job when the option Reserve
 	// does not say. Default 1 h.
 	Hold time.Duration
 

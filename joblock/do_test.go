@@ -22,10 +22,10 @@ func TestDoReleasesWhateverTheFunctionDoes(t *testing.T) {
 		{"returns", func(*kit, *joblock.Lock) error { return nil }, nil, joblock.StateFree},
 		{"fails", func(*kit, *joblock.Lock) error { return mine }, mine, joblock.StateFree},
 		{"releases", func(k *kit, l *joblock.Lock) error { return l.Release(k.Context()) }, nil, joblock.StateFree},
-		{"parks", func(k *kit, l *joblock.Lock) error { k.park(l, joblock.ParkOptions{}); return nil }, nil, joblock.StateParked},
-		{"parks and fails", func(k *kit, l *joblock.Lock) error { k.park(l, joblock.ParkOptions{}); return mine }, mine, joblock.StateParked},
+		{"parks", func(k *kit, l *joblock.Lock) error { k.park(l); return nil }, nil, joblock.StateParked},
+		{"parks and fails", func(k *kit, l *joblock.Lock) error { k.park(l); return mine }, mine, joblock.StateParked},
 		{"parks and reclaims", func(k *kit, l *joblock.Lock) error {
-			k.park(l, joblock.ParkOptions{})
+			k.park(l)
 			return l.Reclaim(k.Context())
 		}, nil, joblock.StateFree},
 	} {
@@ -95,7 +95,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 func TestDoTellsOfALossThatOnlyTheReleaseFinds(t *testing.T) {
 	for name, away := range map[string]func(k *kit) error{
 		"forced":   func(k *kit) error { return k.peer().ForceRelease(k.Context(), "key", "stuck") },
-		"released": func(k *kit) error { return k.peer().Release(k.Context(), "key", "me") },
+		"released": func(k *kit) error { return releaseOf(k.Context(), k.peer(), "key", "me") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

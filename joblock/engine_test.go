@@ -188,7 +188,7 @@ func TestTrustCountsFromTheSendingOfTheRenewal(t *testing.T) {
 		wantNil(t, "Renew", lock.Renew(t.Context()))
 		check("Renew", lock)
 		check("TryAcquire", k.acquire("other"))
-		resumed, err := k.locks.Resume(t.Context(), k.park(lock, joblock.ParkOptions{}))
+		resumed, err := k.locks.Resume(t.Context(), k.park(lock))
 		wantNil(t, "Resume", err)
 		check("Resume", resumed)
 	})
@@ -204,7 +204,7 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "stuck"))
 		}, joblock.ErrAlreadyReleased},
 		{"released by its token elsewhere", func(k *kit) {
-			wantNil(k, "Release", k.peer().Release(k.Context(), "key", "me"))
+			wantNil(k, "Release", releaseOf(k.Context(), k.peer(), "key", "me"))
 		}, joblock.ErrAlreadyReleased},
 		{"taken by another", func(k *kit) {
 			k.storeSkew += time.Minute // the store's clock jumps past the lease
@@ -229,7 +229,7 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 				}
 				wantLoss(t, context.Cause(ctx), c.cause)
 				wantErr(t, lock.Renew(t.Context()), joblock.ErrLost)
-				_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+				_, err := lock.Park(t.Context())
 				wantErr(t, err, joblock.ErrLost)
 				if after := k.record("key"); after.Fence != before.Fence || after.Owner != before.Owner {
 					t.Error("the old holder has changed the record")
@@ -337,7 +337,7 @@ func TestLateRefusalOfAnEarlierTermLosesNothing(t *testing.T) {
 		lock := k.acquire("key")
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
 		time.Sleep(11 * time.Second) // the engine's renewal is on its way
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
 		time.Sleep(5 * time.Minute)
 		wantNil(t, "Err", lock.Err())

@@ -77,7 +77,7 @@ func ExampleLock_Park() {
 		return
 	}
 	defer lock.Release(ctx) // frees nothing once the lock is handed over
-	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "exports/42"})
+	token, err := lock.Park(ctx, joblock.ForJob("exports/42"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -186,7 +186,7 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 		}
 		synctest.Wait()
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
-		if _, err := lock.Park(t.Context(), joblock.ParkOptions{}); !errors.Is(err, joblock.ErrUnavailable) {
+		if _, err := lock.Park(t.Context()); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Fatalf("park: %v, want ErrUnavailable", err)
 		}
 		k.wantState("k", joblock.StateParked)

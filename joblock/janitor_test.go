@@ -61,7 +61,7 @@ func TestCleanUpAfterAnUnansweredParkOutlastsTheLease(t *testing.T) {
 				k := newKit(t, nil)
 				lock := k.acquire("key", joblock.NoRenew())
 				k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Park)
-				_, err := lock.Park(t.Context(), joblock.ParkOptions{Hold: hold})
+				_, err := lock.Park(t.Context(), joblock.Reserve(hold))
 				wantErr(t, err, joblock.ErrUnavailable)
 				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
 				wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)

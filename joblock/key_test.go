@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -136,12 +137,12 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 			}
 			lock, err := k.locks.TryAcquire(ctx, key, door.OwnKey[joblock.Option]())
 			wantNil(t, "TryAcquire by the toolkit of "+key, err)
-			st, err := k.locks.Status(ctx, key)
+			st, err := testkit.One(k.locks.Status(ctx, key))
 			wantNil(t, "Status of "+key, err)
 			if !st.Locked() {
 				t.Errorf("Status of %q is %s", key, st.State)
 			}
-			lock, err = k.locks.Resume(ctx, k.park(lock, joblock.ParkOptions{}))
+			lock, err = k.locks.Resume(ctx, k.park(lock))
 			wantNil(t, "Resume of "+key, err)
 			wantNil(t, "ForceRelease of "+key, k.locks.ForceRelease(ctx, key, "test"))
 			wantErr(t, lock.Renew(ctx), joblock.ErrLost)

@@ -77,9 +77,9 @@ func (k *kit) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	return lock
 }
 
-func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
+func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token {
 	k.Helper()
-	token, err := lock.Park(context.Background(), opts)
+	token, err := lock.Park(context.Background(), opts...)
 	if err != nil {
 		k.Fatalf("Park: %v", err)
 	}
@@ -151,4 +151,13 @@ func TestWallStepMovesOnlyTheWallClock(t *testing.T) {
 	if d := after.Sub(before); d != 0 {
 		t.Errorf("the monotonic clock moved by %s", d)
 	}
+}
+
+// releaseOf releases the lock of an owner on key.
+func releaseOf(ctx context.Context, locks *joblock.Locker, key, owner string) error {
+	token, err := joblock.NewToken(key, owner, time.Second)
+	if err != nil {
+		return err
+	}
+	return locks.Release(ctx, token)
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -82,7 +83,7 @@ func TestReleaseOnce(t *testing.T) {
 		defer stop()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantNil(t, "ReleaseWith", lock.ReleaseWith(gone, "done early")) // detached from its context
+		wantNil(t, "Release", lock.Release(gone, joblock.Reason("done early"))) // detached from its context
 		err := lock.Release(t.Context())
 		wantErr(t, err, joblock.ErrAlreadyReleased)
 		var e *joblock.Error
@@ -90,9 +91,9 @@ func TestReleaseOnce(t *testing.T) {
 			t.Errorf("error is %+v", e)
 		}
 		wantErr(t, lock.Renew(t.Context()), joblock.ErrAlreadyReleased)
-		_, err = lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err = lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrAlreadyReleased)
-		if st, err := k.locks.Status(t.Context(), "key"); err != nil || st.Reason != "done early" {
+		if st, err := testkit.One(k.locks.Status(t.Context(), "key")); err != nil || st.Reason != "done early" {
 			t.Errorf("status %+v, %v", st, err)
 		}
 		time.Sleep(time.Minute)
@@ -196,7 +197,7 @@ func TestContextOfALockThatIsOverComesCancelled(t *testing.T) {
 		released := k.acquire("released")
 		wantNil(t, "Release", released.Release(t.Context()))
 		parked := k.acquire("parked")
-		k.park(parked, joblock.ParkOptions{})
+		k.park(parked)
 		for _, c := range []struct {
 			lock *joblock.Lock
 			want error
@@ -255,7 +256,7 @@ func TestConcurrentUseOfOneLock(t *testing.T) {
 					_, stop := lock.Context(t.Context())
 					_, _ = lock.Fence(), lock.ExpiresAt()
 					_, _ = lock.MarshalText()
-					if _, err := lock.Park(t.Context(), joblock.ParkOptions{}); err == nil {
+					if _, err := lock.Park(t.Context()); err == nil {
 						if err := lock.Reclaim(t.Context()); err != nil {
 							t.Errorf("Reclaim: %v", err)
 						}
@@ -290,7 +291,7 @@ func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
 			wantNil(k, "SetMemo", lock.SetMemo(k.Context(), []byte("page 7")))
 		}, long: true},
 		"parked": {do: func(k *kit, lock *joblock.Lock) {
-			k.park(lock, joblock.ParkOptions{})
+			k.park(lock)
 			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
 		}, long: true},
 	} {

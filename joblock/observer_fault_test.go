@@ -40,7 +40,7 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 		}, 0},
 		{"lapsed, found by Park", func(k *kit, lock *joblock.Lock) {
 			k.storeSkew += time.Minute
-			_, err := lock.Park(k.Context(), joblock.ParkOptions{})
+			_, err := lock.Park(k.Context())
 			wantErr(k, err, joblock.ErrLost)
 		}, 0},
 		{"closed", func(k *kit, _ *joblock.Lock) { wantNil(k, "Close", k.locks.Close(k.Context())) }, 0},
@@ -73,7 +73,7 @@ func TestObserverIsToldOfAParkThatWasAnsweredTooLate(t *testing.T) {
 		lock := k.acquire("key")
 		rec.take()
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2500 * time.Millisecond}, faultstore.Park)
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		got := rec.take()
 		if len(got) != 2 || got[0].Kind != event.Lost || got[1].Kind != event.Parked {
 			t.Errorf("told %+v, want Lost and then Parked", got)
@@ -182,7 +182,7 @@ func TestObserverIsToldOfCleanUpThatFailed(t *testing.T) {
 				lock := k.acquire("key")
 				rec.take()
 				k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
-				wantErr(t, lock.ReleaseWith(t.Context(), "done"), joblock.ErrUnavailable)
+				wantErr(t, lock.Release(t.Context(), joblock.Reason("done")), joblock.ErrUnavailable)
 				because := func(e *event.Event) { e.Reason = "done" }
 				rec.want(t, with(failed(about(event.Released, lock), joblock.ErrUnavailable), because))
 				c.end(k)
@@ -243,7 +243,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 			wantNil(t, "TryAcquire", err)
 			_, err = locks.TryAcquire(ctx, "key")
 			wantErr(t, err, joblock.ErrHeld)
-			token, err := lock.Park(ctx, joblock.ParkOptions{})
+			token, err := lock.Park(ctx)
 			wantNil(t, "Park", err)
 			lock, err = locks.Resume(ctx, token)
 			wantNil(t, "Resume", err)

@@ -92,7 +92,7 @@ func TestObserverIsToldOfALock(t *testing.T) {
 		lock := k.acquire("key")
 		rec.want(t, about(event.Acquired, lock))
 		time.Sleep(time.Minute) // renewals are not told
-		wantNil(t, "Release", lock.ReleaseWith(t.Context(), "done"))
+		wantNil(t, "Release", lock.Release(t.Context(), joblock.Reason("done")))
 		rec.want(t, with(heldFor(about(event.Released, lock), time.Minute), func(e *event.Event) { e.Reason = "done" }))
 		wantErr(t, lock.Release(t.Context()), joblock.ErrAlreadyReleased)
 		rec.want(t)
@@ -177,7 +177,7 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 		lock := k.acquire("key")
 		rec.take()
 		time.Sleep(time.Second)
-		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+		token := k.park(lock, joblock.ForJob("q/1"))
 		rec.want(t, heldFor(of(event.Parked, lock), time.Second))
 		wantErr(t, lock.Release(t.Context()), joblock.ErrNotOwner)
 		rec.want(t)
@@ -186,7 +186,7 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
 		rec.want(t, about(event.Reclaimed, lock)) // it is no job's any more
 		time.Sleep(2 * time.Second)
-		k.park(lock, joblock.ParkOptions{Job: "q/1"})
+		k.park(lock, joblock.ForJob("q/1"))
 		rec.want(t, heldFor(of(event.Parked, lock), 2*time.Second))
 
 		job := joblock.ForJob("q/1")
@@ -218,17 +218,17 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 		}
 		lock, err := k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
-		wantErr(t, k.locks.Release(t.Context(), "key", "someone else"), joblock.ErrNotOwner)
+		wantErr(t, releaseOf(t.Context(), k.locks, "key", "someone else"), joblock.ErrNotOwner)
 		rec.want(t)
-		wantNil(t, "Release", k.locks.Release(t.Context(), "key", lock.Owner()))
+		wantNil(t, "Release", releaseOf(t.Context(), k.locks, "key", lock.Owner()))
 		rec.want(t, of(event.ReleasedByToken, lock.Digest(), ""))
 
 		lock, err = k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
-		wantErr(t, k.locks.ReleaseIdle(t.Context(), lock.Token(), "over"), joblock.ErrBusy)
+		wantErr(t, k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle(), joblock.Reason("over")), joblock.ErrBusy)
 		rec.want(t)
-		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
-		wantNil(t, "ReleaseIdle", k.locks.ReleaseIdle(t.Context(), token, "over"))
+		token := k.park(lock, joblock.ForJob("q/1"))
+		wantNil(t, "Release", k.locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("over")))
 		rec.want(t, of(event.Freed, lock.Digest(), "over"))
 
 		for _, free := range []func() error{
@@ -236,13 +236,13 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 				return jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: "over"})[0]
 			},
 			func() error {
-				return k.locks.ReleaseIdle(t.Context(), lock.Token(), "over", joblock.ForJob("q/1"))
+				return k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle(), joblock.Reason("over"), joblock.ForJob("q/1"))
 			},
 		} {
 			lock, err = k.peer().TryAcquire(t.Context(), "key", joblock.Owner("job"))
 			wantNil(t, "TryAcquire", err)
 			wantErr(t, jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: "over"})[0], joblock.ErrNotOwner)
-			k.park(lock, joblock.ParkOptions{Job: "q/1"})
+			k.park(lock, joblock.ForJob("q/1"))
 			wantNil(t, "free", free())
 		}
 		freed := with(of(event.Freed, "", "over"), func(e *event.Event) { e.Job = "q/1" })
@@ -317,15 +317,15 @@ func everyEvent(k *kit, lock **joblock.Lock) {
 	wantNil(k, "TryAcquire", err)
 	_, err = k.locks.Acquire(ctx, "key", joblock.MaxWait(time.Second))
 	wantErr(k, err, joblock.ErrTimeout)
-	wantNil(k, "Release", k.locks.Release(ctx, "key", theirs.Owner()))
+	wantNil(k, "Release", releaseOf(ctx, k.locks, "key", theirs.Owner()))
 
-	k.park(get(), joblock.ParkOptions{})
+	k.park(get())
 	wantNil(k, "Reclaim", (*lock).Reclaim(ctx))
-	token := k.park(get(), joblock.ParkOptions{})
+	token := k.park(get())
 	*lock, err = k.locks.Resume(ctx, token)
 	wantNil(k, "Resume", err)
-	token = k.park(get(), joblock.ParkOptions{})
-	wantNil(k, "ReleaseIdle", k.locks.ReleaseIdle(ctx, token, ""))
+	token = k.park(get())
+	wantNil(k, "Release", k.locks.Release(ctx, token, joblock.IfIdle()))
 	get()
 	wantNil(k, "ForceRelease", k.locks.ForceRelease(ctx, "key", ""))
 

@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -9,12 +10,15 @@ import (
 // Options are typed by the call that takes them, so that an option which makes no
 // sense for a call does not compile there.
 //
-//	                               TryAcquire  Acquire¹  Resume  Park  Release
-//	TTL, Holder, NoRenew               x          x        x
-//	MaxHold, Retain, WithMemo          x          x        x
-//	Owner, Limit                       x          x
-//	MaxWait                                       x
-//	ForJob, Reserve                                        x
+//	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
+//	TTL, Holder, NoRenew           x          x        x
+//	MaxHold, Retain, WithMemo      x          x        x
+//	Owner, Limit                   x          x
+//	MaxWait                                   x
+//	Reserve                                            x      x
+//	ForJob                                             x      x                      x
+//	IfIdle                                                                           x
+//	Reason                                                           x               x
 //
 // ¹ and AcquireAll, Do, Singleton, SingleFlight.
 //
@@ -39,22 +43,46 @@ type Option interface {
 	ResumeOption
 }
 
-// The kinds of options. A constructor returns no more than the calls that have a use
-// for it.
+// ParkOption is an option of Lock.Park.
+type ParkOption interface{ park(*parkOptions) }
+
+// ReleaseOption is an option of Locker.Release.
+type ReleaseOption interface{ release(*releaseOptions) }
+
+// ReasonOption is an option of Lock.Release, and of Locker.Release.
+type ReasonOption interface {
+	ReleaseOption
+	reason()
+}
+
 type (
-	option        func(*options) // Option
+	option        func(*options)
 	tryOption     func(*options)
 	acquireOption func(*options)
-	resumeOption  func(*options)
+	jobOption     string
+	reserveOption time.Duration
+	reasonOption  string
+	idleOption    struct{}
 )
 
 func (f option) acquire(o *options)        { f(o) }
-func (f option) resume(o *options)         { f(o) }
 func (f option) try()                      {}
+func (f option) resume(o *options)         { f(o) }
 func (f tryOption) acquire(o *options)     { f(o) }
 func (f tryOption) try()                   {}
 func (f acquireOption) acquire(o *options) { f(o) }
-func (f resumeOption) resume(o *options)   { f(o) }
+
+func (job jobOption) resume(o *options)         { o.job = string(job) }
+func (job jobOption) park(o *parkOptions)       { o.job = string(job) }
+func (job jobOption) release(o *releaseOptions) { o.job = string(job) }
+
+func (d reserveOption) resume(o *options)   { o.reserve = time.Duration(d) }
+func (d reserveOption) park(o *parkOptions) { o.reserve = time.Duration(d) }
+
+func (r reasonOption) release(o *releaseOptions) { o.reason = string(r) }
+func (reasonOption) reason()                     {}
+
+func (idleOption) release(o *releaseOptions) { o.kind = driver.ReleaseIdle }
 
 type options struct {
 	ttl      time.Duration
@@ -107,19 +135,40 @@ func Holder(label string) Option {
 	return option(func(o *options) { o.holder = label })
 }
 
-// ForJob names the job that resumes, as "queue/taskID". A lock parked for a job
-// can be resumed under that name only. ReleaseIdle takes it too.
-func ForJob(job string) ResumeOption {
-	return resumeOption(func(o *options) { o.job = job })
+// ForJob names a job as "queue/taskID", at most 256 bytes. "" is no job.
+//
+//   - Park binds the lock to the job: only Resume for the same job gets it. Without
+//     it every bearer of the token can resume.
+//   - Resume says which job asks.
+//   - Locker.Release frees the lock only while it is bound to the job.
+func ForJob(job string) interface {
+	ResumeOption
+	ParkOption
+	ReleaseOption
+} {
+	return jobOption(job)
 }
 
-// Reserve keeps the key reserved for the token until d after the end of each
-// lease of a resumed lock: so that nobody else gets it between the crash of a
-// job's holder and the job's next attempt. Without it a reservation ends when the
-// Park before said, however long the holder ran. At most MaxPeriod.
-func Reserve(d time.Duration) ResumeOption {
-	return resumeOption(func(o *options) { o.reserve = d })
+// Reserve keeps the key reserved for the token while nobody runs, for at most 366
+// days. 0 is as if it was not given.
+//
+//   - Park: until d from now, by which the job must have started. Default Config.Hold.
+//   - Resume: until d after the end of each lease, so that nobody else gets the key
+//     between the crash of a job's holder and the job's next attempt. Default: as
+//     long as the Park before said, however long the holder runs.
+func Reserve(d time.Duration) interface {
+	ResumeOption
+	ParkOption
+} {
+	return reserveOption(d)
 }
+
+// Reason says why the lock is released, in at most 256 bytes. Status shows it, and so
+// do later errors about the lock.
+func Reason(text string) ReasonOption { return reasonOption(text) }
+
+// IfIdle releases the lock only while nobody runs under it; see Locker.Release.
+func IfIdle() ReleaseOption { return idleOption{} }
 
 // NoRenew makes the lock run out one TTL after it was taken, unless Renew is
 // called by hand.
@@ -168,6 +217,47 @@ func resumeOptions(c *Config, o *options, op, key string, ttl time.Duration, opt
 		opt.resume(o)
 	}
 	return o.check(c, op, key)
+}
+
+type parkOptions struct {
+	job     string
+	reserve time.Duration
+}
+
+func (c *Config) parkOptions(op, key string, opts []ParkOption) (parkOptions, error) {
+	var o parkOptions
+	for _, opt := range opts {
+		if opt == nil {
+			return o, nilOption(op, key)
+		}
+		opt.park(&o)
+	}
+	o.reserve = cmp.Or(o.reserve, c.Hold)
+	if err := checkDuration(op, key, "Reserve", o.reserve, MinTTL, driver.MaxPeriod); err != nil {
+		return o, err
+	}
+	return o, checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes)
+}
+
+type releaseOptions struct {
+	job    string
+	reason string
+	kind   driver.ReleaseKind
+}
+
+// releaseOptionsOf applies opts and checks the result.
+func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions, error) {
+	var o releaseOptions
+	for _, opt := range opts {
+		if any(opt) == nil {
+			return o, nilOption(op, key)
+		}
+		opt.release(&o)
+	}
+	if err := checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes); err != nil {
+		return o, err
+	}
+	return o, checkText(op, key, "reason", o.reason, 0, driver.MaxLabelBytes)
 }
 
 func nilOption(op, key string) error { return invalid(op, key, "an option is nil") }

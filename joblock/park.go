@@ -2,31 +2,20 @@ package joblock
 
 import (
 	"context"
-	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ParkOptions says how long a lock stays reserved while nobody runs, and for
-// which job. The zero value means Config.Hold and no job in particular.
-type ParkOptions struct {
-	// Hold is how long the key stays reserved, from now on: until the job has
-	// started. Default Config.Hold; at most MaxPeriod.
-	Hold time.Duration
-	// Job, as "queue/taskID", binds the lock: only Resume with ForJob of the same
-	// name gets it. At most MaxLabelBytes. "" lets every bearer of the token resume.
-	Job string
-}
-
 // Park hands the lock over to its token in one atomic step: from then on this
 // handle can neither renew nor release, and the key is reserved, under a new
-// fence, for whoever resumes the token. Contexts of the lock are not cancelled.
+// fence, for whoever resumes the token: for Config.Hold, or as long as Reserve says,
+// and with ForJob for that job only. Contexts of the lock are not cancelled.
 //
 // Errors: ErrLost when the lock was lost before, ErrAlreadyReleased, ErrNotOwner
 // for a second Park, ErrInvalid. On these nothing was parked. After
 // ErrUnavailable the handle is as before and goes on renewing, which takes a
 // Park that did arrive back; calling Park again is safe.
-func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
+func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	const op = "park"
 	if k.none() {
 		return Token{}, nilLock(op)
@@ -34,16 +23,11 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 	if err := k.l.open(op, k.h.key); err != nil {
 		return Token{}, err
 	}
-	if opts.Hold == 0 {
-		opts.Hold = k.l.cfg.Hold
-	}
-	if err := checkDuration(op, k.h.key, "ParkOptions.Hold", opts.Hold, MinTTL, driver.MaxPeriod); err != nil {
+	o, err := k.l.cfg.parkOptions(op, k.h.key, opts)
+	if err != nil {
 		return Token{}, err
 	}
-	if err := checkText(op, k.h.key, "ParkOptions.Job", opts.Job, 0, driver.MaxLabelBytes); err != nil {
-		return Token{}, err
-	}
-	req, err := k.beginPark(ctx, op, opts)
+	req, err := k.beginPark(ctx, op, o)
 	if err != nil {
 		return Token{}, err
 	}
@@ -56,7 +40,7 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 		r = driver.Reply{}
 	}
 	k.mu.Lock()
-	s, err := k.h.parkAnswered(op, opts.Job, r)
+	s, err := k.h.parkAnswered(op, o.job, r)
 	k.unlock(s)
 	switch {
 	case unsent != nil:
@@ -69,11 +53,11 @@ func (k *Lock) Park(ctx context.Context, opts ParkOptions) (Token, error) {
 
 // beginPark returns the Park to be sent. While a renewal is under way that would undo
 // it, it waits, for Config.CallTimeout at the longest.
-func (k *Lock) beginPark(ctx context.Context, op string, opts ParkOptions) (req driver.ParkRequest, err error) {
+func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req driver.ParkRequest, err error) {
 	for nonce := newNonce(); ; {
 		k.check()
 		k.mu.Lock()
-		req, wait, err := k.h.parkBegun(op, nonce, opts.Job, opts.Hold, k.l.cfg.JobGrace)
+		req, wait, err := k.h.parkBegun(op, nonce, o.job, o.reserve, k.l.cfg.JobGrace)
 		if !wait {
 			k.mu.Unlock()
 			return req, err

@@ -17,7 +17,7 @@ func TestParkHandsTheLockOver(t *testing.T) {
 		ctx, stop := lock.Context(t.Context())
 		defer stop()
 		f1 := lock.Fence()
-		token := k.park(lock, joblock.ParkOptions{Hold: 10 * time.Minute, Job: "mail/7"})
+		token := k.park(lock, joblock.Reserve(10*time.Minute), joblock.ForJob("mail/7"))
 		if token.Fence() <= f1 || token.Key() != "key" || token.TTL() != joblock.DefaultTTL || token.Owner() != lock.Owner() {
 			t.Errorf("token %v, TTL %s", token, token.TTL())
 		}
@@ -27,7 +27,7 @@ func TestParkHandsTheLockOver(t *testing.T) {
 		}
 
 		// The old handle can do nothing, and says why.
-		_, perr := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, perr := lock.Park(t.Context())
 		for what, err := range map[string]error{
 			"Err": lock.Err(), "Renew": lock.Renew(t.Context()), "SetMemo": lock.SetMemo(t.Context(), []byte("x")),
 			"Release": lock.Release(t.Context()), "Park": perr,
@@ -61,7 +61,7 @@ func TestParkHandsTheLockOver(t *testing.T) {
 func TestParkReservesForItsTokenOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.acquire("key"), joblock.ParkOptions{Hold: 10 * time.Minute, Job: "mail/7"})
+		k.park(k.acquire("key"), joblock.Reserve(10*time.Minute), joblock.ForJob("mail/7"))
 		time.Sleep(10*time.Minute - time.Second)
 		_, err := k.peer().TryAcquire(t.Context(), "key")
 		wantErr(t, err, joblock.ErrHeld)
@@ -92,7 +92,7 @@ func TestResumeRefusals(t *testing.T) {
 			wantNil(k, "TryAcquire", err)
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrNotOwner},
 		{"released", func(k *kit, token joblock.Token) {
-			wantNil(k, "ReleaseIdle", k.peer().ReleaseIdle(k.Context(), token, "task deleted"))
+			wantNil(k, "Release", k.peer().Release(k.Context(), token, joblock.IfIdle(), joblock.Reason("task deleted")))
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrAlreadyReleased},
 		{"forgotten", func(k *kit, _ joblock.Token) {
 			time.Sleep(joblock.DefaultHold + joblock.DefaultRetain + time.Second)
@@ -104,7 +104,7 @@ func TestResumeRefusals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1"})
+				token := k.park(k.acquire("key"), joblock.ForJob("q/1"))
 				c.do(k, token)
 				before := k.record("key")
 				lock, err := k.locks.Resume(t.Context(), token, c.opts...)
@@ -130,7 +130,7 @@ func TestResumeRefusals(t *testing.T) {
 func TestResumeAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key"), joblock.ParkOptions{})
+		token := k.park(k.acquire("key"))
 		first, err := k.peer().Resume(t.Context(), token, joblock.NoRenew())
 		wantNil(t, "Resume", err)
 		time.Sleep(joblock.DefaultTTL + time.Second)
@@ -150,7 +150,7 @@ func TestResumeAfterACrash(t *testing.T) {
 		}
 		k.wantState("key", joblock.StateHeld)
 
-		token = k.park(second, joblock.ParkOptions{Hold: time.Minute})
+		token = k.park(second, joblock.Reserve(time.Minute))
 		time.Sleep(2 * time.Minute)
 		third, err := k.locks.Resume(t.Context(), token)
 		wantNil(t, "Resume after the reservation", err)
@@ -163,7 +163,7 @@ func TestResumeAfterACrash(t *testing.T) {
 func TestResumeRepeatsWhatHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, &joblock.Config{TTL: 10 * time.Second})
-		token := k.park(k.acquire("key"), joblock.ParkOptions{})
+		token := k.park(k.acquire("key"))
 		sent := time.Now()
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 4}, faultstore.Resume)
 		lock, err := k.locks.Resume(t.Context(), token)
@@ -180,7 +180,7 @@ func TestResumeRepeatsWhatHasNoAnswer(t *testing.T) {
 func TestResumeThatComesAfterItsOwnLeaseIsNotHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, &joblock.Config{TTL: time.Second})
-		token := k.park(k.acquire("key"), joblock.ParkOptions{})
+		token := k.park(k.acquire("key"))
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: 2 * time.Second}, faultstore.Resume)
 		lock, err := k.locks.Resume(t.Context(), token)
 		if lock != nil {
@@ -193,17 +193,17 @@ func TestResumeThatComesAfterItsOwnLeaseIsNotHandedOut(t *testing.T) {
 	})
 }
 
-func TestReleaseIdle(t *testing.T) {
+func TestReleaseIfIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key"), joblock.ParkOptions{})
+		token := k.park(k.acquire("key"))
 		lock, err := k.peer().Resume(t.Context(), token)
 		wantNil(t, "Resume", err)
-		wantErr(t, k.locks.ReleaseIdle(t.Context(), token, "gone"), joblock.ErrBusy)
+		wantErr(t, k.locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone")), joblock.ErrBusy)
 		wantNil(t, "Err", lock.Err())
-		token = k.park(lock, joblock.ParkOptions{})
-		wantNil(t, "ReleaseIdle", k.locks.ReleaseIdle(t.Context(), token, "gone"))
-		wantErr(t, k.locks.ReleaseIdle(t.Context(), token, "gone"), joblock.ErrAlreadyReleased)
+		token = k.park(lock)
+		wantNil(t, "Release", k.locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone")))
+		wantErr(t, k.locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone")), joblock.ErrAlreadyReleased)
 		k.wantState("key", joblock.StateFree)
 	})
 }

@@ -342,7 +342,7 @@ func TestTimeoutTellsOfTheEndOfTheWait(t *testing.T) {
 		early := k.acquire("key", joblock.Limit(2), joblock.Holder("early"), joblock.TTL(5*time.Second))
 		k.acquire("key", joblock.Limit(2), joblock.Holder("late"))
 		w := k.wait(k.locks, "key", joblock.Limit(2), joblock.MaxWait(30*time.Second))
-		k.park(early, joblock.ParkOptions{})
+		k.park(early)
 		err := w.failed(time.Minute)
 		wantErr(t, err, joblock.ErrTimeout)
 		var e *joblock.Error

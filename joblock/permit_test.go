@@ -226,7 +226,7 @@ func TestPermitIsALock(t *testing.T) {
 			t.Errorf("the options are lost: %s, %q", lock.TTL(), k.record(lock.Key()).Holder)
 		}
 		time.Sleep(time.Hour) // it is renewed
-		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+		token := k.park(lock, joblock.ForJob("q/1"))
 		_, err = k.locks.TryAcquire(ctx, "key", joblock.Limit(1))
 		wantErr(t, err, joblock.ErrHeld)
 		var e *joblock.Error

@@ -18,7 +18,7 @@ func TestReclaimUndoesPark(t *testing.T) {
 		ctx, stop := lock.Context(t.Context())
 		defer stop()
 		wantErr(t, lock.Reclaim(t.Context()), joblock.ErrInvalid)
-		token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+		token := k.park(lock, joblock.ForJob("q/1"))
 		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
 		if lock.Fence() <= token.Fence() {
 			t.Errorf("fence %d after %d", lock.Fence(), token.Fence())
@@ -41,18 +41,18 @@ func TestReclaimUndoesPark(t *testing.T) {
 func TestReclaimGivesBackAPlainLock(t *testing.T) {
 	for name, undo := range map[string]func(k *kit, lock *joblock.Lock){
 		"reclaimed": func(k *kit, lock *joblock.Lock) {
-			k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+			k.park(lock, joblock.ForJob("q/1"), joblock.Reserve(time.Hour))
 			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
 		},
 		"reclaimed twice": func(k *kit, lock *joblock.Lock) {
 			for _, job := range []string{"q/1", "q/2"} {
-				k.park(lock, joblock.ParkOptions{Job: job, Hold: time.Hour})
+				k.park(lock, joblock.ForJob(job), joblock.Reserve(time.Hour))
 				wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
 			}
 		},
 		"taken back by a renewal": func(k *kit, lock *joblock.Lock) {
 			k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
-			_, err := lock.Park(k.Context(), joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+			_, err := lock.Park(k.Context(), joblock.ForJob("q/1"), joblock.Reserve(time.Hour))
 			wantErr(k, err, joblock.ErrUnavailable)
 			k.wantState("key", joblock.StateParked)
 			wantNil(k, "Renew", lock.Renew(k.Context()))
@@ -80,11 +80,11 @@ func TestReclaimGivesBackAPlainLock(t *testing.T) {
 func TestReclaimGivesBackToTheJobThatItWasResumedFor(t *testing.T) {
 	for name, undo := range map[string]func(k *kit, lock *joblock.Lock){
 		"reclaimed": func(k *kit, lock *joblock.Lock) {
-			k.park(lock, joblock.ParkOptions{Job: "q/2"})
+			k.park(lock, joblock.ForJob("q/2"))
 			wantNil(k, "Reclaim", lock.Reclaim(k.Context()))
 		},
 		"reclaimed after answers that were lost for a lease": func(k *kit, lock *joblock.Lock) {
-			k.park(lock, joblock.ParkOptions{Job: "q/2"})
+			k.park(lock, joblock.ForJob("q/2"))
 			k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
 			wantErr(k, lock.Reclaim(k.Context()), joblock.ErrUnavailable)
 			k.store.Clear()
@@ -94,7 +94,7 @@ func TestReclaimGivesBackToTheJobThatItWasResumedFor(t *testing.T) {
 		},
 		"taken back by a renewal": func(k *kit, lock *joblock.Lock) {
 			k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
-			_, err := lock.Park(k.Context(), joblock.ParkOptions{Job: "q/2"})
+			_, err := lock.Park(k.Context(), joblock.ForJob("q/2"))
 			wantErr(k, err, joblock.ErrUnavailable)
 			wantNil(k, "Renew", lock.Renew(k.Context()))
 		},
@@ -102,7 +102,7 @@ func TestReclaimGivesBackToTheJobThatItWasResumedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				token := k.park(k.acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: time.Hour})
+				token := k.park(k.acquire("key"), joblock.ForJob("q/1"), joblock.Reserve(time.Hour))
 				lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.Reserve(2*time.Hour), joblock.NoRenew())
 				wantNil(t, "Resume", err)
 				undo(k, lock)
@@ -130,7 +130,7 @@ func TestReclaimRefusals(t *testing.T) {
 			wantNil(k, "Resume", err)
 		}, joblock.ErrBusy},
 		{"released", func(k *kit, token joblock.Token) {
-			wantNil(k, "Release", k.peer().Release(k.Context(), "key", token.Owner()))
+			wantNil(k, "Release", releaseOf(k.Context(), k.peer(), "key", token.Owner()))
 		}, joblock.ErrAlreadyReleased},
 		{"gone", func(k *kit, _ joblock.Token) { time.Sleep(2 * time.Hour) }, joblock.ErrNotFound},
 		{"taken", func(k *kit, _ joblock.Token) {
@@ -143,7 +143,7 @@ func TestReclaimRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				lock := k.acquire("key")
-				c.do(k, k.park(lock, joblock.ParkOptions{Job: "q/1"}))
+				c.do(k, k.park(lock, joblock.ForJob("q/1")))
 				before := k.record("key")
 				wantErr(t, lock.Reclaim(t.Context()), c.want)
 				wantErr(t, lock.Err(), joblock.ErrNotOwner) // still handed over
@@ -161,7 +161,7 @@ func TestRepeatedReclaimIsTrustedFromTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key", joblock.NoRenew())
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		sent := time.Now()
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
 		wantErr(t, lock.Reclaim(t.Context()), joblock.ErrUnavailable)
@@ -182,7 +182,7 @@ func TestReclaimRepeatedAfterALeaseHoldsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
 		wantErr(t, lock.Reclaim(t.Context()), joblock.ErrUnavailable)
 		k.store.Clear()
@@ -200,7 +200,7 @@ func TestReclaimDoesNotReviveAReleasedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: time.Second}, faultstore.Resume)
 		slow := make(chan error)
 		go func() { slow <- lock.Reclaim(context.Background()) }()

@@ -17,25 +17,24 @@ import (
 // whatever is left of it being released all the same; ErrUnavailable when the
 // store did not answer: the handle is over, and the release is repeated in the
 // background until the lease, and Config.Hold for a job's lock, has run out.
-func (k *Lock) Release(ctx context.Context) error { return k.ReleaseWith(ctx, "") }
-
-// ReleaseWith is Release with a reason, at most MaxLabelBytes long, that Status
-// and later errors about this lock show.
-func (k *Lock) ReleaseWith(ctx context.Context, reason string) error {
+//
+// Reason says why; there is no other option.
+func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	const op = "release"
 	if k.none() {
 		return nilLock(op)
 	}
-	if err := checkText(op, k.h.key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+	o, err := releaseOptionsOf(op, k.h.key, opts)
+	if err != nil {
 		return err
 	}
 	if err := k.l.open(op, k.h.key); err != nil {
 		return err
 	}
-	return k.end(ctx, op, reason)
+	return k.end(ctx, op, o.reason)
 }
 
-// end is ReleaseWith on a Locker that may be closing: for waiters that leave.
+// end is Release on a Locker that may be closing: for waiters that leave.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
 	job, done := door.JobDone(ctx)
 	k.check()

@@ -14,7 +14,7 @@ import (
 func TestReserveOutlastsTheReservationOfThePark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key"), joblock.ParkOptions{Hold: time.Minute})
+		token := k.park(k.acquire("key"), joblock.Reserve(time.Minute))
 		lock, err := k.locks.Resume(t.Context(), token, joblock.Reserve(10*time.Minute))
 		wantNil(t, "Resume", err)
 		if left := k.record("key").Reserved; left < 10*time.Minute+29*time.Second {

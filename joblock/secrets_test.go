@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -57,16 +58,16 @@ func TestOwnersDoNotLeak(t *testing.T) {
 			out = append(out, fmt.Sprintf(verb, public{token, lock, []joblock.Token{token}}),
 				fmt.Sprintf(verb, private{token, lock, map[string]joblock.Token{"a": token}}))
 		}
-		st, err := k.locks.Status(t.Context(), "key")
+		st, err := testkit.One(k.locks.Status(t.Context(), "key"))
 		wantNil(t, "Status", err)
 		note(st)
 
 		_, err = k.peer().TryAcquire(t.Context(), "key", joblock.Owner(owner))
 		note(err)
-		note(k.locks.Release(t.Context(), "key", owner+"-2"))
+		note(releaseOf(t.Context(), k.locks, "key", owner+"-2"))
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Renew, faultstore.Park, faultstore.Resume, faultstore.Release)
 		note(lock.Renew(t.Context()))
-		_, err = lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err = lock.Park(t.Context())
 		note(err)
 		<-lock.Done()
 		note(lock.Err(), lock.Release(t.Context()))

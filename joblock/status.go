@@ -46,30 +46,17 @@ func (s Status) Locked() bool {
 	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
 }
 
-// Status reads the state of a key. A key nobody holds, known or not, has
-// StateFree, and that is no error; a value that is no lock has StateForeign.
-// Errors: ErrInvalid, ErrUnavailable, ErrClosed.
-func (l *Locker) Status(ctx context.Context, key string) (Status, error) {
+// Status reads the states of keys, in their order; of no keys it reads none. A key that
+// nobody has, known or not, has StateFree, and that is no error. A value that is no lock
+// has StateForeign. Errors: ErrInvalid, ErrUnavailable, ErrClosed; with an error there is
+// no status of any key, as one that could not be read would look free.
+func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	const op = "status"
-	if err := l.open(op, key); err != nil {
-		return Status{}, err
+	var named string // in errors
+	if len(keys) == 1 {
+		named = keys[0]
 	}
-	if err := checkKey(op, key); err != nil {
-		return Status{}, err
-	}
-	rec, err := l.inspect(ctx, op, key)
-	if err != nil {
-		return Status{}, err
-	}
-	return statusOf(rec), nil
-}
-
-// StatusOf is Status of many keys, in the same order and for a fraction of the
-// cost. It is all or nothing: with an error there is no status of any key, as one
-// that could not be read would look free.
-func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) {
-	const op = "status"
-	if err := l.open(op, ""); err != nil {
+	if err := l.open(op, named); err != nil {
 		return nil, err
 	}
 	for _, key := range keys {
@@ -79,7 +66,7 @@ func (l *Locker) StatusOf(ctx context.Context, keys []string) ([]Status, error) 
 	}
 	out := make([]Status, 0, len(keys))
 	for part := range slices.Chunk(keys, driver.MaxBatch) {
-		recs, err := l.inspectAll(ctx, op, "", driver.InspectRequest{Keys: part})
+		recs, err := l.inspectAll(ctx, op, named, driver.InspectRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}
@@ -175,39 +162,32 @@ func statusOf(r driver.Record) Status {
 	return st
 }
 
-// Release releases the lock on key from anywhere, by its owner token, whoever of
-// the owner's chain holds it at present: a live holder finds out at its next
-// renewal. Errors: ErrNotOwner, ErrAlreadyReleased, ErrNotFound when there is no
-// such lock or its time ran out, ErrInvalid, ErrUnavailable, ErrClosed.
-func (l *Locker) Release(ctx context.Context, key, owner string) error {
+// Release releases the lock of token from anywhere, whoever of the owner's chain holds
+// it at present: a live holder finds out at its next renewal. Reason says why.
+//
+// IfIdle frees it only while nobody runs under it. That is for the lock of a job that
+// will not run again: it is not pulled away from an attempt that is still at work.
+// ForJob frees it only while it is bound to that job: it may have been handed on.
+//
+// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound
+// when there is no such lock or its time ran out; ErrBusy with IfIdle while a lease is
+// alive; ErrInvalid; ErrClosed. After ErrUnavailable it may be released.
+func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
 	const op = "release"
-	if err := checkText(op, key, "owner", owner, 1, driver.MaxOwnerBytes); err != nil {
-		return err
-	}
-	return l.end(ctx, op, driver.ReleaseRequest{Term: driver.Term{Key: key, Owner: owner}})
-}
-
-// ReleaseIdle is Release of a token's lock with a reason, but only while nobody
-// is running under it: it returns ErrBusy, and changes nothing, while a lease is
-// alive. It is how the lock of a job that will not run again is freed without
-// pulling it away from an attempt that is still at work. With ForJob the lock must
-// be bound to that job, else it returns ErrNotOwner: it may have been handed on.
-// Other options are ignored.
-func (l *Locker) ReleaseIdle(ctx context.Context, token Token, reason string, opts ...ResumeOption) error {
-	const op = "release idle"
 	if err := l.open(op, token.key); err != nil {
 		return err
 	}
 	if err := token.check(); err != nil {
 		return err
 	}
-	var o options
-	if err := resumeOptions(&l.cfg, &o, op, token.key, l.cfg.TTL, opts); err != nil {
+	o, err := releaseOptionsOf(op, token.key, opts)
+	if err != nil {
 		return err
 	}
 	job, done := door.JobDone(ctx)
 	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done, Reason: reason, Kind: driver.ReleaseIdle,
+		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done,
+		Reason: o.reason, Kind: o.kind,
 	})
 }
 

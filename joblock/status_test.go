@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -17,7 +18,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		k := newKit(t, nil)
 		status := func() joblock.Status {
 			t.Helper()
-			st, err := k.peer().Status(t.Context(), "key")
+			st, err := testkit.One(k.peer().Status(t.Context(), "key"))
 			wantNil(t, "Status", err)
 			return st
 		}
@@ -32,7 +33,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 			t.Errorf("a held key is %+v", st)
 		}
 		time.Sleep(5 * time.Second)
-		token := k.park(lock, joblock.ParkOptions{Job: "mail/7", Hold: time.Minute})
+		token := k.park(lock, joblock.ForJob("mail/7"), joblock.Reserve(time.Minute))
 		k.storeSkew += time.Second // the store's clock decides, not ours
 		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Remaining != 0 ||
 			st.Reserved < time.Minute-time.Second || st.Owner != token.Digest() || !st.Since.Equal(acquired) || st.Age != 6*time.Second {
@@ -44,11 +45,11 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		if st := status(); st.State != joblock.StateOrphaned || !st.Locked() {
 			t.Errorf("an orphaned key is %+v", st)
 		}
-		wantErr(t, k.locks.Release(t.Context(), "key", "somebody else"), joblock.ErrNotOwner)
-		wantNil(t, "Release", k.locks.Release(t.Context(), "key", token.Owner()))
-		wantErr(t, k.locks.Release(t.Context(), "key", token.Owner()), joblock.ErrAlreadyReleased)
+		wantErr(t, releaseOf(t.Context(), k.locks, "key", "somebody else"), joblock.ErrNotOwner)
+		wantNil(t, "Release", releaseOf(t.Context(), k.locks, "key", token.Owner()))
+		wantErr(t, releaseOf(t.Context(), k.locks, "key", token.Owner()), joblock.ErrAlreadyReleased)
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrNotFound)
-		wantErr(t, k.locks.Release(t.Context(), "nothing", "me"), joblock.ErrNotFound)
+		wantErr(t, releaseOf(t.Context(), k.locks, "nothing", "me"), joblock.ErrNotFound)
 		st = status()
 		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased || st.Age != 0 {
 			t.Errorf("a released key is %+v", st)
@@ -100,7 +101,7 @@ func TestReadsTellOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect, faultstore.List, faultstore.Release)
-		_, err := k.locks.Status(t.Context(), "key")
+		_, err := testkit.One(k.locks.Status(t.Context(), "key"))
 		wantErr(t, err, joblock.ErrUnavailable)
 		n := 0
 		for _, err := range k.locks.List(t.Context(), joblock.ListOptions{}) {
@@ -110,31 +111,31 @@ func TestReadsTellOfAnOutage(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d pairs after an error, want the one", n)
 		}
-		wantErr(t, k.locks.Release(t.Context(), "key", "me"), joblock.ErrUnavailable)
+		wantErr(t, releaseOf(t.Context(), k.locks, "key", "me"), joblock.ErrUnavailable)
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrUnavailable)
 	})
 }
 
-func TestStatusOf(t *testing.T) {
+func TestStatusOfManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.acquire("held")
-		k.park(k.acquire("parked"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.acquire("parked"), joblock.ForJob("q/1"))
 		keys := []string{"parked", "absent", "held", "parked"}
-		got, err := k.locks.StatusOf(t.Context(), keys)
-		wantNil(t, "StatusOf", err)
+		got, err := k.locks.Status(t.Context(), keys...)
+		wantNil(t, "Status", err)
 		if len(got) != len(keys) {
 			t.Fatalf("%d statuses of %d keys", len(got), len(keys))
 		}
 		for i, key := range keys {
-			want, err := k.locks.Status(t.Context(), key)
+			want, err := testkit.One(k.locks.Status(t.Context(), key))
 			wantNil(t, "Status", err)
 			if got[i] != want || want.Key != key {
 				t.Errorf("%q: got %+v, want %+v", key, got[i], want)
 			}
 		}
 		k.store.Set(faultstore.Fault{}, faultstore.Inspect)
-		got, err = k.locks.StatusOf(t.Context(), keys)
+		got, err = k.locks.Status(t.Context(), keys...)
 		wantErr(t, err, joblock.ErrUnavailable)
 		if got != nil {
 			t.Errorf("%d statuses with an error: one that was not read would look free", len(got))

@@ -11,9 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/vmihailenco/msgpack/v5"
+
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // payload is what people put into their tasks.
@@ -113,7 +114,7 @@ func TestNewToken(t *testing.T) {
 		_, err = k.locks.Resume(t.Context(), token)
 		wantErr(t, err, joblock.ErrNotFound)
 		lock := k.acquire("run", joblock.Owner(token.Owner()))
-		_, err = lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err = lock.Park(t.Context())
 		wantNil(t, "Park", err)
 		_, err = k.locks.Resume(t.Context(), token)
 		wantNil(t, "Resume", err)

@@ -19,7 +19,7 @@ func TestParkWithoutAnAnswer(t *testing.T) {
 			k := newKit(t, nil)
 			lock := k.acquire("key")
 			k.store.Set(faultstore.Fault{Mode: mode, Times: 1}, faultstore.Park)
-			_, err := lock.Park(t.Context(), joblock.ParkOptions{Job: "q/1"})
+			_, err := lock.Park(t.Context(), joblock.ForJob("q/1"))
 			wantErr(t, err, joblock.ErrUnavailable)
 			wantNil(t, "Err", lock.Err())
 			return k, lock
@@ -55,7 +55,7 @@ func TestParkWithoutAnAnswer(t *testing.T) {
 		t.Run(name+", then again", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k, lock := setup(t)
-				token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+				token := k.park(lock, joblock.ForJob("q/1"))
 				if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
 					t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
 				}
@@ -67,7 +67,7 @@ func TestParkWithoutAnAnswer(t *testing.T) {
 		t.Run(name+", then for another job", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k, lock := setup(t)
-				token := k.park(lock, joblock.ParkOptions{Job: "q/2", Hold: time.Minute})
+				token := k.park(lock, joblock.ForJob("q/2"), joblock.Reserve(time.Minute))
 				if r := k.record("key"); r.Job != "q/2" || r.Reserved > 61*time.Second {
 					t.Errorf("reserved for %q, %s", r.Job, r.Reserved)
 				}
@@ -79,7 +79,7 @@ func TestParkWithoutAnAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k, lock := setup(t)
 				time.Sleep(time.Minute)
-				token := k.park(lock, joblock.ParkOptions{Job: "q/1"})
+				token := k.park(lock, joblock.ForJob("q/1"))
 				if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
 					t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
 				}
@@ -97,7 +97,7 @@ func TestRenewalOvertakenByAnUnansweredParkLosesNothing(t *testing.T) {
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
 		time.Sleep(11 * time.Second) // the engine's renewal is on its way
-		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err := lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrUnavailable)
 		time.Sleep(time.Hour)
 		wantNil(t, "Err", lock.Err())
@@ -113,7 +113,7 @@ func TestLateAnswerOfAnEarlierRenewalKeepsTheFence(t *testing.T) {
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: 3 * time.Second}, faultstore.Renew)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
 		time.Sleep(11 * time.Second) // the engine's renewal has been applied under the first fence
-		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err := lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrUnavailable)
 		wantNil(t, "Renew, which takes Park back", lock.Renew(t.Context()))
 		fence := lock.Fence()
@@ -133,13 +133,13 @@ func TestParkAgainWhileARenewalTakesItBack(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Park)
-		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err := lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrUnavailable)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: time.Second}, faultstore.Renew)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Park)
 		time.Sleep(10 * time.Second) // the engine's renewal is on its way
 		synctest.Wait()
-		token := k.park(lock, joblock.ParkOptions{})
+		token := k.park(lock)
 		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
 			t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
 		}
@@ -153,7 +153,7 @@ func TestParkAgainWaitsForARenewalThatWouldUndoIt(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Park)
-		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err := lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrUnavailable)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
 		time.Sleep(11 * time.Second) // the engine's renewal is on its way
@@ -161,11 +161,11 @@ func TestParkAgainWaitsForARenewalThatWouldUndoIt(t *testing.T) {
 
 		short, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("no longer"))
 		defer cancel()
-		_, err = lock.Park(short, joblock.ParkOptions{})
+		_, err = lock.Park(short)
 		wantErr(t, err, joblock.ErrUnavailable)
 		wantNil(t, "Err", lock.Err())
 
-		token := k.park(lock, joblock.ParkOptions{})
+		token := k.park(lock)
 		time.Sleep(3 * time.Second)
 		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
 			t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
@@ -181,7 +181,7 @@ func TestParkAnsweredAfterTheLoss(t *testing.T) {
 		lock := k.acquire("key")
 		done := lock.Done()
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: 4 * time.Second}, faultstore.Park)
-		token := k.park(lock, joblock.ParkOptions{})
+		token := k.park(lock)
 		<-done
 		wantErr(t, lock.Err(), joblock.ErrNotOwner)
 		if token.Fence() != k.record("key").Fence {

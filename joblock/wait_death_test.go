@@ -213,7 +213,7 @@ func TestWaitingForAParkedKey(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
 		w, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
-		token := k.park(lock, joblock.ParkOptions{Hold: time.Hour, Job: "mail/7"})
+		token := k.park(lock, joblock.Reserve(time.Hour), joblock.ForJob("mail/7"))
 		time.Sleep(30 * time.Minute)
 		if w.over() {
 			t.Fatalf("parking freed the key: %v, %v", w.lock, w.err)
@@ -230,7 +230,7 @@ func TestWaitingForAParkedKey(t *testing.T) {
 		k.wantTrusted(got, onTime)
 
 		// A reservation that runs out frees the key for the next, who asks then.
-		k.park(got, joblock.ParkOptions{Hold: time.Hour})
+		k.park(got, joblock.Reserve(time.Hour))
 		parked := time.Now()
 		second.granted(time.Hour + onTime)
 		if d := time.Since(parked); d < time.Hour {
@@ -242,7 +242,7 @@ func TestWaitingForAParkedKey(t *testing.T) {
 func TestWaitingForAnOrphanedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.acquire("key"), joblock.ParkOptions{Hold: time.Hour})
+		token := k.park(k.acquire("key"), joblock.Reserve(time.Hour))
 		_, err := k.locks.Resume(t.Context(), token, joblock.NoRenew())
 		wantNil(t, "Resume", err)
 		start := time.Now()
@@ -260,8 +260,8 @@ func TestWaitingForAnOrphanedKey(t *testing.T) {
 			t.Errorf("prior is %q, want lapsed", lock.Prior())
 		}
 		// By the token, from anywhere.
-		token = k.park(lock, joblock.ParkOptions{Hold: time.Hour})
-		wantNil(t, "Release", k.locks.ReleaseIdle(t.Context(), token, "the job is gone"))
+		token = k.park(lock, joblock.Reserve(time.Hour))
+		wantNil(t, "Release", k.locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("the job is gone")))
 		second.granted(0)
 	})
 }

@@ -47,7 +47,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			"TryAcquire": tryErr, "Acquire": waitErr, "AcquireAll": allErr, "Resume": resumeErr, "Status": statusErr,
 			"SingleFlight": flightErr, "List": listErr, "Close": l.Close(ctx),
 			"Do":           l.Do(ctx, "key", func(context.Context) error { return nil }),
-			"Release":      l.Release(ctx, "key", "owner"),
+			"Release":      releaseOf(ctx, l, "key", "owner"),
 			"ForceRelease": l.ForceRelease(ctx, "key", ""),
 		} {
 			if joblock.CodeOf(err) != joblock.CodeInvalid {
@@ -63,7 +63,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 	}
 
 	for _, k := range []*joblock.Lock{nil, {}} {
-		_, parkErr := k.Park(ctx, joblock.ParkOptions{})
+		_, parkErr := k.Park(ctx)
 		_, textErr := k.MarshalText()
 		_, binErr := k.MarshalBinary()
 		for what, err := range map[string]error{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -139,13 +140,13 @@ func TestGraceIsOver(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "5s: stubborn") {
 			t.Errorf("Run returned %v, want the job's name", err)
 		}
-		st, err := a.locks.Status(c.Context(), "%cron:cron:stubborn")
+		st, err := testkit.One(a.locks.Status(c.Context(), "%cron:cron:stubborn"))
 		wantNil(t, "Status", err)
 		if st.State != joblock.StateHeld {
 			t.Errorf("the lock is %s while the function runs", st.State)
 		}
 		time.Sleep(ttl)
-		if st, _ = a.locks.Status(c.Context(), "%cron:cron:stubborn"); st.State != joblock.StateFree || st.Ended != joblock.EndedLapsed {
+		if st, _ = testkit.One(a.locks.Status(c.Context(), "%cron:cron:stubborn")); st.State != joblock.StateFree || st.Ended != joblock.EndedLapsed {
 			t.Errorf("the lock is %s, %s a lease later", st.State, st.Ended)
 		}
 		close(release)
@@ -278,7 +279,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 				if e.Took.Round(time.Second) != tc.took {
 					t.Errorf("took %s, want %s", e.Took, tc.took)
 				}
-				st, err := n.locks.Status(c.Context(), "%cron:cron:job")
+				st, err := testkit.One(n.locks.Status(c.Context(), "%cron:cron:job"))
 				wantNil(t, "Status", err)
 				if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
 					t.Errorf("the lock is %s, %s", st.State, st.Ended)

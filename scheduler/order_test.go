@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -115,7 +116,7 @@ func TestOrderAndTickInOneLook(t *testing.T) {
 		until(start, 90*min)
 		wantNil(t, "Trigger", c.admin().Trigger(c.Context(), "job"))
 		until(start, 90*min+10*sec)
-		st, err := n.locks.Status(c.Context(), "%cron:cron:job")
+		st, err := testkit.One(n.locks.Status(c.Context(), "%cron:cron:job"))
 		wantNil(t, "Status", err)
 		if st.Waiters != 0 || len(r.all()) != 1 {
 			t.Errorf("%d wait in line after %d runs", st.Waiters, len(r.all()))
@@ -138,7 +139,7 @@ func TestStandbysComeAndGo(t *testing.T) {
 		}
 		for i := 1; i <= 6; i++ {
 			until(start, time.Duration(i)*hour+10*sec)
-			st, err := c.nodes[0].locks.Status(c.Context(), "%cron:cron:job")
+			st, err := testkit.One(c.nodes[0].locks.Status(c.Context(), "%cron:cron:job"))
 			wantNil(t, "Status", err)
 			if st.Waiters != 1 {
 				t.Fatalf("%d wait in line at the tick %d, want 1", st.Waiters, i)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -111,7 +112,7 @@ func TestRunSingletonErrors(t *testing.T) {
 		if err := scheduler.RunSingleton(ctx, nil, "lead", func() (scheduler.Runner, error) { return nil, mine }); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("nil locks: %v", err)
 		}
-		if st, err := locks.Status(ctx, "lead"); err != nil || st.Locked() {
+		if st, err := testkit.One(locks.Status(ctx, "lead")); err != nil || st.Locked() {
 			t.Errorf("the lock is %s, %v", st.State, err)
 		}
 		ended, cancel := context.WithCancel(ctx)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -24,7 +25,7 @@ func TestFewStandBy(t *testing.T) {
 			hour + 450*time.Millisecond: {0, 0}, hour + 2*sec: {1, nodes / 4}, hour + 5*time.Minute: {1, nodes / 4},
 		} {
 			c.after(start, d, func() {
-				st, err := c.nodes[0].locks.Status(c.Context(), "%cron:cron:long")
+				st, err := testkit.One(c.nodes[0].locks.Status(c.Context(), "%cron:cron:long"))
 				wantNil(t, "Status", err)
 				if st.Waiters < want[0] || st.Waiters > want[1] {
 					t.Errorf("%d in line after %s, want %d to %d", st.Waiters, d-hour, want[0], want[1])
@@ -32,7 +33,7 @@ func TestFewStandBy(t *testing.T) {
 			})
 		}
 		c.after(start, hour+250*time.Millisecond, func() {
-			if st, err := c.nodes[0].locks.Status(c.Context(), "%cron:cron:short"); err != nil || st.Waiters > 0 || st.State != joblock.StateHeld {
+			if st, err := testkit.One(c.nodes[0].locks.Status(c.Context(), "%cron:cron:short")); err != nil || st.Waiters > 0 || st.State != joblock.StateHeld {
 				t.Errorf("short: %+v, %v", st, err)
 			}
 		})

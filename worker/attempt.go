@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -334,11 +335,11 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 // token's lock says: asynq has not heard of it then. A task that asynq knows to be
 // completed comes again because somebody wants it to run again.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
-	st, err := a.w.locks.Status(ctx, token.Key())
+	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
 		return false, err
 	}
-	if st.Job != a.job() {
+	if sts[0].Job != a.job() {
 		return false, nil // its handler had handed the lock over to that one
 	}
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
@@ -358,9 +359,13 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 // not gone but with another job under the same token: a handler has handed it over,
 // or handoff is putting this task in the place of that one.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
-	st, err := a.w.locks.Status(ctx, token.Key())
-	if err != nil || !st.Locked() || st.Owner != token.Digest() {
+	sts, err := a.w.locks.Status(ctx, token.Key())
+	if err != nil {
 		return err
+	}
+	st := sts[0]
+	if !st.Locked() || st.Owner != token.Digest() {
+		return nil
 	}
 	e := &joblock.Error{Code: joblock.CodeHeld, Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved}
 	if st.State == joblock.StateHeld {
@@ -379,7 +384,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	if err != nil {
 		return nil, err
 	}
-	token, err = lock.Park(ctx, joblock.ParkOptions{Hold: a.w.reservation(0), Job: a.job()})
+	token, err = lock.Park(ctx, joblock.Reserve(a.w.reservation(0)), joblock.ForJob(a.job()))
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
@@ -395,7 +400,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 // away for nothing.
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
-		err := a.w.locks.ReleaseIdle(ctx, token, reasonStarted, joblock.ForJob(a.job()))
+		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))
 		if joblock.CodeOf(err) == joblock.CodeNotOwner {
 			err = a.elsewhere(ctx, token)
 		}

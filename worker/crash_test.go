@@ -118,7 +118,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.untilRetry("a", 0)
 		r.wantRuns(&p, 0)
 
-		if err := lock.ReleaseWith(door.WithJobDone(context.Background(), envelope.Job(queue, "a")), "job done"); err != nil {
+		if err := lock.Release(door.WithJobDone(context.Background(), envelope.Job(queue, "a")), joblock.Reason("job done")); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")
@@ -152,7 +152,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	if err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
-	if err := lock.ReleaseWith(door.WithJobDone(context.Background(), envelope.Job(queue, id)), reason); err != nil {
+	if err := lock.Release(door.WithJobDone(context.Background(), envelope.Job(queue, id)), joblock.Reason(reason)); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ var vanish = map[string]func(r *rig, token joblock.Token) *joblock.Lock{
 		return nil
 	},
 	"released": func(r *rig, token joblock.Token) *joblock.Lock {
-		if err := r.locks.Release(context.Background(), token.Key(), token.Owner()); err != nil {
+		if err := r.locks.Release(context.Background(), token); err != nil {
 			r.t.Fatalf("release: %v", err)
 		}
 		return nil
@@ -130,7 +130,7 @@ func TestHandlerReleasesItsLockEarly(t *testing.T) {
 				r.enqueue("a", 1)
 				r.serve(service{}, p.handler(first(func(ctx context.Context, _ int) error {
 					lock, _ := joblock.FromContext(ctx)
-					if err := lock.ReleaseWith(ctx, "early"); err != nil {
+					if err := lock.Release(ctx, joblock.Reason("early")); err != nil {
 						return err
 					}
 					var err error
@@ -309,14 +309,14 @@ func TestReasonsDoNotMakeAJobDone(t *testing.T) {
 	for _, reason := range []string{"job done", "job revoked"} {
 		for how, release := range map[string]func(r *rig, lock *joblock.Lock) error{
 			"by the handler": func(_ *rig, lock *joblock.Lock) error {
-				return lock.ReleaseWith(context.Background(), reason)
+				return lock.Release(context.Background(), joblock.Reason(reason))
 			},
 			"by force": func(r *rig, lock *joblock.Lock) error {
 				return r.locks.ForceRelease(context.Background(), lock.Key(), reason)
 			},
 			"by its token": func(r *rig, lock *joblock.Lock) error {
-				token, err := lock.Park(context.Background(), joblock.ParkOptions{Job: envelope.Job(queue, "a")})
-				return errors.Join(err, r.locks.ReleaseIdle(context.Background(), token, reason, joblock.ForJob(envelope.Job(queue, "a"))))
+				token, err := lock.Park(context.Background(), joblock.ForJob(envelope.Job(queue, "a")))
+				return errors.Join(err, r.locks.Release(context.Background(), token, joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(envelope.Job(queue, "a"))))
 			},
 		} {
 			t.Run(reason+" "+how, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 	job := envelope.Job(queue, id)
 	atOnce(tokens, func(token joblock.Token) {
 		// A lock that a handler handed over to another job is that job's.
-		err := w.locks.ReleaseIdle(ctx, token, reason, joblock.ForJob(job))
+		err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(job))
 		var e *joblock.Error
 		if !errors.As(err, &e) {
 			return
@@ -58,12 +58,12 @@ func (w *Worker) recheck(ctx context.Context, pause time.Duration, queue, id str
 			leave()
 			return
 		}
-		st, err := w.locks.Status(ctx, token.Key())
+		sts, err := w.locks.Status(ctx, token.Key())
 		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
 			w.recheck(ctx, w.cfg.Snooze, queue, id, token, reason)
 			return
-		case err != nil, !st.Locked(), st.Job != envelope.Job(queue, id):
+		case err != nil, !sts[0].Locked(), sts[0].Job != envelope.Job(queue, id):
 			return
 		}
 		if over, _ := w.whatBecame(ctx, queue, id, ""); over != "" {

@@ -144,7 +144,7 @@ func (r *rig) populate(locks *joblock.Locker, n int) {
 				lock, err := locks.TryAcquire(context.Background(), "key-"+id)
 				if err == nil {
 					var token joblock.Token
-					token, err = lock.Park(context.Background(), joblock.ParkOptions{Hold: 4 * time.Hour, Job: envelope.Job(queue, id)})
+					token, err = lock.Park(context.Background(), joblock.Reserve(4*time.Hour), joblock.ForJob(envelope.Job(queue, id)))
 					if err == nil {
 						headers := map[string]string{envelope.Header: r.header(id, envelope.Envelope{Tokens: []joblock.Token{token}, Retries: 1})}
 						_, err = r.client.Enqueue(asynq.NewTaskWithHeaders(taskType, nil, headers), asynq.TaskID(id), asynq.ProcessIn(time.Hour))

@@ -25,7 +25,7 @@ func (r *rig) parkFor(key, job string) joblock.Token {
 	if err != nil {
 		r.t.Fatalf("acquire %q: %v", key, err)
 	}
-	token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: 24 * time.Hour, Job: job})
+	token, err := lock.Park(context.Background(), joblock.Reserve(24*time.Hour), joblock.ForJob(job))
 	if err != nil {
 		r.t.Fatalf("park %q for %s: %v", key, job, err)
 	}
@@ -252,7 +252,7 @@ func TestKeeperFreesWhatItHasLookedAtAndNothingLater(t *testing.T) {
 			if !deleted.CompareAndSwap(true, false) {
 				return
 			}
-			if err := r.locks.ReleaseIdle(context.Background(), token, "by its owner"); err != nil {
+			if err := r.locks.Release(context.Background(), token, joblock.IfIdle(), joblock.Reason("by its owner")); err != nil {
 				t.Fatal(err)
 			}
 			r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))

@@ -71,7 +71,7 @@ func TestShortReservationsDoNotLapse(t *testing.T) {
 			time.Sleep(777 * time.Millisecond) // against the keeper's own rhythm
 			id := string(rune('a' + i))
 			lock := r.occupy("key-" + id)
-			token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: 3 * time.Second, Job: envelope.Job(queue, id)})
+			token, err := lock.Park(context.Background(), joblock.Reserve(3*time.Second), joblock.ForJob(envelope.Job(queue, id)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -192,7 +192,7 @@ func (r *rig) park(id string, keys ...string) []joblock.Token {
 
 func (r *rig) parkLock(lock *joblock.Lock, id string) joblock.Token {
 	r.t.Helper()
-	token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: hold, Job: envelope.Job(queue, id)})
+	token, err := lock.Park(context.Background(), joblock.Reserve(hold), joblock.ForJob(envelope.Job(queue, id)))
 	if err != nil {
 		r.t.Fatalf("park %q for %s: %v", lock.Key(), id, err)
 	}
@@ -261,7 +261,7 @@ func (r *rig) task(id string) (string, *asynq.TaskInfo) {
 
 func (r *rig) status(key string) joblock.Status {
 	r.t.Helper()
-	st, err := r.locks.Status(context.Background(), key)
+	st, err := testkit.One(r.locks.Status(context.Background(), key))
 	if err != nil {
 		r.t.Fatalf("status of %q: %v", key, err)
 	}

@@ -83,7 +83,7 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	for i, t := range carried.Tokens {
 		keys[i] = t.Key()
 	}
-	locks, err := m.w.locks.StatusOf(ctx, keys)
+	locks, err := m.w.locks.Status(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		}
 		m.held[token] = lock
 	}
-	moved, err := lock.Park(ctx, joblock.ParkOptions{Hold: m.hold, Job: m.job()})
+	moved, err := lock.Park(ctx, joblock.Reserve(m.hold), joblock.ForJob(m.job()))
 	if err != nil {
 		return token, false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -208,7 +209,7 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 // left to the Locker's background clean-up and to the end of the reservation: the
 // handler's result stands.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
-	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.ReleaseWith(ctx, reason)) })
+	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
 
 // park keeps locks for the next attempt.
@@ -216,7 +217,7 @@ func (a *attempt) park(locks joblock.Locks, hold time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
 		atOnce(locks, func(lock *joblock.Lock) {
-			_, err := lock.Park(ctx, joblock.ParkOptions{Hold: hold, Job: a.job()})
+			_, err := lock.Park(ctx, joblock.Reserve(hold), joblock.ForJob(a.job()))
 			if errors.Is(err, joblock.ErrUnavailable) {
 				lock.StopRenewing() // the reservation made before stands
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -90,7 +91,7 @@ func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := lock.Park(ctx, joblock.ParkOptions{Hold: w.cfg.Reserve, Job: a.job()})
+	token, err := lock.Park(ctx, joblock.Reserve(w.cfg.Reserve), joblock.ForJob(a.job()))
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}

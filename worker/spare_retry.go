@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/asynqctx"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -122,7 +123,7 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	for i, token := range a.tokens {
 		keys[i] = token.Key()
 	}
-	locks, err := w.locks.StatusOf(context.WithoutCancel(a.ctx), keys)
+	locks, err := w.locks.Status(context.WithoutCancel(a.ctx), keys...)
 	if err != nil {
 		return true // it could not run now, whoever has asked for it
 	}

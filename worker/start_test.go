@@ -68,7 +68,7 @@ func TestRetryAfterLockUntilStart(t *testing.T) {
 				r.untilTask("a", "gone")
 				r.wantRuns(&p, 2)
 				r.wantState("key-a", joblock.StateParked, "other")
-				if err := r.locks.ReleaseIdle(context.Background(), other[0], ""); err != nil {
+				if err := r.locks.Release(context.Background(), other[0], joblock.IfIdle()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -140,7 +140,7 @@ func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 			t.Errorf("it was taken away: %v", err)
 		}
 		r.wantRuns(&p, 0)
-		if _, err := inHand.Park(context.Background(), joblock.ParkOptions{Job: job}); err != nil {
+		if _, err := inHand.Park(context.Background(), joblock.ForJob(job)); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")

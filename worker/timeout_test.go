@@ -107,7 +107,7 @@ func TestOverrunLetsTheNextAttemptIn(t *testing.T) {
 }
 
 func parkErr(lock *joblock.Lock) error {
-	_, err := lock.Park(context.Background(), joblock.ParkOptions{})
+	_, err := lock.Park(context.Background())
 	return err
 }
 

@@ -138,7 +138,7 @@ func (r *rig) wantUntouched(tokens []joblock.Token) {
 	for i, token := range tokens {
 		keys[i] = token.Key()
 	}
-	locks, err := r.locks.StatusOf(context.Background(), keys)
+	locks, err := r.locks.Status(context.Background(), keys...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestCopyInAGroupFromAnotherQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := lock.Park(context.Background(), joblock.ParkOptions{Hold: hold, Job: envelope.Job("low", "low")})
+		token, err := lock.Park(context.Background(), joblock.Reserve(hold), joblock.ForJob(envelope.Job("low", "low")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -212,8 +212,11 @@ func (s *story) fivePosts(ctx context.Context, url string) error {
 func (s *story) watch(ctx context.Context) {
 	var last joblock.Status
 	for ctx.Err() == nil {
-		st, err := s.locks.Status(ctx, s.key)
-		if err == nil && st.Locked() && (st.State != last.State || st.Fence != last.Fence) {
+		sts, _ := s.locks.Status(ctx, s.key) // none if it fails
+		for _, st := range sts {
+			if !st.Locked() || st.State == last.State && st.Fence == last.Fence {
+				continue
+			}
 			what := "by " + st.Holder
 			if st.State != joblock.StateHeld {
 				what = "reserved for its job"
@@ -227,11 +230,11 @@ func (s *story) watch(ctx context.Context) {
 
 func (s *story) untilFree(ctx context.Context) error {
 	for {
-		st, err := s.locks.Status(ctx, s.key)
+		sts, err := s.locks.Status(ctx, s.key)
 		if err != nil {
 			return err
 		}
-		if !st.Locked() {
+		if st := sts[0]; !st.Locked() {
 			s.say("status", st.Fence, "%s, %s: %s", st.State, st.Ended, st.Reason)
 			return nil
 		}

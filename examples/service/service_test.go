@@ -112,11 +112,11 @@ func lockStatus(t *testing.T, redisAddr string) joblock.Status {
 		t.Fatal(err)
 	}
 	defer locks.Close(context.Background())
-	st, err := locks.Status(t.Context(), export.Key("acct-7"))
+	sts, err := locks.Status(t.Context(), export.Key("acct-7"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st
+	return sts[0]
 }
 
 func post(t *testing.T, url string) int {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -103,7 +104,7 @@ func (a *app) awaitFree(t *testing.T, key string) joblock.Status {
 	var st joblock.Status
 	await(t, key+" to be free", func() bool {
 		var err error
-		if st, err = a.locks.Status(t.Context(), key); err != nil {
+		if st, err = testkit.One(a.locks.Status(t.Context(), key)); err != nil {
 			t.Fatal(err)
 		}
 		return !st.Locked()

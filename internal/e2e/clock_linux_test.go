@@ -80,7 +80,7 @@ func TestServersClockIsSetBack(t *testing.T) {
 	if err := renew(t, lock); err != nil || ctx.Err() != nil {
 		t.Errorf("renew: %v, %v", err, ctx.Err())
 	}
-	token, err := lock.Park(t.Context(), joblock.ParkOptions{})
+	token, err := lock.Park(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

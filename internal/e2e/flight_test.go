@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -44,7 +45,7 @@ func fly(ctx context.Context, rdb *redis.Client, locks *joblock.Locker) (flight,
 func sayGo(t *testing.T, rdb *redis.Client, locks *joblock.Locker, all int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		st, err := locks.Status(t.Context(), "flight")
+		st, err := testkit.One(locks.Status(t.Context(), "flight"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -156,7 +157,7 @@ func TestDisconnectedClientLeavesNoLock(t *testing.T) {
 		answered <- err
 	}()
 	<-inHandler
-	if st, err := a.locks.Status(t.Context(), "page"); err != nil || st.State != joblock.StateHeld {
+	if st, err := testkit.One(a.locks.Status(t.Context(), "page")); err != nil || st.State != joblock.StateHeld {
 		t.Fatalf("during the request: %v, %v; want held", st.State, err)
 	}
 	disconnect()
@@ -176,7 +177,7 @@ func TestDeferredReleaseAfterEnqueueFreesNothing(t *testing.T) {
 	if err := lock.Release(t.Context()); !errors.Is(err, joblock.ErrNotOwner) {
 		t.Errorf("Release: %v, want ErrNotOwner", err)
 	}
-	st, err := a.locks.Status(t.Context(), "later")
+	st, err := testkit.One(a.locks.Status(t.Context(), "later"))
 	if err != nil || st.State != joblock.StateParked || st.Job != "default/"+info.ID {
 		t.Errorf("after it: %+v, %v; want parked for the job", st, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -129,7 +130,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	}
 	for _, key := range []string{"1", "2", "3", "4"} {
 		await(t, key+" to be free", func() bool {
-			st, err := locks.Status(ctx, key)
+			st, err := testkit.One(locks.Status(ctx, key))
 			must("status", err)
 			return !st.Locked()
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -118,16 +119,18 @@ func (s *stage) playLocks() {
 	s.refused("to wait", err)
 	_, err = s.locks.AcquireAll(ctx, []string{"core:a", "core:b"}, joblock.MaxWait(10*time.Millisecond))
 	s.refused("to acquire all", err)
-	s.refused("to release another's", s.locks.Release(ctx, "core:a", lock.Owner()+"x"))
-	st, err := s.locks.Status(ctx, "core:a")
+	another, err := joblock.NewToken("core:a", lock.Owner()+"x", time.Second)
+	s.note(another, err)
+	s.refused("to release another's", s.locks.Release(ctx, another))
+	st, err := testkit.One(s.locks.Status(ctx, "core:a"))
 	s.note(st, err)
-	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "default/nobody"})
+	token, err := lock.Park(ctx, joblock.ForJob("default/nobody"))
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.note(token, lock.Err(), lock.Release(ctx), lock.Reclaim(ctx), lock.Renew(ctx), lock.Release(ctx), lock.Release(ctx))
 
-	s.note(s.locks.Release(ctx, "core:c", s.take(s.locks, "core:c").Owner()))
+	s.note(s.locks.Release(ctx, s.take(s.locks, "core:c").Token()))
 	forced := s.take(s.locks, "core:d")
 	s.note(s.locks.ForceRelease(ctx, "core:d", "stuck"))
 	<-forced.Done()
@@ -149,21 +152,21 @@ func (s *stage) playLocks() {
 func (s *stage) playTokens() {
 	ctx := s.Context()
 	lock := s.take(s.locks, "token:a")
-	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "default/1"})
+	token, err := lock.Park(ctx, joblock.ForJob("default/1"))
 	if err != nil {
 		s.Fatal(err)
 	}
 	_, err = s.locks.Resume(ctx, token, joblock.ForJob("default/2"))
 	s.refused("to resume another's", err)
-	s.refused("to free another's", s.locks.ReleaseIdle(ctx, token, "", joblock.ForJob("default/2")))
+	s.refused("to free another's", s.locks.Release(ctx, token, joblock.IfIdle(), joblock.ForJob("default/2")))
 	again, err := s.locks.Resume(ctx, token, joblock.ForJob("default/1"))
 	if err != nil {
 		s.Fatal(err)
 	}
 	_, err = s.locks.Resume(ctx, token, joblock.ForJob("default/1"))
 	s.refused("to resume what runs", err)
-	token, err = again.Park(ctx, joblock.ParkOptions{})
-	s.note(token, err, s.locks.ReleaseIdle(ctx, token, "no longer wanted"))
+	token, err = again.Park(ctx)
+	s.note(token, err, s.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("no longer wanted")))
 	_, err = s.locks.Resume(ctx, token)
 	s.refused("to resume what is over", err)
 	// Such as come from a queue that somebody else can write to.
@@ -180,7 +183,6 @@ func (s *stage) playTokens() {
 	for _, owner := range []string{lock.Owner() + "\x00", lock.Owner() + lock.Owner() + lock.Owner() + lock.Owner()} {
 		_, err = s.locks.TryAcquire(ctx, "token:b", joblock.Owner(owner))
 		s.refused("a bad owner", err)
-		s.refused("a bad owner", s.locks.Release(ctx, "token:b", owner))
 		_, err = joblock.NewToken("token:b", owner, time.Second)
 		s.refused("a token with a bad owner", err)
 	}
@@ -200,7 +202,7 @@ func (s *stage) playOutage(proxy *redistest.Proxy) {
 	var calls sync.WaitGroup
 	for what, call := range map[string]func() error{
 		"acquire": func() error { _, err := far.TryAcquire(ctx, "far:new"); return err },
-		"park":    func() error { _, err := parked.Park(ctx, joblock.ParkOptions{Job: "default/3"}); return err },
+		"park":    func() error { _, err := parked.Park(ctx, joblock.ForJob("default/3")); return err },
 		"release": func() error { return kept.Release(ctx) },
 		"resume":  func() error { _, err := far.Resume(ctx, parked.Token()); return err },
 		"renew":   func() error { return lost.Renew(ctx) },

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -92,7 +93,7 @@ func TestWaitersSurvive(t *testing.T) {
 				t.Errorf("release: %v", err)
 			}
 			q.done(t, rdb, n)
-			st, err := holders.Status(t.Context(), "k")
+			st, err := testkit.One(holders.Status(t.Context(), "k"))
 			if err != nil || st.Locked() || st.Waiters != 0 {
 				t.Errorf("%+v, %v are left", st, err)
 			}

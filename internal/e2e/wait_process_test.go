@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -12,7 +13,7 @@ import (
 func awaitWaiters(t *testing.T, locks *joblock.Locker, key string, n int) {
 	t.Helper()
 	await(t, "the waiters", func() bool {
-		st, err := locks.Status(t.Context(), key)
+		st, err := testkit.One(locks.Status(t.Context(), key))
 		if err != nil {
 			t.Fatal(err)
 		}

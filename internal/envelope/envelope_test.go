@@ -35,7 +35,7 @@ func tokens(t testing.TB, n int) []joblock.Token {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out[i], err = lock.Park(context.Background(), joblock.ParkOptions{}); err != nil {
+		if out[i], err = lock.Park(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

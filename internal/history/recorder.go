@@ -160,12 +160,13 @@ func (h *Holding) Renew(ctx context.Context) error {
 	return errors.Join(err, h.Look())
 }
 
-// Park is Lock.Park. Hold must be given: what a default may be is not known here.
-func (h *Holding) Park(ctx context.Context, opts joblock.ParkOptions) (joblock.Token, error) {
+// Park is Lock.Park for a job. The reservation must be given: what a default may be is
+// not known here.
+func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (joblock.Token, error) {
 	call := now()
-	h.job = opts.Job
-	h.write(Event{Kind: ParkBegun, Call: call, Hold: opts.Hold, Job: opts.Job, Back: h.own})
-	token, err := h.Lock.Park(ctx, opts)
+	h.job = job
+	h.write(Event{Kind: ParkBegun, Call: call, Hold: reserve, Job: job, Back: h.own})
+	token, err := h.Lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(job))
 	switch {
 	case err == nil:
 		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: token.Fence()})

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -82,7 +83,7 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 				break
 			}
 			job := []string{"", "q/1", "q/2"}[dice.IntN(3)]
-			token, err := h.Park(ctx, joblock.ParkOptions{Hold: 200 * time.Millisecond, Job: job})
+			token, err := h.Park(ctx, 200*time.Millisecond, job)
 			if err != nil {
 				break
 			}
@@ -107,7 +108,7 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 func keep(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 	for range 200 {
 		time.Sleep(20 * time.Millisecond)
-		st, err := locks.Status(t.Context(), fmt.Sprint("k", dice.IntN(2)))
+		st, err := testkit.One(locks.Status(t.Context(), fmt.Sprint("k", dice.IntN(2))))
 		if err != nil {
 			t.Error(err)
 		}

@@ -136,7 +136,7 @@ func (l *load) park(locks *joblock.Locker, i int) error {
 		hold = time.Second
 	}
 	ctx := context.WithoutCancel(l.ctx) // what is parked is resumed, in the end as well
-	token, err := lock.Park(ctx, joblock.ParkOptions{Hold: hold})
+	token, err := lock.Park(ctx, joblock.Reserve(hold))
 	if err != nil || abandon {
 		l.abandoned.Add(1)
 		return err

@@ -22,7 +22,7 @@ func (u *user) keep(ctx context.Context) {
 		for _, d := range due {
 			names = append(names, d.Key)
 		}
-		locks, err := u.locks.StatusOf(ctx, names)
+		locks, err := u.locks.Status(ctx, names...)
 		if err != nil {
 			continue
 		}

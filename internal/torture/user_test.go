@@ -145,9 +145,9 @@ func (u *user) park(ctx context.Context, h *history.Holding, job string) {
 		u.jobs++
 		job = fmt.Sprintf("q/%d.%d.%d", os.Getpid(), u.dice.Uint32(), u.jobs)
 	}
-	token, err := h.Park(ctx, joblock.ParkOptions{Hold: u.Hold, Job: job})
+	token, err := h.Park(ctx, u.Hold, job)
 	if errors.Is(err, joblock.ErrUnavailable) && u.oneIn(2) {
-		token, err = h.Park(ctx, joblock.ParkOptions{Hold: u.Hold, Job: job})
+		token, err = h.Park(ctx, u.Hold, job)
 	}
 	if err != nil {
 		_ = h.Release(ctx)

@@ -27,7 +27,7 @@ func TestLongListsAreSentInParts(t *testing.T) {
 			forget[i] = jobs.Entry{Key: keys[i], Job: "q/1", Mark: 1}
 		}
 		// Two that can be told from the others, on either side of an edge.
-		token := k.park(k.Acquire(keys[driver.MaxBatch]), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire(keys[driver.MaxBatch]), joblock.ForJob("q/1"))
 		reserve[driver.MaxBatch-1].Key = ""
 		errs := jobs.Reserve(t.Context(), k.Locks, reserve...)
 		for i, want := range map[int]error{
@@ -38,8 +38,8 @@ func TestLongListsAreSentInParts(t *testing.T) {
 				t.Errorf("item %d: error %v, want %v", i, errs[i], want)
 			}
 		}
-		sts, err := k.Locks.StatusOf(t.Context(), keys)
-		wantNil(t, "StatusOf", err)
+		sts, err := k.Locks.Status(t.Context(), keys...)
+		wantNil(t, "Status", err)
 		if len(sts) != n || sts[driver.MaxBatch].Key != token.Key() || sts[driver.MaxBatch].State != joblock.StateParked {
 			t.Errorf("%d statuses, number %d is %+v", len(sts), driver.MaxBatch, sts[driver.MaxBatch])
 		}
@@ -73,15 +73,15 @@ func TestLongListsAreSentInParts(t *testing.T) {
 func TestCallsWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		time.Sleep(time.Minute)
 		seen := k.wantDue(time.Minute, "q/1 key")
 		k.Store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Forget, faultstore.Reserve,
 			faultstore.Release, faultstore.Inspect)
 		_, due := jobs.Due(t.Context(), k.Locks, 10, time.Minute)
-		_, statuses := k.Locks.StatusOf(t.Context(), []string{"key"})
+		_, statuses := k.Locks.Status(t.Context(), "key")
 		for call, err := range map[string]error{
-			"Due": due, "StatusOf": statuses, "Forget": jobs.Forget(t.Context(), k.Locks, seen...),
+			"Due": due, "Status": statuses, "Forget": jobs.Forget(t.Context(), k.Locks, seen...),
 			"Reserve": jobs.Reserve(t.Context(), k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 			"Free":    jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Reason: "gone"})[0],
 		} {
@@ -118,7 +118,7 @@ func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 		k := newKit(t, nil)
 		var reserve []jobs.Reservation
 		for _, key := range []string{"one", "dead", "two"} {
-			k.park(k.Acquire(key), joblock.ParkOptions{Job: "q/1"})
+			k.park(k.Acquire(key), joblock.ForJob("q/1"))
 			reserve = append(reserve, jobs.Reservation{Key: key, Job: "q/1"})
 		}
 		errs := jobs.Reserve(t.Context(), k.Open(partly{k.Mem, "dead"}, nil), reserve...)
@@ -139,7 +139,7 @@ func (s planted) Due(ctx context.Context, req driver.DueRequest) ([]jobs.Entry, 
 func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		time.Sleep(time.Minute)
 		locks := k.Open(planted{k.Mem}, nil)
 		due, err := jobs.Due(t.Context(), locks, 10, time.Minute)

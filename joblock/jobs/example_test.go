@@ -32,7 +32,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		if _, err := lock.Park(ctx, joblock.ParkOptions{Job: job, Hold: time.Minute}); err != nil {
+		if _, err := lock.Park(ctx, joblock.ForJob(job), joblock.Reserve(time.Minute)); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -58,7 +58,7 @@ func Example() {
 		}
 	}
 
-	sts, err := locks.StatusOf(ctx, []string{"lock of exports/1", "lock of exports/2"})
+	sts, err := locks.Status(ctx, "lock of exports/1", "lock of exports/2")
 	if err != nil {
 		fmt.Println(err)
 		return

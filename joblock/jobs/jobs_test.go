@@ -23,9 +23,9 @@ func newKit(t *testing.T, cfg *joblock.Config) *kit {
 	return &kit{lockkit.New(t, cfg)}
 }
 
-func (k *kit) park(lock *joblock.Lock, opts joblock.ParkOptions) joblock.Token {
+func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token {
 	k.Helper()
-	token, err := lock.Park(context.Background(), opts)
+	token, err := lock.Park(context.Background(), opts...)
 	wantNil(k, "Park", err)
 	return token
 }
@@ -62,11 +62,11 @@ func (k *kit) wantReserved(key string, want time.Duration) {
 func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.Acquire("first"), joblock.ParkOptions{Job: "q/1"})
-		k.park(k.Acquire("of no job"), joblock.ParkOptions{})
+		k.park(k.Acquire("first"), joblock.ForJob("q/1"))
+		k.park(k.Acquire("of no job"))
 		k.Acquire("held")
 		time.Sleep(10 * time.Second)
-		k.park(k.Acquire("second"), joblock.ParkOptions{Job: "q/2"})
+		k.park(k.Acquire("second"), joblock.ForJob("q/2"))
 		time.Sleep(joblock.DefaultJobGrace - 10*time.Second - time.Millisecond)
 		k.wantDue(time.Minute)
 		time.Sleep(2 * time.Millisecond)
@@ -95,7 +95,7 @@ func TestJobGraceIsConfigured(t *testing.T) {
 		const grace = time.Second
 		k := newKit(t, &joblock.Config{JobGrace: grace})
 		lock := k.Acquire("key")
-		token := k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+		token := k.park(lock, joblock.ForJob("q/1"), joblock.Reserve(time.Minute))
 		time.Sleep(grace + time.Millisecond)
 		seen := k.wantDue(time.Hour, "q/1 key")
 
@@ -111,7 +111,7 @@ func TestJobGraceIsConfigured(t *testing.T) {
 			k.wantDue(time.Hour)
 			time.Sleep(grace + time.Millisecond)
 			k.wantDue(time.Hour, "q/1 key")
-			token = k.park(lock, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+			token = k.park(lock, joblock.ForJob("q/1"), joblock.Reserve(time.Minute))
 			time.Sleep(grace + time.Millisecond)
 			seen = k.wantDue(time.Hour, "q/1 key")
 		}
@@ -122,8 +122,8 @@ func TestJobGraceIsConfigured(t *testing.T) {
 func TestShortReservationsAreFoundBeforeTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1", Hold: 3 * time.Second})
-		k.park(k.Acquire("shortest"), joblock.ParkOptions{Job: "q/2", Hold: joblock.MinTTL})
+		k.park(k.Acquire("key"), joblock.ForJob("q/1"), joblock.Reserve(3*time.Second))
+		k.park(k.Acquire("shortest"), joblock.ForJob("q/2"), joblock.Reserve(joblock.MinTTL))
 		time.Sleep(joblock.MinTTL + time.Millisecond)
 		k.wantDue(time.Hour, "q/2 shortest")
 		time.Sleep(time.Second)
@@ -137,11 +137,12 @@ func TestShortReservationsAreFoundBeforeTheyEnd(t *testing.T) {
 func TestReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		for key, opts := range map[string]joblock.ParkOptions{
-			"mine": {Job: "q/1"}, "by default": {Job: "q/1", Hold: time.Minute}, "lapsed": {Job: "q/1", Hold: time.Second},
-			"over": {Job: "q/1"}, "theirs": {Job: "q/2"}, "unbound": {},
+		for key, opts := range map[string][]joblock.ParkOption{
+			"mine": {joblock.ForJob("q/1")}, "by default": {joblock.ForJob("q/1"), joblock.Reserve(time.Minute)},
+			"lapsed": {joblock.ForJob("q/1"), joblock.Reserve(time.Second)},
+			"over":   {joblock.ForJob("q/1")}, "theirs": {joblock.ForJob("q/2")}, "unbound": nil,
 		} {
-			k.park(k.Acquire(key), opts)
+			k.park(k.Acquire(key), opts...)
 		}
 		wantNil(t, "Free", jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "over", Job: "q/1", Reason: "the task was deleted"})[0])
 		time.Sleep(2 * time.Second)
@@ -197,7 +198,7 @@ func TestReserve(t *testing.T) {
 func TestReserveLeavesTheTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		reserve := func() {
 			t.Helper()
 			wantNil(t, "Reserve", jobs.Reserve(t.Context(), k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0])
@@ -219,7 +220,7 @@ func TestFree(t *testing.T) {
 		release := func(key, job string) error {
 			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: key, Job: job, Reason: "the task was deleted"})[0]
 		}
-		token := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		wantErr(t, release("key", "q/2"), joblock.ErrNotOwner)
 		lock, err := k.Locks.Resume(t.Context(), token, joblock.ForJob("q/1"), joblock.NoRenew(), joblock.Reserve(time.Hour))
 		wantNil(t, "Resume", err)
@@ -249,13 +250,13 @@ func TestFree(t *testing.T) {
 func TestFreeLeavesALaterTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		first := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		first := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		release := func(fence int64) error {
 			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Fence: fence, Reason: "the task was deleted"})[0]
 		}
 		wantErr(t, release(-1), joblock.ErrInvalid)
 		wantNil(t, "release", release(first.Fence()))
-		second := k.park(k.Acquire("key"), joblock.ParkOptions{Job: "q/1"})
+		second := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		wantErr(t, release(first.Fence()), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
 		wantNil(t, "release", release(second.Fence()))
@@ -264,20 +265,20 @@ func TestFreeLeavesALaterTermAlone(t *testing.T) {
 
 // Between a look and the release the job may hand its lock to another: the release
 // itself decides.
-func TestReleaseIdleForJob(t *testing.T) {
+func TestReleaseIfIdleForJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		token := k.park(k.Acquire("key", joblock.TTL(time.Minute)), joblock.ParkOptions{Job: "q/1"})
+		token := k.park(k.Acquire("key", joblock.TTL(time.Minute)), joblock.ForJob("q/1"))
 		release := func(job string) error {
-			return k.Locks.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob(job))
+			return k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.ForJob(job))
 		}
 		wantErr(t, release("q/2"), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
 		wantErr(t, release("a\nb"), joblock.ErrInvalid)
-		wantErr(t, k.Locks.ReleaseIdle(t.Context(), token, "gone", nil), joblock.ErrInvalid)
+		wantErr(t, k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), nil), joblock.ErrInvalid)
 		// A token whose TTL is beyond this Locker's is as good as any to end a lock.
 		small := k.Open(k.Mem, &joblock.Config{MaxTTL: 30 * time.Second})
-		wantNil(t, "ReleaseIdle", small.ReleaseIdle(t.Context(), token, "gone", joblock.ForJob("q/1")))
+		wantNil(t, "Release", small.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.ForJob("q/1")))
 		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
 			t.Errorf("record %+v", r)
 		}

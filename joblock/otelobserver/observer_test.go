@@ -148,7 +148,7 @@ func TestMetricsOfALocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, refused := locks.TryAcquire(ctx, "secret-key")
-	if err := errors.Join(lock.ReleaseWith(ctx, "secret-reason"), locks.Close(ctx)); err != nil || refused == nil {
+	if err := errors.Join(lock.Release(ctx, joblock.Reason("secret-reason")), locks.Close(ctx)); err != nil || refused == nil {
 		t.Fatal(err, refused)
 	}
 	var events []string

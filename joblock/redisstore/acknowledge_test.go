@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/storetest"
@@ -215,7 +216,7 @@ func TestPushesAreAskedFor(t *testing.T) {
 		}
 		got <- err
 	}()
-	for st, err := locks.Status(ctx, "key"); st.Waiters == 0; st, err = locks.Status(ctx, "key") {
+	for st, err := testkit.One(locks.Status(ctx, "key")); st.Waiters == 0; st, err = testkit.One(locks.Status(ctx, "key")) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -58,9 +59,9 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 				}
 			}
 			wantUnavailable(t, "Renew", err, name)
-			_, err = held.Park(t.Context(), joblock.ParkOptions{})
+			_, err = held.Park(t.Context())
 			wantUnavailable(t, "Park", err, name)
-			_, err = locks.Status(t.Context(), name+" held")
+			_, err = testkit.One(locks.Status(t.Context(), name+" held"))
 			wantUnavailable(t, "Status", err, name)
 			if err := held.Err(); err != nil || ctx.Err() != nil {
 				t.Errorf("held: %v, %v", err, ctx.Err())

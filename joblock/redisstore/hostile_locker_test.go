@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -47,9 +48,9 @@ func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 			seen("Resume", err)
 			_, err = joblock.SingleFlight(ctx, locks, name, time.Minute, func(context.Context) (int, error) { return 1, nil }, joblock.MaxWait(10*time.Millisecond))
 			seen("SingleFlight", err)
-			seen("Release", locks.Release(ctx, name, term.Owner))
+			seen("Release", locks.Release(ctx, token))
 			seen("ForceRelease", locks.ForceRelease(ctx, name, "broken"))
-			_, err = locks.Status(ctx, name)
+			_, err = testkit.One(locks.Status(ctx, name))
 			seen("Status", err)
 			for _, err := range locks.List(ctx, joblock.ListOptions{Prefix: name, Ended: true}) {
 				seen("List", err)

@@ -47,7 +47,7 @@ func (m *movedLocks) crowd() (stop func()) {
 					}
 					var token joblock.Token
 					if err == nil {
-						token, err = h.Park(context.Background(), joblock.ParkOptions{Hold: long})
+						token, err = h.Park(context.Background(), long, "")
 					}
 					if err == nil {
 						h, err = rec.Resume(context.Background(), locks, token, 0, "")

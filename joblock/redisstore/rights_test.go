@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -145,7 +146,7 @@ func live(t *testing.T, store *Store) {
 	must("renew", lock.Renew(ctx))
 	must("set memo", lock.SetMemo(ctx, []byte("memo")))
 	must("delete memo", lock.SetMemo(ctx, nil))
-	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "q/1", Hold: time.Minute})
+	token, err := lock.Park(ctx, joblock.ForJob("q/1"), joblock.Reserve(time.Minute))
 	must("park", err)
 	lock, err = locks.Resume(ctx, token, joblock.ForJob("q/1"))
 	must("resume", err)
@@ -165,7 +166,7 @@ func live(t *testing.T, store *Store) {
 	waiters := func(n int) {
 		t.Helper()
 		await(t, fmt.Sprintf("%d waiters", n), func() bool {
-			st, err := locks.Status(ctx, "waited")
+			st, err := testkit.One(locks.Status(ctx, "waited"))
 			must("status", err)
 			return st.Waiters == n
 		})

@@ -50,7 +50,7 @@ func TestServerWithoutScripting(t *testing.T) {
 					t.Errorf("the owner is in %q", e)
 				}
 			}
-			_, err = locks.Status(context.Background(), "k")
+			_, err = testkit.One(locks.Status(context.Background(), "k"))
 			wantUnavailable(t, "Status", err, c.cause)
 			f := wantFinding(t, report(t, rdb), Fault, "permissions")
 			if !strings.Contains(f.Found, c.cause) || !strings.Contains(f.Found, "eval") || strings.Contains(f.Found, "args") {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -79,7 +80,7 @@ func TestLocksOverTLS(t *testing.T) {
 func awaitWaiter(t *testing.T, locks *joblock.Locker, key string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		st, err := locks.Status(t.Context(), key)
+		st, err := testkit.One(locks.Status(t.Context(), key))
 		if err != nil {
 			t.Fatal(err)
 		}

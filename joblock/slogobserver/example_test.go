@@ -38,7 +38,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	if err := lock.ReleaseWith(ctx, "nothing to export"); err != nil {
+	if err := lock.Release(ctx, joblock.Reason("nothing to export")); err != nil {
 		fmt.Println(err)
 	}
 	if _, err := locks.TryAcquire(ctx, "rollup"); err != nil {

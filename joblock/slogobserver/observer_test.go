@@ -122,8 +122,8 @@ func TestNoOwnerIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, refused := locks.TryAcquire(ctx, "key", joblock.Owner(owner))
-	token, err := lock.Park(ctx, joblock.ParkOptions{Job: "q/1"})
-	if err := errors.Join(err, locks.Release(ctx, "key", owner), locks.Close(ctx)); err != nil || refused == nil {
+	token, err := lock.Park(ctx, joblock.ForJob("q/1"))
+	if err := errors.Join(err, locks.Release(ctx, token), locks.Close(ctx)); err != nil || refused == nil {
 		t.Fatal(err, refused)
 	}
 	text, err := token.MarshalText()

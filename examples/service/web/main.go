@@ -97,13 +97,13 @@ func start(jobs *handoff.Client) http.Handler {
 // process, for which job) is for operators, and so not in the answer.
 func show(locks *joblock.Locker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		st, err := locks.Status(r.Context(), export.Key(r.PathValue("account")))
+		sts, err := locks.Status(r.Context(), export.Key(r.PathValue("account")))
 		if err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(map[string]any{"exporting": st.Locked()}); err != nil {
+		if err := json.NewEncoder(w).Encode(map[string]any{"exporting": sts[0].Locked()}); err != nil {
 			slog.Warn("show", "err", err)
 		}
 	})

@@ -21,7 +21,7 @@ func (k *Keeper) statuses(ctx context.Context, entries []jobs.Entry) ([]joblock.
 	for i, e := range entries {
 		keys[i] = e.Key
 	}
-	return k.cfg.Locks.StatusOf(ctx, keys)
+	return k.cfg.Locks.Status(ctx, keys...)
 }
 
 // extend prolongs reservations. The errors are in the order of list.
