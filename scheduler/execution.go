@@ -145,15 +145,3 @@ func (s *Scheduler) setHeld(j *job, lock *joblock.Lock) {
 		s.held[j] = lock
 	}
 }
-
-// wait sleeps for d. It returns false if ctx ends first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}

@@ -11,9 +11,11 @@ const (
 	maxRetries = 100
 )
 
-// Option says something of a job, in Func and Task. Of options that contradict each
-// other the last one counts. All nodes should say the same of a job; where they do
-// not, that of the node counts which runs, or writes off, the tick.
+// Option changes how Func and Task treat a job. Of options that contradict each other the
+// last one counts.
+//
+// All nodes should give a job the same options. Where they do not, those of the node count
+// that executes a tick or writes it off.
 type Option func(*options)
 
 type options struct {
@@ -33,8 +35,8 @@ type options struct {
 	task       bool
 }
 
-// catchUp says which of the missed ticks are run: the newest most, of those that are
-// not older than window.
+// catchUp says which missed ticks are executed: the newest most that are at most window
+// old.
 type catchUp struct {
 	all    bool // CatchUpAll
 	most   int
@@ -49,23 +51,23 @@ const (
 	overlapCancel
 )
 
-// In sets the time zone of the spec, in place of Config.Zone. A zone within the spec
-// (CRON_TZ=) goes before it.
+// In sets the time zone of the spec. It overrides Config.Zone; a zone within the spec
+// (CRON_TZ=) overrides In. nil is refused.
 func In(zone *time.Location) Option {
 	return func(o *options) { o.zone, o.hasZone = zone, true }
 }
 
-// CatchUpNone skips missed ticks: those that nobody claimed within a minute, or before
-// the next one was due.
+// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute, or
+// before the next one is due.
 func CatchUpNone() Option { return func(o *options) { o.catchUp = catchUp{} } }
 
-// CatchUpOne runs the newest of the missed ticks, whenever somebody is there again.
-// It is the default.
+// CatchUpOne executes the newest of the missed ticks as soon as a node is there. It is the
+// default.
 func CatchUpOne() Option { return func(o *options) { o.catchUp = catchUp{most: 1, window: forever} } }
 
-// CatchUpAll runs all missed ticks that are not older than window, one after the other,
-// the oldest first; at most the newest limit of them, which is from 1 to MaxCatchUp, with
-// those that still wait from an outage before.
+// CatchUpAll executes the missed ticks that are at most window old, one after the other,
+// the oldest first. At most limit ticks wait at a time, 1 to 1000, those of earlier outages
+// included; if there are more, the oldest are skipped. window must be positive.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return func(o *options) { o.catchUp = catchUp{all: true, most: limit, window: window} }
 }
@@ -76,41 +78,42 @@ const forever = 1<<63 - 1
 // OverlapSkip skips ticks that come while the job is running. It is the default.
 func OverlapSkip() Option { return func(o *options) { o.overlap = overlapSkip } }
 
-// OverlapQueue runs the newest of the ticks that come while the job is running, when
-// it is done. The others are skipped: the run after a long one is about what is due now, and
-// its Tick.At is the latest instant that came.
+// OverlapQueue executes one of the ticks that come while the job is running, the newest,
+// when the job is done. The others are skipped.
 func OverlapQueue() Option { return func(o *options) { o.overlap = overlapQueue } }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
-// the next tick comes; that tick is run once the function has returned. A tick that is
-// paused ends nothing. Task refuses it: a task is cancelled with the asynq Inspector.
+// the next tick comes. That tick is executed once the function has returned. Paused ticks
+// end nothing. Task refuses OverlapCancel; the way to cancel a task is the queue's own,
+// asynq's Inspector.
 func OverlapCancel() Option { return func(o *options) { o.overlap = overlapCancel } }
 
-// AtMostOnce writes off as lost a tick whose run was broken off, in place of running
-// it again on another node.
+// AtMostOnce writes off a tick as lost if its execution was broken off. Without it, another
+// node executes the tick again.
 func AtMostOnce() Option { return func(o *options) { o.atMostOnce = true } }
 
-// Timeout ends the function's context after d, in each attempt anew. The function is
-// waited for all the same, and the job's lock is kept until it returns.
+// Timeout ends the context of each attempt after d, which must be positive. The job still
+// waits for the function and keeps its lock until the function returns.
 func Timeout(d time.Duration) Option {
 	return func(o *options) { o.timeout, o.hasTimeout = d, true }
 }
 
-// Retry calls a function that failed up to n more times, 0 to maxRetries, under the same
-// lock and for the same tick. Pauses begin at first and double up to most. Default: 0 for
-// Func; for Task 5 more times, after 1 s to 30 s.
+// Retry calls a function that failed up to n more times, 0 to 100, for the same tick and
+// under the same lock. The pause before the first retry is first. Each further pause is
+// twice as long, but at most most. Default: Retry(0, 0, 0) for Func and
+// Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }
 
-// Jitter makes every tick come later by the same part of most, which depends on the
-// job's name, so that jobs with equal specs do not all begin at once. Tick.At is the
-// instant of the spec, without it. At most maxJitter.
+// Jitter delays all ticks of the job by the same part of most, 0 to 24 h, so that jobs with
+// equal specs do not all begin at once. The part depends on the job's name. Tick.At does
+// not include it.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
-// RunAtStart runs the job once in the whole cluster when the first node comes up that
-// has it with this id. Pass the name of your release to have it run once per deploy,
-// "" to have it run once ever. At most 128 bytes; the latest eight are remembered.
+// RunAtStart executes the job once in the whole cluster, when the first node with this id
+// starts. With the name of your release as id the job is executed once per deploy; with ""
+// once ever. id has at most 128 bytes. The latest eight are remembered.
 func RunAtStart(id string) Option {
 	return func(o *options) { o.atStart, o.startID = true, id }
 }

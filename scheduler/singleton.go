@@ -7,31 +7,31 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Runner is a service that is started once and shut down once, such as *asynq.Scheduler
-// and *asynq.PeriodicTaskManager.
+// Runner is a service that is started once and shut down once. *asynq.Scheduler and
+// *asynq.PeriodicTaskManager are Runners.
 type Runner interface {
 	Start() error
 	Shutdown()
 }
 
-// RunSingleton runs a service on one node of the cluster at a time: the one that holds
-// the lock on key. It makes an existing asynq scheduler highly available:
+// RunSingleton runs a service on one node of the cluster at a time: the one that holds the
+// lock on key. It makes an existing asynq scheduler highly available:
 //
 //	err := scheduler.RunSingleton(ctx, locks, "asynq-scheduler", func() (scheduler.Runner, error) {
 //		return newAsynqScheduler() // asynq.NewScheduler and Register, as before
 //	})
 //
-// newRunner is called for every term, on the node that has been elected: neither of the
-// two can be started again. The other nodes stand in line. When the node that runs it is
-// stopped, the next one starts its own at once; when it dies, at the end of its lease. A
-// node that loses the lock shuts its runner down and stands again.
+// The other nodes stand in line. When the node that has the lock is stopped, the next one
+// starts its own service at once; when it dies, at the end of its lease. A node that loses
+// the lock shuts its service down and stands in line again. newRunner is called for every
+// term, because asynq's services cannot be started twice.
 //
-// It returns nil when ctx has ended and the runner, if it was this node's, is shut down.
-// It returns the error of newRunner or of Start, and leaves the lock to the others. Other errors
-// are those of joblock.Locker.Singleton, and so are opts.
+// RunSingleton returns nil when ctx has ended and this node's service, if any, is shut
+// down. If newRunner or Start fails, it returns that error and leaves the lock to the other
+// nodes. Other errors are those of joblock.Locker.Singleton, which also gets opts.
 //
-// A tick of such a service that falls between two terms is lost, and one that comes while
-// a term ends may be enqueued by both. Where every tick counts use Task.
+// A tick of the service that falls between two terms is lost, and one that comes while a
+// term ends may be enqueued by both nodes. Where every tick counts use Task.
 func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error), opts ...joblock.AcquireOption) error {
 	if newRunner == nil {
 		return invalid("run singleton", key, "the function is nil")

@@ -1,27 +1,28 @@
 package scheduler
 
 import (
+	"context"
 	"sync"
 	"time"
 )
 
-// storeClock is this node's idea of the store's clock: the store's time at the latest
-// answer, moved on by the node's own clock since.
+// storeClock is this node's estimate of the store's clock: the store's time of the latest
+// answer, moved on by the node's own clock since then.
 //
-// An answer that carries the store's time S shows that S was reached no later than the
-// answer arrived and no earlier than the question was sent. Within these two bounds the
-// idea stays as it is, so a slow answer does no harm; outside it is moved to the
-// nearer one. So it is wrong by at most half of the quickest round trip so far, plus
+// An answer with the store's time S shows that the store's clock reached S between the
+// sending of the question and the arrival of the answer. As long as the estimate lies
+// within these bounds it stays as it is, so slow answers do no harm. Otherwise it moves to
+// the nearer bound. So it is wrong by at most half of the quickest round trip so far, plus
 // what the two clocks drift apart between answers.
 type storeClock struct {
-	local func() time.Time // this node's
+	local func() time.Time // the node's own clock
 
 	mu    sync.Mutex // guards what follows
 	store time.Time  // zero: no answer yet
 	own   time.Time  // the node's clock at that moment
 }
 
-// now is about what the store's clock shows.
+// now returns the estimate.
 func (c *storeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,8 +31,8 @@ func (c *storeClock) now() time.Time {
 
 func (c *storeClock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
 
-// learn takes in an answer of the store, to a question that was sent at the given time
-// by the node's clock. It returns by how much that moved the idea.
+// learn takes an answer of the store into account. sent is when the question was sent, by
+// the node's clock. learn returns how far it has moved the estimate.
 func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,13 +52,25 @@ func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	return now.Sub(was)
 }
 
-// synced reports whether the clock may be relied upon. It may not before the first
-// answer, nor after the machine was suspended, which stops the monotonic clock by which
-// time is counted, but not the wall clock.
+// synced reports whether the estimate can be relied upon. It cannot before the first
+// answer. Nor can it after the machine was suspended: that stops the monotonic clock, by
+// which the estimate moves on, but not the wall clock.
 func (c *storeClock) synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	here := c.local()
 	slept := here.Round(0).Sub(c.own.Round(0)) - here.Sub(c.own)
 	return !c.store.IsZero() && slept < time.Second
+}
+
+// wait sleeps for d. It returns false if ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
