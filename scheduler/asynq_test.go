@@ -43,8 +43,8 @@ func newAsynqRig(c *cluster) *asynqRig {
 	return r
 }
 
-// scheduler makes asynq's own on a node whose clock is ahead by skew: it reads its specs in
-// a zone that is, which is the same.
+// scheduler makes an asynq.Scheduler on a node whose clock is ahead by skew. It is given a
+// time zone that is ahead by skew, which has the same effect.
 func (r *asynqRig) scheduler(skew time.Duration, opts ...asynq.Option) *asynq.Scheduler {
 	s := asynq.NewSchedulerFromRedisClient(r.rdb, &asynq.SchedulerOpts{
 		Location: time.FixedZone("", int(skew/time.Second)), LogLevel: asynq.FatalLevel, HeartbeatInterval: time.Hour,
@@ -57,8 +57,8 @@ func (r *asynqRig) scheduler(skew time.Duration, opts ...asynq.Option) *asynq.Sc
 
 var skews = []time.Duration{0, 2 * sec, -2 * sec}
 
-// What package scheduler is measured against: three nodes and ten ticks, of
-// every minute. The first node dies halfway, two seconds before a tick.
+// asynq's own scheduler and Task on the same cluster: three nodes, and ten ticks, one a
+// minute. The first node dies halfway, two seconds before a tick.
 func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 	const ticks = 10
 	for name, tc := range map[string]struct {
@@ -71,7 +71,7 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 			r.Cleanup(s.Shutdown)
 			return s.Shutdown
 		}},
-		// The task is done before the slower clocks come, and its lock with it.
+		// The task is done, and its lock is free, before the nodes with slower clocks come.
 		"with Unique": {least: ticks + ticks/2, most: 3 * ticks, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
 			s := r.scheduler(skew, asynq.Unique(30*time.Second))
 			wantNil(r, "Start", s.Start())
@@ -124,7 +124,7 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 				until(start, ticks/2*min+28*sec)
 				die()
 				until(start, ticks*min)
-				time.Sleep(2 * sec) // tasks in the queue
+				time.Sleep(2 * sec) // until the queue is empty
 				got := r.runs.Load()
 				t.Logf("%d ticks, %d tasks", ticks, got)
 				if got < tc.least || got > tc.most {

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Outage after outage, what waits is never more than the limit, each tick is accounted for,
-// and the job goes on.
+// Over many outages, no more ticks wait than the limit, each tick is accounted for, and the
+// job goes on.
 func TestBacklogIsBoundedAcrossOutages(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -48,7 +48,8 @@ func TestBacklogIsBoundedAcrossOutages(t *testing.T) {
 	})
 }
 
-// CatchUpOne is one, however many outages there were before it could be run.
+// CatchUpOne catches up with one tick, however many outages came before it could be
+// executed.
 func TestCatchUpOneAcrossOutages(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -60,11 +61,11 @@ func TestCatchUpOneAcrossOutages(t *testing.T) {
 		}
 		a.start()
 		until(start, 10*min+30*sec)
-		a.cut() // dies amid the first tick
+		a.cut() // it dies during the first tick
 		until(start, 35*min)
 		b.start()
 		until(start, 35*min+30*sec)
-		b.cut() // dies amid the same, and one of 30 min waits
+		b.cut() // it dies during the same tick, while that of 30 min waits
 		until(start, 65*min)
 		b.heal()
 		until(start, 69*min)
@@ -76,12 +77,13 @@ func TestCatchUpOneAcrossOutages(t *testing.T) {
 			t.Errorf("ran for %v, want the first one three times and then the newest", at)
 		}
 		if n := c.count(scheduler.EventMissed); n != 4 {
-			t.Errorf("%d ticks told as missed, want those of 20, 30, 40 and 50 min", n)
+			t.Errorf("%d ticks reported as missed, want those of 20, 30, 40 and 50 min", n)
 		}
 	})
 }
 
-// A ledger that cannot be written is told, once, and shown; when it can be the job goes on.
+// A ledger that cannot be written is reported once and shown in the entry. Once it can be
+// written the job goes on.
 func TestWhatKeepsAJobFromRunningIsTold(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -91,12 +93,12 @@ func TestWhatKeepsAJobFromRunningIsTold(t *testing.T) {
 		n.add("job", "@every 10m", r.fn(n, sec))
 		n.start()
 		until(start, 9*min)
-		n.store.Set(faultstore.Fault{}, faultstore.Renew) // by which memos are written
+		n.store.Set(faultstore.Fault{}, faultstore.Renew) // memos are written by renewals
 		until(start, 10*min+25*sec)
 		e, err := n.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		if !strings.Contains(e.Problem, "write the ledger") {
-			t.Errorf("problem %q, want that the ledger cannot be written", e.Problem)
+			t.Errorf("problem %q, want one about writing the ledger", e.Problem)
 		}
 		n.store.Clear()
 		until(start, 11*min)
@@ -108,7 +110,7 @@ func TestWhatKeepsAJobFromRunningIsTold(t *testing.T) {
 		}
 		told := strings.Count(c.logs.String(), `level=WARN msg="scheduler: the job is held up on this node"`)
 		if told == 0 || told > 3 {
-			t.Errorf("told %d times", told)
+			t.Errorf("logged %d times", told)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// admin is a Scheduler that runs nothing and knows no jobs.
+// admin is a Scheduler that is not running and has no jobs.
 func (c *cluster) admin() *node {
 	c.Helper()
 	n := c.node(0)
@@ -47,16 +47,16 @@ func TestPauseAndResumeFromAnywhere(t *testing.T) {
 		r.wantTicks(t, start, 10*min, 50*min, 60*min)
 		other.wantTicks(t, start, 20*min, 40*min, 60*min)
 		if n := c.count(scheduler.EventPaused); n != 3 {
-			t.Errorf("%d ticks told as paused, want 3", n)
+			t.Errorf("%d ticks reported as paused, want 3", n)
 		}
 		if n := c.count(scheduler.EventMissed); n != 0 {
-			t.Errorf("%d ticks told as missed", n)
+			t.Errorf("%d ticks reported as missed", n)
 		}
 	})
 }
 
-// Of a pause during which no node was up nothing is caught up with either, and a second
-// pause does not undo the first.
+// Ticks that were paused while no node was up are not caught up with, and a second pause
+// does not undo the first.
 func TestPausedTicksAreNotMissedOnes(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -71,7 +71,7 @@ func TestPausedTicksAreNotMissedOnes(t *testing.T) {
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
 		a.end()
 		until(start, 25*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // is paused already
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // it is paused already
 		until(start, 35*min)
 		wantNil(t, "Resume", admin.Resume(c.Context(), "job")) // 20 and 30 were paused
 		until(start, 36*min)
@@ -117,10 +117,10 @@ func TestTrigger(t *testing.T) {
 			t.Errorf("ran on %s, not on the node that was asked", on)
 		}
 		until(start, 20*min)
-		at = trigger(admin) // one that has not
+		at = trigger(admin) // a node that does not have it
 		wantRun(2, at, 10*sec+100*time.Millisecond)
 		time.Sleep(5 * sec)
-		for range 3 { // while it runs: they are one
+		for range 3 { // while it runs; they count as one
 			trigger(a)
 			trigger(b)
 		}
@@ -136,9 +136,9 @@ func TestTrigger(t *testing.T) {
 	})
 }
 
-// A trigger that is written while the node has a look under way, of which the answer is
-// older and comes later, is not overlooked.
-func TestTriggerDuringALook(t *testing.T) {
+// A trigger is not overlooked if the node wrote it while it was reading the orders, and the
+// answer is older but arrives later.
+func TestTriggerDuringARead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -150,7 +150,7 @@ func TestTriggerDuringALook(t *testing.T) {
 		wantNil(t, "Pause", n.Pause(c.Context(), "job"))
 		until(start, hour-10*sec)
 		n.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: sec}, faultstore.Inspect)
-		for looks := n.store.Calls(faultstore.Inspect); n.store.Calls(faultstore.Inspect) == looks; {
+		for reads := n.store.Calls(faultstore.Inspect); n.store.Calls(faultstore.Inspect) == reads; {
 			time.Sleep(time.Millisecond)
 		}
 		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
@@ -191,8 +191,8 @@ func TestTriggerIsTakenOver(t *testing.T) {
 	})
 }
 
-// A trigger for a job that was registered here but not looked at by anybody.
-func TestTriggerBeforeTheFirstLook(t *testing.T) {
+// A job is triggered that is registered here, but whose ledger no node has read yet.
+func TestTriggerBeforeTheFirstRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -240,8 +240,8 @@ func TestOrderErrors(t *testing.T) {
 	})
 }
 
-// The record with the orders does not grow with every order that was ever given.
-func TestObeyedOrdersAreForgotten(t *testing.T) {
+// The record of the orders does not grow with every order that was ever given.
+func TestOrdersThatAreCarriedOutAreForgotten(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -266,7 +266,7 @@ func TestObeyedOrdersAreForgotten(t *testing.T) {
 		wantNil(t, "Pause", n.Pause(c.Context(), "job7"))
 		wantNil(t, "Pause", n.Pause(c.Context(), "job8"))
 		if after := size(); after > before/10 {
-			t.Errorf("%d bytes of orders, were %d before they were obeyed", after, before)
+			t.Errorf("%d bytes of orders, were %d before they were carried out", after, before)
 		}
 		e, err := n.Entry(c.Context(), "job7")
 		wantNil(t, "Entry", err)
@@ -319,7 +319,7 @@ func TestEntries(t *testing.T) {
 		}
 		n.cut()
 		time.Sleep(ttl)
-		e, err := c.admin().Entry(c.Context(), "a") // knows it from the ledger alone
+		e, err := c.admin().Entry(c.Context(), "a") // which only has the ledger
 		wantNil(t, "Entry", err)
 		if e.Spec != a.Spec || !e.Next.Equal(a.Next) || e.Latest.State != scheduler.StateDied {
 			t.Errorf("a is %+v after its node died", e)
@@ -327,7 +327,7 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// A ledger is lost, the orders are not: what was triggered before is not run again.
+// A ledger is lost and the orders are not: an old trigger is not executed again.
 func TestTriggerOfALostLedger(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -345,7 +345,7 @@ func TestTriggerOfALostLedger(t *testing.T) {
 	})
 }
 
-// What is to be caught up with waits while the job is paused; a trigger does not.
+// Ticks to catch up with wait while the job is paused; a trigger does not.
 func TestPauseHoldsTheBacklog(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -361,7 +361,7 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 		until(start, 3*hour+min)
 		b.start() // 1h, 2h, 3h
 		until(start, 3*hour+min+19*sec)
-		wantNil(t, "Pause", c.admin().Pause(c.Context(), "job")) // sooner than b would find out at rest
+		wantNil(t, "Pause", c.admin().Pause(c.Context(), "job")) // sooner than b would find out by Config.Sync
 		until(start, 3*hour+10*min)
 		r.wantTicks(t, start, hour)
 		wantNil(t, "Trigger", b.Trigger(c.Context(), "job"))
@@ -377,8 +377,8 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 	})
 }
 
-// A pause does not touch the run that is going on, with OverlapCancel either: nothing would
-// run in its place. After Resume the next tick ends it.
+// A pause does not touch the execution that is going on, not even with OverlapCancel:
+// nothing would be executed in its place. After Resume the next tick cancels it.
 func TestPausedTicksCancelNothing(t *testing.T) {
 	for name, resumed := range map[string]time.Duration{"until the run is done": 0, "until a later tick": 35 * min} {
 		t.Run(name, func(t *testing.T) {

@@ -65,13 +65,13 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 					t.Errorf("%d ticks done, want %d", n, jobs)
 				}
 				if takes > time.Minute/2 {
-					return // renewals and those in line come on top, by design
+					return // renewals and nodes in line come on top, by design
 				}
-				// Each node reads each ledger once or, if it was claimed at that moment, twice.
+				// Each node reads each ledger once, or twice if the job was claimed at that moment.
 				if read > 3*jobs*2+300 || fired[0] > 300 {
 					t.Errorf("%d records read in %d round trips", read, fired[0])
 				}
-				// The winner: acquire, two memos, release. Few others try.
+				// The first node: acquire, two memos, release. Few others try.
 				if fired[1] > jobs*3/2 || fired[2] != 2*jobs || fired[3] > jobs*11/10 {
 					t.Errorf("%d acquires, %d memos, %d releases for %d ticks", fired[1], fired[2], fired[3], jobs)
 				}

@@ -15,9 +15,9 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// A day of ticks on nodes whose clocks differ by up to 4 s, while nodes are killed and
-// replaced, and cut off for longer than a lease and back: every tick is done exactly once,
-// or begun at most once where that is asked for. Jobs are shorter and longer than the skew.
+// A day of ticks on nodes whose clocks differ by up to 4 s. Nodes are killed and replaced,
+// or cut off for longer than a lease. Every tick is done exactly once or, with AtMostOnce,
+// begun at most once. Some jobs are shorter than the skew, some longer.
 func TestADayOfTicks(t *testing.T) {
 	for _, tc := range []struct {
 		nodes  int
@@ -50,7 +50,7 @@ func (c *cluster) day(nodes int, period time.Duration) {
 	for time.Since(start) < 24*hour-20*min {
 		time.Sleep(time.Duration(dice.Int64N(int64(20 * min))))
 		i := dice.IntN(len(up) - 1) // the last one stays
-		if dice.IntN(2) == 0 {      // somebody who is at work
+		if dice.IntN(2) == 0 {      // a node that is executing
 			until(time.Now().Truncate(period), period+sec+time.Duration(dice.Int64N(int64(25*sec))))
 			calls := long.all()
 			for k, n := range up[:len(up)-1] {
@@ -119,8 +119,8 @@ func (c *cluster) perTick(kind scheduler.Kind) map[string]map[time.Time]int {
 	return out
 }
 
-// The last day of a leap year, with zone data that have a rule for it: every tick runs once,
-// none before the one before it, and the Scheduler stops when it is told to.
+// The last day of a leap year, with zone data that have a rule for it. Every tick is
+// executed once and in order, and the Scheduler stops.
 func TestJobsOnTheLastDayOfALeapYear(t *testing.T) {
 	madrid := ruleZone(t, "Europe/Madrid")
 	virtual(t, func(c *cluster) {
@@ -155,7 +155,7 @@ func TestJobsOnTheLastDayOfALeapYear(t *testing.T) {
 	})
 }
 
-// ruleZone is a zone by the data that come with Go. They have a rule for the years to come;
+// ruleZone loads a zone from the data that come with Go. They have a rule for future years;
 // those of many systems list each change instead.
 func ruleZone(t *testing.T, name string) *time.Location {
 	t.Helper()

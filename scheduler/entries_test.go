@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// A process that has registered nothing sees all jobs of its scope, and no others.
+// A process without jobs sees all jobs of its scope, and no others.
 func TestAllEntriesFromAnywhere(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -59,7 +59,7 @@ func TestAllEntriesFromAnywhere(t *testing.T) {
 			}
 			theirs, err := b.Entry(c.Context(), e.Name)
 			if e.Name == "soon" {
-				continue // nobody else has seen it
+				continue // no other node has it
 			}
 			wantNil(t, "Entry", err)
 			if theirs.Next != e.Next || e.Next.IsZero() {
@@ -91,7 +91,7 @@ func TestAllEntriesOfManyJobs(t *testing.T) {
 	})
 }
 
-// What a node cannot read it shows as such.
+// A ledger that cannot be read is shown as a problem.
 func TestEntryOfWhatCannotBeRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -117,8 +117,8 @@ func TestEntryOfWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A job that no node has any more shows no next tick once one has passed that nobody has
-// come for, and says since when. One that is paused says so too.
+// A job that no node has any more becomes overdue at its next tick, and then shows no next
+// tick. The same goes for a paused job.
 func TestEntryOfARemovedJob(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -153,13 +153,13 @@ func TestEntryOfARemovedJob(t *testing.T) {
 		}
 		see("paused", 0, 0)
 		until(start, 20*min+30*sec)
-		see("old", 30*min, 0) // somebody may still come for it
+		see("old", 30*min, 0) // a node may still come for it
 		until(start, 25*min)
 		see("old", 0, 20*min)
 		see("paused", 0, 20*min)
 		see("kept", 30*min, 0)
 		see("new", 30*min, 0)
-		e, err := a.Entry(c.Context(), "old") // registered, and not up
+		e, err := a.Entry(c.Context(), "old") // registered here, but not running
 		wantNil(t, "Entry", err)
 		if e.Overdue.IsZero() || !e.Next.Equal(start.Add(30*min)) {
 			t.Errorf("entry %+v, want when it is run if Run is called again", e)
@@ -167,8 +167,8 @@ func TestEntryOfARemovedJob(t *testing.T) {
 	})
 }
 
-// A clock of the store that was set back keeps jobs from running until it is there again.
-// That is told once, and shown.
+// If the store's clock is set back, jobs wait until it has caught up. That is reported once
+// and shown.
 func TestClockThatWasSetBackIsTold(t *testing.T) {
 	for name, tc := range map[string]struct{ back time.Duration }{
 		"by three hours": {3 * hour},
@@ -199,7 +199,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 				told := c.events.of(scheduler.EventClock)
 				if tc.back > 24*hour {
 					if len(told) != 1 || e.Behind != 0 {
-						t.Errorf("told %d times, entry %+v, want the job to start anew", len(told), e)
+						t.Errorf("reported %d times, entry %+v, want the job to start anew", len(told), e)
 					}
 					until(start, when+16*min)
 					if n := len(r.all()); n < 3 || n > 4 {
@@ -207,7 +207,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 					}
 					return
 				}
-				// It is 30 min by the clock that counts ticks, less what it was set back.
+				// It is 30 min by the store's clock, less what it was set back.
 				if want := tc.back - 10*min; e.Behind != want || !e.Next.Equal(start.Add(30*min)) {
 					t.Errorf("behind %s, next %s; want %s and %s", e.Behind, e.Next, want, start.Add(30*min))
 				}
@@ -215,7 +215,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 				until(start, when+hour)
 				told = c.events.of(scheduler.EventClock)
 				if len(told) != 2 || told[0].on == told[1].on || !told[0].Tick.At.Equal(start.Add(20*min)) {
-					t.Errorf("told %d times, want once by each node: %v", len(told), told)
+					t.Errorf("reported %d times, want once by each node: %v", len(told), told)
 				}
 				for _, text := range []string{`level=WARN msg="scheduler: clock" scope=cron job=job`, "it was set back; the next tick is that of 2000-01-01T00:30:00Z"} {
 					if !strings.Contains(c.logs.String(), text) {

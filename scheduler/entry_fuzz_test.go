@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// Whatever stands in a memo can be shown to people, if it is a ledger.
+// Whatever ledger a memo holds, it can be shown.
 func FuzzEntry(f *testing.F) {
 	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"run":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), true, true)
 	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"run":{"s":"interrupted","k":-1},"starts":["",""]}`), false, true)

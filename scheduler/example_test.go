@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// exampleLocks is a Locker; a program has one on its Redis.
+// exampleLocks makes a Locker in memory. A program has one on its Redis.
 func exampleLocks() *joblock.Locker {
 	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
 	if err != nil {
@@ -21,7 +21,8 @@ func exampleLocks() *joblock.Locker {
 	return locks
 }
 
-// A job that is run at the start, once in the whole cluster, and by the clock from then on.
+// A job that is executed once in the whole cluster at the start, and by the clock from then
+// on.
 func Example() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
@@ -33,7 +34,7 @@ func Example() {
 	defer stop()
 	err = s.Func("warm-up", "0 * * * *", func(ctx context.Context) error {
 		tick, _ := scheduler.TickFrom(ctx)
-		lock, _ := joblock.FromContext(ctx) // its fence grows with every run
+		lock, _ := joblock.FromContext(ctx) // its fence grows with every execution
 		fmt.Println(tick.Name, tick.Cause, lock.Fence() > 0)
 		stop()
 		return nil
@@ -47,7 +48,7 @@ func Example() {
 	// <nil>
 }
 
-// What people see, and what they can do, from any process.
+// What people can see and do from any process.
 func ExampleScheduler_Pause() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
@@ -73,7 +74,7 @@ func ExampleScheduler_Pause() {
 	// rollup CRON_TZ=UTC 0 3 * * * paused: true
 }
 
-// An existing asynq scheduler, on one node at a time.
+// An existing asynq scheduler runs on one node at a time.
 func ExampleRunSingleton() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())

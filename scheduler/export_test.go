@@ -6,10 +6,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// NewAt is New on a node whose clock is now.
+// NewAt is New with a clock of the node's own.
 func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler, error) {
 	return newScheduler(locks, cfg, now)
 }
 
-// Of has the Scheduler pass for one of that program.
+// Of sets from which program the Scheduler seems to be.
 func (s *Scheduler) Of(program string) { s.program = program }

@@ -17,7 +17,8 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Clocks that differ by far more than a run takes, and each tick runs once, at its time.
+// The nodes' clocks differ by far more than an execution takes. Each tick is still executed
+// once, at its time.
 func TestEveryTickRunsOnceHoweverTheClocksDiffer(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -55,8 +56,7 @@ func TestEveryTickRunsOnceHoweverTheClocksDiffer(t *testing.T) {
 	})
 }
 
-// A node that stops hands over what it does not finish; one that finishes in time does
-// not.
+// A node that stops hands over what it does not finish, and nothing else.
 func TestStopHandsOverAtOnce(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -124,7 +124,8 @@ func TestStopOfAFunctionThatFinishesIsNoInterruption(t *testing.T) {
 	})
 }
 
-// A function that does not return is named, and its lock runs out, not before.
+// The error of Run names a function that does not return. Its lock runs out, and is not
+// released before.
 func TestGraceIsOver(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -154,8 +155,8 @@ func TestGraceIsOver(t *testing.T) {
 	})
 }
 
-// A node that dies in the middle of a run is replaced within a lease; its function is
-// told before.
+// A node that dies during an execution is replaced within a lease. The context of its
+// function ends before that.
 func TestDeadNodesTickIsTakenOver(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -181,7 +182,7 @@ func TestDeadNodesTickIsTakenOver(t *testing.T) {
 			t.Fatalf("broken: %+v", broken)
 		}
 		if broken[0].at.After(calls[1].begun) {
-			t.Error("the other run began before the first was told")
+			t.Error("the other execution began before the context of the first had ended")
 		}
 		until(start, time.Hour+30*time.Minute)
 		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
@@ -289,7 +290,8 @@ func TestHowFunctionsEnd(t *testing.T) {
 	}
 }
 
-// What is done but could not be written down is written as soon as the store answers.
+// An execution that is done while the store is away is put on record as soon as the store
+// answers.
 func TestResultIsWrittenWhenTheStoreIsBack(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -302,7 +304,7 @@ func TestResultIsWrittenWhenTheStoreIsBack(t *testing.T) {
 		b.add("job", "@every 1h", r.fn(b, 20*time.Second))
 		b.start()
 		a.store.Set(faultstore.Fault{}, faultstore.Renew)
-		time.Sleep(4 * time.Second) // done meanwhile, and the lease is longer
+		time.Sleep(4 * time.Second) // meanwhile it is done; the lease is longer
 		a.store.Clear()
 		until(start, time.Hour+10*time.Minute)
 		r.wantTicks(t, start, time.Hour)
@@ -312,7 +314,7 @@ func TestResultIsWrittenWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// While the store is away nothing runs and nothing piles up.
+// While the store is away nothing is executed and nothing piles up.
 func TestStoreAway(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

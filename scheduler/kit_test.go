@@ -40,7 +40,7 @@ type node struct {
 	stop  context.CancelFunc // as SIGTERM
 	done  chan error         // what Run returned
 	mu    sync.Mutex
-	cutAt time.Time // since when it is cut off or dead; zero if it is not
+	cutAt time.Time // when it was cut off or died; zero if it is well
 }
 
 func virtual(t *testing.T, f func(c *cluster)) {
@@ -50,13 +50,13 @@ func virtual(t *testing.T, f func(c *cluster)) {
 	})
 }
 
-// node makes a node whose clock is wrong by skew; set changes its Config.
+// node makes a node whose clock is wrong by skew. set changes its Config.
 func (c *cluster) node(skew time.Duration, set ...func(*scheduler.Config)) *node {
 	c.Helper()
 	return c.nodeOn(c.mem, skew, set...)
 }
 
-// nodeOn is node on a store of its own.
+// nodeOn is node with another store.
 func (c *cluster) nodeOn(store driver.Store, skew time.Duration, set ...func(*scheduler.Config)) *node {
 	c.Helper()
 	n := &node{c: c, name: fmt.Sprintf("node%d", len(c.nodes)), store: faultstore.New(store)}
@@ -78,7 +78,7 @@ func (c *cluster) nodeOn(store driver.Store, skew time.Duration, set ...func(*sc
 	return n
 }
 
-// start has the node run until the test ends, or stop.
+// start runs the node until stop or the end of the test.
 func (n *node) start() *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop, n.done = cancel, make(chan error, 1)
@@ -97,7 +97,7 @@ func (n *node) start() *node {
 	return n
 }
 
-// end stops the node as SIGTERM does, and waits until it has.
+// end stops the node as SIGTERM does, and waits until Run has returned.
 func (n *node) end() {
 	n.c.Helper()
 	n.stop()
@@ -107,7 +107,7 @@ func (n *node) end() {
 	n.done <- nil
 }
 
-// cut takes the store away from the node: for the others that is as if it had died.
+// cut takes the store away from the node. For the others it is as if it had died.
 func (n *node) cut() {
 	n.mu.Lock()
 	n.cutAt = time.Now()
@@ -165,7 +165,7 @@ func (l *log) of(kind scheduler.Kind) (out []event) {
 	return out
 }
 
-// runs notes which ticks a job's function was called for.
+// runs records for which ticks a job's function was called.
 type runs struct {
 	mu   sync.Mutex
 	list []call
@@ -178,7 +178,7 @@ type call struct {
 	begun time.Time
 }
 
-// fn returns a function of node n that takes as long as given, and heeds its context.
+// fn returns a function for node n. It takes as long as given, or until its context ends.
 func (r *runs) fn(n *node, takes time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		r.note(ctx, n)
@@ -209,8 +209,8 @@ func (r *runs) all() []call {
 	return append([]call(nil), r.list...)
 }
 
-// wantTicks checks that the function was called for exactly these ticks, in this order,
-// given as durations since start.
+// wantTicks checks that the function was called for exactly these ticks, in this order. They
+// are given as durations since start.
 func (r *runs) wantTicks(t testing.TB, start time.Time, want ...time.Duration) {
 	t.Helper()
 	var got []time.Duration
@@ -222,14 +222,13 @@ func (r *runs) wantTicks(t testing.TB, start time.Time, want ...time.Duration) {
 	}
 }
 
-// until sleeps until d after start, by the bubble's clock, and lets what happens then
-// happen.
+// until sleeps until d after start, by the bubble's clock, and waits for what happens then.
 func until(start time.Time, d time.Duration) {
 	time.Sleep(time.Until(start.Add(d)))
 	synctest.Wait()
 }
 
-// switchStore can be swapped for another, as a server that comes back empty.
+// switchStore can be replaced by another store, like a server that comes back empty.
 type switchStore struct {
 	mu sync.Mutex
 	driver.Store

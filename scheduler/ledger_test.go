@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// write puts memo into the record of a key.
+// write sets the memo of a key.
 func (c *cluster) write(n *node, key, memo string) {
 	c.Helper()
 	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option]())
@@ -31,7 +31,7 @@ func (c *cluster) memo(n *node, key string) string {
 	return string(views[0].Memo)
 }
 
-// What a node cannot read it leaves alone, and says so; other jobs go on.
+// A node leaves a ledger alone that it cannot read, and logs it. Other jobs go on.
 func TestLedgersThatCannotBeRead(t *testing.T) {
 	for name, memo := range map[string]string{
 		"later version": `{"v":2,"spec":"CRON_TZ=UTC 0 3 * * *","last":0}`,
@@ -57,7 +57,7 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 					t.Errorf("the memo is %q now", got)
 				}
 				if n := strings.Count(c.logs.String(), "this node does not execute the job"); n < 3 || n > 5 {
-					t.Errorf("told %d times in three minutes", n)
+					t.Errorf("logged %d times in three minutes", n)
 				}
 			})
 		})
@@ -84,8 +84,8 @@ func TestLedgerOfALaterNodeWithTheSameVersion(t *testing.T) {
 	})
 }
 
-// The store loses everything: jobs go on at their next tick, nothing is caught up with,
-// and a tick that is due is not lost.
+// The store loses everything. Jobs go on at their next tick, nothing is caught up with, and
+// a tick that is due is not lost.
 func TestLedgerIsLost(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -104,8 +104,8 @@ func TestLedgerIsLost(t *testing.T) {
 	})
 }
 
-// The store's clock is what counts. Set back, no tick is run a second time; set back by
-// more than a day, it was wrong before, and the job goes on.
+// The store's clock is what counts. When it is set back, no tick is executed a second time.
+// When it is set back by more than a day, it was wrong before, and the job goes on.
 func TestStoresClockIsSet(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ahead time.Duration // of the store's clock, for a while
@@ -138,7 +138,7 @@ func TestStoresClockIsSet(t *testing.T) {
 	}
 }
 
-// People read the ledger in redis-cli.
+// The ledger can be read in redis-cli.
 func TestLedgerIsReadable(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

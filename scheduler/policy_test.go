@@ -16,7 +16,7 @@ const (
 	hour = time.Hour
 )
 
-// count is how many ticks events of that kind tell of.
+// count returns how many ticks the events of that kind are about.
 func (c *cluster) count(kind scheduler.Kind) (n int) {
 	for _, e := range c.events.of(kind) {
 		n += e.Count
@@ -27,7 +27,7 @@ func (c *cluster) count(kind scheduler.Kind) (n int) {
 func TestMissedTicks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opt    scheduler.Option
-		back   time.Duration // when somebody is there again
+		back   time.Duration // when a node is up again
 		want   []time.Duration
 		missed int
 	}{
@@ -61,7 +61,7 @@ func TestMissedTicks(t *testing.T) {
 				until(start, tc.back+10*sec)
 				r.wantTicks(t, start, tc.want...)
 				if n := c.count(scheduler.EventMissed); n != tc.missed {
-					t.Errorf("%d ticks told as missed, want %d", n, tc.missed)
+					t.Errorf("%d ticks reported as missed, want %d", n, tc.missed)
 				}
 				e, err := b.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
@@ -73,7 +73,7 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// What one node was told to catch up with, another does when the first dies in between.
+// When a node dies while it catches up, another goes on with what is left.
 func TestBacklogSurvivesItsNode(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -97,7 +97,7 @@ func TestBacklogSurvivesItsNode(t *testing.T) {
 	})
 }
 
-// A trigger does not wait for what is caught up with.
+// A trigger does not wait for ticks that are caught up with.
 func TestTriggerComesBeforeTheBacklog(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -134,7 +134,7 @@ func TestNewJobHasMissedNothing(t *testing.T) {
 	})
 }
 
-// A spec of every second that was away for a month is caught up with at once.
+// A job that ticks every second and was away for a month is caught up with at once.
 func TestVeryManyMissedTicks(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -184,7 +184,7 @@ func TestOverlap(t *testing.T) {
 				until(start, 8*min+10*sec)
 				r.wantTicks(t, start, tc.want...)
 				if n := c.count(scheduler.EventOverlapped); n != tc.skipped {
-					t.Errorf("%d ticks told as overlapped, want %d", n, tc.skipped)
+					t.Errorf("%d ticks reported as overlapped, want %d", n, tc.skipped)
 				}
 				ended := c.events.of(tc.kind)
 				if len(ended) == 0 {
@@ -198,7 +198,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// The same part of the jitter on every node, and the tick stays what it was.
+// Every node uses the same part of the jitter, and the tick's time does not include it.
 func TestJitter(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -214,7 +214,7 @@ func TestJitter(t *testing.T) {
 			}
 			n.start()
 		}
-		until(start, 30*min+2*sec) // a node that comes between a tick and its time does not run it
+		until(start, 30*min+2*sec) // a node that starts between a tick and its delayed time does not execute it
 		n := c.node(0)
 		for name, r := range all {
 			n.add(name, "@every 10m", r.fn(n, 10*time.Millisecond), scheduler.Jitter(5*min))
@@ -248,7 +248,7 @@ func TestJitter(t *testing.T) {
 		}
 		for _, e := range c.events.of(scheduler.EventStarted) {
 			if e.Late < 0 || e.Late > 100*time.Millisecond {
-				t.Errorf("told to be %s late", e.Late)
+				t.Errorf("reported to be %s late", e.Late)
 			}
 		}
 	})
@@ -265,7 +265,7 @@ func TestRunAtStart(t *testing.T) {
 			n.start()
 			time.Sleep(5 * sec)
 		}
-		for _, id := range []string{"v1", "v1", "v2", "v1", "v2"} { // of v1 a node starts again while v2 is rolled out
+		for _, id := range []string{"v1", "v1", "v2", "v1", "v2"} { // a node with v1 restarts while v2 is rolled out
 			begin(id)
 		}
 		calls := r.all()
@@ -283,8 +283,8 @@ func TestRunAtStart(t *testing.T) {
 	})
 }
 
-// Nodes of two releases: each comes at its own ticks, nothing is caught up with, an instant
-// that both mean is run once, and what the others do not know runs on.
+// Nodes of two releases. Each comes at its own ticks, and nothing is caught up with. An
+// instant that both have is executed once. Jobs that the others do not have go on.
 func TestTwoReleasesAtATime(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -307,7 +307,7 @@ func TestTwoReleasesAtATime(t *testing.T) {
 		dropped.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min)
 		added.wantTicks(t, start, 50*min, 60*min, 70*min)
 		if n := c.count(scheduler.EventMissed); n != 0 {
-			t.Errorf("%d ticks told as missed", n)
+			t.Errorf("%d ticks reported as missed", n)
 		}
 	})
 }
@@ -337,8 +337,9 @@ func TestZones(t *testing.T) {
 	})
 }
 
-// A node that is busy leaves ticks to the others; alone it runs them one after the other.
-func TestBoundOnRuns(t *testing.T) {
+// A node that is full leaves ticks to the others. If there are none, it executes the ticks
+// one after the other.
+func TestConcurrencyIsBounded(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -365,7 +366,7 @@ func TestBoundOnRuns(t *testing.T) {
 	}
 }
 
-// A tick that ends every node that runs it is given up in the end.
+// A tick that ends every node that executes it is written off in the end.
 func TestPoisonousTickIsGivenUp(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -386,7 +387,7 @@ func TestPoisonousTickIsGivenUp(t *testing.T) {
 			t.Errorf("%d nodes ended, want 11", calls)
 		}
 		if n := len(c.events.of(scheduler.EventLost)); n != 1 {
-			t.Errorf("told as lost %d times, want once", n)
+			t.Errorf("reported as lost %d times, want once", n)
 		}
 	})
 }

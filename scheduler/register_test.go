@@ -113,7 +113,7 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 	})
 }
 
-// The longest scope and name, escaped, make a key that the store takes.
+// The store accepts the key of the longest scope and name, escaped.
 func TestLongestKey(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -141,7 +141,7 @@ func TestRunTwice(t *testing.T) {
 		}
 		n.end()
 		until(start, 3*min+10*sec)
-		n.start() // again: what was missed is caught up with
+		n.start() // what was missed is caught up with
 		n.add("late", "@every 1m", r.fn(n, sec))
 		until(start, 4*min+10*sec)
 		r.wantTicks(t, start, 3*min, 4*min, 4*min)

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// service counts how many of its kind run. Like asynq's it cannot be started twice.
+// service counts how many of its kind run. Like those of asynq it cannot be started twice.
 type service struct {
 	t       *testing.T
 	running *atomic.Int32
@@ -77,7 +77,7 @@ func TestRunSingleton(t *testing.T) {
 		b.heal()
 		d.stop()
 		wantNil(t, "RunSingleton", <-d.done)
-		wantTerms(4, ttl+time.Second) // b has stood again
+		wantTerms(4, ttl+time.Second) // b has got in line again
 		b.stop()
 		wantNil(t, "RunSingleton", <-b.done)
 		if running.Load() != 0 {

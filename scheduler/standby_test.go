@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// One of the other nodes stands by, not all of them, and none for a short run.
+// One of the other nodes stands by, not all of them, and none during a short execution.
 func TestFewStandBy(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -44,7 +44,7 @@ func TestFewStandBy(t *testing.T) {
 	})
 }
 
-// after has f called d after start.
+// after calls f at d after start.
 func (c *cluster) after(start time.Time, d time.Duration, f func()) {
 	time.AfterFunc(time.Until(start.Add(d)), f)
 }

@@ -6,15 +6,15 @@ import (
 	"unsafe"
 )
 
-// nodeClock is a node's clock: moved by hand, with a monotonic reading and a wall clock that
-// may be moved alone.
+// nodeClock is a node's clock that is moved by hand. Its wall clock can be moved without its
+// monotonic reading.
 type nodeClock struct {
 	at   time.Time
 	wall time.Duration
 }
 
-// now relies on the layout of a time.Time with a monotonic reading: seconds of the wall
-// clock from bit 30 of the first word on. There is no call that makes such a time.
+// now relies on the layout of a time.Time with a monotonic reading: the seconds of the wall
+// clock start at bit 30 of the first word. No call makes such a time.
 func (c *nodeClock) now() time.Time {
 	t := c.at
 	*(*uint64)(unsafe.Pointer(&t)) += uint64(int64(c.wall/time.Second)) << 30
@@ -63,7 +63,7 @@ func TestClockFollowsTheStore(t *testing.T) {
 	}
 	store = store.Add(-time.Hour)
 	if moved := ask(0, time.Millisecond); (moved + time.Hour).Abs() > 10*time.Millisecond {
-		t.Errorf("told of a move by %s, want -1h", moved)
+		t.Errorf("learn reports a move by %s, want -1h", moved)
 	}
 	wantOff(2 * time.Millisecond)
 

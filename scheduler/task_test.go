@@ -22,7 +22,7 @@ func (n *node) addTask(name, spec string, enqueue func(context.Context, schedule
 	}
 }
 
-// queue takes a task per ID, as asynq does.
+// queue takes one task per ID, as asynq does.
 type queue struct {
 	ids   []string
 	calls int
@@ -37,8 +37,8 @@ func (q *queue) enqueue(id string) error {
 	return nil
 }
 
-// A node dies when it has enqueued and before that is on record: the next one finds the
-// task there.
+// A node dies after it has enqueued and before that is on record. The next node finds that
+// the task exists.
 func TestTaskIsEnqueuedOnceThoughItsNodeDies(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -95,7 +95,8 @@ func TestEnqueueIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The task carries a lock of its own for 25 minutes: ticks of every 10 find it held.
+// The task carries a lock of its own for 25 minutes. Ticks come every 10 minutes and find it
+// held.
 func TestTaskOverlaps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts    []scheduler.Option
@@ -133,7 +134,7 @@ func TestTaskOverlaps(t *testing.T) {
 					t.Errorf("counts %+v, want %d overlapped", e.Counts, tc.skipped)
 				}
 				if n := c.count(scheduler.EventOverlapped); int64(n) != tc.skipped {
-					t.Errorf("%d ticks told as overlapped, want %d", n, tc.skipped)
+					t.Errorf("%d ticks reported as overlapped, want %d", n, tc.skipped)
 				}
 				time.Sleep(25 * min)
 			})
@@ -141,7 +142,7 @@ func TestTaskOverlaps(t *testing.T) {
 	}
 }
 
-// The lock is held by the task of this very tick: a node has died after it had enqueued.
+// The lock is held for the task of the same tick: a node has died after it had enqueued.
 func TestLockOfTheTicksOwnTaskIsSuccess(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

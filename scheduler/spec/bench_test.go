@@ -6,7 +6,7 @@ import (
 )
 
 func BenchmarkSpec(b *testing.B) {
-	at := time.Date(2025, 10, 26, 0, 30, 0, 0, time.UTC) // amid a change
+	at := time.Date(2025, 10, 26, 0, 30, 0, 0, time.UTC) // during a change
 	for _, bench := range []struct{ name, spec string }{
 		{"minutes", "TZ=Europe/Berlin */5 * * * *"},
 		{"daily", "TZ=Europe/Berlin 30 2 * * *"},

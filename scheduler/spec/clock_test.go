@@ -15,8 +15,8 @@ func inZone(t testing.TB, text, zone string) spec.Spec {
 	return parse(t, "CRON_TZ="+zone+" "+text)
 }
 
-// shown returns the ticks from one time of the zone's clock until before another, as that
-// clock shows them.
+// shown returns the ticks from one time of the zone's clock until just before another, as
+// that clock shows them.
 func shown(t *testing.T, s spec.Spec, layout, from, until string) string {
 	t.Helper()
 	var ticks []string
@@ -55,7 +55,7 @@ func TestDaysOnWhichClocksChange(t *testing.T) {
 		{"0 0-23 * * *", "01:00 CET, 03:00 CEST, 04:00 CEST", "01:00 CEST, 02:00 CEST, 02:00 CET, 03:00 CET, 04:00 CET"},
 		{"0 */2 * * *", "03:00 CEST, 04:00 CEST", "02:00 CEST, 04:00 CET"},
 		{"59 1,2 * * *", "01:59 CET, 03:00 CEST", "01:59 CEST, 02:59 CEST"},
-		// Only on that day, by the date that has the time left out.
+		// Only on that day, named by the date on which the time is skipped.
 		{"30 2 30 3 *", "03:00 CEST", ""},
 		{"30 2 26 10 *", "", "02:30 CEST"},
 		{"30 2 * 3,10 SUN", "03:00 CEST", "02:30 CEST"},
@@ -156,7 +156,7 @@ func TestSpecsThatTickSeldomOrNever(t *testing.T) {
 	}
 }
 
-// Next knows where it is on such a day, whenever it is asked.
+// Next is right on such a day, whenever it is asked.
 func TestNextAskedWhileTheClockShowsAnHourAgain(t *testing.T) {
 	s := inZone(t, "30 2 * * *", "Europe/Berlin")
 	first := time.Date(2025, 10, 26, 0, 30, 0, 0, time.UTC) // 02:30 CEST
@@ -174,7 +174,7 @@ func TestNextAskedWhileTheClockShowsAnHourAgain(t *testing.T) {
 			t.Errorf("after %s comes %s, want %s", asked.In(s.Zone()), got.In(s.Zone()), want.In(s.Zone()))
 		}
 	}
-	// So is the last second of the hour.
+	// The same for the last second of the hour.
 	s = inZone(t, "59 59 2 * * *", "Europe/Berlin")
 	asked := first.Add(30 * time.Minute)
 	if next := asked.Add(25*time.Hour - time.Second); s.Next(asked) != next {
@@ -210,9 +210,9 @@ func TestTicksOfASpan(t *testing.T) {
 	}
 }
 
-// everyFirstOfMarchLeftOut is data of a zone of which no clock ever shows 1 March: it goes
-// on by a day then, and back by one on 27 October.
-func everyFirstOfMarchLeftOut(t testing.TB) *time.Location {
+// withoutFirstOfMarch returns a zone whose clock never shows 1 March: it skips that day and
+// goes back by a day on 27 October.
+func withoutFirstOfMarch(t testing.TB) *time.Location {
 	t.Helper()
 	block := "TZif2" + strings.Repeat("\x00", 15) + strings.Repeat("\x00", 4*4) + "\x00\x00\x00\x01" + "\x00\x00\x00\x04" + // one type, no changes
 		"\xff\xff\x57\x40\x00\x00" + "AAA\x00" // 12 hours west
@@ -223,13 +223,13 @@ func everyFirstOfMarchLeftOut(t testing.TB) *time.Location {
 	return zone
 }
 
-// A search for what no clock ever shows comes to an end.
-func TestARhythmOfADayThatIsAlwaysLeftOutHasNoTicks(t *testing.T) {
-	zone := everyFirstOfMarchLeftOut(t)
+// The search for a time that no clock ever shows comes to an end.
+func TestARhythmOfADayThatIsAlwaysSkippedHasNoTicks(t *testing.T) {
+	zone := withoutFirstOfMarch(t)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, tc := range []struct{ spec, want string }{
 		{"30 * 1 3 *", "0001-01-01 00:00:00 +0000 UTC"},
-		{"30 2 1 3 *", "2026-03-02 00:00:00 +1200 BBB"},    // named: due as the clock passes it
+		{"30 2 1 3 *", "2026-03-02 00:00:00 +1200 BBB"},    // named: due when the clock passes it
 		{"30 * 1,3 3 *", "2026-03-03 00:30:00 +1200 BBB"},  // the next that is shown
 		{"30 * 26 10 *", "2026-10-26 00:30:00 +1200 BBB"},  // shown twice
 		{"30 2 26 10 *", "2026-10-26 02:30:00 +1200 BBB"},  // and once
@@ -260,7 +260,7 @@ func TestARhythmOfADayThatIsAlwaysLeftOutHasNoTicks(t *testing.T) {
 			t.Errorf("%s: up to %s, the last is %s", tc.spec, at, prev)
 		}
 	}
-	// Both showings of a day, by the hour.
+	// A day that is shown twice, by the hour.
 	s, err := spec.Parse("0 */12,0-23 26 10 *", zone)
 	if err != nil {
 		t.Fatal(err)

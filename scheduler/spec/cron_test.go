@@ -42,7 +42,7 @@ func TestSpecsMeanWhatTheyMeanToCron(t *testing.T) {
 	}
 }
 
-// What cron does on the days on which clocks change, which is why Next is our own.
+// What cron does on days on which clocks change. This is why Next is our own.
 func TestCronOnDaysOnWhichClocksChange(t *testing.T) {
 	for _, tc := range []struct{ spec, zone, from, until, theirs, ours string }{
 		{"30 2 * * *", "America/New_York", "2024-03-10 00h", "2024-03-11 00h",
@@ -52,7 +52,7 @@ func TestCronOnDaysOnWhichClocksChange(t *testing.T) {
 			"03 01:30 EDT, 03 01:30 EST",
 			"03 01:30 EDT"},
 		{"0 */2 * * *", "Europe/Berlin", "2025-03-30 00h", "2025-03-30 05h",
-			"30 00:00 CET, 30 04:00 CEST", // four hours of the clock, three of time
+			"30 00:00 CET, 30 04:00 CEST", // four hours on the clock, three of elapsed time
 			"30 00:00 CET, 30 03:00 CEST, 30 04:00 CEST"},
 		{"@daily", "Asia/Beirut", "2022-03-26 00h", "2022-03-28 02h",
 			"26 00:00 EET, 28 00:00 EEST",
@@ -82,7 +82,7 @@ func TestCronOnDaysOnWhichClocksChange(t *testing.T) {
 	}
 }
 
-// What cron's parser makes of input that is refused here.
+// Input that cron's parser accepts and Parse refuses.
 func TestCronTakesWhatIsRefusedHere(t *testing.T) {
 	for _, text := range []string{", * * * *", "1,,2 * * * *", "*-5 * * * *", "*/90 * * * *", "+5 * * * *", "@every 1ns", "@every -1h", "TZ= * * * * *"} {
 		if _, err := cronParser.Parse(text); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// The oracle looks at a clock on the wall for as long as it takes and writes down when
-// it showed what, for a year by the minute, or for the days around a change by the
-// second. It asks the time package for nothing but what the clock shows at an instant,
-// and it takes a schedule from how it was drawn, not from its text.
+// The oracle watches a wall clock and writes down when it showed what: for a year minute by
+// minute, or second by second for the days around a change. It only asks the time package
+// what the clock shows at an instant. It knows a schedule from how it was drawn, not from
+// its text.
 
 // diary says when the clock of a zone first showed each time, and what it showed again.
-// Times of the clock are counted in steps from the first one of the diary.
+// Times of the clock are counted in steps from the first time in the diary.
 type diary struct {
 	zone  *time.Location
 	begin time.Time // what the clock showed first, as if in UTC
 	step  time.Duration
-	first []int64 // by time of the clock, the instant or leftOut
+	first []int64 // by time of the clock: the instant, or skipped
 	again []showing
 }
 
@@ -34,7 +34,7 @@ type showing struct {
 	at    int64
 }
 
-const leftOut = math.MinInt64
+const skipped = math.MinInt64
 
 func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *diary {
 	read := func(at time.Time) time.Time {
@@ -44,14 +44,14 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 		return time.Date(y, mo, d, h, m, s, 0, time.UTC)
 	}
 	d := &diary{zone: zone, begin: read(from), step: step}
-	d.first = slices.Repeat([]int64{leftOut}, int(until.Sub(from)/step+48*time.Hour/step))
+	d.first = slices.Repeat([]int64{skipped}, int(until.Sub(from)/step+48*time.Hour/step))
 	end := 0
 	for at := from; at.Before(until); at = at.Add(step) {
 		clock := read(at)
 		i := int(clock.Sub(d.begin) / step)
 		switch {
 		case i < 0: // set back to before the first page
-		case d.first[i] == leftOut:
+		case d.first[i] == skipped:
 			d.first[i] = at.Unix()
 			end = max(end, i+1)
 		default:
@@ -62,17 +62,17 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 	return d
 }
 
-// ticks returns the instants that the package documentation gives a schedule.
+// ticks returns the ticks of a schedule according to the package documentation.
 func (d *diary) ticks(p plan) []int64 {
 	rhythm := p.hour == values(0, 23, 1)
 	var out []int64
 	for i := range d.matching(p) {
 		at := d.first[i]
-		// A time of the day that was left out is when the clock goes on.
-		for later := i; at == leftOut && !rhythm; later++ {
+		// A skipped time of day is due when the clock goes on.
+		for later := i; at == skipped && !rhythm; later++ {
 			at = d.first[later]
 		}
-		if at != leftOut {
+		if at != skipped {
 			out = append(out, at)
 		}
 	}
@@ -85,7 +85,7 @@ func (d *diary) ticks(p plan) []int64 {
 	return slices.Compact(out)
 }
 
-// matching returns the pages of the diary whose times belong to a schedule.
+// matching returns the pages of the diary whose times match a schedule.
 func (d *diary) matching(p plan) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for day := d.begin.Truncate(24 * time.Hour); ; day = day.AddDate(0, 0, 1) {
@@ -137,9 +137,9 @@ func (p plan) day(clock time.Time) bool {
 	return byDom || byDow
 }
 
-// drawPlan draws a schedule, with seconds if asked for. A third of them name an hour
-// near those in which clocks change, a third are rhythms, and most have all days, as
-// few would ever meet a change otherwise.
+// drawPlan draws a schedule, with seconds if asked for. A third of the schedules name an
+// hour near those in which clocks change, and a third are rhythms. Most have all days,
+// because few would ever meet a change otherwise.
 func drawPlan(r *rand.Rand, seconds bool) plan {
 	p := plan{second: values(0, 0, 1), hour: values(0, 23, 1), anyDom: true, anyDow: true,
 		dom: values(1, 31, 1), month: values(1, 12, 1), dow: values(0, 6, 1)}
@@ -168,8 +168,8 @@ func drawPlan(r *rand.Rand, seconds bool) plan {
 	return p
 }
 
-// drawField draws the text of a field, the values that it stands for, and whether it
-// has a star.
+// drawField draws the text of a field. It returns the text, its values, and whether it has
+// a star.
 func drawField(r *rand.Rand, lo, hi int) (text string, all set, star bool) {
 	var parts []string
 	for range 1 + r.IntN(3) {
@@ -201,8 +201,8 @@ func drawField(r *rand.Rand, lo, hi int) (text string, all set, star bool) {
 	return strings.Join(parts, ","), all, star
 }
 
-// compare holds a schedule's ticks against those of the diary, between two instants:
-// from tick to tick, and from a thousand instants that are none.
+// compare compares a schedule's ticks between two instants with those of the diary: from
+// tick to tick, and from a thousand instants between ticks.
 func compare(t *testing.T, d *diary, p plan, from, until time.Time) (ticks int) {
 	t.Helper()
 	s, err := spec.Parse(p.text, d.zone)

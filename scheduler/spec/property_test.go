@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// Next and Prev cut all of time at the ticks, the same from wherever they are asked.
+// Next and Prev agree on where the ticks are, from wherever they are asked.
 func TestTicksCutTimeIntoPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

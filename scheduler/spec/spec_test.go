@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// parse parses a spec that must be valid, in UTC if it does not say.
+// parse parses a spec that must be valid, in UTC if it does not name a zone.
 func parse(t testing.TB, text string) spec.Spec {
 	t.Helper()
 	s, err := spec.Parse(text, nil)

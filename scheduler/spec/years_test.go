@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// years are a zone and a year with something to it.
+// years are zones and years in which something special happens.
 var years = []struct {
 	zone  string
 	year  int
-	whole bool // looked at all year, not only around its changes
+	whole bool // compare the whole year, not only the days around its changes
 }{
 	{"Asia/Kolkata", 2023, true}, // nothing changes
 	{"America/New_York", 2024, true},
@@ -34,8 +34,8 @@ var years = []struct {
 // plansEach is how many schedules are drawn for each year, and for each change.
 const plansEach = 6
 
-// Every tick of a year, of schedules drawn at random, is where somebody who watches the
-// clock all year expects it, and there are no others.
+// The ticks of random schedules over a year are those that the oracle has found, minute by
+// minute, and no others.
 func TestYearsMinuteByMinute(t *testing.T) {
 	for _, y := range years {
 		if !y.whole {
@@ -45,7 +45,7 @@ func TestYearsMinuteByMinute(t *testing.T) {
 			zone := load(t, y.zone)
 			begin := time.Date(y.year, 1, 1, 0, 0, 0, 0, time.UTC)
 			end := begin.AddDate(1, 0, 0)
-			// The diary is longer at both ends, for what is shown or left out there.
+			// The diary is longer at both ends, for times shown twice or skipped there.
 			d := keepDiary(zone, begin.AddDate(0, 0, -3), end.AddDate(0, 0, 3), time.Minute)
 			r := rand.New(rand.NewPCG(uint64(y.year), 1))
 			total := 0
@@ -59,7 +59,7 @@ func TestYearsMinuteByMinute(t *testing.T) {
 	}
 }
 
-// The same by the second, on the days around each change.
+// The same second by second, on the days around each change.
 func TestClockChangesSecondBySecond(t *testing.T) {
 	for _, y := range years {
 		t.Run(y.zone, func(t *testing.T) {
@@ -84,8 +84,8 @@ func load(t testing.TB, zone string) *time.Location {
 	return loc
 }
 
-// changes are when a zone's offset changes in a year, by looking at each hour of it:
-// time.Time.ZoneBounds does not come to the end of a leap year (golang/go#81583).
+// changes returns when a zone's offset changes in a year. It samples every hour, because
+// time.Time.ZoneBounds fails on the last day of leap years (golang/go#81583).
 func changes(zone *time.Location, year int) (list []time.Time) {
 	offset := func(at time.Time) int {
 		_, offset := at.In(zone).Zone()

@@ -20,9 +20,9 @@ const (
 	// far was 4 days, in Africa/Freetown in 1939.
 	stride = 24 * 3600
 
-	// maxLeftOut bounds the search of a rhythm: so many matching days in a row may be
+	// maxSkipped bounds the search of a rhythm: so many matching days in a row may be
 	// skipped by the clock as a whole. No zone ever skipped two.
-	maxLeftOut = 16
+	maxSkipped = 16
 )
 
 // nextMultiple returns the first multiple of the period after an instant.
@@ -83,7 +83,7 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 // nextShown returns when the clock next shows a time of the calendar.
 func (s Spec) nextShown(after int64) (int64, bool) {
 	at := after + 1
-	for range 2 + maxLeftOut {
+	for range 2 + maxSkipped {
 		until := at + around
 		for at < until {
 			offset := s.offset(at)

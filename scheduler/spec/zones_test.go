@@ -16,9 +16,9 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// zoneData is where the data of time zones come from. Go's own are slim: they have a rule
-// in place of the years to come. Those of many systems are fat: they have each change up
-// to 2037. time.Time.ZoneBounds is wrong on other days with the one than with the other.
+// zoneData says where the data of time zones come from. Go's own are slim: they have a rule
+// for future years. Those of many systems are fat: they list each change up to 2037.
+// time.Time.ZoneBounds is wrong on different days with slim and with fat data.
 var zoneData = []struct {
 	name string
 	load func(testing.TB) []*time.Location
@@ -27,7 +27,7 @@ var zoneData = []struct {
 	{"system", systemZones},
 }
 
-// goZones are the zones that come with Go, but for those that are another by a second name.
+// goZones are the zones that come with Go, without those that only are second names.
 var goZones = onceFor(func(t testing.TB) []*time.Location {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -65,7 +65,7 @@ var goZones = onceFor(func(t testing.TB) []*time.Location {
 	return zones
 })
 
-// systemZones are those of the system, none if it has none.
+// systemZones are the zones of the system, if it has any.
 var systemZones = onceFor(func(t testing.TB) []*time.Location {
 	var zones []*time.Location
 	for _, zone := range goZones(t) {
@@ -91,8 +91,8 @@ func onceFor(load func(testing.TB) []*time.Location) func(testing.TB) []*time.Lo
 	}
 }
 
-// shapes are the kinds of specs, as the oracle takes them. All are of quarters of an hour,
-// so that a diary by quarters will do: no zone changes at other times these days.
+// shapes are kinds of specs as the oracle knows them. All tick at quarters of an hour, so
+// that a diary by quarters will do: today no zone changes at other times.
 var shapes = func() []plan {
 	base := plan{second: values(0, 0, 1), minute: values(30, 30, 1), hour: values(0, 23, 1), dom: values(1, 31, 1),
 		month: values(1, 12, 1), dow: values(0, 6, 1), anyDom: true, anyDow: true}
@@ -106,7 +106,7 @@ var shapes = func() []plan {
 	return []plan{rhythm, named, weekday, monthday, leapday, newYear}
 }()
 
-// figures are what was compared.
+// figures count what was compared.
 type figures struct{ zones, windows, ticks, probes int }
 
 func (f *figures) add(g figures) {
@@ -117,8 +117,8 @@ func (f figures) String() string {
 	return fmt.Sprintf("%d zones, %d windows, %d ticks, %d instants between them", f.zones, f.windows, f.ticks, f.probes)
 }
 
-// window holds the ticks of all shapes between two instants against what the clock of the
-// zone shows in each quarter of an hour, and the shapes with @every.
+// window compares the ticks of all shapes and of @every between two instants with what the
+// clock of the zone shows at each quarter of an hour.
 func window(zone *time.Location, from, until time.Time, step time.Duration) (f figures, err error) {
 	d := keepDiary(zone, from.AddDate(0, 0, -2), until.AddDate(0, 0, 2), 15*time.Minute)
 	f.windows = 1
@@ -150,7 +150,7 @@ func window(zone *time.Location, from, until time.Time, step time.Duration) (f f
 	return f, err
 }
 
-// follow goes from tick to tick, and asks for the tick after instants between them.
+// follow goes from tick to tick, and also asks for the next tick at instants between them.
 func follow(s spec.Spec, want []int64, from, until time.Time, step time.Duration) (f figures, err error) {
 	ask := func(after time.Time, i int) (time.Time, error) {
 		next := s.Next(after)
@@ -179,7 +179,7 @@ func follow(s spec.Spec, want []int64, from, until time.Time, step time.Duration
 	return f, nil
 }
 
-// eachZone calls f for all zones, on all processors, and says what was compared.
+// eachZone calls f for all zones, on all processors, and logs what was compared.
 func eachZone(t *testing.T, f func(data string, zone *time.Location) (figures, error)) {
 	for _, data := range zoneData {
 		t.Run(data.name, func(t *testing.T) {
@@ -211,9 +211,9 @@ func eachZone(t *testing.T, f func(data string, zone *time.Location) (figures, e
 	}
 }
 
-// The last days of leap years, on which time.Time.ZoneBounds gives an end that has passed
-// (golang/go#81583), in every zone: the ticks are those of the clock on the wall, and none
-// comes before the one before it.
+// On the last days of leap years, time.Time.ZoneBounds returns an end that has passed
+// (golang/go#81583). In every zone the ticks are those of the wall clock all the same, and
+// they are in order.
 func TestLastDaysOfLeapYears(t *testing.T) {
 	eachZone(t, func(data string, zone *time.Location) (all figures, err error) {
 		first, last := 2028, 2096
@@ -232,8 +232,8 @@ func TestLastDaysOfLeapYears(t *testing.T) {
 	})
 }
 
-// The days on which clocks change, in every zone, in a year of which fat data has the
-// changes, and in one of which no data has.
+// The days on which clocks change, in every zone: in a year whose changes fat data list, and
+// in one whose changes no data list.
 func TestDaysOnWhichClocksChangeInEveryZone(t *testing.T) {
 	eachZone(t, func(_ string, zone *time.Location) (all figures, err error) {
 		for _, year := range []int{2027, 2048} {
@@ -254,7 +254,7 @@ func TestDaysOnWhichClocksChangeInEveryZone(t *testing.T) {
 	})
 }
 
-// Every tick of all shapes in every zone from 2026 to 2100. It is long: make zones.
+// Every tick of all shapes in every zone from 2026 to 2100. It takes long; see make zones.
 func TestEveryZoneUntil2100(t *testing.T) {
 	if os.Getenv("JOBLOCK_ZONES") == "" {
 		t.Skip("JOBLOCK_ZONES is not set; see make zones")

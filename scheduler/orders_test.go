@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// What was missed before a pause is no part of it.
+// Ticks that were missed before a pause are not part of it.
 func TestMissedBeforeAPause(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -38,7 +38,7 @@ func TestMissedBeforeAPause(t *testing.T) {
 	})
 }
 
-// While no node is up a trigger waits, and other orders do not displace it.
+// A trigger waits while no node is up, and other orders do not displace it.
 func TestTriggerWaitsForANode(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -64,8 +64,8 @@ func TestTriggerWaitsForANode(t *testing.T) {
 	})
 }
 
-// A trigger from elsewhere that comes just before a run ends is run right after it, by the
-// node that stands by.
+// A trigger comes from elsewhere just before an execution ends. The node that stands by
+// executes it right afterwards.
 func TestTriggerAtTheEndOfARun(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -83,7 +83,7 @@ func TestTriggerAtTheEndOfARun(t *testing.T) {
 	})
 }
 
-// A trigger that is found while the node settles its own run of the job, which takes long.
+// A trigger is found while the node settles its own execution of the job, which takes long.
 func TestTriggerWhileTheNodeSettles(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -104,8 +104,9 @@ func TestTriggerWhileTheNodeSettles(t *testing.T) {
 	})
 }
 
-// An order and a tick in one look are one turn: the node does not get in line behind itself.
-func TestOrderAndTickInOneLook(t *testing.T) {
+// An order and a tick that are read together lead to one claim: the node does not get in
+// line behind itself.
+func TestOrderAndTickInOneRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -148,7 +149,7 @@ func TestStandbysComeAndGo(t *testing.T) {
 	})
 }
 
-// Only the latest few identifiers of starts, and the beginning of an error, are kept.
+// The ledger keeps only the latest few IDs of RunAtStart and the beginning of an error.
 func TestLedgerStaysSmall(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

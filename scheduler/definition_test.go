@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Two applications that share a scope, and so a job, without knowing of it, are told.
+// Two applications that share a job by mistake, because they use one scope, are reported.
 func TestTwoDefinitionsOfOneJob(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec, program string
@@ -33,10 +33,10 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 				until(start, 5*hour)
 				told := c.events.of(scheduler.EventContested)
 				if len(told) < 2 || len(told) > 5 {
-					t.Errorf("told %d times in five hours, want about once an hour", len(told))
+					t.Errorf("reported %d times in five hours, want about once an hour", len(told))
 				}
 				if n := len(c.events.of(scheduler.EventRedefined)); n != 1 {
-					t.Errorf("told %d times that the job is another, want once", n)
+					t.Errorf("reported %d times that the job has changed, want once", n)
 				}
 				for _, text := range []string{`level=WARN msg="scheduler: contested" scope=cron job=job`, "two different definitions of the job take turns in one scope"} {
 					if !strings.Contains(c.logs.String(), text) {
@@ -60,8 +60,8 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 	}
 }
 
-// Deploys, in which nodes with either definition take turns, and one that is taken back,
-// are told once each, and are no more than news.
+// Deploys, during which nodes with either definition take turns, are reported once each and
+// are no warnings; nor is a deploy that is rolled back.
 func TestDeploysOfAChangedJob(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -87,10 +87,10 @@ func TestDeploysOfAChangedJob(t *testing.T) {
 		}
 		told := c.events.of(scheduler.EventRedefined)
 		if len(told) != 2 {
-			t.Fatalf("told %d times that the job is another, want for each definition that was never seen before", len(told))
+			t.Fatalf("reported %d times that the job has changed, want once for each new definition", len(told))
 		}
 		if text := told[0].Err.Error(); !strings.Contains(text, `it was "CRON_TZ=UTC * * * * *" of program`) || !strings.Contains(text, `and is "CRON_TZ=UTC 0-58 * * * *" of program`) {
-			t.Errorf("told as %s", text)
+			t.Errorf("reported as %s", text)
 		}
 		if strings.Contains(c.logs.String(), `level=WARN msg="scheduler: redefined"`) {
 			t.Error("a deploy is a warning")
