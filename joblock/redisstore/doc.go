@@ -13,15 +13,15 @@
 //	fence    integer that grows with every Acquire, Park and Resume
 //	lease    ms since 1970 until which somebody runs; 0: nobody does
 //	until    ms since 1970 until which the key is reserved
+//	since    ms since 1970 at which the owner acquired it
 //	ended    "", "released", "forced" or "done"; lapsed is not written but follows from until
 //	owner    token chain that owns the key, or was the last to; a secret
 //	nonce    the last call that changed the owner, the fence or the end
 //	last     the last call that ended an ownership
-//	prior    how the ownership before ended: "", "released", "forced" or "lapsed"
+//	prior    how the ownership before ended: "", "released", "forced", "lapsed" or "done"
 //	holder   label of who holds it, or held it last
 //	job      "queue/taskID" that it is bound to
 //	reason   given with the release
-//	since    ms since 1970 at which the owner acquired it
 //
 // Twelve fields would be plainer, and make every call half as slow again: all of
 // the state is read and most of it is written each time. The field memo is what

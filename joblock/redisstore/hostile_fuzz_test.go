@@ -17,7 +17,7 @@ func FuzzRecord(f *testing.F) {
 	f.Cleanup(func() { rdb.Close() })
 	store := New(rdb, nil)
 	f.Cleanup(func() { _ = store.Close() })
-	const state = "1795307164008897\n99999999999999\n99999999999999\n\nowner of key\nnonce\n\n\na host\nq/1\n\n1795307164008"
+	const state = "1795307164008897\n99999999999999\n99999999999999\n1795307164008\n\nowner of key\nnonce\n\n\na host\nq/1\n"
 	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
 	f.Add("", "", "0 2 2", place, "")
 	f.Add(state, "memo", "0 1 1", place, "0")

@@ -16,6 +16,9 @@ import (
 // long is a lease that does not run out during a test.
 const long = time.Minute
 
+// stateLines are the lines of the state in a record.
+var stateLines = []string{"fence", "lease", "until", "since", "ended", "owner", "nonce", "last", "prior", "holder", "job", "reason"}
+
 // onBoth runs a test on miniredis and on a redis-server.
 func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {
 	t.Run("miniredis", func(t *testing.T) {

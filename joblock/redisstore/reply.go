@@ -113,16 +113,6 @@ var endings = map[string]driver.Ended{
 	"done":     driver.EndedDone,
 }
 
-// how reads an end that comes as the number of a driver.Ended.
-func (f *fields) how() driver.Ended {
-	n := f.num()
-	if n > int64(driver.EndedDone) {
-		f.bad = true
-		return 0
-	}
-	return driver.Ended(n)
-}
-
 func (f *fields) ended() driver.Ended {
 	e, ok := endings[f.str()]
 	if !ok {
@@ -169,15 +159,17 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
-	if sc == acquireScript && val == more {
-		return driver.Reply{}, errMore
-	}
-	if list, ok := val.([]any); ok && sc == releaseScript && len(list) == 2 && list[0] == more {
-		r, err := parseReply(sc, list[1])
-		if err == nil {
-			err = errMore
+	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
+		switch {
+		case sc == acquireScript && len(list) == 1:
+			return driver.Reply{}, errMore
+		case sc == releaseScript && len(list) == 2:
+			r, err := parseReply(sc, list[1])
+			if err == nil {
+				err = errMore
+			}
+			return r, err
 		}
-		return r, err
 	}
 	out, f := outcome(val)
 	r := driver.Reply{Outcome: out}
@@ -185,7 +177,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	case driver.OutcomeOK:
 		switch sc {
 		case acquireScript:
-			r.Fence, r.Ended, r.Lease = f.fence(), f.how(), f.dur()
+			r.Fence, r.Ended, r.Lease = f.fence(), f.ended(), f.dur()
 			if len(f.rest) > 0 {
 				r.Memo = f.blob()
 			}

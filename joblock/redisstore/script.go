@@ -4,6 +4,8 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -12,15 +14,43 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// The scripts, each put together from the files named, in that order.
+// stages are the parts of the scripts: "record" is the beginning of scripts/record.lua,
+// "record#write" the part of that file which begins with the line "--# write".
+var stages = readStages()
+
+func readStages() map[string]string {
+	files, err := fs.Glob(scripts, "scripts/*.lua")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	all := make(map[string]string)
+	for _, file := range files {
+		text, err := scripts.ReadFile(file)
+		if err != nil {
+			panic(err) // it was listed
+		}
+		name := strings.TrimSuffix(path.Base(file), ".lua")
+		first, others, _ := strings.Cut(string(text), "\n--# ")
+		all[name] = first + "\n"
+		for others != "" {
+			var part, stage string
+			part, others, _ = strings.Cut(others, "\n--# ")
+			stage, part, _ = strings.Cut(part, "\n")
+			all[name+"#"+stage] = part + "\n"
+		}
+	}
+	return all
+}
+
+// The scripts, each a row of stages.
 var (
-	acquireScript = newScript("acquire", "record", "memo", "acquire_fast", "functions", "queue", "acquire")
-	resumeScript  = newScript("resume", "record", "memo", "resume_fast", "functions", "resume")
-	parkScript    = newScript("park", "record", "functions", "index", "park")
-	renewScript   = newScript("renew", "record", "functions", "renew")
-	releaseScript = newScript("release", "record", "release_fast", "functions", "queue", "release")
-	reserveScript = newScript("reserve", "record", "functions", "reserve")
-	inspectScript = newScript("inspect", "record", "memo", "functions", "inspect")
+	acquireScript = newScript("acquire", "record", "record#memo", "record#foreign", "acquire", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
+	resumeScript  = newScript("resume", "record", "record#memo", "record#foreign", "resume", "record#write", "record#state", "answer")
+	parkScript    = newScript("park", "record", "record#foreign", "term", "index", "park", "record#write", "record#state", "answer")
+	renewScript   = newScript("renew", "record", "record#foreign", "term", "renew", "record#write", "record#state", "answer")
+	releaseScript = newScript("release", "record", "record#foreign", "term", "release", "queue", "grant", "record#write", "record#state", "answer")
+	reserveScript = newScript("reserve", "record", "record#foreign", "reserve", "record#write", "record#state", "answer")
+	inspectScript = newScript("inspect", "record", "record#memo", "record#foreign", "record#state", "inspect")
 	bindScript    = newScript("bind", "index", "bind")
 	dueScript     = newScript("due", "due")
 	forgetScript  = newScript("forget", "forget")
@@ -37,14 +67,14 @@ type script struct {
 	eval    any
 }
 
-func newScript(op string, files ...string) *script {
+func newScript(op string, row ...string) *script {
 	var src strings.Builder
-	for _, name := range files {
-		text, err := scripts.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			panic(err) // a file is missing from this package's source
+	for _, name := range row {
+		text, ok := stages[name]
+		if !ok {
+			panic("redisstore: there is no stage " + name + " among the scripts")
 		}
-		src.Write(text)
+		src.WriteString(text)
 	}
 	return &script{
 		op:      op,

@@ -27,8 +27,6 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 	states := []driver.State{driver.StateFree, driver.StateHeld, driver.StateParked, driver.StateOrphaned}
 	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN", outcomes)
 	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
-	checkConstants(t, "NO_END released forced lapsed done",
-		[]driver.Ended{driver.EndedNone, driver.EndedReleased, driver.EndedForced, driver.EndedLapsed, driver.EndedDone})
 }
 
 // sources returns the texts of all scripts.
@@ -51,9 +49,6 @@ func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 		for i, name := range strings.Split(m[1], ", ") {
 			got[name] = values[i]
 		}
-	}
-	for _, m := range regexp.MustCompile(`(released|forced|lapsed|done) = ([0-9]+)`).FindAllStringSubmatch(sources(t), -1) {
-		got[m[1]] = m[2]
 	}
 	for i, name := range strings.Fields(names) {
 		if got[name] != strconv.Itoa(int(want[i])) {
@@ -366,22 +361,26 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		term := k.acquire("plain")
-		read := func() []string {
+		read := func() map[string]string {
 			t.Helper()
 			lines := strings.Split(k.rdb.HGet(ctx, "joblock:plain", "s").Val(), "\n")
-			if len(lines) != 12 {
-				t.Fatalf("record is %q, want 12 lines", lines)
+			if len(lines) != len(stateLines) {
+				t.Fatalf("record is %q, want the lines %q", lines, stateLines)
 			}
-			return lines
+			state := make(map[string]string)
+			for i, name := range stateLines {
+				state[name] = lines[i]
+			}
+			return state
 		}
 		got := read()
-		if got[0] != strconv.FormatInt(term.Fence, 10) || got[4] != term.Owner || got[8] != "a host" {
+		if got["fence"] != strconv.FormatInt(term.Fence, 10) || got["owner"] != term.Owner || got["holder"] != "a host" {
 			t.Errorf("record is %q", got)
 		}
 		digits := regexp.MustCompile(`^\d{13}$`)
-		for what, i := range map[string]int{"lease": 1, "until": 2, "since": 11} {
-			if !digits.MatchString(got[i]) {
-				t.Errorf("%s is %q, want epoch milliseconds", what, got[i])
+		for _, name := range []string{"lease", "until", "since"} {
+			if !digits.MatchString(got[name]) {
+				t.Errorf("%s is %q, want epoch milliseconds", name, got[name])
 			}
 		}
 		between := func(what string, lo, hi time.Duration) {
@@ -395,7 +394,7 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		between("release", 0, long)
 		got = read()
-		if got[3] != "released" || got[4] != term.Owner || got[10] != "done" {
+		if got["ended"] != "released" || got["owner"] != term.Owner || got["reason"] != "done" {
 			t.Errorf("record after the release is %q", got)
 		}
 	})

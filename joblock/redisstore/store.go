@@ -211,8 +211,13 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 		if !req.Kind.ByOwner() {
 			force = s.forced()
 		}
-		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
+		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner)
+		if req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner()) {
+			w.str("any")
+		} else {
+			w.int(req.Fence)
+		}
+		w.str(req.Grant).str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
 		if req.Job != "" || req.Kind == driver.ReleaseForJob {
 			w.str(req.Job).flag(req.Done)
 		}

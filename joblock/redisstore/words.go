@@ -17,7 +17,7 @@ const headLen = 4
 type words struct {
 	call  redis.Cmd
 	list  [headLen + 11]any
-	texts [9]string
+	texts [10]string
 	nums  [5]int64
 
 	n, text, num int // how much of each is used

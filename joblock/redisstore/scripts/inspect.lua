@@ -11,6 +11,5 @@ if live then
 elseif ended == '' then
   ended = 'lapsed'
 end
-local holder, job, reason, since = details()
-return {OK, obstacle(OK)[2], owner, fence, lease_left, reserved_left, math.min(tonumber(since), MAX_FENCE), holder, job,
+return {OK, state, owner, fence, lease_left, reserved_left, since, holder, job,
   ended, reason, memo, waiting, string.format('%d', now_us)}

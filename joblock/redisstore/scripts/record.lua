@@ -1,64 +1,177 @@
--- Comes before every script that is about a record: reads it and the clock.
+-- How a record is kept, read and written. No other file knows, but queue.lua for the
+-- places in the queue.
 --
--- KEYS[1]  the record; in a cluster no script touches any other key, so that they
---          run there, also in the middle of a slot migration
+-- Every script about a lock is a row of stages, one behind the other, which share the
+-- locals of this file. script.go says which, in which order. First the record is read.
+-- Then the call is decided: its own stage sets the fields of the record and the answer,
+-- or names the outcome that refuses it. Then the queue of waiters is served, the record
+-- written, and the answer given.
 --
--- Leaves behind as locals: now (ms), exists, live, what the field 's' holds, queue and
--- what that holds. Answers with foreign() itself when the value at the key is no
--- lock record; such a value is never written to. What somebody else has written into
--- one may cost a refusal, never a lock for two or a walk without end.
+-- These are stages rather than functions because a script runs from its top at every
+-- call. Making its functions anew would take longer than what most calls do.
 --
--- Numbers are written with %d, which is twice as fast as %.0f and needs a server
--- with 64-bit longs; Lua's own conversion would write 1.8e+15.
+-- KEYS[1]  the record. In a cluster no script touches another key, so all of them run
+--          there, also while a slot migrates.
 --
--- The state is one field of twelve lines, rather than twelve fields: every call
--- reads and writes most of it, and fields cost several times as much as lines.
+-- A value that is no record is answered with FOREIGN and never written to. Whatever
+-- somebody else has written into a record may cost a refusal, but never a lock for
+-- two or a loop without end.
 --
---   s        fence, lease, until, ended, owner, nonce, last, prior, holder, job, reason, since
---   memo     as it was given; see memo.lua
---   q        head, tail and length of the queue of waiters; see queue.lua
+-- A record is a hash:
+--
+--   s        the state: a line for each field, as read below
+--   memo     as it was given
+--   q        head, tail and length of the queue of waiters; for the rest see queue.lua
 --   q<n>     the entry of waiter n
 --   g<n>     the other end of a gap among them
 --   w<call>  the n of the waiter that came with this call
+--
+-- The state is one field of twelve lines rather than twelve fields: every call reads
+-- and writes most of it, and a field costs several times as much as a line.
 
-local OK, FOREIGN = 1, 9
+local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local UNLISTED, MORE = 10, 11 -- only between the scripts and this package
 local MAX_FENCE = 9007199254740991 -- 2^53-1: the last integer that doubles count to
 local MAX_PLACE = 99999999999999 -- the last integer that Lua's own conversion writes in full
 
 local key = KEYS[1]
 
--- foreign is the answer about a value that is no record. The type is for people, and
--- a user that may not ask for it goes without.
-local function foreign()
-  local kind = redis.pcall('TYPE', key)
-  return {FOREIGN, kind.ok or '', key}
-end
-
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
-local now = math.floor(now_us / 1000)
+local now = math.floor(now_us / 1000) -- times of a record are in ms
 
 local row = redis.pcall('HMGET', key, 's', 'q')
-if row.err then
-  if string.find(row.err, 'WRONGTYPE', 1, true) then return foreign() end
-  return row
+if row.err and not string.find(row.err, 'WRONGTYPE', 1, true) then return row end
+local lines, queue = row[1], row[2]
+
+local foreign
+local fence, lease, reserved, since, ended, owner, nonce, last, prior, holder, job, reason
+if lines then
+  fence, lease, reserved, since, ended, owner, nonce, last, prior, holder, job, reason = string.match(lines,
+    '^(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
+  fence, lease, reserved, since = tonumber(fence or nil), tonumber(lease or nil), tonumber(reserved or nil), tonumber(since or nil)
+  foreign = not fence or fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE or since >= MAX_FENCE
+    or (ended ~= '' and ended ~= 'released' and ended ~= 'forced' and ended ~= 'done')
+    or (prior ~= '' and prior ~= 'released' and prior ~= 'forced' and prior ~= 'done' and prior ~= 'lapsed')
+else
+  foreign = row.err or redis.call('EXISTS', key) == 1
 end
-local queue = row[2]
-local fence, lease, reserved, ended, owner, nonce, last, prior, rest
-if row[1] then
-  fence, lease, reserved, ended, owner, nonce, last, prior, rest = string.match(row[1],
-    '^(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%a*)\n([^\n]*\n[^\n]*\n[^\n]*\n%d+)$')
-  if not fence or (ended ~= '' and ended ~= 'released' and ended ~= 'forced' and ended ~= 'done') then return foreign() end
-  fence, lease, reserved = tonumber(fence), tonumber(lease), tonumber(reserved)
-  if fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE then return foreign() end
-elseif redis.call('EXISTS', key) == 1 then
-  return foreign()
-end
+local exists = fence ~= nil
+local live = exists and ended == '' and reserved > now
+
+-- The server's clock makes fences grow even where the last one was forgotten.
+local next_fence = math.max((fence or 0) + 1, now_us)
+
 local head, tail, waiting = 0, 0, 0
 if queue then
   head, tail, waiting = string.match(queue, '^(%d+) (%d+) (%d+)$')
   head, tail, waiting = tonumber(head or nil), tonumber(tail or nil), tonumber(waiting or nil)
-  if not head or head > tail or tail > MAX_PLACE or waiting > tail - head then return foreign() end
+  foreign = foreign or not head or head > tail or tail > MAX_PLACE or waiting > tail - head
 end
-local exists = fence ~= nil
-local live = exists and ended == '' and reserved > now
+
+-- What the next stages decide:
+local answer -- to be returned as it is
+local outcome -- if there is no answer: to be returned with who has the key
+local extra, extra2 -- what the answer with an outcome ends with
+local ends, retain -- the record is to be written, and remembered until retain ms after ends
+local brief, left -- with them, where an ownership was ended: see write
+local resent -- an earlier run of this call has done it, and the record is to stay as it is
+local new_memo -- what the memo is to become; '' deletes it
+local vacant -- the key is free: it goes to the first waiter, if there is one
+local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
+local push -- the inbox in which the heir is told, if it has waited
+local asker -- whom queue.lua is to serve: call, owner, holder, ttl, retain [, inbox, patience]
+local leaving -- the call whose place in the queue is given up
+local queue_changed
+local memo = false -- as it was read; nil would end an answer
+
+--# memo
+-- Reads the memo, if it is asked for. It may be large, and a script that reads what
+-- nobody wants keeps all others waiting. One that is too large is somebody else's,
+-- and refused before anything is written.
+-- ARGV[1]  the memo is asked for: 1|0
+
+local MAX_MEMO = 65536 -- driver.MaxMemoBytes
+
+if ARGV[1] == '1' and exists and not foreign then
+  memo = redis.call('HGET', key, 'memo')
+  foreign = memo and #memo > MAX_MEMO
+end
+
+--# foreign
+-- The answer about a value that is no record. The type is for people; a user that may
+-- not ask for it goes without.
+
+if foreign then
+  local kind = redis.pcall('TYPE', key)
+  return {FOREIGN, kind.ok or '', key}
+end
+
+--# state
+-- Says what the record amounts to, and for how many ms.
+
+local STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED = 0, 1, 2, 3
+local state, remaining = STATE_FREE, 0
+if live and lease > now then
+  state, remaining = STATE_HELD, lease - now
+elseif live then
+  state, remaining = lease > 0 and STATE_ORPHANED or STATE_PARKED, reserved - now
+end
+
+--# write
+-- Writes what was decided, and returns the answer if there is one by now.
+--
+-- Of a lock that was released nobody may need to know more than that it has ended: then
+-- brief says for how many ms it is remembered, otherwise brief is 0. It does not hold
+-- where the clock has not reached the fence: were that forgotten, the next one might be
+-- smaller. And a release does not shorten the life of a memo by more than the
+-- reservation that it ends, of which left ms were left: who ends an ownership need not
+-- know for how long the memo is to be kept.
+--
+-- The order of the writes is for a server that is out of memory. It refuses HSET, but
+-- not PEXPIRE, and refuses nothing to a script that has already written. So locks that
+-- exist can still be renewed, parked and released, while no new ones are made.
+-- '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a shebang for a
+-- syntax error.
+--
+-- Numbers are written with %d, which is twice as fast as %.0f and needs a server with
+-- 64-bit longs. Lua's own conversion would write 1.8e+15.
+
+if ends then
+  local life = math.max(ends, now) - now + retain
+  if brief and redis.call('HEXISTS', key, 'memo') == 1 then
+    life = math.max(life, redis.call('PTTL', key) - left)
+  elseif brief and brief ~= '0' and fence <= now_us then
+    life = brief
+  end
+  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
+  life = string.format('%d', life)
+  local lines = string.format('%d\n%d\n%d\n%d\n', fence, lease, reserved, since)
+    .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. prior .. '\n'
+    .. holder .. '\n' .. job .. '\n' .. reason
+  if exists then redis.call('PEXPIRE', key, life) end
+  if new_memo and new_memo ~= '' then
+    redis.call('HSET', key, 's', lines, 'memo', new_memo)
+  else
+    redis.call('HSET', key, 's', lines)
+    if new_memo then redis.call('HDEL', key, 'memo') end
+  end
+  if not exists then redis.call('PEXPIRE', key, life) end
+elseif resent then
+  -- From Redis 7.2 on WAIT waits only for what its own connection has written. So
+  -- something is written that changes nothing.
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
+end
+if queue_changed then
+  if head == tail then
+    redis.call('HDEL', key, 'q')
+  else
+    redis.call('HSET', key, 'q', string.format('%d %d %d', head, tail, waiting))
+  end
+end
+if push then
+  -- Where the caller's ACL forbids it the grant stands all the same, and the waiter
+  -- finds it when it asks.
+  redis.pcall('PUBLISH', push, heir_call)
+end
+if answer then return answer end

@@ -1,0 +1,13 @@
+-- Makes the heir the owner of the free key.
+
+if heir_call then
+  prior = ended or ''
+  if exists and prior == '' then prior = 'lapsed' end
+  fence = next_fence
+  lease = now + 1 + heir_ttl
+  reserved = lease
+  ended, owner, nonce, last = '', heir_owner, heir_call, last or ''
+  holder, job, reason, since = heir_holder, '', '', now
+  live = true
+  ends, retain, brief = reserved, heir_retain, nil
+end
