@@ -43,7 +43,8 @@ const (
 	// time, so that what happens while it runs can be queued for after it. If the
 	// worker has other middleware that may snooze tasks, see its Started. Handler
 	// and retries run without a lock, and beside the next job if that comes to run
-	// meanwhile; KeepLast prevents this.
+	// meanwhile; KeepLast prevents this. A task that worker.WithoutOverlapping wants to run
+	// under the same key fails there: choose another key, or KeepLast.
 	UntilStarted
 )
 

@@ -65,7 +65,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
-	a.ctx = withRetries(withEnvelope(a.ctx, a.tokens), a.budget, a.limit)
+	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
 	// One order everywhere, so that two tasks with overlapping keys cannot wait
 	// for each other.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
@@ -107,8 +107,8 @@ func (a *attempt) spent() bool { return a.retried > a.budget }
 
 // mayCarry reports whether the task carries locks, as far as that is known by now.
 func (a *attempt) mayCarry() bool {
-	if tokens, found := a.ctx.Value(envelopeKey{}).([]joblock.Token); found {
-		return len(tokens) > 0
+	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
+		return len(env.Tokens) > 0
 	}
 	_, carries := a.task.Headers()[envelope.Header]
 	return carries

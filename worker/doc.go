@@ -224,7 +224,9 @@
 //
 // Unlike a lock that is carried this one guards attempts, not the job: between two
 // attempts it is free, and after a crash as soon as its lease has ended. A task that
-// carries the very lock that it wants has it.
+// carries the very lock that it wants has it. If it is to give that lock up when it
+// starts (handoff.UntilStarted) the attempt fails, with joblock.ErrInvalid: it would run
+// without a lock.
 //
 // A task whose key is busy waits in place, in line with the others, and runs in the
 // moment in which the key is released. But it takes up one of the server's Concurrency

@@ -183,16 +183,27 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 }
 
 // carried reports whether the task carries the lock on key, or a permit of it: it
-// would wait for itself.
+// would wait for itself. A lock that the task gives up when it starts is an error: there
+// is no way to both free the key for the next job and run under it, and to run without a
+// lock is not what anybody has asked for. The attempt is charged and tried again, as it is
+// the program that has to be changed; what is archived in the end can be run by hand.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
-	tokens, err := o.w.tokensOf(ctx, task)
-	return slices.ContainsFunc(tokens, func(t joblock.Token) bool {
+	env, err := o.w.carriedBy(ctx, task)
+	if err != nil {
+		return false, err
+	}
+	wanted := func(t joblock.Token) bool {
 		if o.limited {
 			limit, ok := keyspace.Limit(t.Key())
 			return ok && limit == key
 		}
 		return t.Key() == key
-	}), err
+	}
+	if slices.ContainsFunc(env.UntilStart, wanted) {
+		return false, invalid("WithoutOverlapping wants the lock on key %q, which the task gives up when it starts: "+
+			"it was enqueued with handoff.UntilStarted; give the two different keys, or enqueue with handoff.KeepLast", key)
+	}
+	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
 // take returns the lock for the attempt, or nil and what to tell asynq.

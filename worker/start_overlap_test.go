@@ -87,7 +87,6 @@ func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 		{"dropped", "k", "gone", "job done", worker.DropIfBusy(), 0},
 		{"failed", "k", "archived", "job failed", worker.FailIfBusy(), 0},
 		{"without a key", "", "gone", "job started", worker.FailIfBusy(), 1},
-		{"with the very key", "key-a", "gone", "job started", worker.FailIfBusy(), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -101,6 +100,85 @@ func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nobody can give a key up for the next job and run under it. Such a task does not run
+// without a lock: it fails, and is there to be run when the program has been changed.
+func TestLockUntilStartIsNotThatOfWithoutOverlapping(t *testing.T) {
+	for name, use := range map[string][]middleware{
+		"alone":                   overlap(),
+		"fail if busy":            overlap(worker.FailIfBusy()),
+		"drop if busy":            overlap(worker.DropIfBusy()),
+		"where it cannot be seen": {passing, overlap()[0]},
+		"with Started":            {overlap()[0], started},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				r.untilStartOf("a", "key-a", 1)
+				r.serve(service{use: use, asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+				r.untilRetry("a", 1)
+				if len(use) == 1 || name == "with Started" { // else it was started before
+					r.wantState("key-a", joblock.StateParked, "a")
+					r.wantHeld("key-a")
+				}
+				r.untilTask("a", "archived")
+				if len(use) == 1 || name == "with Started" {
+					r.wantEnded("key-a", "job failed")
+				}
+				r.wantRuns(&p, 0)
+				told := p.heard()
+				if len(told) != 2 {
+					t.Fatalf("the ErrorHandler heard %d times, want twice", len(told))
+				}
+				for _, tell := range told {
+					if !errors.Is(tell.err, joblock.ErrInvalid) || !strings.Contains(tell.err.Error(), "handoff.UntilStarted") {
+						t.Errorf("the ErrorHandler heard %v", tell.err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// KeepLast is how to have both.
+func TestLockFromStartIsThatOfWithoutOverlapping(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		tokens := r.park("a", "slot")
+		run, err := joblock.NewToken("run", tokens[0].Owner(), tokens[0].TTL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, run)
+		r.submit("a", r.sealed([]byte("run"), envelope.Envelope{Tokens: tokens, UntilStart: tokens[:1], FromStart: tokens[1:], Retries: 1}), 2)
+		r.serve(service{use: overlap()}, p.handler(func(ctx context.Context, _ int) error {
+			if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() != "run" {
+				t.Errorf("the handler runs under %v", lock)
+			}
+			return nil
+		}))
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 1)
+		r.wantEnded("run", "job done")
+	})
+}
+
+// A permit is another lock than that on its key.
+func TestLockUntilStartBesideAPermitOfItsKey(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.untilStartOf("a", "key-a", 0)
+		r.serve(service{use: overlap(worker.Limit(1))}, p.handler(func(ctx context.Context, _ int) error {
+			if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() == "key-a" {
+				t.Errorf("the handler runs under %v, want a permit", lock)
+			}
+			return nil
+		}))
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 1)
+		r.wantEnded("key-a", "job started")
+	})
 }
 
 // Where it cannot be seen that a task may still be snoozed, it is told how to.

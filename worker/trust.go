@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // distrustEvery is how often the log tells of envelopes that count for nothing, for each
@@ -107,25 +105,22 @@ func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error
 }
 
 // withEnvelope tells those inside the middleware what it has found the task to carry.
-func withEnvelope(ctx context.Context, tokens []joblock.Token) context.Context {
-	return context.WithValue(ctx, envelopeKey{}, slices.Clip(tokens))
+func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
+	return context.WithValue(ctx, envelopeKey{}, env)
 }
 
 type envelopeKey struct{}
 
-// tokensOf returns what a task carries: as Middleware has found, where that is around
+// carriedBy returns what a task carries: as Middleware has found, where that is around
 // the caller, and otherwise as the seal says.
-func (w *Worker) tokensOf(ctx context.Context, task *asynq.Task) ([]joblock.Token, error) {
-	if tokens, found := ctx.Value(envelopeKey{}).([]joblock.Token); found {
-		return tokens, nil
-	}
-	if _, carries := task.Headers()[envelope.Header]; !carries {
-		return nil, nil
+func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
+	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
+		return env, nil
 	}
 	a, err := w.newAttempt(ctx, task)
 	if err != nil {
-		return nil, err
+		return envelope.Envelope{}, err
 	}
 	env, _, err := w.envelopeOf(a)
-	return env.Tokens, err
+	return env.Envelope, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -30,7 +31,7 @@ func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error)
 // outOfOrder tells of a task with locks that has come to WithoutOverlapping without having
 // been to Middleware.
 func (w *Worker) outOfOrder(a *attempt) {
-	if _, been := a.ctx.Value(envelopeKey{}).([]joblock.Token); been || !a.mayCarry() || w.told.order.Swap(true) {
+	if _, been := a.ctx.Value(envelopeKey{}).(envelope.Envelope); been || !a.mayCarry() || w.told.order.Swap(true) {
 		return
 	}
 	w.cfg.Logger.Error("worker: WithoutOverlapping has a task that carries locks before Middleware has: the mux needs Use(w.Middleware) first; "+

@@ -100,7 +100,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 			return err
 		}
 		if !ok {
-			return next.ProcessTask(withEnvelope(ctx, nil), task)
+			return next.ProcessTask(withEnvelope(ctx, envelope.Envelope{}), task)
 		}
 		if err := a.carry(env.Envelope); err != nil {
 			return err
