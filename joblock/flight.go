@@ -50,8 +50,7 @@ const opFlight = "single flight"
 //
 // The store's clock alone decides what is fresh. A result from its future counts
 // as too old. If the clock is set back while a result is kept, that result may be
-// served for longer, by as much as the clock was set back; if by more than ttl,
-// those who wait may each compute again until the clock has caught up.
+// served for longer, by as much as the clock was set back.
 func SingleFlight[T any](
 	ctx context.Context, locks *Locker, key string, ttl time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...AcquireOption,
@@ -114,12 +113,10 @@ func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []Acquir
 	// A release that fails is repeated in the background, and one that comes too
 	// late was told as a loss: neither is news about the result.
 	defer func() { _ = lock.Release(ctx) }()
-	// Somebody may have computed meanwhile. Of the store's clock the fence tells as
-	// much as is needed: it is not behind, so no result is taken for younger than it
-	// is. But after the clock was set back fences stand still, and a result of before
-	// would not age; so what was no result at the first look stays none.
+	// Somebody may have computed meanwhile. What was no result at the first look stays
+	// none: the clock may have been set back since.
 	memo := lock.Memo()
-	if v, left, ok := decodeResult[T](memo, time.UnixMicro(lock.Fence())); ok && !bytes.Equal(memo, rec.Memo) {
+	if v, left, ok := decodeResult[T](memo, lock.asOf); ok && !bytes.Equal(memo, rec.Memo) {
 		lock.rememberFor(left)
 		return v, nil
 	}
@@ -178,9 +175,9 @@ func (f *flight[T]) share(ctx context.Context, lock *Lock, v T) {
 		if err != nil {
 			return err
 		}
-		// The clock is asked for once more. The fence plus the time since the grant
-		// would save that call, but after the clock was set back fences are ahead of
-		// it, and a result stamped with one would be good for too long.
+		// The clock is asked for once more. Its time at the grant plus the time since
+		// would save that call. But it may have been set back since, and a result
+		// stamped ahead of it would be good for too long.
 		rec, err := f.locks.inspect(ctx, opFlight, f.key)
 		if err != nil {
 			return err

@@ -25,6 +25,7 @@ type Lock struct {
 	mu     sync.Mutex // guards what follows
 	h      holding    // its terms never change and are read without mu
 	memo   []byte
+	asOf   time.Time // the store's clock when it told the memo
 	done   chan struct{} // made on demand, closed on loss
 	watch  map[*lockCtx]struct{}
 	turned chan struct{} // made on demand, closed when a renewal was answered
@@ -51,7 +52,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 	if resumed {
 		t.resumed, t.resumedBy, t.reserve = true, o.job, o.reserve
 	}
-	k.l, k.prior, k.recovered, k.silent, k.memo, k.index = l, r.Ended, r.Recovered, o.silent, r.Memo, -1
+	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.silent, r.Memo, r.Now, -1
 	k.h = granted(t, sent, r.Fence, !o.noRenew, o.retain)
 	if o.shared || o.hasKeep {
 		k.h.ownerShared()

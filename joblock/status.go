@@ -20,7 +20,9 @@ type Status struct {
 	Holder    string        `json:"holder,omitempty"`
 	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
 	Fence     int64         `json:"fence,omitempty"`
+	First     int64         `json:"first,omitempty"`   // the fence that it was acquired with; a token of an earlier acquisition has a smaller one
 	Since     time.Time     `json:"since,omitzero"`    // acquired at, by the store's clock
+	Changed   time.Time     `json:"changed,omitzero"`  // last acquired, parked, taken back, resumed or ended at, by the same clock
 	Age       time.Duration `json:"-"`                 // since Since, by the same clock; 0 when free
 	Remaining time.Duration `json:"-"`                 // of the lease; 0 unless held
 	Reserved  time.Duration `json:"-"`                 // until the key is anybody's; 0 when free
@@ -153,7 +155,7 @@ func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, e
 func statusOf(r driver.Record) Status {
 	st := Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
-		Fence: r.Fence, Since: r.Since, Remaining: r.Lease, Reserved: r.Reserved,
+		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Remaining: r.Lease, Reserved: r.Reserved,
 		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
 	}
 	if st.Locked() {

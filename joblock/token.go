@@ -64,7 +64,7 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	if err := checkDuration(op, key, "TTL", ttl, MinTTL, driver.MaxPeriod); err != nil {
 		return Token{}, err
 	}
-	t := Token{key: key, owner: newSecret(owner), fence: untaken, ttl: ttl.Truncate(time.Millisecond)}
+	t := Token{key: key, owner: newSecret(owner), ttl: ttl.Truncate(time.Millisecond)}
 	if err := checkTaken(op, key, false); err != nil {
 		return Token{}, err
 	}
@@ -72,17 +72,6 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 		return Token{}, err
 	}
 	return t, nil
-}
-
-// untaken is the fence in tokens of NewToken, which is below all that a store gives.
-const untaken = 1
-
-// taken is a fence of the ownership that the token is of; 0 if there was none yet.
-func (t Token) taken() int64 {
-	if t.fence == untaken {
-		return 0
-	}
-	return t.fence
 }
 
 // ParseToken reads the text form.
@@ -99,7 +88,7 @@ func (t Token) Key() string { return t.key }
 func (t Token) Owner() string { return t.owner.reveal() }
 
 // Fence returns the fence under which the token was made: a lower bound of the
-// lock's present one.
+// lock's present one. It is 0 for a token of NewToken.
 func (t Token) Fence() int64 { return t.fence }
 
 // TTL returns the length of the leases of this lock.
@@ -296,8 +285,8 @@ func (t Token) check() error {
 	if err := checkText(op, "", "owner", t.Owner(), 1, driver.MaxOwnerBytes); err != nil {
 		return err
 	}
-	if t.fence < 1 || t.fence > maxFence {
-		return tokenError(fmt.Sprintf("fence %d, must be from 1 to %d", t.fence, int64(maxFence)))
+	if t.fence < 0 || t.fence > maxFence {
+		return tokenError(fmt.Sprintf("fence %d, must be from 0 to %d", t.fence, int64(maxFence)))
 	}
 	return nil
 }

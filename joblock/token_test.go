@@ -194,7 +194,6 @@ func TestBadTokensAreRefused(t *testing.T) {
 		{"bad UTF-8 in the key", pack(1, "a\xff", "owner", 7, 30000), "UTF-8"},
 		{"no owner", pack(1, "key", "", 7, 30000), "owner is empty"},
 		{"a long owner", pack(1, "key", strings.Repeat("o", 129), 7, 30000), "at most 128"},
-		{"fence zero", pack(1, "key", "owner", 0, 30000), "fence 0"},
 		{"a negative fence", pack(1, "key", "owner", -7, 30000), "fence -7"},
 		{"a fence beyond 2^53", pack(1, "key", "owner", 1<<53, 30000), "fence 9007199254740992"},
 		{"no TTL", pack(1, "key", "owner", 7, 0), "TTL of 0 ms"},

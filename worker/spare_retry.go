@@ -129,7 +129,7 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	}
 	for i, lock := range locks {
 		token := a.tokens[i]
-		anew := token.Fence() > 1 && lock.Since.UnixMicro() > token.Fence() // fences are the store's clock in µs
+		anew := token.Fence() != 0 && lock.First > token.Fence()
 		switch {
 		case lock.Job != a.job() || lock.Owner != token.Digest():
 		case lock.Ended == joblock.EndedReleased:

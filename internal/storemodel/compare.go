@@ -51,6 +51,9 @@ func (m *model) compare(call, key, nonce string, want prediction, got driver.Rep
 	}
 	want.apply(m.locks[key])
 	m.locks[key].fence = fence
+	if want.grants != nil || call == "acquire" && want.grows {
+		m.locks[key].first = fence
+	}
 }
 
 // compareGrant checks the push to a waiter and returns the fence that it was given.
@@ -81,6 +84,9 @@ func (m *model) compareClock(now time.Time) {
 		m.Fatalf("the store's clock shows %s, want %s", now, want)
 	}
 }
+
+// clock is an instant as a record shows it: by the store's calendar, in whole ms.
+func (m *model) clock(at time.Duration) time.Time { return m.epoch.Add(at).Truncate(time.Millisecond) }
 
 func replyDiff(want prediction, got driver.Reply) string {
 	w := want.reply
@@ -117,10 +123,13 @@ func (m *model) compareRecords(*rapid.T) {
 	}
 	for i, got := range records {
 		want := m.locks[m.keys[i]].record(m.now, m.keys[i])
-		if got.State != driver.StateFree {
+		if got.Fence != 0 {
 			m.compareClock(got.Now)
 		}
-		want.Since, want.Now, want.Waiters = got.Since, got.Now, got.Waiters // compared otherwise, if at all
+		if r := m.locks[got.Key]; want.Fence != 0 {
+			want.Since, want.Changed = m.clock(r.since), m.clock(r.changed)
+		}
+		want.Now, want.Waiters = got.Now, got.Waiters // compared otherwise, if at all
 		if bytes.Equal(got.Memo, want.Memo) {
 			want.Memo = got.Memo // nil is as good as empty
 		}

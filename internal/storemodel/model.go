@@ -202,6 +202,9 @@ func (m *model) resume(t *rapid.T) {
 	if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
 		req.Back = drawJob.Draw(t, "back")
 	}
+	if terms := m.terms[req.Key]; len(terms) > 0 && rapid.Bool().Draw(t, "by a fence") {
+		req.Fence = terms[rapid.IntRange(max(0, len(terms)-5), len(terms)-1).Draw(t, "fence")].fence
+	}
 	m.send(func() {
 		p := m.locks[req.Key].resume(m.now, req)
 		got, err := m.Store.Resume(m.ctx, req)

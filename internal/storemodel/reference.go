@@ -22,7 +22,9 @@ type reference struct {
 	late         bool // released when it had run out
 	reason       string
 	memo         string
+	first        int64 // fence
 	since        time.Duration
+	changed      time.Duration
 
 	// The record is remembered until expires and forgotten by gone. In between a
 	// store may remember it for the sake of those who waited, or not; the model
@@ -160,6 +162,8 @@ func (r *reference) resume(now time.Duration, req driver.ResumeRequest) predicti
 		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph == ended:
 		return r.refuse(now, driver.OutcomeReleased)
+	case r.job == "" && req.Fence != 0 && r.first > req.Fence:
+		return r.refuse(now, driver.OutcomeNotOwner)
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r.refuse(now, driver.OutcomeWrongJob)
 	case ph == running && r.nonce == req.Nonce:
@@ -171,7 +175,7 @@ func (r *reference) resume(now time.Duration, req driver.ResumeRequest) predicti
 		grows: true,
 		reply: driver.Reply{Outcome: driver.OutcomeOK, Memo: asked(req.Memo, r.memo), Recovered: ph == ranOut},
 		apply: func(r *reference) {
-			r.nonce, r.holder = req.Nonce, req.Holder
+			r.nonce, r.holder, r.changed = req.Nonce, req.Holder, now
 			if req.Unpark {
 				r.job, r.until = req.Back, 0
 			}
@@ -202,7 +206,7 @@ func (r *reference) park(now time.Duration, req driver.ParkRequest) prediction {
 		grows: true,
 		reply: driver.Reply{Outcome: driver.OutcomeOK},
 		apply: func(r *reference) {
-			r.nonce, r.job, r.lease, r.until = req.Nonce, req.Job, 0, deadline(now, req.Reserve)
+			r.nonce, r.job, r.lease, r.until, r.changed = req.Nonce, req.Job, 0, deadline(now, req.Reserve), now
 			r.keep(r.until, req.Retain)
 		},
 	}
@@ -231,7 +235,7 @@ func (r *reference) renew(now time.Duration, req driver.RenewRequest) prediction
 				r.memo = string(req.Memo)
 			}
 			if ph == waiting {
-				r.job, r.until = req.Back, 0
+				r.job, r.until, r.changed = req.Back, 0, now
 			}
 			r.prolong(now, req.TTL, req.Reserve, req.Retain)
 		},
@@ -295,7 +299,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 	} else {
 		p.apply = func(r *reference) {
 			r.ended, r.late, r.reason = how, ph == ranOut, req.Reason
-			r.nonce, r.last = req.Nonce, req.Nonce
+			r.nonce, r.last, r.changed = req.Nonce, req.Nonce, now
 			r.lease, r.until, r.line = 0, 0, nil
 			r.keep(now, req.Retain)
 			if req.Brief > 0 && r.memo == "" { // unless the clock is behind the fence
@@ -334,7 +338,7 @@ func (r *reference) record(now time.Duration, key string) driver.Record {
 		return driver.Record{Key: key}
 	}
 	out := driver.Record{
-		Key: key, State: phaseStates[ph], Owner: r.owner, Fence: r.fence, Holder: r.holder,
+		Key: key, State: phaseStates[ph], Owner: r.owner, Fence: r.fence, First: r.first, Holder: r.holder,
 		Job: r.job, Ended: r.ended, Reason: r.reason, Memo: []byte(r.memo),
 	}
 	switch ph {

@@ -47,7 +47,7 @@ func (r *reference) before(ph phase) (driver.Ended, string) {
 // passed over.
 func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior driver.Ended, memo string) {
 	next := reference{
-		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now,
+		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now, changed: now,
 		last: r.last, gone: r.gone, joined: r.joined,
 	}
 	if r.phase(now) == absent {

@@ -56,6 +56,6 @@ type Reply struct {
 	Lease time.Duration
 	// Held, while waiting: places in the queue before the caller's.
 	Ahead int
-	// Held, while waiting: the store's clock. Places are in its order.
+	// Held, while waiting, and OK with Memo: the store's clock. Places are in its order.
 	Now time.Time
 }

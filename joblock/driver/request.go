@@ -53,8 +53,8 @@ type ResumeRequest struct {
 	Back   string
 
 	// Fence is one that the ownership has had, as the caller's token says. It tells the
-	// ownership from a later one of the same owner: from an Acquire that was long under
-	// way, or that came again. 0 is any ownership.
+	// ownership from a later one of the same owner, whose Acquire was long under way or
+	// was sent again: that has a larger Record.First. 0 is any ownership.
 	Fence int64
 }
 

@@ -62,9 +62,9 @@ func (r *record) leave(call string) {
 	}
 }
 
-// first takes the first waiter whose place is still kept out of the queue. It
+// nextWaiter takes the first waiter whose place is still kept out of the queue. It
 // drops those before it.
-func (r *record) first(now instant) (driver.AcquireRequest, bool) {
+func (r *record) nextWaiter(now instant) (driver.AcquireRequest, bool) {
 	for r.queue != nil {
 		p := r.remove(r.queue.places.Front())
 		if p.until > now.ms {
@@ -94,6 +94,7 @@ func (r *record) grant(now instant, req driver.AcquireRequest) {
 		holder: req.Holder, since: now.ms, queue: r.queue,
 	}
 	r.term(now, req.Nonce)
+	r.first = r.fence
 	r.lease = now.after(req.TTL)
 	r.until = r.lease
 	r.keep(now, req.Retain)

@@ -26,7 +26,9 @@ type record struct {
 	last    string // nonce of the call that ended an ownership last; outlives the grants that follow
 	lease   int64  // ms; 0 while nobody is running
 	until   int64  // ms; afterwards the key is anybody's; 0 if the ownership was ended before
+	first   int64  // fence that the ownership began with
 	since   int64  // ms
+	changed int64  // ms; when the record was last granted, parked, taken back, resumed or ended
 	holder  string
 	job     string
 	prior   driver.Ended // how the ownership before ended
@@ -76,7 +78,7 @@ func (r record) endedBy(now instant) driver.Ended {
 // forgotten, the previous fence when the clock has stepped back.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
-	r.nonce = nonce
+	r.nonce, r.changed = nonce, now.ms
 }
 
 // end ends the ownership: the first waiter has the next one, and without waiters
@@ -87,8 +89,8 @@ func (r *record) end(now instant, how driver.Ended, req driver.ReleaseRequest, o
 		r.until = 0 // what is left of it tells that the end came late
 	}
 	r.ended, r.reason, r.nonce, r.last = how, req.Reason, req.Nonce, req.Nonce
-	r.lease = 0
-	if next, waiting := r.first(now); waiting {
+	r.lease, r.changed = 0, now.ms
+	if next, waiting := r.nextWaiter(now); waiting {
 		r.grantPushed(now, next, out)
 		return
 	}
@@ -125,7 +127,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest, out *outbox) (re
 		return r, r.acquired(now, req) // a re-send of the call that got it, or it got it while it waited
 	}
 	if !r.live(now) {
-		waiter, waiting := r.first(now)
+		waiter, waiting := r.nextWaiter(now)
 		if !waiting || waiter.Nonce == req.Nonce {
 			r.grant(now, req)
 			return r, r.acquired(now, req)
@@ -143,7 +145,7 @@ func (r record) resume(now instant, req driver.ResumeRequest) (record, driver.Re
 	switch {
 	case !r.exists() || r.owner != req.Owner || r.ended != driver.EndedNone:
 		return r, r.refuse(now, req.Owner)
-	case r.job == "" && req.Fence > 0 && r.since*1000 > req.Fence: // of an ownership before
+	case r.job == "" && req.Fence != 0 && r.first > req.Fence: // of an ownership before
 		return r, r.inTheWay(now, driver.OutcomeNotOwner)
 	case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back):
 		return r, r.inTheWay(now, driver.OutcomeWrongJob)
@@ -217,6 +219,7 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, driver.Repl
 	}
 	r.lease = now.after(req.TTL)
 	if unparks {
+		r.changed = now.ms
 		r.unpark(req.Back)
 	}
 	r.until = max(r.until, r.lease+req.Reserve.Milliseconds())
@@ -287,6 +290,9 @@ func (r record) granted(memo bool) driver.Reply {
 func (r record) acquired(now instant, req driver.AcquireRequest) driver.Reply {
 	reply := r.granted(req.Memo)
 	reply.Ended, reply.Lease = r.prior, r.leaseLeft(now)
+	if req.Memo {
+		reply.Now = time.UnixMicro(now.us)
+	}
 	return reply
 }
 
@@ -328,8 +334,8 @@ func (r record) read(now instant, key string) driver.Record {
 		return driver.Record{Key: key}
 	}
 	out := driver.Record{
-		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence,
-		Since: time.UnixMilli(r.since), Holder: r.holder, Job: r.job,
+		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence, First: r.first,
+		Since: time.UnixMilli(r.since), Changed: time.UnixMilli(r.changed), Holder: r.holder, Job: r.job,
 		Ended: r.endedBy(now), Reason: r.reason,
 		Lease: r.leaseLeft(now), Waiters: r.waiters(), Now: time.UnixMicro(now.us),
 	}

@@ -23,6 +23,10 @@ var spoiled = map[string][]string{
 	"a line too many":           {"s", stateWith("reason", "\n0")},
 	"since no number":           {"s", stateWith("since", "yesterday")},
 	"since without end":         {"s", stateWith("since", strings.Repeat("9", 300))},
+	"first no number":           {"s", stateWith("first", "the first")},
+	"first beyond the end":      {"s", stateWith("first", "9007199254740991")},
+	"changed no number":         {"s", stateWith("changed", "now")},
+	"changed without end":       {"s", stateWith("changed", strings.Repeat("9", 300))},
 	"negative fence":            {"s", stateWith("fence", "-F")},
 	"negative lease":            {"s", stateWith("lease", "-L")},
 	"fence no integer":          {"s", stateWith("fence", "1.5")},
@@ -57,7 +61,7 @@ var spoiled = map[string][]string{
 
 // stateWith is the state of a lock that is held, with one line replaced.
 func stateWith(line, text string) string {
-	lines := []string{"F", "L", "U", "0", "", "owner of key", "n", "", "", "holder", "q/1", ""}
+	lines := []string{"F", "L", "U", "F", "0", "0", "", "owner of key", "n", "", "", "holder", "q/1", ""}
 	lines[slices.Index(stateLines, line)] = text
 	return strings.Join(lines, "\n")
 }

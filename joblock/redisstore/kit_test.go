@@ -17,7 +17,7 @@ import (
 const long = time.Minute
 
 // stateLines are the lines of the state in a record.
-var stateLines = []string{"fence", "lease", "until", "since", "ended", "owner", "nonce", "last", "prior", "holder", "job", "reason"}
+var stateLines = []string{"fence", "lease", "until", "first", "since", "changed", "ended", "owner", "nonce", "last", "prior", "holder", "job", "reason"}
 
 // onBoth runs a test on miniredis and on a redis-server.
 func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {

@@ -75,6 +75,14 @@ func (f *fields) clock() time.Time {
 	return time.UnixMicro(us)
 }
 
+// date reads milliseconds since 1970; 0 is no time.
+func (f *fields) date() time.Time {
+	if ms := f.num(); ms > 0 {
+		return time.UnixMilli(ms)
+	}
+	return time.Time{}
+}
+
 // blob reads a string that may be missing.
 func (f *fields) blob() []byte {
 	switch v := f.next().(type) {
@@ -179,7 +187,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 		case acquireScript:
 			r.Fence, r.Ended, r.Lease = f.fence(), f.ended(), f.dur()
 			if len(f.rest) > 0 {
-				r.Memo = f.blob()
+				r.Memo, r.Now = f.blob(), f.clock()
 			}
 		case resumeScript:
 			r.Fence, r.Memo, r.Recovered = f.fence(), f.blob(), f.num() == 1
@@ -212,11 +220,9 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 	rec := driver.Record{Key: key}
 	switch out {
 	case driver.OutcomeOK:
-		rec.State, rec.Owner, rec.Fence = f.state(), f.str(), f.num()
+		rec.State, rec.Owner, rec.Fence, rec.First = f.state(), f.str(), f.num(), f.num()
 		rec.Lease, rec.Reserved = f.dur(), f.dur()
-		if ms := f.num(); ms > 0 {
-			rec.Since = time.UnixMilli(ms)
-		}
+		rec.Since, rec.Changed = f.date(), f.date()
 		rec.Holder, rec.Job = f.str(), f.str()
 		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
 		rec.Waiters, rec.Now = int(f.num()), f.clock()

@@ -378,7 +378,7 @@ func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 			t.Errorf("record is %q", got)
 		}
 		digits := regexp.MustCompile(`^\d{13}$`)
-		for _, name := range []string{"lease", "until", "since"} {
+		for _, name := range []string{"lease", "until", "since", "changed"} {
 			if !digits.MatchString(got[name]) {
 				t.Errorf("%s is %q, want epoch milliseconds", name, got[name])
 			}

@@ -95,7 +95,7 @@ var mutants = []mutant{
 	{"a lock that is taken back stays its job's",
 		[]edit{
 			{scripts + "resume.lua", "  if ARGV[11] then job, reserved = ARGV[11], 0 end\n", ""},
-			{scripts + "renew.lua", "    job, reserved = ARGV[7], 0\n", ""},
+			{scripts + "renew.lua", "    job, reserved, changed = ARGV[7], 0, now\n", ""},
 		},
 		[]string{history.RuleOrder}, false},
 	{"entries of the index are never forgotten",

@@ -1,7 +1,7 @@
 -- Takes a free key, or joins the queue of those who wait for it. A key that is free
 -- while somebody waits is the first waiter's, whoever asks.
 -- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder [, inbox, patience ms]
--- Returns  {OK, fence, how the last ownership ended, lease ms left [, memo or nil]}
+-- Returns  {OK, fence, how the last ownership ended, lease ms left [, memo or nil, now in us]}
 --          {HELD, state, ms left, holder, job [, waiters ahead, now in us]} | FOREIGN
 --          {MORE}, if it is not known yet whose the free key is
 
@@ -21,4 +21,7 @@ end
 --# answer
 -- Answers who has the key now.
 
-if not outcome then return {OK, fence, prior, lease - now, memo} end
+if not outcome then
+  if ARGV[1] == '1' then return {OK, fence, prior, lease - now, memo, string.format('%d', now_us)} end
+  return {OK, fence, prior, lease - now}
+end

@@ -7,7 +7,8 @@ if heir_call then
   lease = now + 1 + heir_ttl
   reserved = lease
   ended, owner, nonce, last = '', heir_owner, heir_call, last or ''
-  holder, job, reason, since = heir_holder, '', '', now
+  holder, job, reason = heir_holder, '', ''
+  first, since, changed = fence, now, now
   live = true
   ends, retain, brief = reserved, heir_retain, nil
 end

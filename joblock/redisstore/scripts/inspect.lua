@@ -1,7 +1,7 @@
 -- Reads a record, writes nothing.
 -- ARGV     memo 1|0
--- Returns  {OK, state, owner, fence, lease ms left, reservation ms left, since ms,
---          holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN
+-- Returns  {OK, state, owner, fence, first, lease ms left, reservation ms left, since ms,
+--          changed ms, holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN
 
 if not exists then return NOT_FOUND end
 
@@ -11,5 +11,5 @@ if live then
 elseif ended == '' then
   ended = 'lapsed'
 end
-return {OK, state, owner, fence, lease_left, reserved_left, since, holder, job,
+return {OK, state, owner, fence, first, lease_left, reserved_left, since, changed, holder, job,
   ended, reason, memo, waiting, string.format('%d', now_us)}

@@ -16,6 +16,6 @@ elseif not again and not outcome and lease <= now then
 elseif again or not outcome then
   if KEYS[2] then bind(KEYS[2], ARGV[7], string.sub(key, #KEYS[2] + 1), now_us, ARGV[8]) end
   fence, nonce, lease, reserved, job = next_fence, ARGV[4], 0, now + 1 + ARGV[5], ARGV[7]
-  ends, retain = reserved, ARGV[6]
+  changed, ends, retain = now, reserved, ARGV[6]
   answer = {OK, fence}
 end

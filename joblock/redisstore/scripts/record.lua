@@ -26,7 +26,7 @@
 --   g<n>     the other end of a gap among them
 --   w<call>  the n of the waiter that came with this call
 --
--- The state is one field of twelve lines rather than twelve fields: every call reads
+-- The state is one field of 14 lines rather than 14 fields: every call reads
 -- and writes most of it, and a field costs several times as much as a line.
 
 local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -45,12 +45,13 @@ if row.err and not string.find(row.err, 'WRONGTYPE', 1, true) then return row en
 local lines, queue = row[1], row[2]
 
 local foreign
-local fence, lease, reserved, since, ended, owner, nonce, last, prior, holder, job, reason
+local fence, lease, reserved, first, since, changed, ended, owner, nonce, last, prior, holder, job, reason
 if lines then
-  fence, lease, reserved, since, ended, owner, nonce, last, prior, holder, job, reason = string.match(lines,
-    '^(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
-  fence, lease, reserved, since = tonumber(fence or nil), tonumber(lease or nil), tonumber(reserved or nil), tonumber(since or nil)
-  foreign = not fence or fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE or since >= MAX_FENCE
+  fence, lease, reserved, first, since, changed, ended, owner, nonce, last, prior, holder, job, reason = string.match(lines,
+    '^(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
+  fence, lease, reserved = tonumber(fence or nil), tonumber(lease or nil), tonumber(reserved or nil)
+  first, since, changed = tonumber(first or nil), tonumber(since or nil), tonumber(changed or nil)
+  foreign = not fence or math.max(fence, lease, reserved, first, since, changed) >= MAX_FENCE
     or (ended ~= '' and ended ~= 'released' and ended ~= 'forced' and ended ~= 'done')
     or (prior ~= '' and prior ~= 'released' and prior ~= 'forced' and prior ~= 'done' and prior ~= 'lapsed')
 else
@@ -146,7 +147,7 @@ if ends then
   end
   if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
   life = string.format('%d', life)
-  local lines = string.format('%d\n%d\n%d\n%d\n', fence, lease, reserved, since)
+  local lines = string.format('%d\n%d\n%d\n%d\n%d\n%d\n', fence, lease, reserved, first, since, changed)
     .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. prior .. '\n'
     .. holder .. '\n' .. job .. '\n' .. reason
   if exists then redis.call('PEXPIRE', key, life) end

@@ -34,7 +34,7 @@ else
   ended = force and 'forced' or ARGV[11] == '1' and 'done' or 'released'
   answer = live and OK or LAPSED
   if live then reserved = 0 end
-  nonce, last, lease, reason = call, call, 0, ARGV[7]
+  nonce, last, lease, reason, changed = call, call, 0, ARGV[7], now
   live, vacant = false, true
   ends, retain, brief = now, ARGV[5], ARGV[6]
 end

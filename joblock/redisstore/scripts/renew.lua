@@ -7,7 +7,7 @@
 
 if not outcome and lease <= now then
   if live and lease == 0 and ARGV[3] ~= '' and nonce == ARGV[3] then
-    job, reserved = ARGV[7], 0
+    job, reserved, changed = ARGV[7], 0, now
   else
     outcome = LAPSED
   end

@@ -16,7 +16,7 @@ elseif owner ~= ARGV[2] then
   outcome = NOT_OWNER
 elseif ended ~= '' then
   outcome = RELEASED
-elseif job == '' and ARGV[10] ~= '0' and since * 1000 > tonumber(ARGV[10]) then
+elseif job == '' and ARGV[10] ~= '0' and first > tonumber(ARGV[10]) then
   outcome = NOT_OWNER
 elseif job ~= '' and job ~= ARGV[7] and job ~= ARGV[11] then
   outcome = WRONG_JOB
@@ -27,7 +27,7 @@ elseif lease > now then
 elseif not live and job ~= '' and ARGV[9] ~= '1' then
   outcome = UNLISTED
 else
-  fence, nonce, lease, holder = next_fence, ARGV[3], now + 1 + ARGV[4], ARGV[6]
+  fence, nonce, lease, holder, changed = next_fence, ARGV[3], now + 1 + ARGV[4], ARGV[6], now
   if ARGV[11] then job, reserved = ARGV[11], 0 end
   reserved = math.max(reserved, lease + ARGV[8])
   ends, retain = reserved, ARGV[5]

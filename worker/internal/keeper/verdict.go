@@ -115,8 +115,8 @@ func ending(lock joblock.Status, reason string) verdict {
 }
 
 // standing tells for how long a lock has been as it is, since it was parked or resumed
-// last: a fence is the store's clock of that moment in µs.
+// last.
 func standing(lock joblock.Status) time.Duration {
 	now := lock.Since.Add(lock.Age) // by the same clock
-	return now.Sub(time.UnixMicro(lock.Fence))
+	return now.Sub(lock.Changed)
 }

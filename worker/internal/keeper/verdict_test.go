@@ -18,7 +18,7 @@ func lockOf(state joblock.State, standing, left time.Duration) joblock.Status {
 	st := joblock.Status{
 		State: state, Reserved: left,
 		// Taken a while before it was parked: only the latter counts.
-		Since: changed.Add(-time.Hour), Age: time.Hour + standing, Fence: changed.UnixMicro(),
+		Since: changed.Add(-time.Hour), Age: time.Hour + standing, Changed: changed,
 	}
 	if state == joblock.StateFree {
 		st.Ended = joblock.EndedLapsed
