@@ -25,7 +25,7 @@ type Lock struct {
 	mu     sync.Mutex // guards what follows
 	h      holding    // its terms never change and are read without mu
 	memo   []byte
-	asOf   time.Time // the store's clock when it told the memo
+	asOf   time.Time     // the store's clock when it told the memo
 	done   chan struct{} // made on demand, closed on loss
 	watch  map[*lockCtx]struct{}
 	turned chan struct{} // made on demand, closed when a renewal was answered

@@ -3,11 +3,12 @@ package storetest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Short names, so that the table below can be read as a table.
+// Short names, so that the tables below can be read as tables.
 const (
 	ok   = driver.OutcomeOK
 	hld  = driver.OutcomeHeld
@@ -17,274 +18,627 @@ const (
 	rel  = driver.OutcomeReleased
 	laps = driver.OutcomeLapsed
 	wjob = driver.OutcomeWrongJob
+	forn = driver.OutcomeForeign
 )
+
+// row is a row of the transition table in the documentation of package driver, where
+// each is explained. TestTheTableIsThatOfTheContract compares the two.
+type row struct {
+	name    string
+	outcome driver.Outcome
+	effect  effect
+}
+
+// effect is what has become of the record.
+type effect int
+
+const (
+	same    effect = iota // it is as it was
+	grants                // new fence and ownership, held by the caller
+	passes                // new fence and ownership, held by the first in line
+	resumes               // new fence, held
+	parks                 // new fence, parked
+	renews                // same fence, held
+	ends                  // same fence, free; or as passes, if somebody waits
+	keeps                 // same fence, and held, parked or orphaned as before
+)
+
+// The calls, as the headings of the table name them.
+const (
+	everyCall = "Every call"
+	acquire   = "Acquire"
+	resume    = "Resume"
+	park      = "Park"
+	renew     = "Renew"
+	release   = "Release (ReleaseOwn, ReleaseIdle)"
+	force     = "Release (ReleaseForced, ReleaseForJob)"
+	reserve   = "Reserve"
+)
+
+var table = []struct {
+	call string
+	rows []row
+}{
+	{everyCall, []row{
+		{"foreign", forn, same}, // see foreignCases
+	}},
+	{acquire, []row{
+		{"again", ok, same},
+		{"taken", hld, same},
+		{"next", ok, grants},
+		{"passed on", hld, passes},
+	}},
+	{resume, []row{
+		{"no record", gone, same},
+		{"another owner", notO, same},
+		{"ended", rel, same},
+		{"another ownership", notO, same},
+		{"another job", wjob, same},
+		{"again", ok, same},
+		{"busy", busy, same},
+		{"taken back", ok, resumes},
+		{"resumed", ok, resumes},
+		{"recovered", ok, resumes},
+	}},
+	{park, []row{
+		{"again", ok, same},
+		{"moved", ok, parks},
+		{"no record", gone, same},
+		{"another owner", notO, same},
+		{"ended", rel, same},
+		{"another term", notO, same},
+		{"late", laps, same},
+		{"parked", ok, parks},
+	}},
+	{renew, []row{
+		{"no record", gone, same},
+		{"another owner", notO, same},
+		{"ended", rel, same},
+		{"another term", notO, same},
+		{"taken back", ok, renews},
+		{"late", laps, same},
+		{"renewed", ok, renews},
+	}},
+	{release, []row{
+		{"again", ok, same},
+		{"again, late", laps, same},
+		{"no record", gone, same},
+		{"another owner", notO, same},
+		{"ended", rel, same},
+		{"another term", notO, same},
+		{"another job", wjob, same},
+		{"busy", busy, same},
+		{"released", ok, ends},
+		{"released late", laps, ends},
+	}},
+	{force, []row{
+		{"again", ok, same},
+		{"again, late", laps, same},
+		{"free", gone, same},
+		{"another fence", notO, same},
+		{"another job", wjob, same},
+		{"busy", busy, same},
+		{"forced", ok, ends},
+	}},
+	{reserve, []row{
+		{"no record", gone, same},
+		{"another job", wjob, same},
+		{"ended", rel, same},
+		{"reserved", ok, keeps},
+		{"reserved again", ok, keeps},
+	}},
+}
+
+// rowOf finds a row of the table.
+func rowOf(call, name string) (row, bool) {
+	for _, part := range table {
+		for _, r := range part.rows {
+			if part.call == call && r.name == name {
+				return r, true
+			}
+		}
+	}
+	return row{}, false
+}
+
+// found is what a call may know of the record that it finds.
+type found struct {
+	held
+	first int64  // the fence that the ownership began with
+	end   string // the nonce of the release that ended it, if one did
+}
 
 // start is a state in which a call may find a record of owner "me".
 type start struct {
 	name  string
-	enter func(k *kit, key string) held
+	enter func(k *kit, key string) found
 	lapse bool // then let one Unit run out
+	then  func(k *kit, key string, f *found)
 	state driver.State
 	ended driver.Ended
 }
 
 var starts = [...]start{
-	{name: "absent", enter: func(*kit, string) held { return held{fence: 1, grant: "none"} }},
-	{name: "held", state: driver.StateHeld, enter: func(k *kit, key string) held {
-		return k.hold(key, "me")
+	{name: "absent"},
+	{name: "held", state: driver.StateHeld, enter: func(k *kit, key string) found {
+		return found{held: k.hold(key, "me")}
 	}},
-	{name: "running", state: driver.StateHeld, enter: func(k *kit, key string) held {
-		return k.runFor(key, "me", "q/job", long)
+	{name: "queued", state: driver.StateHeld, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		k.join(k.waiterReq(key))
+		return f
 	}},
-	{name: "parked", state: driver.StateParked, enter: func(k *kit, key string) held {
-		return k.parkFor(key, "me", "q/job", 10*long)
+	{name: "running", state: driver.StateHeld, enter: func(k *kit, key string) found {
+		return found{held: k.runFor(key, "me", "q/job", long)}
 	}},
-	{name: "orphaned", state: driver.StateOrphaned, lapse: true, enter: func(k *kit, key string) held {
-		return k.runFor(key, "me", "q/job", k.Unit)
+	{name: "parked", state: driver.StateParked, enter: func(k *kit, key string) found {
+		return found{held: k.parkFor(key, "me", "q/job", 10*long)}
 	}},
-	{name: "lapsed", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
-		return k.holdFor(key, "me", k.Unit)
+	{name: "orphaned", state: driver.StateOrphaned, lapse: true, enter: func(k *kit, key string) found {
+		return found{held: k.runFor(key, "me", "q/job", k.Unit)}
 	}},
-	{name: "expired", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) held {
-		return k.parkFor(key, "me", "q/job", k.Unit)
+	{name: "lapsed", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) found {
+		return found{held: k.holdFor(key, "me", k.Unit)}
 	}},
-	{name: "released", ended: driver.EndedReleased, enter: func(k *kit, key string) held {
-		return k.released(key, "me", "done")
+	{name: "overdue", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		k.join(k.waiterReq(key))
+		req := k.parkReq(byFence(key, "me", f.fence), "")
+		req.Reserve = k.Unit
+		reply := k.park(req)
+		k.want("park", reply, ok)
+		f.held = held{reply.Fence, req.Nonce}
+		return f
 	}},
-	{name: "forced", ended: driver.EndedForced, enter: func(k *kit, key string) held {
-		return k.forced(key, "me", "by hand")
+	{name: "expired", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) found {
+		return found{held: k.parkFor(key, "me", "q/job", k.Unit)}
 	}},
-	{name: "done", ended: driver.EndedDone, enter: func(k *kit, key string) held {
-		return k.done(key, "me", "q/job", "all of it")
+	{name: "released", ended: driver.EndedReleased, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		f.end = k.endBy(k.releaseReq(byFence(key, "me", f.fence)), ok)
+		return f
 	}},
+	{name: "forced", ended: driver.EndedForced, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		f.end = k.endBy(k.forceReq(key), ok)
+		return f
+	}},
+	{name: "done", ended: driver.EndedDone, enter: func(k *kit, key string) found {
+		f := found{held: k.runFor(key, "me", "q/job", long)}
+		req := k.releaseReq(byFence(key, "me", f.fence))
+		req.Job, req.Done = "q/job", true
+		f.end = k.endBy(req, ok)
+		return f
+	}},
+	{
+		name: "late", ended: driver.EndedReleased, lapse: true,
+		enter: func(k *kit, key string) found { return found{held: k.holdFor(key, "me", k.Unit)} },
+		then: func(k *kit, key string, f *found) {
+			f.end = k.endBy(k.releaseReq(byFence(key, "me", f.fence)), laps)
+		},
+	},
 }
 
-// effect is what a call does to a record when it is not refused.
-type effect int
+// endBy ends an ownership and returns the nonce of the call.
+func (k *kit) endBy(req driver.ReleaseRequest, want driver.Outcome) string {
+	k.Helper()
+	req.Reason = "a reason"
+	k.want("end", k.release(req), want)
+	return req.Nonce
+}
 
-const (
-	takes  effect = iota // new fence, held
-	parks                // new fence, parked
-	renews               // same fence, held
-	frees                // same fence, free
-	keeps                // same fence, and held, parked or orphaned as before
-)
+// waiterReq is the Acquire of "next", who waits for the key.
+func (k *kit) waiterReq(key string) driver.AcquireRequest {
+	req := k.acquireReq(key, "next")
+	req.Nonce, req.Inbox, req.Patience = "next for "+key, "an inbox of "+key, long
+	return req
+}
 
-// transitions is the whole contract at a glance: every call, in every state.
-// "lapsed" is a plain lock whose lease ran out, "expired" a parked one whose
-// reservation did; both stand untouched since.
+// again is nonce, unless there is none.
+func (k *kit) again(nonce string) string {
+	if nonce == "" {
+		return k.nonce()
+	}
+	return nonce
+}
+
+// transitions says for every call in every state which row of the table decides. "lapsed"
+// is a plain lock whose lease ran out, "expired" a parked one whose reservation did;
+// both are untouched since. "late" is lapsed, and then released. With "queued" and
+// "overdue" somebody waits: the former is held, the latter parked for no job and run out.
 var transitions = []struct {
-	call   string
-	effect effect
-	//       absent  held  running parked orphaned lapsed expired released forced done
-	want [len(starts)]driver.Outcome
-	do   func(k *kit, key string, h held) driver.Reply
+	call, how string
+	//    absent held queued running parked orphaned lapsed overdue expired released forced done late
+	rows [len(starts)]string
+	do   func(k *kit, key string, f found) driver.Reply
 }{
 	{
-		"acquire by another owner", takes,
-		[...]driver.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
-		func(k *kit, key string, _ held) driver.Reply { return k.acquire(k.acquireReq(key, "you")) },
-	}, {
-		"acquire by the same owner", takes,
-		[...]driver.Outcome{ok, hld, hld, hld, hld, ok, ok, ok, ok, ok},
-		func(k *kit, key string, _ held) driver.Reply { return k.acquire(k.acquireReq(key, "me")) },
-	}, {
-		"resume", takes,
-		[...]driver.Outcome{gone, busy, busy, ok, ok, ok, ok, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
-	}, {
-		"resume for another job", takes,
-		[...]driver.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
-	}, {
-		"resume for no job", takes,
-		[...]driver.Outcome{gone, busy, wjob, wjob, wjob, ok, wjob, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "me", "")) },
-	}, {
-		"resume by another owner", takes,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, _ held) driver.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
-	}, {
-		"park", parks,
-		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.park(k.parkReq(byFence(key, "me", h.fence), "q/next"))
+		acquire, "by another owner",
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.acquireReq(key, "you")) },
+	},
+	{
+		acquire, "by the same owner",
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.acquireReq(key, "me")) },
+	},
+	{
+		acquire, "by the call that made the term",
+		[...]string{"next", "again", "again", "again", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.acquireReq(key, "me")
+			req.Nonce = k.again(f.grant)
+			return k.acquire(req)
 		},
-	}, {
-		"park by grant", parks,
-		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.park(k.parkReq(byGrant(key, "me", h.grant), "q/next"))
+	},
+	{
+		acquire, "by who waits",
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "next", "next", "next", "next", "next", "next"},
+		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.waiterReq(key)) },
+	},
+	{
+		resume, "for its job",
+		[...]string{"no record", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
+	},
+	{
+		resume, "for another job",
+		[...]string{"no record", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
+	},
+	{
+		resume, "for no job",
+		[...]string{"no record", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "")) },
+	},
+	{
+		resume, "by another owner",
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
+	},
+	{
+		resume, "by the call that made the term",
+		[...]string{"no record", "again", "again", "again", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.resumeReq(key, "me", "q/job")
+			req.Nonce = k.again(f.grant)
+			return k.resume(req)
 		},
-	}, {
-		"park by an older fence", parks,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.park(k.parkReq(byFence(key, "me", h.fence-1), "q/next"))
+	},
+	{
+		resume, "by a fence of this ownership",
+		[...]string{"no record", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.resumeReq(key, "me", "q/job")
+			req.Fence = f.first
+			return k.resume(req)
 		},
-	}, {
-		"park by no term", parks,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply {
-			return k.park(k.parkReq(byOwner(key, "me"), "q/next"))
+	},
+	{
+		resume, "by a fence of an earlier one",
+		[...]string{"no record", "another ownership", "another ownership", "busy", "resumed", "resumed", "another ownership", "another ownership", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.resumeReq(key, "me", "q/job")
+			req.Fence = f.first - 1
+			return k.resume(req)
 		},
-	}, {
-		"park by another owner", parks,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.park(k.parkReq(byFence(key, "you", h.fence), "q/next"))
+	},
+	{
+		resume, "by who takes the park back",
+		[...]string{"no record", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.resumeReq(key, "me", "q/job")
+			req.Unpark = true
+			return k.resume(req)
 		},
-	}, {
-		"renew", renews,
-		[...]driver.Outcome{gone, ok, ok, laps, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "me", h.fence)))
+	},
+	{
+		resume, "by who has taken it back",
+		[...]string{"no record", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.resumeReq(key, "me", "q/other")
+			req.Unpark, req.Back = true, "q/job"
+			return k.resume(req)
 		},
-	}, {
-		"renew by grant", renews,
-		[...]driver.Outcome{gone, ok, ok, ok, laps, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.renew(k.renewReq(byGrant(key, "me", h.grant)))
+	},
+	{
+		park, "by fence",
+		[...]string{"no record", "parked", "parked", "parked", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.park(k.parkReq(byFence(key, "me", f.fence), "q/next"))
 		},
-	}, {
-		"renew by an older fence", renews,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "me", h.fence-1)))
+	},
+	{
+		park, "by grant",
+		[...]string{"no record", "parked", "parked", "parked", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.park(k.parkReq(byGrant(key, "me", f.grant), "q/next"))
 		},
-	}, {
-		"renew by no term", renews,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
-	}, {
-		"renew by another owner", renews,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "you", h.fence)))
+	},
+	{
+		park, "by the call that made the term",
+		[...]string{"no record", "parked", "parked", "parked", "again", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.parkReq(byFence(key, "me", f.fence), "q/job")
+			req.Nonce = k.again(f.grant)
+			return k.park(req)
 		},
-	}, {
-		"release", frees,
-		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.release(k.releaseReq(byFence(key, "me", h.fence)))
+	},
+	{
+		park, "by that call, for another job",
+		[...]string{"no record", "parked", "parked", "parked", "moved", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.parkReq(byFence(key, "me", f.fence), "q/next")
+			req.Nonce = k.again(f.grant)
+			return k.park(req)
 		},
-	}, {
-		"release by grant", frees,
-		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.release(k.releaseReq(byGrant(key, "me", h.grant)))
+	},
+	{
+		park, "by an older fence",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.park(k.parkReq(byFence(key, "me", f.first-1), "q/next"))
 		},
-	}, {
-		"release by owner", frees,
-		[...]driver.Outcome{gone, ok, ok, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
-	}, {
-		"release by an older fence", frees,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.release(k.releaseReq(byFence(key, "me", h.fence-1)))
+	},
+	{
+		park, "by no term",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.park(k.parkReq(byOwner(key, "me"), "q/next")) },
+	},
+	{
+		park, "by another owner",
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.park(k.parkReq(byFence(key, "you", f.fence), "q/next"))
 		},
-	}, {
-		"release by another grant", frees,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply {
+	},
+	{
+		renew, "by fence",
+		[...]string{"no record", "renewed", "renewed", "renewed", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.renew(k.renewReq(byFence(key, "me", f.fence)))
+		},
+	},
+	{
+		renew, "by grant",
+		[...]string{"no record", "renewed", "renewed", "renewed", "taken back", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.renew(k.renewReq(byGrant(key, "me", f.grant)))
+		},
+	},
+	{
+		renew, "by an older fence",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.renew(k.renewReq(byFence(key, "me", f.first-1)))
+		},
+	},
+	{
+		renew, "by no term",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
+	},
+	{
+		renew, "by another owner",
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.renew(k.renewReq(byFence(key, "you", f.fence)))
+		},
+	},
+	{
+		release, "by fence",
+		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.release(k.releaseReq(byFence(key, "me", f.fence)))
+		},
+	},
+	{
+		release, "by grant",
+		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.release(k.releaseReq(byGrant(key, "me", f.grant)))
+		},
+	},
+	{
+		release, "by owner",
+		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
+	},
+	{
+		release, "by the call that ended it",
+		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "again", "again", "again", "again, late"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.releaseReq(byFence(key, "me", f.fence))
+			req.Nonce = k.again(f.end)
+			return k.release(req)
+		},
+	},
+	{
+		release, "by an older fence",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.release(k.releaseReq(byFence(key, "me", f.first-1)))
+		},
+	},
+	{
+		release, "by another grant",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", "another grant")))
 		},
-	}, {
-		"release by another owner", frees,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, h held) driver.Reply {
-			return k.release(k.releaseReq(byFence(key, "you", h.fence)))
+	},
+	{
+		release, "by another owner",
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		func(k *kit, key string, f found) driver.Reply {
+			return k.release(k.releaseReq(byFence(key, "you", f.fence)))
 		},
-	}, {
-		"release by another owner, any term", frees,
-		[...]driver.Outcome{gone, notO, notO, notO, notO, notO, notO, notO, notO, notO},
-		func(k *kit, key string, _ held) driver.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
-	}, {
-		"release if idle", frees,
-		[...]driver.Outcome{gone, busy, busy, ok, ok, laps, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply {
+	},
+	{
+		release, "by another owner, any term",
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
+	},
+	{
+		release, "if idle",
+		[...]string{"no record", "busy", "busy", "busy", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Kind = driver.ReleaseIdle
 			return k.release(req)
 		},
-	}, {
-		"force release", frees,
-		[...]driver.Outcome{gone, ok, ok, ok, ok, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) driver.Reply { return k.release(k.forceReq(key)) },
-	}, {
-		"release for its job", frees,
-		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
-		func(k *kit, key string, _ held) driver.Reply {
+	},
+	{
+		release, "for its job",
+		[...]string{"no record", "another job", "another job", "released", "released", "released", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Job = "q/job"
 			return k.release(req)
 		},
-	}, {
-		"release for another job", frees,
-		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			req := k.releaseReq(byFence(key, "me", h.fence))
+	},
+	{
+		release, "for another job",
+		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.releaseReq(byFence(key, "me", f.fence))
 			req.Job = "q/other"
 			return k.release(req)
 		},
-	}, {
-		"release as done", frees,
-		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, laps, rel, rel, rel},
-		func(k *kit, key string, h held) driver.Reply {
-			req := k.releaseReq(byFence(key, "me", h.fence))
+	},
+	{
+		release, "as done",
+		[...]string{"no record", "another job", "another job", "released", "released", "released", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.releaseReq(byFence(key, "me", f.fence))
 			req.Job, req.Done = "q/job", true
 			return k.release(req)
 		},
-	}, {
-		"force release if idle for its job", frees,
-		[...]driver.Outcome{gone, wjob, busy, ok, ok, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) driver.Reply { return k.release(k.freeReq(key, "q/job")) },
-	}, {
-		"force release if idle for another job", frees,
-		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, gone, gone, gone, gone, gone},
-		func(k *kit, key string, _ held) driver.Reply { return k.release(k.freeReq(key, "q/other")) },
-	}, {
-		"reserve for its job", keeps,
-		[...]driver.Outcome{gone, wjob, ok, ok, ok, wjob, ok, wjob, wjob, rel},
-		func(k *kit, key string, _ held) driver.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
-	}, {
-		"reserve for another job", keeps,
-		[...]driver.Outcome{gone, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob, wjob},
-		func(k *kit, key string, _ held) driver.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
+	},
+	{
+		force, "whoever has it",
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.forceReq(key)) },
+	},
+	{
+		force, "by fence",
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.forceReq(key)
+			req.Fence = f.fence
+			return k.release(req)
+		},
+	},
+	{
+		force, "by an older fence",
+		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.forceReq(key)
+			req.Fence = f.first - 1
+			return k.release(req)
+		},
+	},
+	{
+		force, "by the call that ended it",
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "again", "again", "again", "again, late"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.forceReq(key)
+			req.Nonce = k.again(f.end)
+			return k.release(req)
+		},
+	},
+	{
+		force, "if it is its job's",
+		[...]string{"free", "another job", "another job", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.forceReq(key)
+			req.Job = "q/job"
+			return k.release(req)
+		},
+	},
+	{
+		force, "for its job",
+		[...]string{"free", "another job", "another job", "busy", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "q/job")) },
+	},
+	{
+		force, "for another job",
+		[...]string{"free", "another job", "another job", "another job", "another job", "another job", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "q/other")) },
+	},
+	{
+		force, "for its job, by an older fence",
+		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.freeReq(key, "q/job")
+			req.Fence = f.first - 1
+			return k.release(req)
+		},
+	},
+	{
+		reserve, "for its job",
+		[...]string{"no record", "another job", "another job", "reserved", "reserved", "reserved", "another job", "another job", "reserved again", "another job", "another job", "ended", "another job"},
+		func(k *kit, key string, _ found) driver.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
+	},
+	{
+		reserve, "for another job",
+		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job"},
+		func(k *kit, key string, _ found) driver.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
 	},
 }
 
-// runTransitions walks the table state by state, so that a state that takes time
-// to reach is waited for once.
+// runTransitions walks the table state by state, so that a state that takes time to reach
+// is waited for once.
 func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	for s, from := range starts {
 		t.Run(from.name, func(t *testing.T) {
 			k := newKit(t, newHarness)
-			terms := make([]held, len(transitions))
-			for i := range transitions {
-				terms[i] = from.enter(k, transitionKey(i))
+			all := make([]found, len(transitions))
+			for i := range all {
+				all[i] = k.begin(from, transitionKey(i))
 			}
 			if from.lapse {
 				k.lapse()
 			}
 			for i, tr := range transitions {
-				t.Run(tr.call, func(t *testing.T) {
+				t.Run(tr.call+" "+tr.how, func(t *testing.T) {
 					sub := *k
 					sub.T = t
-					before := sub.wantState(transitionKey(i), from.state)
+					defer func() { k.nonces = sub.nonces }()
+					key := transitionKey(i)
+					if from.then != nil {
+						from.then(&sub, key, &all[i])
+					}
+					before := sub.wantState(key, from.state)
 					if before.Ended != from.ended {
 						t.Fatalf("key ended %q before the call, want %q", before.Ended, from.ended)
 					}
-					reply := tr.do(&sub, before.Key, terms[i])
-					k.nonces = sub.nonces
-					sub.want(tr.call, reply, tr.want[s])
+					row, ok := rowOf(tr.call, tr.rows[s])
+					if !ok {
+						t.Fatalf("the table has no row %q of %s", tr.rows[s], tr.call)
+					}
+					reply := tr.do(&sub, key, all[i])
+					what := fmt.Sprintf("row %q of %s", row.name, tr.call)
+					sub.want(what, reply, row.outcome)
 					sub.checkReply(reply, before)
-					sub.checkEffect(tr.effect, reply, before)
+					sub.checkEffect(what, row.effect, reply, before)
 				})
 			}
 		})
 	}
+}
+
+// begin makes the record of a key what it is to be in a state. Somebody had the key before,
+// so that there is an older fence.
+func (k *kit) begin(from start, key string) found {
+	k.Helper()
+	if from.enter == nil {
+		return found{held: held{fence: 2, grant: "none"}, first: 2}
+	}
+	k.released(key, "before", "")
+	f := from.enter(k, key)
+	f.first = k.inspect(key).First
+	return f
 }
 
 func transitionKey(i int) string { return fmt.Sprintf("key-%02d", i) }
@@ -302,6 +656,10 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	default:
 		return
 	}
+	slack := time.Duration(0)
+	if reply.Outcome == hld && found.State == driver.StateFree { // it was passed on
+		found, slack = k.inspect(found.Key), long/2
+	}
 	if reply.State != found.State {
 		k.Errorf("reply has state %s, the record %s", reply.State, found.State)
 	}
@@ -318,41 +676,53 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	if found.State == driver.StateHeld {
 		left = found.Lease
 	}
-	if reply.Remaining <= left-long/2 || reply.Remaining > left {
+	if reply.Remaining <= left-long/2 || reply.Remaining > left+slack {
 		k.Errorf("reply has %s remaining, the record %s", reply.Remaining, left)
 	}
 }
 
 // checkEffect checks what has become of the record.
-func (k *kit) checkEffect(e effect, reply driver.Reply, before driver.Record) {
+func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driver.Record) {
 	k.Helper()
-	ended := e == frees && reply.Outcome == laps // a release of what had run out still ends it
-	if reply.Outcome != ok && !ended {
-		k.unchanged("a refusal", before)
+	if e == ends && before.Waiters > 0 {
+		e = passes
+	}
+	if e == same {
+		k.unchanged(what, before)
 		return
 	}
 	state := map[effect]driver.State{
-		takes: driver.StateHeld, parks: driver.StateParked, renews: driver.StateHeld, keeps: before.State,
+		grants: driver.StateHeld, passes: driver.StateHeld, resumes: driver.StateHeld, parks: driver.StateParked,
+		renews: driver.StateHeld, ends: driver.StateFree, keeps: before.State,
 	}[e]
 	if e == keeps && state == driver.StateFree {
 		state = driver.StateParked // it had run out, and stands again
 	}
 	after := k.wantState(before.Key, state)
-	switch e {
-	case takes, parks:
-		k.wantGrant("the transition", reply, before.Fence)
-	case renews, frees, keeps:
-		if after.Fence != before.Fence {
-			k.Errorf("fence went from %d to %d without a new term", before.Fence, after.Fence)
-		}
+	newTerm := e == grants || e == passes || e == resumes || e == parks
+	switch {
+	case newTerm && after.Fence <= before.Fence:
+		k.Errorf("%s: fence %d is not larger than %d, the one before", what, after.Fence, before.Fence)
+	case !newTerm && after.Fence != before.Fence:
+		k.Errorf("%s: fence went from %d to %d without a new term", what, before.Fence, after.Fence)
 	}
-	if e != frees && e != keeps && reply.Fence != after.Fence {
-		k.Errorf("reply has fence %d, the record %d", reply.Fence, after.Fence)
+	if e != passes && e != ends && e != keeps && reply.Fence != after.Fence {
+		k.Errorf("%s: reply has fence %d, the record %d", what, reply.Fence, after.Fence)
 	}
-	if e == frees && (after.Ended == driver.EndedNone || after.Ended == driver.EndedLapsed) {
-		k.Errorf("record ended %q after a release", after.Ended)
+	first := before.First
+	if e == grants || e == passes {
+		first = after.Fence
 	}
-	if e != frees && after.Ended != driver.EndedNone {
-		k.Errorf("record ended %q while %s", after.Ended, after.State)
+	if after.First != first {
+		k.Errorf("%s: the ownership began with fence %d, the record says %d", what, first, after.First)
+	}
+	if ended := after.Ended != driver.EndedNone; ended != (e == ends) || after.Ended == driver.EndedLapsed {
+		k.Errorf("%s: record ended %q while %s", what, after.Ended, after.State)
+	}
+	if e == passes && after.Owner != "next" {
+		k.Errorf("%s: %q has the key, want the first in line", what, after.Owner)
+	}
+	if after.Changed.Before(before.Changed) {
+		k.Errorf("%s: changed at %s, before that at %s", what, after.Changed, before.Changed)
 	}
 }
