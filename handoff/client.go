@@ -36,6 +36,9 @@ type Config struct {
 // has passed, or a second later.
 const minReserve = 10 * time.Second
 
+// defaultReserve is the default of Config.Reserve.
+const defaultReserve = time.Hour
+
 // Client enqueues tasks that carry locks. Make one per process with NewClient,
 // share it freely, and Close it before its Locker. The methods of a nil or zero
 // Client return ErrInvalid.
@@ -76,14 +79,14 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	}
 	if cfg.Reserve != 0 && (cfg.Reserve < minReserve || cfg.Reserve > driver.MaxPeriod) {
 		return nil, invalid(op, "", "Config.Reserve is %s, must be from %s to %s, or 0 for %s",
-			cfg.Reserve, minReserve, driver.MaxPeriod, joblock.DefaultHold)
+			cfg.Reserve, minReserve, driver.MaxPeriod, defaultReserve)
 	}
 	c := &Client{
 		locks:     locks,
 		ring:      door.Of(locks).Ring(),
 		client:    client,
 		inspector: inspector,
-		reserve:   cmp.Or(cfg.Reserve, joblock.DefaultHold),
+		reserve:   cmp.Or(cfg.Reserve, defaultReserve),
 		logger:    cfg.Logger,
 	}
 	if c.logger == nil {

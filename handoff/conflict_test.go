@@ -209,7 +209,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 				// When the request dies the key is free one lease later: it was taken back as
 				// a lock of nobody's, of which the keeper knows nothing.
 				lock.StopRenewing()
-				time.Sleep(joblock.DefaultTTL + time.Millisecond)
+				time.Sleep(30*time.Second + time.Millisecond)
 				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
 				if err != nil || got.Duplicate || got.ID != "second" {
 					t.Errorf("after the request's death: %+v, %v; want the second task enqueued", got, err)

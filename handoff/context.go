@@ -32,7 +32,7 @@ func heldFrom(ctx context.Context) *held {
 // response, and Claim.MaxHold no longer counts for it. The caller will release it,
 // through this handle or from anywhere by joblock.Locker.Release with the owner token;
 // until then this process goes on renewing it, at the most for the Locker's
-// Config.MaxHold, and a crash ends it one TTL later. Without a Config.MaxHold a lock
+// Config.MaxRenew, and a crash ends it one TTL later. Without a Config.MaxRenew a lock
 // that is kept and forgotten lives as long as the process.
 //
 // Keep reports whether lock was the middleware's to let go of: false for a lock

@@ -62,9 +62,9 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		{"huge TTL", acquire("key", joblock.TTL(1<<62)), []string{"TTL is 1281023h", "at most 24h0m0s"}},
 		{"TTL just above the bound", acquire("key", joblock.TTL(24*time.Hour+1)), []string{"at most 24h0m0s"}},
 		{"negative MaxWait", acquire("key", joblock.MaxWait(-1)), []string{"MaxWait is -1ns", "not be negative"}},
-		{"zero MaxHold", acquire("key", joblock.MaxHold(0)), []string{"MaxHold is 0s", "at least 1ms"}},
-		{"MaxHold of -1ns", acquire("key", joblock.MaxHold(-1)), []string{"MaxHold is -1ns", "at least 1ms"}},
-		{"huge MaxHold", acquire("key", joblock.MaxHold(1<<62)), []string{"MaxHold", "at most 8784h"}},
+		{"zero MaxRenew", acquire("key", joblock.MaxRenew(0)), []string{"MaxRenew is 0s", "at least 1ms"}},
+		{"MaxRenew of -1ns", acquire("key", joblock.MaxRenew(-1)), []string{"MaxRenew is -1ns", "at least 1ms"}},
+		{"huge MaxRenew", acquire("key", joblock.MaxRenew(1<<62)), []string{"MaxRenew", "at most 8784h"}},
 		{"zero Retain", acquire("key", joblock.Retain(0)), []string{"Retain is 0s"}},
 		{"empty owner", acquire("key", joblock.Owner("")), []string{"owner is empty"}},
 		{"long owner", acquire("key", joblock.Owner(strings.Repeat("o", 129))), []string{"owner has 129 bytes", "at most 128"}},
@@ -157,7 +157,7 @@ func TestBoundsAreInclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.acquire(strings.Repeat("k", 512), joblock.TTL(24*time.Hour), joblock.Owner(strings.Repeat("o", 128)),
-			joblock.Holder(strings.Repeat("h", 256)), joblock.MaxHold(366*24*time.Hour))
+			joblock.Holder(strings.Repeat("h", 256)), joblock.MaxRenew(366*24*time.Hour))
 		lock := k.acquire("short", joblock.TTL(1500*time.Microsecond), joblock.NoRenew())
 		if lock.TTL() != time.Millisecond {
 			t.Errorf("TTL is %s, want whole milliseconds", lock.TTL())

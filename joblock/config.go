@@ -12,26 +12,24 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Defaults and bounds of Config.
+// The defaults of Config.
 const (
-	DefaultTTL         = 30 * time.Second
-	DefaultMaxTTL      = 24 * time.Hour
-	DefaultHold        = time.Hour
-	DefaultRetain      = 5 * time.Minute
-	DefaultJobGrace    = 20 * time.Second
-	DefaultPoll        = 4 * time.Second
-	DefaultCallTimeout = 3 * time.Second
-
-	// MinTTL is the shortest lease; shorter than a second is allowed for tests
-	// but leaves little room for a slow network, and New warns about it.
-	MinTTL = time.Millisecond
+	defaultTTL         = 30 * time.Second
+	defaultMaxTTL      = 24 * time.Hour
+	defaultReserve     = time.Hour
+	defaultRetain      = 5 * time.Minute
+	defaultJobGrace    = 20 * time.Second
+	defaultPoll        = 4 * time.Second
+	defaultCallTimeout = 3 * time.Second
 )
 
 // Config configures a Locker. The zero value of each field means its default;
 // negative values are refused.
 type Config struct {
 	// TTL is the length of a lease, renewed every third of it, and so the time
-	// after which a crashed holder's lock can be had again. Default 30 s.
+	// after which a crashed holder's lock can be had again. At least a millisecond;
+	// New warns of less than a second, which leaves little room for a slow network.
+	// Default 30 s.
 	TTL time.Duration
 
 	// MaxTTL is the longest TTL that a call or a token may ask for. Default 24 h.
@@ -42,13 +40,13 @@ type Config struct {
 	// TTL/2. Default a twentieth of the lease, at most 1 s.
 	Margin time.Duration
 
-	// MaxHold is how long a lock is renewed at the most; afterwards it is left to
+	// MaxRenew is how long a lock is renewed at the most; afterwards it is left to
 	// run out, so that a forgotten lock does not live for ever. Default: no bound.
-	MaxHold time.Duration
+	MaxRenew time.Duration
 
-	// Hold is how long a parked lock stays reserved for its job when the option Reserve
-	// does not say. Default 1 h.
-	Hold time.Duration
+	// Reserve is how long a parked lock stays reserved for its job where the option of
+	// the same name does not say. Default 1 h.
+	Reserve time.Duration
 
 	// Retain is how long the store remembers a lock that has ended, so that
 	// "already released" can be told from "not found" and memos survive. What it
@@ -108,20 +106,20 @@ type Config struct {
 	Observer event.Observer `json:"-"`
 }
 
-// WithDefaults returns a copy of c, which may be nil, with every zero field
+// withDefaults returns a copy of c, which may be nil, with every zero field
 // replaced by its default.
-func (c *Config) WithDefaults() *Config {
+func (c *Config) withDefaults() *Config {
 	var out Config
 	if c != nil {
 		out = *c
 	}
-	out.TTL = cmp.Or(out.TTL, DefaultTTL)
-	out.MaxTTL = cmp.Or(out.MaxTTL, max(DefaultMaxTTL, out.TTL))
-	out.Hold = cmp.Or(out.Hold, DefaultHold)
-	out.Retain = cmp.Or(out.Retain, DefaultRetain)
-	out.JobGrace = cmp.Or(out.JobGrace, DefaultJobGrace)
-	out.Poll = cmp.Or(out.Poll, DefaultPoll)
-	out.CallTimeout = cmp.Or(out.CallTimeout, DefaultCallTimeout)
+	out.TTL = cmp.Or(out.TTL, defaultTTL)
+	out.MaxTTL = cmp.Or(out.MaxTTL, max(defaultMaxTTL, out.TTL))
+	out.Reserve = cmp.Or(out.Reserve, defaultReserve)
+	out.Retain = cmp.Or(out.Retain, defaultRetain)
+	out.JobGrace = cmp.Or(out.JobGrace, defaultJobGrace)
+	out.Poll = cmp.Or(out.Poll, defaultPoll)
+	out.CallTimeout = cmp.Or(out.CallTimeout, defaultCallTimeout)
 	out.Secrets = slices.Clone(out.Secrets)
 	if len(out.Secrets) == 0 {
 		out.Secrets = []Secret{SecretOfStore}
@@ -147,15 +145,15 @@ func (c *Config) validate() error {
 		val      time.Duration
 		min, max time.Duration
 	}{
-		{"Config.TTL", c.TTL, MinTTL, c.MaxTTL},
-		{"Config.MaxTTL", c.MaxTTL, MinTTL, driver.MaxPeriod},
+		{"Config.TTL", c.TTL, driver.MinPeriod, c.MaxTTL},
+		{"Config.MaxTTL", c.MaxTTL, driver.MinPeriod, driver.MaxPeriod},
 		{"Config.Margin", c.Margin, 0, c.TTL / 2},
-		{"Config.MaxHold", c.MaxHold, 0, driver.MaxPeriod},
-		{"Config.Hold", c.Hold, MinTTL, driver.MaxPeriod},
-		{"Config.Retain", c.Retain, MinTTL, driver.MaxPeriod},
-		{"Config.JobGrace", c.JobGrace, MinTTL, driver.MaxPeriod},
-		{"Config.Poll", c.Poll, MinTTL, time.Hour},
-		{"Config.CallTimeout", c.CallTimeout, MinTTL, time.Hour},
+		{"Config.MaxRenew", c.MaxRenew, 0, driver.MaxPeriod},
+		{"Config.Reserve", c.Reserve, driver.MinPeriod, driver.MaxPeriod},
+		{"Config.Retain", c.Retain, driver.MinPeriod, driver.MaxPeriod},
+		{"Config.JobGrace", c.JobGrace, driver.MinPeriod, driver.MaxPeriod},
+		{"Config.Poll", c.Poll, driver.MinPeriod, time.Hour},
+		{"Config.CallTimeout", c.CallTimeout, driver.MinPeriod, time.Hour},
 	} {
 		if err := checkDuration(op, "", d.name, d.val, d.min, d.max); err != nil {
 			return err

@@ -14,14 +14,14 @@ import (
 
 func TestConfigDefaults(t *testing.T) {
 	var none *joblock.Config
-	c := none.WithDefaults()
-	if c.TTL != 30*time.Second || c.MaxTTL != 24*time.Hour || c.Hold != time.Hour || c.Retain != 5*time.Minute ||
-		c.JobGrace != 20*time.Second || c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxHold != 0 ||
+	c := joblock.WithDefaults(none)
+	if c.TTL != 30*time.Second || c.MaxTTL != 24*time.Hour || c.Reserve != time.Hour || c.Retain != 5*time.Minute ||
+		c.JobGrace != 20*time.Second || c.Poll != 4*time.Second || c.CallTimeout != 3*time.Second || c.Margin != 0 || c.MaxRenew != 0 ||
 		c.Holder == "" || c.Logger == nil {
 		t.Errorf("the defaults are %+v", c)
 	}
 	mine := &joblock.Config{TTL: 48 * time.Hour, Holder: "me"}
-	c = mine.WithDefaults()
+	c = joblock.WithDefaults(mine)
 	if c.TTL != 48*time.Hour || c.MaxTTL != 48*time.Hour || c.Holder != "me" {
 		t.Errorf("got %+v", c)
 	}
@@ -43,8 +43,8 @@ func TestConfigOutOfBoundsIsRefused(t *testing.T) {
 		{"negative MaxTTL", joblock.Config{MaxTTL: -1}, []string{"Config.TTL"}},
 		{"margin above half the TTL", joblock.Config{Margin: 16 * time.Second}, []string{"Config.Margin is 16s", "at most 15s"}},
 		{"negative margin", joblock.Config{Margin: -1}, []string{"Config.Margin is -1ns", "at least 0s"}},
-		{"negative MaxHold", joblock.Config{MaxHold: -1}, []string{"Config.MaxHold"}},
-		{"negative Hold", joblock.Config{Hold: -1}, []string{"Config.Hold"}},
+		{"negative MaxRenew", joblock.Config{MaxRenew: -1}, []string{"Config.MaxRenew"}},
+		{"negative Reserve", joblock.Config{Reserve: -1}, []string{"Config.Reserve"}},
 		{"negative Retain", joblock.Config{Retain: -1}, []string{"Config.Retain"}},
 		{"negative JobGrace", joblock.Config{JobGrace: -1}, []string{"Config.JobGrace is -1ns", "at least 1ms"}},
 		{"long JobGrace", joblock.Config{JobGrace: 9000 * time.Hour}, []string{"Config.JobGrace", "at most 8784h"}},

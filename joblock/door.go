@@ -40,7 +40,7 @@ func (in inside) Settings() door.Settings {
 		return door.Settings{}
 	}
 	c := &in.l.cfg
-	return door.Settings{Holder: c.Holder, Reserve: c.Hold, Retain: c.Retain}
+	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain}
 }
 
 func (in inside) Check(op string, keys ...string) error {

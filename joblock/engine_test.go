@@ -278,8 +278,8 @@ func TestLocksThatAreNotRenewed(t *testing.T) {
 		ends time.Duration
 	}{
 		{"NoRenew", []joblock.TryOption{joblock.NoRenew()}, nil, func(*joblock.Lock) {}, 29 * time.Second},
-		{"MaxHold", []joblock.TryOption{joblock.MaxHold(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
-		{"Config.MaxHold", nil, &joblock.Config{MaxHold: time.Minute}, func(*joblock.Lock) {}, 79 * time.Second},
+		{"MaxRenew", []joblock.TryOption{joblock.MaxRenew(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
+		{"Config.MaxRenew", nil, &joblock.Config{MaxRenew: time.Minute}, func(*joblock.Lock) {}, 79 * time.Second},
 		{"StopRenewing", nil, nil, (*joblock.Lock).StopRenewing, 29 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,13 +1,26 @@
 package joblock
 
 import (
-	"github.com/joblock/toolkit/joblock/driver"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
+
+// The defaults of Config, and Config with them.
+const (
+	DefaultTTL         = defaultTTL
+	DefaultReserve     = defaultReserve
+	DefaultRetain      = defaultRetain
+	DefaultJobGrace    = defaultJobGrace
+	DefaultPoll        = defaultPoll
+	DefaultCallTimeout = defaultCallTimeout
+)
+
+func WithDefaults(c *Config) *Config { return c.withDefaults() }
 
 // NewWithClock is New with another clock than time.Now.
 func NewWithClock(store driver.Store, cfg *Config, now func() time.Time) *Locker {
-	return newLocker(store, cfg.WithDefaults(), now)
+	return newLocker(store, cfg.withDefaults(), now)
 }
 
 // CheckKey is the check that every key passes before it is used.

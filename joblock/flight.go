@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"github.com/joblock/toolkit/joblock/driver"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const opFlight = "single flight"
 
 // SingleFlight returns the result of fn, computed once in the whole cluster and
-// kept for ttl, counted from when fn returned: MinTTL to MaxPeriod. The first
+// kept for ttl, counted from when fn returned: a millisecond to 366 days. The first
 // caller runs fn while it holds the lock on key; the others wait for it, in the
 // order in which they came, and get the same result. A caller that comes while a
 // result is fresh gets it with one call to the store and takes no lock.
@@ -56,7 +57,7 @@ func SingleFlight[T any](
 	fn func(ctx context.Context) (T, error), opts ...AcquireOption,
 ) (T, error) {
 	f := flight[T]{locks: locks, key: key, fn: fn, keep: func(T) time.Duration { return ttl }}
-	if err := checkDuration(opFlight, key, "ttl", ttl, MinTTL, driver.MaxPeriod); err != nil {
+	if err := checkDuration(opFlight, key, "ttl", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		var none T
 		return none, err
 	}

@@ -356,7 +356,7 @@ func (h *holding) parkBegun(op, nonce, job string, hold, grace time.Duration) (r
 		Reserve: hold,
 		Retain:  h.retain,
 		Job:     job,
-		Grace:   max(MinTTL, min(grace, hold/2)), // or it would lapse before the first look
+		Grace:   max(driver.MinPeriod, min(grace, hold/2)), // or it would lapse before the first look
 	}, false, nil
 }
 

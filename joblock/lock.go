@@ -46,8 +46,8 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 	t := terms{
 		key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, margin: l.cfg.margin(o.ttl),
 	}
-	if o.maxHold > 0 {
-		t.renewUntil = sent.Add(o.maxHold)
+	if o.maxRenew > 0 {
+		t.renewUntil = sent.Add(o.maxRenew)
 	}
 	if resumed {
 		t.resumed, t.resumedBy, t.reserve = true, o.job, o.reserve

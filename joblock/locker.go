@@ -56,7 +56,7 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 			return nil, err
 		}
 	}
-	full := cfg.WithDefaults()
+	full := cfg.withDefaults()
 	if err := full.validate(); err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func TestObserverIsToldOfWaitsThatEndWithoutTheLock(t *testing.T) {
 
 func TestObserverIsToldOfAHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, rec := observed(t, joblock.Config{Hold: time.Minute})
+		k, rec := observed(t, joblock.Config{Reserve: time.Minute})
 		of := func(kind event.Kind, lock *joblock.Lock) event.Event {
 			return with(about(kind, lock), func(e *event.Event) { e.Job = "q/1" })
 		}

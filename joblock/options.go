@@ -12,7 +12,7 @@ import (
 //
 //	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
 //	TTL, Holder, NoRenew           x          x        x
-//	MaxHold, Retain, WithMemo      x          x        x
+//	MaxRenew, Retain, WithMemo     x          x        x
 //	Owner, Limit                   x          x
 //	MaxWait                                   x
 //	Reserve                                            x      x
@@ -100,14 +100,14 @@ type options struct {
 	noRenew  bool
 	limit    int // 0 for a lock, else how many permits there are
 	hasLimit bool
-	maxHold  time.Duration
-	hasHold  bool
+	maxRenew time.Duration
+	hasRenew bool
 	part     *permits // the acquisition under a Limit that this one is a part of
 	silent   bool     // no event tells of the lock: its user does not see it
 	own      bool     // the key may be one of the toolkit's own, see package keyspace
 }
 
-// TTL sets the length of the lease, from MinTTL up to Config.MaxTTL, in whole
+// TTL sets the length of the lease, from a millisecond up to Config.MaxTTL, in whole
 // milliseconds (rounded down). Zero and negative are errors and never mean "for
 // ever". Default: Config.TTL; for Resume, the TTL in the token.
 func TTL(d time.Duration) Option {
@@ -152,7 +152,7 @@ func ForJob(job string) interface {
 // Reserve keeps the key reserved for the token while nobody runs, for at most 366
 // days. 0 is as if it was not given.
 //
-//   - Park: until d from now, by which the job must have started. Default Config.Hold.
+//   - Park: until d from now, by which the job must have started. Default Config.Reserve.
 //   - Resume: until d after the end of each lease, so that nobody else gets the key
 //     between the crash of a job's holder and the job's next attempt. Default: as
 //     long as the Park before said, however long the holder runs.
@@ -176,10 +176,10 @@ func NoRenew() Option {
 	return option(func(o *options) { o.noRenew = true })
 }
 
-// MaxHold sets how long the lock is renewed at the most, in place of
-// Config.MaxHold. It must be positive.
-func MaxHold(d time.Duration) Option {
-	return option(func(o *options) { o.maxHold, o.hasHold = d, true })
+// MaxRenew sets how long the lock is renewed at the most, in place of
+// Config.MaxRenew. It must be positive.
+func MaxRenew(d time.Duration) Option {
+	return option(func(o *options) { o.maxRenew, o.hasRenew = d, true })
 }
 
 // WithMemo has the store send the key's memo along with the grant, for Lock.Memo. A memo
@@ -232,8 +232,8 @@ func (c *Config) parkOptions(op, key string, opts []ParkOption) (parkOptions, er
 		}
 		opt.park(&o)
 	}
-	o.reserve = cmp.Or(o.reserve, c.Hold)
-	if err := checkDuration(op, key, "Reserve", o.reserve, MinTTL, driver.MaxPeriod); err != nil {
+	o.reserve = cmp.Or(o.reserve, c.Reserve)
+	if err := checkDuration(op, key, "Reserve", o.reserve, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return o, err
 	}
 	return o, checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes)
@@ -263,24 +263,24 @@ func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions
 func nilOption(op, key string) error { return invalid(op, key, "an option is nil") }
 
 func (o *options) defaults(c *Config, ttl time.Duration) {
-	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxHold: c.MaxHold}
+	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxRenew: c.MaxRenew}
 }
 
 // check refuses values out of bounds.
 func (o *options) check(c *Config, op, key string) error {
-	if err := checkDuration(op, key, "TTL", o.ttl, MinTTL, c.MaxTTL); err != nil {
+	if err := checkDuration(op, key, "TTL", o.ttl, driver.MinPeriod, c.MaxTTL); err != nil {
 		return err
 	}
 	o.ttl = o.ttl.Truncate(time.Millisecond)
-	if o.hasHold {
-		if err := checkDuration(op, key, "MaxHold", o.maxHold, MinTTL, driver.MaxPeriod); err != nil {
+	if o.hasRenew {
+		if err := checkDuration(op, key, "MaxRenew", o.maxRenew, driver.MinPeriod, driver.MaxPeriod); err != nil {
 			return err
 		}
 	}
 	if o.maxWait < 0 {
 		return invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
 	}
-	if err := checkDuration(op, key, "Retain", o.retain, MinTTL, driver.MaxPeriod); err != nil {
+	if err := checkDuration(op, key, "Retain", o.retain, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return err
 	}
 	if err := checkDuration(op, key, "Reserve", o.reserve, 0, driver.MaxPeriod); err != nil {

@@ -31,7 +31,7 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		"TTL":      {joblock.TTL, taking},
 		"Holder":   {joblock.Holder, taking},
 		"NoRenew":  {joblock.NoRenew, taking},
-		"MaxHold":  {joblock.MaxHold, taking},
+		"MaxRenew": {joblock.MaxRenew, taking},
 		"Retain":   {joblock.Retain, taking},
 		"WithMemo": {joblock.WithMemo, taking},
 		"Owner":    {joblock.Owner, acquiring},

@@ -8,7 +8,7 @@ import (
 
 // Park hands the lock over to its token in one atomic step: from then on this
 // handle can neither renew nor release, and the key is reserved, under a new
-// fence, for whoever resumes the token: for Config.Hold, or as long as Reserve says,
+// fence, for whoever resumes the token: for Config.Reserve, or as long as Reserve says,
 // and with ForJob for that job only. Contexts of the lock are not cancelled.
 //
 // Errors: ErrLost when the lock was lost before, ErrAlreadyReleased, ErrNotOwner

@@ -87,7 +87,7 @@ func TestResumeRefusals(t *testing.T) {
 			wantNil(k, "Resume", err)
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrBusy},
 		{"taken by another owner", func(k *kit, _ joblock.Token) {
-			time.Sleep(joblock.DefaultHold + time.Second)
+			time.Sleep(joblock.DefaultReserve + time.Second)
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrNotOwner},
@@ -95,7 +95,7 @@ func TestResumeRefusals(t *testing.T) {
 			wantNil(k, "Release", k.peer().Release(k.Context(), token, joblock.IfIdle(), joblock.Reason("task deleted")))
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrAlreadyReleased},
 		{"forgotten", func(k *kit, _ joblock.Token) {
-			time.Sleep(joblock.DefaultHold + joblock.DefaultRetain + time.Second)
+			time.Sleep(joblock.DefaultReserve + joblock.DefaultRetain + time.Second)
 		}, []joblock.ResumeOption{joblock.ForJob("q/1")}, joblock.ErrNotFound},
 		{"another job", func(*kit, joblock.Token) {}, []joblock.ResumeOption{joblock.ForJob("q/2")}, joblock.ErrNotOwner},
 		{"no job", func(*kit, joblock.Token) {}, nil, joblock.ErrNotOwner},

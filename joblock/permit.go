@@ -98,7 +98,7 @@ func (p *permits) one(o *options) {
 
 func (p *permits) gateOptions() []AcquireOption {
 	return []AcquireOption{
-		TTL(min(gateTTL, p.l.cfg.TTL)), MaxHold(driver.MaxPeriod), Holder(p.o.holder),
+		TTL(min(gateTTL, p.l.cfg.TTL)), MaxRenew(driver.MaxPeriod), Holder(p.o.holder),
 		option(p.one), option(func(o *options) { o.silent = true }),
 	}
 }

@@ -324,7 +324,7 @@ func TestLongWaitAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.permits("key", 2)
-		locks := k.open(k.mem, &joblock.Config{MaxHold: time.Minute})
+		locks := k.open(k.mem, &joblock.Config{MaxRenew: time.Minute})
 		k.wait(locks, "key", joblock.Limit(2), joblock.Holder("me"), joblock.MaxWait(2*time.Hour))
 		before := k.record("key%#gate")
 		time.Sleep(time.Hour)

@@ -230,7 +230,7 @@ func TestPermitIsALock(t *testing.T) {
 		_, err = k.locks.TryAcquire(ctx, "key", joblock.Limit(1))
 		wantErr(t, err, joblock.ErrHeld)
 		var e *joblock.Error
-		if errors.As(err, &e); e.Key != "key" || e.Job != "q/1" || e.Remaining.Round(time.Second) != joblock.DefaultHold {
+		if errors.As(err, &e); e.Key != "key" || e.Job != "q/1" || e.Remaining.Round(time.Second) != joblock.DefaultReserve {
 			t.Errorf("refused with %+v", e)
 		}
 		resumed, err := k.peer().Resume(ctx, token, joblock.ForJob("q/1"))

@@ -134,7 +134,7 @@ func TestReclaimRefusals(t *testing.T) {
 		}, joblock.ErrAlreadyReleased},
 		{"gone", func(k *kit, _ joblock.Token) { time.Sleep(2 * time.Hour) }, joblock.ErrNotFound},
 		{"taken", func(k *kit, _ joblock.Token) {
-			time.Sleep(joblock.DefaultHold + time.Second)
+			time.Sleep(joblock.DefaultReserve + time.Second)
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
 		}, joblock.ErrNotOwner},

@@ -16,7 +16,7 @@ import (
 // Release is harmless after a hand-over; ErrLost when the lock was lost before,
 // whatever is left of it being released all the same; ErrUnavailable when the
 // store did not answer: the handle is over, and the release is repeated in the
-// background until the lease, and Config.Hold for a job's lock, has run out.
+// background until the lease, and Config.Reserve for a job's lock, has run out.
 //
 // Reason says why; there is no other option.
 func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
@@ -40,7 +40,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	k.check()
 	k.mu.Lock()
 	r, err := k.h.releaseBegun(release{
-		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), hold: k.l.cfg.Hold,
+		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), hold: k.l.cfg.Reserve,
 	})
 	if err != nil {
 		k.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"time"
 	"unique"
 
-	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // MaxTokenBytes bounds every form of a token. Longer input is refused before a
@@ -58,10 +59,10 @@ func (s secret) reveal() string {
 // NewToken names a lock that nobody has taken yet: what a job carries that is to
 // take it, when it runs, as this owner. Resume answers ErrNotFound, or ErrNotOwner
 // while another has it, until somebody has taken it with the token's Owner. owner
-// is 1 to MaxOwnerBytes long, ttl from MinTTL to MaxPeriod; errors are ErrInvalid.
+// is 1 to MaxOwnerBytes long, ttl from a millisecond to 366 days; errors are ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	const op = "new token"
-	if err := checkDuration(op, key, "TTL", ttl, MinTTL, driver.MaxPeriod); err != nil {
+	if err := checkDuration(op, key, "TTL", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return Token{}, err
 	}
 	t := Token{key: key, owner: newSecret(owner), ttl: ttl.Truncate(time.Millisecond)}

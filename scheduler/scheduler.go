@@ -94,7 +94,7 @@ func (s *Scheduler) nameOf(key string) (string, bool) {
 func (s *Scheduler) lockOptions() []joblock.TryOption {
 	return []joblock.TryOption{
 		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
-		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxHold(driver.MaxPeriod),
+		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxRenew(driver.MaxPeriod),
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -43,6 +42,7 @@ func (g Gone) String() string {
 }
 
 const (
+	defaultReserve = time.Hour
 	defaultSnooze  = 10 * time.Second
 	defaultOverrun = time.Minute
 	defaultEvery   = 30 * time.Second
@@ -59,7 +59,7 @@ type Config struct {
 	// Reserve is how long a lock stays reserved for its task: while it waits, beyond
 	// the known delay of a retry, which covers the time in the queue; while it
 	// runs, beyond the lease as last renewed, which covers asynq's recovery of a
-	// crashed worker's tasks, which takes minutes. Default joblock.DefaultHold.
+	// crashed worker's tasks, which takes minutes. Default 1 h.
 	Reserve time.Duration
 
 	// Snooze is the longest pause before a task that found its lock held, or
@@ -108,7 +108,7 @@ func (c *Config) withDefaults() (Config, error) {
 	if out.Gone > Fail {
 		return out, invalid("Config.Gone is %d, must be Reacquire, Skip or Fail", out.Gone)
 	}
-	out.Reserve = cmp.Or(out.Reserve, joblock.DefaultHold)
+	out.Reserve = cmp.Or(out.Reserve, defaultReserve)
 	out.Snooze = cmp.Or(out.Snooze, defaultSnooze)
 	out.Overrun = cmp.Or(out.Overrun, defaultOverrun)
 	out.Every = cmp.Or(out.Every, min(defaultEvery, out.Reserve/4))

@@ -180,7 +180,7 @@ func TestSnoozeBoundsThePause(t *testing.T) {
 	}{
 		{"released", 2 * time.Second, []joblock.TryOption{joblock.TTL(time.Hour)},
 			func(lock *joblock.Lock) error { return lock.Release(context.Background()) }},
-		{"died", 30 * time.Minute, []joblock.TryOption{joblock.MaxHold(5 * time.Minute)},
+		{"died", 30 * time.Minute, []joblock.TryOption{joblock.MaxRenew(5 * time.Minute)},
 			func(lock *joblock.Lock) error { <-lock.Done(); return nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

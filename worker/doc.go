@@ -103,7 +103,7 @@
 // A job whose lock is taken away again and again is tried again and again, at the pace
 // of RetryDelayFunc: asynq counts no snoozes, and what takes the lock away is no fault
 // of the job's. An error that has nothing to do with the loss is a failure like any other;
-// so is the loss of a lock that was no longer renewed, by joblock.Config.MaxHold or
+// so is the loss of a lock that was no longer renewed, by joblock.Config.MaxRenew or
 // StopRenewing: the next run would take just as long.
 //
 // asynq is told what the handler returned as soon as the locks are settled, and a

@@ -73,7 +73,7 @@ func (a *attempt) settle(err error) error {
 // failed with err because a lock of its own was lost: by ForceRelease, or with the data
 // of the store. ctx is the handler's. An error that has nothing to do with the loss is
 // the handler's own; so is its word that the task is not to be tried again, and so is the
-// loss of a lock that it has held for longer than joblock.Config.MaxHold. The task is
+// loss of a lock that it has held for longer than joblock.Config.MaxRenew. The task is
 // back when it would be after a failure, however often that happens: asynq counts no
 // snoozes, and a fault outside is none of the job's.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {

@@ -15,7 +15,7 @@ import (
 func TestLockThatIsNoLongerRenewedIsNoLossFromOutside(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		locks, err := joblock.New(r.faults, &joblock.Config{TTL: ttl, MaxHold: time.Minute, Logger: r.log.Text()})
+		locks, err := joblock.New(r.faults, &joblock.Config{TTL: ttl, MaxRenew: time.Minute, Logger: r.log.Text()})
 		if err != nil {
 			t.Fatal(err)
 		}

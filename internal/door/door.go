@@ -112,7 +112,7 @@ func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 // longer renewed, as its own side had asked for. Package worker must tell it from a
 // loss that came from outside: a job that takes longer than its lock may be held would
 // be put back without end.
-var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxHold or StopRenewing)")
+var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxRenew or StopRenewing)")
 
 type doneKey struct{}
 

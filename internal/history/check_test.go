@@ -21,7 +21,7 @@ func trusted(id string, at, until int64) Event {
 
 // reserving has a Resume keep the key for a while after its lease.
 func reserving(e Event) Event {
-	e.Hold = 3 * ttl
+	e.Reserve = 3 * ttl
 	return e
 }
 
@@ -31,7 +31,7 @@ func does(begun, answer Kind, id string, from, to, fence int64) []Event {
 	if begun == ParkBegun {
 		hold = 3 * ttl
 	}
-	out := []Event{{Kind: begun, Key: "k", Holding: id, Call: from, Hold: hold}}
+	out := []Event{{Kind: begun, Key: "k", Holding: id, Call: from, Reserve: hold}}
 	if answer != "" {
 		out = append(out, Event{Kind: answer, Key: "k", Holding: id, Call: from, At: to, Fence: fence})
 	}
@@ -80,7 +80,7 @@ func freeing(job string, answer Kind, from, to, fence int64) []Event {
 }
 
 func reserve(job string, from, to int64) Event {
-	return Event{Kind: Reserved, Key: "k", Job: job, Call: from, At: to, Hold: 3 * ttl}
+	return Event{Kind: Reserved, Key: "k", Job: job, Call: from, At: to, Reserve: 3 * ttl}
 }
 
 func list(parts ...any) (out []Event) {

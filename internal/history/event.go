@@ -44,7 +44,7 @@ type Event struct {
 	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked; FreeBegun: the one that the key must have, 0 for any
 	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Reclaimed, Trusted: the deadline
 	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed, Reclaimed
-	Hold    time.Duration `json:"hold,omitempty"`    // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on
+	Reserve time.Duration `json:"reserve,omitempty"` // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on
 }
 
 // Read reads what a Recorder wrote. A last line without its end is left out: its

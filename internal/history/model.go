@@ -158,18 +158,18 @@ func (l lease) take(s step) (lease, bool) {
 	case Resumed:
 		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
 			(l.job == "" || l.job == s.Job)
-		return lease{held, s.Holding, s.Chain, l.job, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Hold))}, ok
+		return lease{held, s.Holding, s.Chain, l.job, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Reserve))}, ok
 	case Reclaimed:
 		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
 			(l.job == "" || l.job == s.Job || l.job == s.Back)
-		return lease{held, s.Holding, s.Chain, s.Back, s.Fence, s.trust, s.trust + int64(s.Hold)}, ok
+		return lease{held, s.Holding, s.Chain, s.Back, s.Fence, s.trust, s.trust + int64(s.Reserve)}, ok
 	case ReclaimBegun: // without an answer: nobody knows that he has it
 		ok := l.phase == parked && l.holding == s.Holding
 		l.phase, l.job, l.trust, l.reserved = held, s.Back, 0, 0
 		return l, ok
 	case ParkBegun:
 		ok := l.phase != free && l.holding == s.Holding && (s.unknown || s.Fence > l.fence)
-		l.phase, l.job, l.fence, l.reserved = parked, s.Job, max(l.fence, s.Fence), s.since+int64(s.Hold)
+		l.phase, l.job, l.fence, l.reserved = parked, s.Job, max(l.fence, s.Fence), s.since+int64(s.Reserve)
 		return l, ok
 	case ReleaseBegun:
 		ok := l.phase != free && l.holding == s.Holding
@@ -182,7 +182,7 @@ func (l lease) take(s step) (lease, bool) {
 		return l, ok
 	case Reserved:
 		ok := l.phase != free && l.job == s.Job
-		l.reserved = max(l.reserved, s.Call+int64(s.Hold))
+		l.reserved = max(l.reserved, s.Call+int64(s.Reserve))
 		return l, ok
 	case Forced:
 		l.phase = free // whose it was may not have been seen

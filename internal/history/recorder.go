@@ -64,7 +64,7 @@ func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token jobl
 	if err != nil {
 		return nil, err
 	}
-	return r.granted(Event{Kind: Resumed, Call: call, Hold: reserve, Job: job}, lock), nil
+	return r.granted(Event{Kind: Resumed, Call: call, Reserve: reserve, Job: job}, lock), nil
 }
 
 func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
@@ -76,7 +76,7 @@ func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	if e.Kind == Reclaimed {
 		own = e.Back
 	}
-	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust, reserve: e.Hold, own: own}
+	return &Holding{Lock: lock, ID: e.Holding, r: r, trust: e.Trust, reserve: e.Reserve, own: own}
 }
 
 func (r *Recorder) id() string {
@@ -105,7 +105,7 @@ func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.
 	call := now()
 	err := jobs.Reserve(ctx, locks, res)[0]
 	if err == nil {
-		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Hold: res.For})
+		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Reserve: res.For})
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (h *Holding) Renew(ctx context.Context) error {
 func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (joblock.Token, error) {
 	call := now()
 	h.job = job
-	h.write(Event{Kind: ParkBegun, Call: call, Hold: reserve, Job: job, Back: h.own})
+	h.write(Event{Kind: ParkBegun, Call: call, Reserve: reserve, Job: job, Back: h.own})
 	token, err := h.Lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(job))
 	switch {
 	case err == nil:
@@ -182,7 +182,7 @@ func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 	h.write(Event{Kind: ReclaimBegun, Call: h.reclaimed, Job: h.job, Back: h.own})
 	err := h.Lock.Reclaim(ctx)
 	if err == nil {
-		again := h.r.granted(Event{Kind: Reclaimed, Call: h.reclaimed, Hold: h.reserve, Job: h.job, Back: h.own}, h.Lock)
+		again := h.r.granted(Event{Kind: Reclaimed, Call: h.reclaimed, Reserve: h.reserve, Job: h.job, Back: h.own}, h.Lock)
 		h.write(Event{Kind: Answered, Call: h.reclaimed, At: now()})
 		return again, nil
 	}

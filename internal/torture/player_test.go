@@ -64,7 +64,7 @@ var (
 
 func (p pace) config() *joblock.Config {
 	return &joblock.Config{
-		TTL: p.TTL, Hold: p.Hold, Poll: p.Poll, CallTimeout: ttl, Retain: time.Minute, JobGrace: grace,
+		TTL: p.TTL, Reserve: p.Hold, Poll: p.Poll, CallTimeout: ttl, Retain: time.Minute, JobGrace: grace,
 		Logger: slog.New(slog.DiscardHandler), // losing locks is what it is all about
 	}
 }

@@ -13,6 +13,9 @@ const (
 	// from its other work for long.
 	MaxBatch = 1000
 
+	// MinPeriod is the shortest lease, reservation and retention.
+	MinPeriod = time.Millisecond
+
 	// MaxPeriod bounds leases, reservations and retention.
 	MaxPeriod = 366 * 24 * time.Hour
 )

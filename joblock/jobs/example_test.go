@@ -38,7 +38,7 @@ func Example() {
 		}
 	}
 
-	now = now.Add(joblock.DefaultJobGrace + time.Second)
+	now = now.Add(20*time.Second + time.Second)
 	exists := map[string]bool{"exports/1": true} // the other task was deleted
 	due, err := jobs.Due(ctx, locks, 100, time.Minute)
 	if err != nil {

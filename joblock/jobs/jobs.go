@@ -36,7 +36,7 @@ func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Durat
 	if limit < 1 || limit > MaxBatch {
 		return nil, door.Invalid(op, "", "limit is %d, must be from 1 to %d", limit, MaxBatch)
 	}
-	if err := door.CheckPeriod(op, "", "later", later, joblock.MinTTL, driver.MaxPeriod); err != nil {
+	if err := door.CheckPeriod(op, "", "later", later, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return nil, err
 	}
 	var due []Entry
@@ -79,7 +79,7 @@ func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error 
 type Reservation struct {
 	Key string
 	Job string // "queue/taskID", that the lock is bound to
-	// For counts from now on. Default Config.Hold; at most 366 days.
+	// For counts from now on. Default Config.Reserve; at most 366 days.
 	For time.Duration
 }
 
@@ -102,7 +102,7 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 			r.For = settings.Reserve
 		}
 		if err = check(in, op, r.Key, r.Job); err == nil {
-			err = door.CheckPeriod(op, r.Key, "Reservation.For", r.For, joblock.MinTTL, driver.MaxPeriod)
+			err = door.CheckPeriod(op, r.Key, "Reservation.For", r.For, driver.MinPeriod, driver.MaxPeriod)
 		}
 		return r.Key, driver.ReserveRequest{Key: r.Key, Job: r.Job, Reserve: r.For, Retain: settings.Retain}, err
 	}, driver.Store.Reserve)

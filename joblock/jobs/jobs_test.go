@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -67,7 +68,7 @@ func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
 		k.Acquire("held")
 		time.Sleep(10 * time.Second)
 		k.park(k.Acquire("second"), joblock.ForJob("q/2"))
-		time.Sleep(joblock.DefaultJobGrace - 10*time.Second - time.Millisecond)
+		time.Sleep(20*time.Second - 10*time.Second - time.Millisecond)
 		k.wantDue(time.Minute)
 		time.Sleep(2 * time.Millisecond)
 		k.wantDue(time.Minute, "q/1 first")
@@ -123,8 +124,8 @@ func TestShortReservationsAreFoundBeforeTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.park(k.Acquire("key"), joblock.ForJob("q/1"), joblock.Reserve(3*time.Second))
-		k.park(k.Acquire("shortest"), joblock.ForJob("q/2"), joblock.Reserve(joblock.MinTTL))
-		time.Sleep(joblock.MinTTL + time.Millisecond)
+		k.park(k.Acquire("shortest"), joblock.ForJob("q/2"), joblock.Reserve(driver.MinPeriod))
+		time.Sleep(driver.MinPeriod + time.Millisecond)
 		k.wantDue(time.Hour, "q/2 shortest")
 		time.Sleep(time.Second)
 		k.wantDue(time.Hour)
@@ -187,7 +188,7 @@ func TestReserve(t *testing.T) {
 		if errs := jobs.Reserve(t.Context(), k.Locks); len(errs) != 0 {
 			t.Errorf("%d errors for nothing", len(errs))
 		}
-		time.Sleep(time.Minute + joblock.DefaultRetain - time.Second)
+		time.Sleep(time.Minute + 5*time.Minute - time.Second)
 		if k.Record("lapsed").Ended != joblock.EndedLapsed {
 			t.Error("a reservation is forgotten before Config.Retain is over")
 		}
@@ -231,7 +232,7 @@ func TestFree(t *testing.T) {
 			t.Errorf("error %+v does not say who is in the way, and for how long", e)
 		}
 		wantNil(t, "Err", lock.Err())
-		time.Sleep(joblock.DefaultTTL + time.Millisecond)
+		time.Sleep(30*time.Second + time.Millisecond)
 		k.WantState("key", joblock.StateOrphaned)
 		wantNil(t, "release of an orphan", release("key", "q/1"))
 		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedForced || r.Reason != "the task was deleted" {

@@ -31,7 +31,7 @@ func TestWrongAddressIsToldInTime(t *testing.T) {
 		addr, says string
 		timeout    time.Duration
 	}{
-		"nobody listens": {closed.Addr().String(), "connection refused", joblock.DefaultCallTimeout}, // go-redis dials for 2 s
+		"nobody listens": {closed.Addr().String(), "connection refused", 3 * time.Second}, // go-redis dials for 2 s
 		"nobody answers": {silent.Addr().String(), "deadline", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

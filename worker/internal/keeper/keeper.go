@@ -75,7 +75,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	// Whatever the Locker has for a bound on holding a lock, this one is not
 	// forgotten.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
-		door.OwnKey[joblock.Option](), joblock.MaxHold(driver.MaxPeriod))
+		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
 	if ctx.Err() != nil {
 		return nil
 	}
