@@ -102,15 +102,7 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	s.mu.Lock()
 	names := slices.Sorted(maps.Keys(s.jobs))
 	s.mu.Unlock()
-	entries := make([]Entry, 0, len(names))
-	for part := range slices.Chunk(names, batch) {
-		some, err := s.readEntries(ctx, part)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, some...)
-	}
-	return entries, nil
+	return s.readEntries(ctx, names)
 }
 
 // AllEntries returns the entries of all jobs of the scope, sorted by name: of those that are
@@ -138,19 +130,10 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 		names[name] = true
 	}
 	s.mu.Unlock()
-	var entries []Entry
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(names)), batch) {
-		some, err := s.readEntries(ctx, part)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range some {
-			if e.Here || e.Spec != "" || e.Problem != "" { // otherwise it is another kind of lock
-				entries = append(entries, e)
-			}
-		}
-	}
-	return entries, nil
+	entries, err := s.readEntries(ctx, slices.Sorted(maps.Keys(names)))
+	return slices.DeleteFunc(entries, func(e Entry) bool {
+		return !e.Here && e.Spec == "" && e.Problem == "" // another kind of lock
+	}), err
 }
 
 // Entry returns the entry of one job, which need not be registered here. Errors:
@@ -174,24 +157,26 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// readEntries reads the entries of the named jobs in one round trip. The entry of a job that
+// readEntries reads the entries of the named jobs, batch by batch. The entry of a job that
 // is neither in the store nor here has no Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
-	keys := []string{s.control}
-	for _, name := range names {
-		keys = append(keys, s.keyOf(name))
-	}
-	views, err := s.locks.Peek(ctx, keys...)
-	if err != nil {
-		return nil, err
-	}
-	all, err := ledger.DecodeOrders(views[0].Memo)
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]Entry, len(names))
-	for i, name := range names {
-		entries[i] = s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now)
+	entries := make([]Entry, 0, len(names))
+	for part := range slices.Chunk(names, batch) {
+		keys := []string{s.control}
+		for _, name := range part {
+			keys = append(keys, s.keyOf(name))
+		}
+		views, err := s.locks.Peek(ctx, keys...)
+		if err != nil {
+			return nil, err
+		}
+		all, err := ledger.DecodeOrders(views[0].Memo)
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range part {
+			entries = append(entries, s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now))
+		}
 	}
 	return entries, nil
 }

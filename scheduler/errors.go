@@ -16,28 +16,26 @@ var (
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// refusal is the error of a call that was refused: joblock.ErrInvalid or ErrNotFound.
-type refusal struct {
-	op, job string // job is "" if the call is not about a job
-	detail  error
-	kind    error // the sentinel
+// ownError is an error that this package itself has found. It matches a sentinel of package
+// joblock, so callers can judge it like the errors of a Locker.
+type ownError struct {
+	text     string
+	sentinel error
 }
 
-func (r *refusal) Error() string {
-	if r.job == "" {
-		return fmt.Sprintf("scheduler: %s: %s", r.op, r.detail)
-	}
-	return fmt.Sprintf("scheduler: %s %.80q: %s", r.op, r.job, r.detail)
-}
+func (e *ownError) Error() string { return "scheduler: " + e.text }
+func (e *ownError) Unwrap() error { return e.sentinel }
 
-func (r *refusal) Unwrap() []error { return []error{r.kind, r.detail} }
-
-// invalid returns a joblock.ErrInvalid. The detail names the value and its bound.
+// invalid returns a joblock.ErrInvalid. job may be "". The detail names the value and
+// its bound.
 func invalid(op, job, format string, args ...any) error {
-	return &refusal{op, job, fmt.Errorf(format, args...), joblock.ErrInvalid}
+	if job != "" {
+		op = fmt.Sprintf("%s %.80q", op, job)
+	}
+	return &ownError{op + ": " + fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
 
 // notFound returns a joblock.ErrNotFound.
 func notFound(op, job string) error {
-	return &refusal{op, job, errors.New("no node has seen a job of that name"), joblock.ErrNotFound}
+	return &ownError{fmt.Sprintf("%s %q: no node has seen a job of that name", op, job), joblock.ErrNotFound}
 }

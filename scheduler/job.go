@@ -13,7 +13,6 @@ import (
 
 // job is what was registered and what this node knows about it.
 type job struct {
-	ledger.Job
 	options
 	name string
 	key  string // of its lock
@@ -29,23 +28,12 @@ type job struct {
 	behind  int64     // Last of the ledger for which a clock that was set back was reported
 }
 
-// newJob returns a job that is not due yet.
-func newJob(name, key string, rules ledger.Job, o options, fn func(context.Context, Tick) error) *job {
-	j := &job{Job: rules, options: o, name: name, key: key, fn: fn, index: -1}
-	j.Delay = delayOf(name, o.jitter)
-	j.CatchUp = ledger.CatchUp{Most: o.catchUp.most, Window: o.catchUp.window}
-	j.QueueOverlap = o.overlap != overlapSkip
-	j.AtMostOnce, j.AtStart, j.StartID = o.atMostOnce, o.atStart, o.startID
-	j.Fingerprint = j.fingerprint()
-	return j
-}
-
 // fingerprint returns a short text that is different for jobs that were registered
 // differently. The ID of RunAtStart is not part of it, because it changes with every
 // release.
-func (j *job) fingerprint() string {
+func (o *options) fingerprint() string {
 	h := fnv.New64a()
-	fmt.Fprint(h, j.Program, "\n", j.SpecText, "\n", j.task, j.catchUp, j.overlap, j.atMostOnce, j.timeout, j.retries, j.retryFirst, j.retryMost, j.jitter, j.atStart)
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.overlap, o.AtMostOnce, o.timeout, o.retries, o.retryFirst, o.retryMost, o.jitter, o.AtStart)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 

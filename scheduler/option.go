@@ -18,29 +18,20 @@ const (
 // that executes a tick or writes it off.
 type Option func(*options)
 
+// options is what Func or Task was told about a job.
 type options struct {
+	ledger.Job
 	zone       *time.Location
 	hasZone    bool
-	catchUp    catchUp
+	catchUpAll bool
 	overlap    overlap
-	atMostOnce bool
 	timeout    time.Duration
 	hasTimeout bool
 	retries    int
 	retryFirst time.Duration
 	retryMost  time.Duration
 	jitter     time.Duration
-	atStart    bool
-	startID    string
 	task       bool
-}
-
-// catchUp says which missed ticks are executed: the newest most that are at most window
-// old.
-type catchUp struct {
-	all    bool // CatchUpAll
-	most   int
-	window time.Duration
 }
 
 type overlap uint8
@@ -59,38 +50,46 @@ func In(zone *time.Location) Option {
 
 // CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute, or
 // before the next one is due.
-func CatchUpNone() Option { return func(o *options) { o.catchUp = catchUp{} } }
+func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
 // CatchUpOne executes the newest of the missed ticks as soon as a node is there. It is the
 // default.
-func CatchUpOne() Option { return func(o *options) { o.catchUp = catchUp{most: 1, window: forever} } }
+func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: forever}) }
 
 // CatchUpAll executes the missed ticks that are at most window old, one after the other,
 // the oldest first. At most limit ticks wait at a time, 1 to 1000, those of earlier outages
 // included; if there are more, the oldest are skipped. window must be positive.
 func CatchUpAll(window time.Duration, limit int) Option {
-	return func(o *options) { o.catchUp = catchUp{all: true, most: limit, window: window} }
+	return setCatchUp(true, ledger.CatchUp{Most: limit, Window: window})
+}
+
+func setCatchUp(all bool, c ledger.CatchUp) Option {
+	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
 }
 
 // forever is longer than anything is caught up with.
 const forever = 1<<63 - 1
 
 // OverlapSkip skips ticks that come while the job is running. It is the default.
-func OverlapSkip() Option { return func(o *options) { o.overlap = overlapSkip } }
+func OverlapSkip() Option { return setOverlap(overlapSkip) }
 
 // OverlapQueue executes one of the ticks that come while the job is running, the newest,
 // when the job is done. The others are skipped.
-func OverlapQueue() Option { return func(o *options) { o.overlap = overlapQueue } }
+func OverlapQueue() Option { return setOverlap(overlapQueue) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
 // the next tick comes. That tick is executed once the function has returned. Paused ticks
 // end nothing. Task refuses OverlapCancel; the way to cancel a task is the queue's own,
 // asynq's Inspector.
-func OverlapCancel() Option { return func(o *options) { o.overlap = overlapCancel } }
+func OverlapCancel() Option { return setOverlap(overlapCancel) }
+
+func setOverlap(v overlap) Option {
+	return func(o *options) { o.overlap, o.QueueOverlap = v, v != overlapSkip }
+}
 
 // AtMostOnce writes off a tick as lost if its execution was broken off. Without it, another
 // node executes the tick again.
-func AtMostOnce() Option { return func(o *options) { o.atMostOnce = true } }
+func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
 // Timeout ends the context of each attempt after d, which must be positive. The job still
 // waits for the function and keeps its lock until the function returns.
@@ -115,17 +114,17 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 // starts. With the name of your release as id the job is executed once per deploy; with ""
 // once ever. id has at most 128 bytes. The latest eight are remembered.
 func RunAtStart(id string) Option {
-	return func(o *options) { o.atStart, o.startID = true, id }
+	return func(o *options) { o.AtStart, o.StartID = true, id }
 }
 
 func (o *options) validate(op, name string) error {
 	switch {
 	case o.hasZone && o.zone == nil:
 		return invalid(op, name, "the zone of In is nil")
-	case o.catchUp.all && (o.catchUp.most < 1 || o.catchUp.most > ledger.MaxBacklog):
-		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.catchUp.most, ledger.MaxBacklog)
-	case o.catchUp.all && o.catchUp.window <= 0:
-		return invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.catchUp.window)
+	case o.catchUpAll && (o.CatchUp.Most < 1 || o.CatchUp.Most > ledger.MaxBacklog):
+		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.CatchUp.Most, ledger.MaxBacklog)
+	case o.catchUpAll && o.CatchUp.Window <= 0:
+		return invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.CatchUp.Window)
 	case o.hasTimeout && o.timeout <= 0:
 		return invalid(op, name, "Timeout is %s, must be positive", o.timeout)
 	case o.retries < 0 || o.retries > maxRetries:
@@ -136,8 +135,8 @@ func (o *options) validate(op, name string) error {
 		return invalid(op, name, "OverlapCancel is not for tasks")
 	case o.jitter < 0 || o.jitter > maxJitter:
 		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)
-	case len(o.startID) > ledger.MaxStartIDBytes:
-		return invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.startID), ledger.MaxStartIDBytes)
+	case len(o.StartID) > ledger.MaxStartIDBytes:
+		return invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.StartID), ledger.MaxStartIDBytes)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -63,7 +62,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	}
 	parsed, err := spec.Parse(text, o.zone)
 	if err != nil {
-		return invalid(op, name, "%w", err)
+		return invalid(op, name, "%s", err)
 	}
 	full := parsed.String() // with the zone, whose name may be long
 	if len(full) > spec.MaxBytes {
@@ -72,7 +71,9 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	if parsed.Next(time.Unix(0, 0)).IsZero() {
 		return invalid(op, name, "spec %q has no ticks", text)
 	}
-	j := newJob(name, s.keyOf(name), ledger.Job{Spec: parsed, SpecText: full, Program: s.program}, o, fn)
+	o.Spec, o.SpecText, o.Program, o.Delay = parsed, full, s.program, delayOf(name, o.jitter)
+	o.Fingerprint = o.fingerprint()
+	j := &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.jobs[name]; other != nil {
