@@ -10,8 +10,8 @@ import (
 
 // Whatever ledger a memo holds, it can be shown.
 func FuzzEntry(f *testing.F) {
-	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"run":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), true, true)
-	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"run":{"s":"interrupted","k":-1},"starts":["",""]}`), false, true)
+	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"execution":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), true, true)
+	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"execution":{"s":"interrupted","k":-1},"starts":["",""]}`), false, true)
 	f.Add([]byte("{\"v\":1,\"last\":9223372036854775807}\n[{\"t\":9223372036854775807,\"e\":-1}]"), true, false)
 	f.Fuzz(func(t *testing.T, memo []byte, here, free bool) {
 		l, err := ledger.Decode(memo)

@@ -130,7 +130,7 @@ func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *
 		if err == nil || lock.Err() != nil || errors.Is(err, joblock.ErrClosed) || errors.Is(err, joblock.ErrInvalid) {
 			return err
 		}
-		s.reportTrouble(j, "write the ledger after a run", err)
+		s.reportTrouble(j, "write the ledger after an execution", err)
 		wait(ctx, pause)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // Whatever stands in a memo is a ledger that can be worked with, or refused.
 func FuzzLedger(f *testing.F) {
-	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"run":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), false)
-	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"run":{"s":"interrupted","k":-1},"starts":["",""]}`), true)
+	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"execution":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), false)
+	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"execution":{"s":"interrupted","k":-1},"starts":["",""]}`), true)
 	f.Add([]byte("{\"v\":1,\"last\":9223372036854775807}\nx"), true)
 	f.Fuzz(func(t *testing.T, memo []byte, paused bool) {
 		l, err := Decode(memo)

@@ -29,15 +29,15 @@ const (
 //
 // Every part is bounded, so that the whole always fits into a memo. A test adds them up.
 type Ledger struct {
-	Version    int        `json:"v"`               // 0: nobody has written it yet
-	Spec       string     `json:"spec"`            // of the node that wrote it
-	Delay      int64      `json:"delay,omitempty"` // ms: what that node adds to each tick, by Jitter
-	Last       int64      `json:"last"`            // every tick up to here was run, was written off, or is in Due
-	Due        []Due      `json:"due,omitempty"`   // what waits, in this order: maxWaiting ticks, one trigger and one start at most
-	Execution  *Execution `json:"run,omitempty"`   // the present one, or the latest
+	Version    int        `json:"v"`                   // 0: nobody has written it yet
+	Spec       string     `json:"spec"`                // of the node that wrote it
+	Delay      int64      `json:"delay,omitempty"`     // ms: what that node adds to each tick, by Jitter
+	Last       int64      `json:"last"`                // every tick up to here was run, was written off, or is in Due
+	Due        []Due      `json:"due,omitempty"`       // what waits, in this order: maxWaiting ticks, one trigger and one start at most
+	Execution  *Execution `json:"execution,omitempty"` // the present one, or the latest
 	Counts     Counts     `json:"counts"`
-	Triggered  int64      `json:"order,omitempty"`  // the newest trigger that was taken up
-	Starts     starts     `json:"starts,omitempty"` // the latest IDs of RunAtStart
+	Triggered  int64      `json:"trigger,omitempty"` // the newest trigger that was taken up
+	Starts     starts     `json:"starts,omitempty"`  // the latest IDs of RunAtStart
 	Definition Definition `json:"def,omitzero"`
 
 	// The executions before Execution are a JSON array on a second line, the newest
