@@ -23,8 +23,9 @@ BACKENDS := $(CACHE)/backends.tsv
 # thing only need not require, and the benchmarks.
 MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
 NESTED := $(filter-out .,$(MODULES))
-# What talks to a server.
+# What talks to a server, and the servers beside the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff ./scheduler
+SERVERS ?= redis-8.0 valkey-8.0
 
 .PHONY: help
 help: ## list the targets
@@ -34,7 +35,7 @@ help: ## list the targets
 test: setup lint ## install what is missing, lint, run all tests of all modules, then what talks to a server on newer ones
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
-	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) .ci/matrix.sh $(MATRIX)
+	JOBLOCK_BACKENDS=$(BACKENDS) TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
 	@.ci/backends.sh $(BACKENDS)
 	@# Those of bench start many processes, each of which the race detector would have
 	@# sleep for a second before it ends.
@@ -42,6 +43,10 @@ test: setup lint ## install what is missing, lint, run all tests of all modules,
 		echo "== tests of the module in $$module"; \
 		(cd $$module && GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...); \
 	done
+
+.PHONY: matrix
+matrix: setup ## run what talks to a server on SERVERS only (default those of make test; valkey-8.1 is to be had too)
+	TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
 
 .PHONY: lint
 lint: ## formatting, go vet, staticcheck, tidy go.mod, in all modules

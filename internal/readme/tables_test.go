@@ -18,13 +18,14 @@ type table struct {
 	rows  int // at the least
 }
 
-// Every row of the tables of exits, of faults and of evidence names tests that exist.
+// Every row of the tables of exits, of faults, of evidence and of security names tests that exist.
 func TestTablesNameTheirTests(t *testing.T) {
 	tests := readTests(t)
 	for _, tab := range []table{
 		{file: "worker/EXITS.md", first: "exit", cells: 4, rows: 30},
 		{file: "joblock/FAULTS.md", first: "fault", cells: 4, rows: 40},
 		{file: "joblock/EVIDENCE.md", first: "promise", cells: 3, rows: 9},
+		{file: "SECURITY.md", first: "promise", cells: 2, rows: 6},
 	} {
 		t.Run(tab.file, func(t *testing.T) {
 			rows := 0
@@ -76,7 +77,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 // testDirs are where the packages are whose tests may be named. The names of the cases
 // of a suite are in another directory.
 var testDirs = map[string][]string{
-	"joblock": {"joblock"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
+	"joblock": {"joblock"}, "otelobserver": {"joblock/otelobserver"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
 	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
 	"soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
