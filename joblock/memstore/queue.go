@@ -85,23 +85,3 @@ func (r *record) remove(e *list.Element) *place {
 }
 
 func placeAt(e *list.Element) *place { return e.Value.(*place) }
-
-// grant makes the caller of req the owner. Of the ownership before it leaves the
-// memo, the fence to exceed, how it ended, and the call that ended it.
-func (r *record) grant(now instant, req driver.AcquireRequest) {
-	*r = record{
-		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
-		holder: req.Holder, since: now.ms, queue: r.queue,
-	}
-	r.term(now, req.Nonce)
-	r.first = r.fence
-	r.lease = now.after(req.TTL)
-	r.until = r.lease
-	r.keep(now, req.Retain)
-}
-
-// grantPushed is grant for a waiter: it is told through its inbox.
-func (r *record) grantPushed(now instant, req driver.AcquireRequest, out *outbox) {
-	r.grant(now, req)
-	out.push(req.Inbox, driver.Push{Nonce: req.Nonce})
-}

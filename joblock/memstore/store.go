@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -62,57 +63,32 @@ func (s *Store) Validate() error {
 
 // Acquire is the call of driver.Store.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	out := outbox{store: s}
-	defer out.send()
-	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) { return r.acquire(now, req, &out) })
+	return one(ctx, s, req.Key, 0, req, record.acquire)
 }
 
 // Resume is the call of driver.Store.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) {
-		next, reply := r.resume(now, req)
-		if (reply.Recovered || req.Unpark && reply.Outcome == driver.OutcomeOK) && next.job != "" {
-			s.jobs.bound(now, req.Key, next.job, req.Grace)
-		}
-		return next, reply
-	})
+	return one(ctx, s, req.Key, req.Grace, req, record.resume)
 }
 
 // Park is the call of driver.Store.
 func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, func(r record, now instant) (record, driver.Reply) {
-		next, reply := r.park(now, req)
-		if reply.Outcome == driver.OutcomeOK && req.Job != "" {
-			s.jobs.bound(now, req.Key, req.Job, req.Grace)
-		}
-		return next, reply
-	})
+	return one(ctx, s, req.Key, req.Grace, req, record.park)
 }
 
 // Renew is the call of driver.Store. The batch is one step.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, reqs, func(req driver.RenewRequest, now instant) (string, record, driver.Reply) {
-		next, reply := s.find(now, req.Key).renew(now, req)
-		return req.Key, next, reply
-	})
+	return batch(ctx, s, reqs, func(req *driver.RenewRequest) string { return req.Key }, record.renew)
 }
 
 // Release is the call of driver.Store. The batch is one step.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	out := outbox{store: s}
-	defer out.send()
-	return batch(ctx, s, reqs, func(req driver.ReleaseRequest, now instant) (string, record, driver.Reply) {
-		next, reply := s.find(now, req.Key).release(now, req, &out)
-		return req.Key, next, reply
-	})
+	return batch(ctx, s, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, record.release)
 }
 
 // Reserve is the call of driver.Store. The batch is one step.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, reqs, func(req driver.ReserveRequest, now instant) (string, record, driver.Reply) {
-		next, reply := s.find(now, req.Key).reserve(now, req)
-		return req.Key, next, reply
-	})
+	return batch(ctx, s, reqs, func(req *driver.ReserveRequest) string { return req.Key }, record.reserve)
 }
 
 // Inspect is the call of driver.Store. The batch is one step.
@@ -167,31 +143,45 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 // Close does nothing: a Store opens nothing, and other Lockers may share it.
 func (s *Store) Close() error { return nil }
 
-// one applies a transition to the record of key.
-func one(ctx context.Context, s *Store, key string, step func(record, instant) (record, driver.Reply)) (driver.Reply, error) {
+// one applies a transition to the record of key. An entry of the index that comes of it
+// is due in grace.
+func one[R any](
+	ctx context.Context, s *Store, key string, grace time.Duration, req R, transition func(record, instant, R) (record, answer),
+) (driver.Reply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return driver.Reply{}, err
 	}
-	defer s.mu.Unlock()
-	next, reply := step(s.find(now, key), now)
+	next, a := transition(s.find(now, key), now, req)
+	if a.bound != "" {
+		s.jobs.bound(now, key, a.bound, grace)
+	}
 	s.put(now, key, next)
-	return reply, nil
+	send := s.post(a.pushes)
+	s.mu.Unlock()
+	send()
+	return a.Reply, nil
 }
 
 // batch applies a transition to each of several records.
-func batch[R any](ctx context.Context, s *Store, reqs []R, step func(R, instant) (string, record, driver.Reply)) ([]driver.Reply, error) {
+func batch[R any](
+	ctx context.Context, s *Store, reqs []R, keyOf func(*R) string, transition func(record, instant, R) (record, answer),
+) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	now, err := s.enter(ctx)
 	if err != nil {
 		return replies, err
 	}
-	defer s.mu.Unlock()
-	for i, req := range reqs {
-		key, next, reply := step(req, now)
+	var pushes []push
+	for i := range reqs {
+		key := keyOf(&reqs[i])
+		next, a := transition(s.find(now, key), now, reqs[i])
 		s.put(now, key, next)
-		replies[i] = reply
+		replies[i], pushes = a.Reply, append(pushes, a.pushes...)
 	}
+	send := s.post(pushes)
+	s.mu.Unlock()
+	send()
 	return replies, nil
 }
 

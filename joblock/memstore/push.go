@@ -40,27 +40,31 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
-// outbox collects the pushes of one call of the Store while its mutex is held, to
-// be sent when it is not.
-type outbox struct {
-	store *Store
-	mail  []func()
+// push is what a transition has to tell somebody.
+type push struct {
+	inbox string
+	driver.Push
 }
 
-// push needs the Store's mutex. What nobody listens for is dropped.
-func (o *outbox) push(inbox string, p driver.Push) {
-	for _, l := range o.store.inboxes[inbox] {
-		l.busy.Add(1)
-		o.mail = append(o.mail, func() {
-			defer l.busy.Done()
-			l.deliver(p)
-		})
+// post returns what delivers pushes. It needs the Store's mutex; what it returns must be
+// called without. What nobody listens for is dropped.
+func (s *Store) post(pushes []push) func() {
+	if len(pushes) == 0 {
+		return func() {}
 	}
-}
-
-// send must be called without the Store's mutex.
-func (o *outbox) send() {
-	for _, deliver := range o.mail {
-		deliver()
+	var mail []func()
+	for _, p := range pushes {
+		for _, l := range s.inboxes[p.inbox] {
+			l.busy.Add(1)
+			mail = append(mail, func() {
+				defer l.busy.Done()
+				l.deliver(p.Push)
+			})
+		}
+	}
+	return func() {
+		for _, deliver := range mail {
+			deliver()
+		}
 	}
 }
