@@ -211,3 +211,21 @@ func TestReclaimDoesNotReviveAReleasedLock(t *testing.T) {
 		wantErr(t, lock.Err(), joblock.ErrAlreadyReleased)
 	})
 }
+
+// A Reclaim that sends nothing does not make the one before look like another call's.
+func TestReclaimThatIsNotSentForgetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		k.park(lock, joblock.ParkOptions{})
+		k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
+		wantErr(t, lock.Reclaim(t.Context()), joblock.ErrUnavailable)
+		k.store.Clear()
+		k.wantState("key", joblock.StateHeld)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, lock.Reclaim(over), context.Canceled)
+		wantNil(t, "Reclaim", lock.Reclaim(t.Context()))
+		wantNil(t, "Err", lock.Err())
+	})
+}

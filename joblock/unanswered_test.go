@@ -173,6 +173,28 @@ func TestParkAgainWaitsForARenewalThatWouldUndoIt(t *testing.T) {
 	})
 }
 
+// The same of a renewal that the user asked for, by Renew or SetMemo.
+func TestParkAgainWaitsForARenewThatWouldUndoIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Park)
+		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		wantErr(t, err, joblock.ErrUnavailable)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
+		renewed := make(chan error, 1)
+		go func() { renewed <- lock.Renew(t.Context()) }()
+		synctest.Wait() // it is on its way
+
+		token := k.park(lock, joblock.ParkOptions{})
+		wantNil(t, "Renew", <-renewed)
+		time.Sleep(3 * time.Second)
+		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
+			t.Errorf("the store has it %s under fence %d, the token has %d", r.State, r.Fence, token.Fence())
+		}
+	})
+}
+
 // Park is answered after the lock was given up: the token is good all the same,
 // and Reclaim makes a handle that can be lost a second time.
 func TestParkAnsweredAfterTheLoss(t *testing.T) {
