@@ -151,10 +151,8 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 // try asks once. (nil, nil) means held by another, told in a.last.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
-	var r driver.Reply
-	err := a.l.call(ctx, "acquire", a.req.Key, func(ctx context.Context) (err error) {
-		r, err = a.l.store.Acquire(ctx, a.req)
-		return err
+	r, err := a.l.ask(ctx, "acquire", a.req.Key, func(ctx context.Context) (driver.Reply, error) {
+		return a.l.store.Acquire(ctx, a.req)
 	})
 	if err != nil {
 		if errors.Is(err, ErrUnavailable) {

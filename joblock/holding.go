@@ -53,32 +53,31 @@ type holding struct {
 	terms
 
 	state lockState
-	fence int64
-	since time.Time // when this process got it
-	trust time.Time // trust deadline, with its monotonic reading
-	job   string    // the job it is bound to
-	over  *Error    // why the handle is over; nil while held
+	doubt doubt
 
-	retain time.Duration // how long the store remembers the lock after its end
 	// Somebody else may ask for the lock or for how it ended: the owner or a token
 	// was given away.
 	shared bool
 
-	// Renewal.
-	renewing   bool
-	renewAt    time.Time // when the next one is due
-	underWay   bool      // one that was due is not answered yet
-	takingBack int       // how many are not answered yet that would take a Park back
+	renewing bool
+	underWay bool      // a renewal that was due is not answered yet
+	renewAt  time.Time // when the next one is due
+
+	fence  int64
+	since  time.Time     // when this process got it
+	trust  time.Time     // trust deadline, with its monotonic reading
+	job    string        // the job it is bound to
+	over   *Error        // why the handle is over; nil while held
+	retain time.Duration // how long the store remembers the lock after its end
 
 	// Calls that may have been applied without an answer. They keep their nonces, by
 	// which the store recognises a repeated call.
 	parkNonce    string        // set while the answer to a Park is owed
 	parkHold     time.Duration // the longest reservation that was asked for
+	takingBack   int           // renewals under way that would take that Park back
 	reclaimNonce string
 	reclaimSent  time.Time
 	releaseNonce string
-
-	doubt doubt
 }
 
 // terms is what stays the same for as long as a holding lasts.

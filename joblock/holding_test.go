@@ -296,11 +296,11 @@ func text(v any) string {
 	case step:
 		return stepText(v)
 	case driver.RenewRequest:
-		return "→renew " + termText(v.Term) + optional(" reserve ", v.Hold) + optional(" back ", v.Back)
+		return "→renew " + termText(v.Term) + optional(" reserve ", v.Reserve) + optional(" back ", v.Back)
 	case driver.ParkRequest:
-		return fmt.Sprintf("→park %s as %s for %s %s grace %s", termText(v.Term), v.Nonce, v.Job, v.Hold, v.Grace)
+		return fmt.Sprintf("→park %s as %s for %s %s grace %s", termText(v.Term), v.Nonce, v.Job, v.Reserve, v.Grace)
 	case driver.ResumeRequest:
-		return fmt.Sprintf("→reclaim %d as %s from %s", v.Fence, v.Nonce, v.Job) + optional(" reserve ", v.Hold) + optional(" back ", v.Back)
+		return fmt.Sprintf("→reclaim %d as %s from %s", v.Fence, v.Nonce, v.Job) + optional(" reserve ", v.Reserve) + optional(" back ", v.Back)
 	case driver.ReleaseRequest:
 		return "→release " + termText(v.Term) + " as " + v.Nonce + optional(" brief ", v.Brief) + optional(" reason ", v.Reason) + optional(" done ", v.Job)
 	case releasing:

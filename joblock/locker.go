@@ -186,6 +186,26 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
+// ask is call for one item. With an error the Reply is that of no answer.
+func (l *Locker) ask(ctx context.Context, op, key string, f func(context.Context) (driver.Reply, error)) (r driver.Reply, err error) {
+	err = l.call(ctx, op, key, func(ctx context.Context) (err error) {
+		r, err = f(ctx)
+		return err
+	})
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return r, nil
+}
+
+// only is the answer to a call for one item.
+func only(rs []driver.Reply, err error) (driver.Reply, error) {
+	if len(rs) != 1 {
+		return driver.Reply{}, err
+	}
+	return rs[0], err
+}
+
 // unanswered turns a transport error into ErrUnavailable, joined with why the
 // call's context has ended, if it has. An error that the Store classified itself
 // is passed on.

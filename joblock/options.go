@@ -247,6 +247,9 @@ type releaseOptions struct {
 
 // releaseOptionsOf applies opts and checks the result.
 func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions, error) {
+	if len(opts) == 0 {
+		return releaseOptions{}, nil // what options are given a pointer to is allocated
+	}
 	var o releaseOptions
 	for _, opt := range opts {
 		if any(opt) == nil {

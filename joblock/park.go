@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -31,21 +32,13 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	var r driver.Reply
-	unsent := k.l.call(ctx, op, k.h.key, func(ctx context.Context) (err error) {
-		r, err = k.l.store.Park(ctx, req)
-		return err
+	r, failed := k.l.ask(ctx, op, k.h.key, func(ctx context.Context) (driver.Reply, error) {
+		return k.l.store.Park(ctx, req)
 	})
-	if unsent != nil {
-		r = driver.Reply{}
-	}
 	k.mu.Lock()
 	s, err := k.h.parkAnswered(op, o.job, r)
 	k.unlock(s)
-	switch {
-	case unsent != nil:
-		return Token{}, unsent
-	case err != nil:
+	if err := cmp.Or(failed, err); err != nil {
 		return Token{}, err
 	}
 	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: r.Fence, ttl: k.h.ttl}, nil
@@ -104,20 +97,15 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, unsent := k.l.resume(ctx, op, req)
-	if unsent != nil {
-		r = driver.Reply{}
-	}
+	r, failed := k.l.resume(ctx, op, req)
 	now := k.l.now()
 	k.mu.Lock()
 	s, err := k.h.reclaimAnswered(op, sent, now, r)
 	k.unlock(s)
-	switch {
-	case unsent != nil:
-		return unsent
-	case err != nil:
+	if err := cmp.Or(failed, err); err != nil {
 		return err
-	case s.tell == 0:
+	}
+	if s.tell == 0 {
 		return nil // a call beside this one got it back
 	}
 	return k.l.engine.add(k)

@@ -217,7 +217,7 @@ func TestReclaimThatIsNotSentForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
-		k.park(lock, joblock.ParkOptions{})
+		k.park(lock)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Resume)
 		wantErr(t, lock.Reclaim(t.Context()), joblock.ErrUnavailable)
 		k.store.Clear()

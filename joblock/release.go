@@ -69,10 +69,6 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 }
 
 // release sends one release.
-func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (r driver.Reply, err error) {
-	rs, err := l.store.Release(bounded, []driver.ReleaseRequest{req})
-	if len(rs) == 1 {
-		r = rs[0]
-	}
-	return r, err
+func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (driver.Reply, error) {
+	return only(l.store.Release(bounded, []driver.ReleaseRequest{req}))
 }

@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -37,24 +38,14 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	if err != nil {
 		return err
 	}
-	a := renewalAnswer{op: op, term: req.Term, sent: k.l.now()}
 	req.Memo = memo
-	unsent := k.l.call(ctx, op, k.h.key, func(ctx context.Context) error {
-		rs, err := k.l.store.Renew(ctx, []driver.RenewRequest{req})
-		if len(rs) == 1 {
-			a.reply = rs[0]
-		}
-		return err
+	a := renewalAnswer{op: op, term: req.Term, sent: k.l.now()}
+	var failed error
+	a.reply, failed = k.l.ask(ctx, op, k.h.key, func(ctx context.Context) (driver.Reply, error) {
+		return only(k.l.store.Renew(ctx, []driver.RenewRequest{req}))
 	})
 	a.now = k.l.now()
-	if unsent != nil {
-		a.reply = driver.Reply{}
-	}
-	err = k.renewed(a, memo)
-	if unsent != nil {
-		return unsent
-	}
-	return err
+	return cmp.Or(failed, k.renewed(a, memo))
 }
 
 // renewed takes in what came of a renewal that wrote memo, unless that is nil.

@@ -2,7 +2,6 @@ package joblock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -64,20 +63,15 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 // answer would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (r driver.Reply, err error) {
 	pause := newBackoff(10*time.Millisecond, time.Second)
-	err = l.call(ctx, op, req.Key, func(ctx context.Context) error {
+	return l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) {
 		for {
-			var err error
-			if r, err = l.store.Resume(ctx, req); err == nil {
-				return nil
+			r, err := l.store.Resume(ctx, req)
+			if err == nil {
+				return r, nil
 			}
-			var own *Error
-			if errors.As(err, &own) {
-				return err
-			}
-			if !pause.wait(ctx) {
-				return err
+			if CodeOf(err) != "" || !pause.wait(ctx) {
+				return r, err
 			}
 		}
 	})
-	return r, err
 }

@@ -214,11 +214,8 @@ func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) 
 		return err
 	}
 	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	var r driver.Reply
-	if err := l.call(ctx, op, req.Key, func(ctx context.Context) (err error) {
-		r, err = l.release(ctx, req)
-		return err
-	}); err != nil {
+	r, err := l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) { return l.release(ctx, req) })
+	if err != nil {
 		return err
 	}
 	if r.Outcome == driver.OutcomeLapsed {

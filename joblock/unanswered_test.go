@@ -179,14 +179,14 @@ func TestParkAgainWaitsForARenewThatWouldUndoIt(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Park)
-		_, err := lock.Park(t.Context(), joblock.ParkOptions{})
+		_, err := lock.Park(t.Context())
 		wantErr(t, err, joblock.ErrUnavailable)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Times: 1, Delay: 2 * time.Second}, faultstore.Renew)
 		renewed := make(chan error, 1)
 		go func() { renewed <- lock.Renew(t.Context()) }()
 		synctest.Wait() // it is on its way
 
-		token := k.park(lock, joblock.ParkOptions{})
+		token := k.park(lock)
 		wantNil(t, "Renew", <-renewed)
 		time.Sleep(3 * time.Second)
 		if r := k.record("key"); r.State != joblock.StateParked || r.Fence != token.Fence() {
