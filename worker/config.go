@@ -12,19 +12,18 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Gone says what becomes of an attempt whose lock no longer exists or belongs to
+// Gone says what happens to an attempt whose lock no longer exists or belongs to
 // somebody else.
 type Gone uint8
 
 const (
-	// Reacquire takes the lock anew and runs; while somebody else has it the
-	// task is snoozed without charge. The job runs after all, but others may
-	// have held the key in between.
+	// Reacquire takes the lock anew and runs the handler. While somebody else has the
+	// lock the task is snoozed. Others may have held the key in between.
 	Reacquire Gone = iota
 	// Skip does not run the handler and lets the task succeed.
 	Skip
-	// Fail does not run the handler and fails the attempt with the reason, by
-	// asynq's rules.
+	// Fail does not run the handler and fails the attempt with the reason. By asynq's
+	// rules it is charged, and archived after the last attempt.
 	Fail
 )
 
@@ -56,45 +55,45 @@ type Config struct {
 	// Gone is the policy for a lock that is gone at resume. Default Reacquire.
 	Gone Gone
 
-	// Reserve is how long a lock stays reserved for its task: while it waits, beyond
-	// the known delay of a retry, which covers the time in the queue; while it
-	// runs, beyond the lease as last renewed, which covers asynq's recovery of a
-	// crashed worker's tasks, which takes minutes. Default 1 h.
+	// Reserve is how long a lock stays reserved for its task. While the task waits, it
+	// counts from when the task is due, and covers the time in the queue. While it
+	// runs, it counts from the end of the lease as last renewed, and covers asynq's
+	// recovery of a crashed worker's tasks, which takes minutes. From 1 s to 183 days.
+	// Default 1 h.
 	Reserve time.Duration
 
-	// Snooze is the longest pause before a task that found its lock held, or
-	// the store unavailable, is tried again. It is shorter when the holder's lease
-	// ends sooner, and at most two seconds when the holder is an earlier attempt
-	// of the same task, which is most likely about to end; but at least a second,
-	// which is asynq's grain, and up to a quarter longer, for jitter. Default 10 s.
-	// How soon asynq acts on it depends on its DelayedTaskCheckInterval, 5 s by
-	// default.
+	// Snooze is the longest pause before a task is tried again that found its lock
+	// held, or the store unavailable. The pause is shorter if the holder's lease ends
+	// sooner, and at most two seconds if the holder is an earlier attempt of the same
+	// task, which is most likely about to end. It is at least a second, asynq's grain,
+	// and up to a quarter longer, for jitter. asynq acts on it within its
+	// DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
 	Snooze time.Duration
 
-	// Overrun is how long a handler that goes on after its context has ended
-	// keeps its lease. Longer protects what it still does; shorter lets the
-	// next attempt in sooner. Default 1 min.
+	// Overrun is how long a handler that goes on after its context has ended keeps its
+	// lease. A longer one protects what the handler still does; a shorter one lets the
+	// next attempt in sooner. From 1 ms to 183 days. Default 1 min.
 	Overrun time.Duration
 
-	// Every is how often the keeper looks at each lock that waits for its task: how
-	// long after its task was archived or deleted a lock is free, and what it costs,
-	// two commands to asynq's Redis per look. A lock that has just been parked is
-	// looked at for the first time after joblock.Config.JobGrace, and is not freed
-	// for a task that is not there within a minute of that. With very many locks a
-	// round may take longer. At least 100 ms, at most half of Reserve. Default 30 s, or
-	// a quarter of Reserve if that is less.
+	// Every is how often the keeper checks each lock that waits for its task. A lock is
+	// free that long after its task was archived or deleted, and each check costs two
+	// commands to asynq's Redis. With very many locks a round may take longer. A lock
+	// that was just parked is checked for the first time after
+	// joblock.Config.JobGrace, and is not freed for want of a task within the first
+	// minute. From 100 ms to half of Reserve. Default 30 s, or a quarter of Reserve if
+	// that is less.
 	Every time.Duration
 
 	// Inspectors are those of further asynq databases whose tasks have locks in the
-	// same store. The keeper must know them all: it takes a task for gone if none of
-	// them has it. Default: none but the one given to New.
+	// same store, besides the one given to New. The keeper must know them all: it takes
+	// a task for gone if none of them has it. Default none.
 	Inspectors []*asynq.Inspector
 
-	// DryRun has the keeper log and count what it would do and change no lock. One
-	// that runs dry takes its turn like the others: set it everywhere or nowhere.
+	// DryRun makes the keeper log and count what it would do, and change no lock. Such
+	// a keeper takes its turn like the others: set it everywhere or nowhere.
 	DryRun bool
 
-	// Logger hears of locks that were busy, gone, lost, freed by the keeper, or
+	// Logger hears of locks that were busy, gone, lost or freed by the keeper, or that
 	// could not be given back. Default slog.Default().
 	Logger *slog.Logger
 }

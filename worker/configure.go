@@ -11,28 +11,25 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// Configure returns cfg with IsFailure, RetryDelayFunc, ErrorHandler and
-// GroupAggregator wrapped around those in it, so that asynq handles tasks with locks
-// as the package comment says. The originals are called for everything else, with the handler's
-// own error and the true retry budget; the ErrorHandler does not hear of tasks
-// that were snoozed. Tasks without locks are not affected.
+// Configure returns cfg with IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator
+// wrapped, so that asynq handles tasks with locks as the package comment says. Tasks
+// without locks are not affected. Call Configure once per Worker: servers with different
+// settings need Workers of their own. A nil Worker returns cfg as it is.
 //
-// Of a task with locks the originals see what they would see with asynq alone, but:
+// The functions of cfg are called with the handler's own error and the true retry budget.
+// For a task with locks they see what they would see with asynq alone, but for this:
 //
-//   - RetryDelayFunc is called when the handler has ended, before the ErrorHandler and
-//     IsFailure: how long the lock is reserved depends on the delay. After a panic it is
-//     called with a stand-in for the error that asynq makes of it, and again by asynq.
-//     It is called for an error by which a handler says that it has lost its lock, which
-//     is snoozed and not failed.
-//   - IsFailure is called once more when the last true attempt has ended by a timeout, a
-//     panic or a crash: asynq has a spare retry for the task, and does not know that it is
-//     the last. That retry is then counted, if it says so: Retried shows one more than the
-//     author's MaxRetry. Before an attempt that follows a crash it may be asked once more
-//     about asynq.ErrLeaseExpired.
-//   - ErrorHandler hears of a crash on the last attempt, of which asynq tells nobody.
-//
-// Call it once per Worker: servers with different settings need Workers of
-// their own. A nil Worker returns cfg as it is.
+//	a snooze         none of them hears of it. If the handler has said that it has lost its
+//	                 lock, RetryDelayFunc is called, for the pause
+//	RetryDelayFunc   is called when the handler has ended, before ErrorHandler and
+//	                 IsFailure: the lock is reserved for the delay. After a panic it is
+//	                 called twice, first with a stand-in for the error that asynq makes
+//	IsFailure        is called once more if the last true attempt ends by a timeout, a panic
+//	                 or a crash: asynq has a spare retry, and does not know that it was the
+//	                 last. If it says so that retry is counted, and Retried shows one more
+//	                 than the author's MaxRetry. It may also be asked about
+//	                 asynq.ErrLeaseExpired before an attempt that follows a crash
+//	ErrorHandler     hears of a crash on the last attempt, of which asynq tells nobody
 func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	if w == nil {
 		return cfg
@@ -66,8 +63,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		if errors.As(err, &re) {
 			return re.delay
 		}
-		// Nothing here says which task it is: for one that has copied its header from
-		// another of its type, one of its retries comes early.
+		// Nothing here says which task it is. So a task that has copied its header from
+		// another of its type has one retry that comes early.
 		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
 			envelope.Task{Type: task.Type(), Headers: task.Headers()})
 		if ok && eerr == nil && n == env.Retries {
@@ -88,8 +85,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// places returns how many tasks of a server may wait in place: a quarter of them, as
-// the others are to get on with what does not wait; none where that one would be all.
+// places returns how many tasks of a server may wait in place: a quarter, so that the
+// others get on with what need not wait; none if there is only one.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
@@ -100,8 +97,8 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// failed tells the user's ErrorHandler of an error, if it is one for it to hear,
-// and frees the locks of a task that ends without a middleware.
+// failed passes an error on to the user's ErrorHandler, unless that is not to hear of
+// it, and frees the locks of a task that ends without a middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	tell := func(ctx context.Context, err error) {
 		if handler != nil {
@@ -154,8 +151,8 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	case retried >= limit:
 		// asynq archives it now. If no attempt is running, none will settle its
 		// locks: its deadline had passed when it came out of the queue, or the
-		// attempt gave up waiting for asynq to say so, which may take as long as
-		// the handler above; hence after it.
+		// attempt gave up waiting for asynq's answer. That answer may take as long as
+		// the user's handler above, so this comes after it.
 		w.releaseIdle(ctx, queue, id, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost the task, and writes nothing: its recoverer finds it.

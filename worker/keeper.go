@@ -18,21 +18,22 @@ func (w *Worker) newKeeper() *keeper.Keeper {
 	})
 }
 
-// Run is the keeper: it keeps the locks of tasks reserved for as long as the tasks
-// exist, and frees those of tasks that have ended where no code of this package
-// ran. Start it in every process that has a Worker:
+// Run is the keeper. It keeps the lock of a task reserved for as long as the task exists,
+// and frees the lock of a task that has ended where no code of this package ran. Start it
+// in every process that has a Worker:
 //
 //	go w.Run(ctx)
 //
-// One of them works at a time. When it stops, the next one takes over at once; when
-// it dies, within one TTL of its Locker. The package comment says what is freed and
-// what is left alone.
+// One of them works at a time. When it stops, another takes over at once; when it dies,
+// within one TTL of its Locker. The package comment says what is freed and what is left
+// alone.
 //
-// Run returns nil when ctx ends or the Worker is closed, promptly, whatever it was
-// doing. Errors: joblock.ErrClosed when the Worker or its Locker was closed before;
-// joblock.ErrInvalid for a nil Worker, while an earlier Run of this Worker has not
-// returned, and where the value at the keeper's key, "%keeper", is no lock. An outage
-// of either Redis is waited out.
+// Run returns nil, promptly, when ctx ends or the Worker is closed. It waits an outage of
+// either Redis out. Other errors match:
+//
+//	joblock.ErrClosed    the Worker or its Locker was closed before
+//	joblock.ErrInvalid   the Worker is nil; an earlier Run of it has not returned; or the
+//	                     value at the keeper's key, "%keeper", is no lock
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
@@ -52,8 +53,8 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // KeeperStats counts what Run has done in this process. A lock that is checked again is
-// counted again. Each check counts in one of Held, Kept, Over, Foreign and Unanswered,
-// or is in Freed; locks that could not be read are in Unanswered.
+// counted again. Each check counts in one of Held, Kept, Over, Foreign, Unanswered and
+// Freed, unless the lock was taken up or ended during the check.
 type KeeperStats struct {
 	// Leading tells that this Worker's Run is the one that works at present.
 	Leading bool
@@ -63,9 +64,9 @@ type KeeperStats struct {
 	Kept       int64            // its task lives, or may still be on its way
 	Extended   int64            // of Kept: the reservation was prolonged
 	Over       int64            // it had ended, or become another job's, by itself
-	Foreign    int64            // left alone: no task of the asynq databases that Run knows
-	Unanswered int64            // left alone: one of the two sides did not answer
-	Freed      map[string]int64 // by the reason that Status shows; with Config.DryRun what would have been
+	Foreign    int64            // left alone: its queue is in none of the known asynq databases
+	Unanswered int64            // left alone: asynq or the locks' store did not answer
+	Freed      map[string]int64 // by the reason that Status shows; with Config.DryRun: would have been freed
 }
 
 // KeeperStats returns a snapshot. A nil Worker has counted nothing.

@@ -17,15 +17,15 @@ import (
 // defaultMaxWait is the default of MaxWait.
 const defaultMaxWait = 3 * time.Second
 
-// waitShare is the part of its timeout for which a task may wait in place: what it needs
-// to run is not known, and a task that is begun too late is worse than one that is put
-// back. Where waiting in place is all that can be done it is lastShare.
+// waitShare is the part of its timeout for which a task may wait in place. Nobody knows
+// how long it needs to run, and a task that begins too late is worse than one that is
+// snoozed. lastShare is for where all that can be done is to wait in place.
 const (
 	waitShare = 0.1
 	lastShare = 0.5
 )
 
-// shortWait is how long a task waits where those that may wait for MaxWait already do.
+// shortWait is how long a task waits if as many as may already wait for MaxWait.
 const shortWait = 500 * time.Millisecond
 
 // OverlapOption changes what WithoutOverlapping does.
@@ -36,41 +36,44 @@ func Limit(n int) OverlapOption {
 	return func(o *overlap) { o.opts, o.limited = append(o.opts, joblock.Limit(n)), true }
 }
 
-// MaxWait sets how long a task waits in place for a busy key, but not for so long that
-// less of its timeout is left than Need says. Meanwhile it takes up one of the server's
-// Config.Concurrency. Zero means not at all. Default 3 s while fewer than a
-// quarter of the server's tasks wait in this way, rounded up; otherwise half a second
-// while the locks are held for short times, and zero while they are not. Zero too with
-// DropIfBusy and FailIfBusy.
+// MaxWait sets the longest wait in place for a busy key; 0 means not to wait. Need bounds it
+// too. A task that waits takes up one of the server's Concurrency. The default:
+//
+//	DropIfBusy, FailIfBusy                           0
+//	fewer than a quarter of the server's tasks wait  3 s
+//	more do, and locks are held for short times      half a second
+//	more do, and locks are held for long             0
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
 }
 
-// Need sets how much of its timeout a task is to have left when it begins; a task that
-// has waited in place until no more than that is left is snoozed. Default nine tenths.
+// Need sets how much of its timeout a task must have left when it begins. A task that has
+// waited in place until no more than that is left is snoozed. Default nine tenths.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need, o.hasNeed = d, true }
 }
 
-// DropIfBusy has a task whose key is busy succeed without being run.
+// DropIfBusy makes a task whose key is busy succeed without being run.
 func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBusy } }
 
-// FailIfBusy has the attempt of a task whose key is busy fail, by asynq's rules: it is
+// FailIfBusy makes the attempt of a task whose key is busy fail by asynq's rules: it is
 // charged, and on the last attempt the task is archived. The error matches
 // joblock.ErrHeld or joblock.ErrTimeout.
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
-// WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key
-// one at a time, or, with Limit, a few at a time. The lock is taken when a task is
-// about to run and released at the end of the attempt, by panic too; the handler's
-// context carries it and ends as with Middleware. Within Middleware it is then the
-// innermost, which joblock.FromContext gives; a lock that the task carries is to be had
-// by its key, from joblock.LocksFromContext(ctx).ByKey. See the package comment for what
-// becomes of a task whose key is busy.
+// WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one
+// at a time, or a few at a time with Limit. key makes the lock's key of a task; "" means
+// that the task needs no lock. The lock is taken when a task is about to run, and released
+// when the attempt ends, also by a panic. The package comment says what happens to a task
+// whose key is busy.
 //
-// key makes the lock's key of a task; "" means that the task needs none. Bad keys and
-// options fail the attempt with joblock.ErrInvalid; so does everything with a nil key
-// function, next, option or Worker.
+// The handler's context carries the lock, and ends as with Middleware. Inside Middleware
+// this is the innermost lock, the one that joblock.FromContext returns. Find a lock that
+// the task carries by its key, with joblock.LocksFromContext(ctx).ByKey.
+//
+// Attempts fail with joblock.ErrInvalid if the key is no valid key, if an option is out of
+// bounds, if the task is to give up this very lock when it starts (handoff.UntilStarted),
+// or if the key function, the next handler, an option or the Worker is nil.
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
@@ -97,8 +100,8 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler runs tasks with next when they have their lock. Middleware knows it by
-// its type.
+// overlapHandler runs tasks with next when they have their lock. Middleware recognises it
+// by its type.
 type overlapHandler struct {
 	o    *overlap
 	next asynq.Handler
@@ -131,7 +134,7 @@ type overlap struct {
 	need    time.Duration
 	hasNeed bool
 	ifBusy  ifBusy
-	err     error // what is wrong with what it was given
+	err     error // of its arguments
 
 	pace pace
 }
@@ -308,7 +311,7 @@ func (w *Worker) enterWait() bool {
 	return true
 }
 
-// giveUp is the end of an attempt whose key is busy and that is not to be snoozed.
+// giveUp ends an attempt whose key is busy and that is not to be snoozed.
 func (o *overlap) giveUp(a *attempt, err error) error {
 	if o.ifBusy == failIfBusy {
 		return fmt.Errorf("worker: %w", err)

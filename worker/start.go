@@ -7,16 +7,18 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Started is an asynq.MiddlewareFunc that marks where a task begins to run; tasks that
-// handoff's EnqueueUnique gave a key until they are started give it up there. It is
-// needed where Middleware cannot see what is still to come: register it last, so that
-// it is the innermost, if WithoutOverlapping, or another middleware that may turn tasks
-// away, is registered inside of one that is not of this package. Without it the key is
-// given up by the innermost WithoutOverlapping that follows Middleware without anything
-// else in between, when it has its lock, or by Middleware itself. Register it for every
-// mux of the Worker, or for none: where it is missing the key is kept to the end.
+// Started is an asynq.MiddlewareFunc that marks where a task begins to run. There a task
+// gives up the key that handoff.EnqueueUnique gave it until it starts.
 //
-// With a nil next every task fails with joblock.ErrInvalid.
+// It is needed only where Middleware cannot see what is still to come: where another
+// package's middleware is registered after Middleware, and inside of that
+// WithoutOverlapping, or anything else that may turn a task away. Then register Started
+// last, so that it is the innermost. Otherwise the key is given up by the innermost
+// WithoutOverlapping that directly follows Middleware, when it has its lock, or by
+// Middleware itself.
+//
+// Register it for every mux of the Worker or for none: where it is missing the key is kept
+// until the job ends. With a nil next every task fails with joblock.ErrInvalid.
 func (w *Worker) Started(next asynq.Handler) asynq.Handler {
 	if w != nil {
 		w.hasStarted.Store(true)
@@ -37,7 +39,7 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 }
 
 // startsAt returns the handler of this package at which a task starts that Middleware
-// hands to next: the last one that may put it back. nil is for Middleware itself; a
+// hands to next: the last one that may snooze it. nil stands for Middleware itself. A
 // startedHandler is where it starts in any case, and may be out of sight.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
@@ -76,8 +78,8 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly tells, once, of a task that is snoozed with err after it has given up
-// the key that it was to have until it starts.
+// startedTooEarly logs, once, that a task is snoozed with err after it has given up the
+// key that it was to have until it starts.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	var snoozed *snoozeError

@@ -16,26 +16,26 @@ import (
 )
 
 // Worker resumes, renews and settles the locks of the tasks of one asynq server.
-// Make one per server with New, and when the process stops Close it, after the
-// server's Shutdown and before the Locker's Close. The methods of a nil *Worker do
-// not panic: Middleware fails tasks that carry locks, Configure changes nothing.
+// Make one per server with New. When the process stops, Close it after the server's
+// Shutdown and before the Locker's Close. The methods of a nil *Worker do not panic:
+// Middleware fails tasks that carry locks, Configure changes nothing.
 type Worker struct {
 	locks     *joblock.Locker
 	ring      *seal.Ring // of locks
 	inspector *asynq.Inspector
 	cfg       Config
 
-	// How Configure's server delays retries. nil until Configure was called:
-	// then nothing tells a put-back apart from a failure.
+	// How Configure's server delays retries. nil until Configure was called: without it
+	// asynq cannot tell a snooze from a failure.
 	delay atomic.Pointer[asynq.RetryDelayFunc]
 	told  wiring
 
-	// Of the server that Configure was called for: how many tasks may wait in place for
-	// a lock that they do not carry, and how many do.
+	// Of Configure's server: how many tasks may wait in place for a lock that they do
+	// not carry, and how many do.
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
-	inArchive atomic.Int64 // tasks snoozed by way of asynq's archive that are to be run again
+	inArchive atomic.Int64 // tasks of this process snoozed by way of asynq's archive
 
 	hasStarted atomic.Bool // Started is in use
 
@@ -44,15 +44,15 @@ type Worker struct {
 
 	distrusts distrusts
 
-	open *inflight // attempts not settled yet, looks at locks to be repeated, and Run
+	open *inflight // attempts not settled yet, checks of locks to be repeated, and Run
 
 	keeper  *keeper.Keeper
 	running atomic.Bool // Run has not returned
 }
 
-// New returns a Worker that resumes locks with locks and asks inspector what
-// became of tasks; cfg may be nil. It owns neither of the two. Errors match
-// joblock.ErrInvalid: a nil argument, or a Config out of bounds.
+// New returns a Worker that resumes locks with locks and asks inspector about tasks. It
+// owns neither of the two and closes neither. cfg may be nil. Errors match
+// joblock.ErrInvalid: locks or inspector is nil, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, invalid("locks is nil")
@@ -74,10 +74,10 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	return w, nil
 }
 
-// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). See the package
-// comment for what it does at each end of an attempt. With a nil next every task
-// fails with joblock.ErrInvalid, and with a nil Worker every task that carries
-// locks: their handlers count on the lock.
+// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). The package comment says
+// what it does at each end of an attempt. With a nil next every task fails with
+// joblock.ErrInvalid. With a nil Worker every task that carries locks does: its handler
+// counts on the lock.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	if next == nil {
 		return asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
