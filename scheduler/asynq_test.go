@@ -55,6 +55,19 @@ func (r *asynqRig) scheduler(skew time.Duration, opts ...asynq.Option) *asynq.Sc
 	return s
 }
 
+// mortal is an asynq client that dies with its node.
+type mortal struct {
+	*asynq.Client
+	n *node
+}
+
+func (m mortal) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if m.n.dead() {
+		return nil, fmt.Errorf("%s is dead", m.n.name)
+	}
+	return m.Client.EnqueueContext(ctx, task, opts...)
+}
+
 var skews = []time.Duration{0, 2 * sec, -2 * sec}
 
 // asynq's own scheduler and Task on the same cluster: three nodes, and ten ticks, one a
@@ -62,24 +75,24 @@ var skews = []time.Duration{0, 2 * sec, -2 * sec}
 func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 	const ticks = 10
 	for name, tc := range map[string]struct {
-		begin       func(r *asynqRig, skew time.Duration, digest func(*node, scheduler.Tick) error) (die func())
+		begin       func(r *asynqRig, skew time.Duration) (die func())
 		least, most int32
 	}{
-		"plain": {least: 2*ticks + ticks/2 - 2, most: 2*ticks + ticks/2 + 2, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+		"plain": {least: 2*ticks + ticks/2 - 2, most: 2*ticks + ticks/2 + 2, begin: func(r *asynqRig, skew time.Duration) func() {
 			s := r.scheduler(skew)
 			wantNil(r, "Start", s.Start())
 			r.Cleanup(s.Shutdown)
 			return s.Shutdown
 		}},
 		// The task is done, and its lock is free, before the nodes with slower clocks come.
-		"with Unique": {least: ticks + ticks/2, most: 3 * ticks, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+		"with Unique": {least: ticks + ticks/2, most: 3 * ticks, begin: func(r *asynqRig, skew time.Duration) func() {
 			s := r.scheduler(skew, asynq.Unique(30*time.Second))
 			wantNil(r, "Start", s.Start())
 			r.Cleanup(s.Shutdown)
 			return s.Shutdown
 		}},
 		// A tick is lost where one term ends and the next begins.
-		"as a singleton": {least: ticks - 1, most: ticks - 1, begin: func(r *asynqRig, skew time.Duration, _ func(*node, scheduler.Tick) error) func() {
+		"as a singleton": {least: ticks - 1, most: ticks - 1, begin: func(r *asynqRig, skew time.Duration) func() {
 			n := r.admin()
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan struct{})
@@ -92,9 +105,10 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 			r.Cleanup(func() { cancel(); <-done })
 			return func() { n.cut(); cancel() }
 		}},
-		"Task": {least: ticks, most: ticks, begin: func(r *asynqRig, skew time.Duration, digest func(*node, scheduler.Tick) error) func() {
+		"Task": {least: ticks, most: ticks, begin: func(r *asynqRig, skew time.Duration) func() {
 			n := r.node(skew)
-			n.addTask("digest", "* * * * *", asynqtick.Once(func(_ context.Context, tick scheduler.Tick) error { return digest(n, tick) }))
+			client := mortal{asynq.NewClientFromRedisClient(r.rdb), n}
+			n.addTask("digest", "* * * * *", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
 			n.start()
 			return n.cut
 		}},
@@ -103,19 +117,11 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 			virtual(t, func(c *cluster) {
 				t := c.T
 				r := newAsynqRig(c)
-				client := asynq.NewClientFromRedisClient(r.rdb)
-				digest := func(n *node, tick scheduler.Tick) error {
-					if n.dead() {
-						return fmt.Errorf("%s is dead", n.name)
-					}
-					_, err := client.Enqueue(asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()), asynq.Retention(time.Minute))
-					return err
-				}
 				time.Sleep(30 * sec)
 				start := time.Now()
 				var die func()
 				for i, skew := range skews {
-					d := tc.begin(r, skew, digest)
+					d := tc.begin(r, skew)
 					if i == 0 {
 						die = d
 					}

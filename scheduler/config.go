@@ -28,8 +28,8 @@ type Config struct {
 	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. Schedulers of one
 	// scope on one store share their jobs, which they know by name; those of different
 	// scopes know nothing of each other. There is no default, because two applications
-	// without a Scope would share their jobs of one name, and each would execute some
-	// ticks of the other's. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
+	// without a Scope would share jobs of the same name, and each would execute some ticks
+	// of the other's. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
 	// Zone is the time zone of specs that do not name one, unless the job has In.
@@ -48,8 +48,8 @@ type Config struct {
 	// function that takes longer loses its lock at the end of the lease. Default 30 s.
 	Grace time.Duration
 
-	// Sync is how often a node at rest asks the store for its clock, and for triggers that
-	// other nodes have not executed. From 1 s to 1 h. Default 10 s.
+	// Sync is how often a node at rest asks the store for its clock and for new triggers.
+	// From 1 s to 1 h. Default 10 s.
 	Sync time.Duration
 
 	// Observe, if set, is called for everything that happens to the jobs on this node; see

@@ -48,7 +48,7 @@ type Execution struct {
 	Started  time.Time `json:"started"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
-	Error    string    `json:"error,omitempty"` // of the last attempt; at most 200 bytes
+	Error    string    `json:"error,omitempty"` // of the last attempt, cut to about 200 bytes
 }
 
 // Duration returns how long the execution took; 0 if it has not ended.

@@ -14,8 +14,8 @@ type Kind string
 // The kinds, with the fields of Event that each has besides Tick and Node.
 //
 // Executions are reported by the node that executes. Ticks that are not executed are
-// reported by the node that writes them off: one Event for all ticks of a kind that it
-// found at a time. Its Tick is the newest, Count is how many they are.
+// reported by the node that writes them off, as one Event for all ticks of a kind that it
+// finds at a time. Tick is then the newest of them and Count their number.
 const (
 	EventStarted     Kind = "started"     // Late
 	EventTakenOver   Kind = "taken over"  // Late; instead of started, if an earlier execution of the tick was broken off
@@ -26,7 +26,7 @@ const (
 	EventBroken      Kind = "broken"      // Took, Attempts, Err; the lock was lost while the function ran
 	EventLost        Kind = "lost"        // an execution was broken off and its tick is not executed again: AtMostOnce, or it was the eleventh
 	EventMissed      Kind = "missed"      // Count
-	EventOverlapped  Kind = "overlapped"  // Count
+	EventOverlapped  Kind = "overlapped"  // Count; of a Task whose enqueue met joblock.ErrHeld also Took, Attempts, Err
 	EventPaused      Kind = "paused"      // Count
 
 	// EventRedefined: the job's spec or options have changed, as by a deploy. Err says what
@@ -45,7 +45,7 @@ const (
 type Event struct {
 	Kind     Kind
 	Tick     Tick
-	Node     string        // of the execution, or of whoever wrote the ticks off
+	Node     string        // that executes, or that wrote the ticks off
 	Late     time.Duration // after the tick and the job's jitter
 	Took     time.Duration // all attempts
 	Attempts int

@@ -14,8 +14,8 @@ const (
 // Option changes how Func and Task treat a job. Of options that contradict each other the
 // last one counts.
 //
-// All nodes should give a job the same options. Where they do not, those of the node count
-// that executes a tick or writes it off.
+// All nodes should give a job the same options. If they do not, the node that executes a
+// tick or writes it off goes by its own.
 type Option func(*options)
 
 // options is what Func or Task was told about a job.
@@ -98,9 +98,8 @@ func Timeout(d time.Duration) Option {
 }
 
 // Retry calls a function that failed up to n more times, 0 to 100, for the same tick and
-// under the same lock. The pause before the first retry is first. Each further pause is
-// twice as long, but at most most. Default: Retry(0, 0, 0) for Func and
-// Retry(5, time.Second, 30*time.Second) for Task.
+// under the same lock. Pauses start at first and double, up to most. The default is no
+// retry for Func and Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }

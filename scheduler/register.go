@@ -22,9 +22,10 @@ const maxNameBytes = 128
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// Run waits for fn in any case, so one process never runs it twice at a time. If the node
-// is stopped and fn does not return nil, another node executes the tick again. fn must not
-// release its lock or hand it over: the execution would count as broken off.
+// An fn that goes on after that is waited for, so it never runs twice at a time in one
+// process. If the node is stopped and fn does not return nil, another node executes the tick
+// again. fn must not release its lock or hand it over: the execution would count as broken
+// off.
 //
 // Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad
 // or has no ticks, or an option is bad. The job is then not registered.

@@ -28,7 +28,8 @@ type Runner interface {
 //
 // RunSingleton returns nil when ctx has ended and this node's service, if any, is shut
 // down. If newRunner or Start fails, it returns that error and leaves the lock to the other
-// nodes. Other errors are those of joblock.Locker.Singleton, which also gets opts.
+// nodes. A nil newRunner or Runner is joblock.ErrInvalid. Other errors are those of
+// joblock.Locker.Singleton, to which opts are passed.
 //
 // A tick of the service that falls between two terms is lost, and one that comes while a
 // term ends may be enqueued by both nodes. Where every tick counts use Task.
