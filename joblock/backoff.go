@@ -1,0 +1,37 @@
+package joblock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// newRetryPause paces attempts while the store does not answer.
+func newRetryPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
+
+// backoff yields growing, jittered pauses.
+type backoff struct{ cur, max time.Duration }
+
+func newBackoff(first, most time.Duration) *backoff {
+	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
+}
+
+// next returns a pause between half of the present step and the whole, and
+// makes the step half as long again.
+func (b *backoff) next() time.Duration {
+	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
+	b.cur = min(b.cur+b.cur/2, b.max)
+	return d
+}
+
+// wait sleeps for the next pause, or until ctx ends, which it reports as false.
+func (b *backoff) wait(ctx context.Context) bool {
+	t := time.NewTimer(b.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,44 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+)
+
+// Do runs fn while holding the lock on key, waiting for it as Acquire does. fn's
+// context carries the lock (see FromContext) and is cancelled with cause ErrLost
+// when the lock is lost. The lock is released when fn returns or panics, unless
+// fn has released it or handed it over.
+//
+// Do returns Acquire's error, or fn's. If the lock was lost while fn ran the
+// result matches ErrLost, whatever fn returned; a failure to release is joined
+// too, and the lock then runs out by itself.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+	if fn == nil {
+		return invalid("do", key, "the function is nil")
+	}
+	lock, err := l.Acquire(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	fctx, stop := lock.Context(ctx)
+	defer stop()
+	defer func() {
+		if lock.settled() {
+			return // fn released it, or handed it over to a job
+		}
+		rerr := lock.Release(ctx)
+		if CodeOf(rerr) == CodeAlreadyReleased { // not by fn: somebody forced it away
+			e := *rerr.(*Error)
+			e.Code, e.Detail = CodeLost, "it was taken away while the function ran"
+			rerr = &e
+		}
+		if errors.Is(rerr, ErrClosed) {
+			rerr = errors.Join(lock.Err(), rerr) // Close has lost it
+		}
+		if !errors.Is(err, ErrLost) || !errors.Is(rerr, ErrLost) {
+			err = errors.Join(err, rerr)
+		}
+	}()
+	return fn(fctx)
+}
