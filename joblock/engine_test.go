@@ -207,12 +207,12 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 			wantNil(k, "Release", releaseOf(k.Context(), k.peer(), "key", "me"))
 		}, joblock.ErrAlreadyReleased},
 		{"taken by another", func(k *kit) {
-			k.storeSkew += time.Minute // the store's clock jumps past the lease
+			k.StoreSkew += time.Minute // the store's clock jumps past the lease
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
 		}, joblock.ErrNotOwner},
-		{"flushed", func(k *kit) { k.storeSkew += 24 * time.Hour }, joblock.ErrNotFound},
-		{"lapsed", func(k *kit) { k.storeSkew += 31 * time.Second }, nil},
+		{"flushed", func(k *kit) { k.StoreSkew += 24 * time.Hour }, joblock.ErrNotFound},
+		{"lapsed", func(k *kit) { k.StoreSkew += 31 * time.Second }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

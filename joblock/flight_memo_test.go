@@ -160,7 +160,7 @@ func TestSingleFlightWhenTheStoreClockIsSet(t *testing.T) {
 				c := computer{}
 				c.fly(t, k.locks, time.Minute)
 				time.Sleep(tt.age)
-				k.storeSkew += tt.step
+				k.StoreSkew += tt.step
 				c.fly(t, k.locks, time.Minute)
 				if computed := c.runs.Load() == 2; computed != tt.computes {
 					t.Fatalf("computed %v, want %v", computed, tt.computes)
@@ -188,7 +188,7 @@ func TestSingleFlightWaitersAreNeverServedAStaleResultAfterAStepBack(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		wantNil(t, "Release", k.acquire("key").Release(t.Context())) // a fence from before the step
-		k.storeSkew = -time.Hour
+		k.StoreSkew = -time.Hour
 		c := computer{took: 30 * time.Second}
 		done := make(chan struct{})
 		for range 5 {

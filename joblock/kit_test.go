@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -16,66 +17,38 @@ import (
 
 var wantErr, wantNotErr, wantNil = testkit.WantErr, testkit.WantNotErr, testkit.WantNil
 
-// kit is a Locker on a memstore that can be made to fail. Its clocks are those of
-// the synctest bubble in which it was made.
+// kit is what tests of other packages use too, with short names.
 type kit struct {
-	*testing.T
+	*lockkit.Kit
 	mem   *memstore.Store
 	store *faultstore.Store
 	locks *joblock.Locker
 	logs  *testkit.Log
-
-	storeSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
 }
 
 func newKit(t *testing.T, cfg *joblock.Config) *kit {
 	t.Helper()
-	k := &kit{T: t, logs: new(testkit.Log)}
-	start := time.Now()
-	k.mem = memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent,
-		Now:    func() time.Time { return start.Add(time.Since(start) + k.storeSkew) },
-	})
-	k.store = faultstore.New(k.mem)
-	k.locks = k.open(k.store, cfg)
-	return k
+	k := lockkit.New(t, cfg)
+	return &kit{k, k.Mem, k.Store, k.Locks, k.Logs}
 }
 
-// open makes a Locker that is closed when the test ends.
 func (k *kit) open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
 	k.Helper()
-	var c joblock.Config
-	if cfg != nil {
-		c = *cfg
-	}
-	c.Logger = k.logs.Text()
-	locks, err := joblock.New(store, &c)
-	if err != nil {
-		k.Fatalf("New: %v", err)
-	}
-	k.Cleanup(func() {
-		k.store.Clear()
-		if err := locks.Close(context.Background()); err != nil {
-			k.Errorf("Close: %v", err)
-		}
-	})
-	return locks
+	return k.Open(store, cfg)
 }
 
-// peer is a Locker of another process, on the same store without faults.
-func (k *kit) peer() *joblock.Locker {
-	k.Helper()
-	return k.open(k.mem, &joblock.Config{Holder: "peer"})
-}
+func (k *kit) peer() *joblock.Locker { k.Helper(); return k.Peer() }
 
 func (k *kit) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	k.Helper()
-	lock, err := k.locks.TryAcquire(context.Background(), key, opts...)
-	if err != nil {
-		k.Fatalf("TryAcquire(%q): %v", key, err)
-	}
-	return lock
+	return k.Acquire(key, opts...)
 }
+
+func (k *kit) record(key string) driver.Record { k.Helper(); return k.Record(key) }
+
+func (k *kit) wantState(key string, want joblock.State) { k.Helper(); k.WantState(key, want) }
+
+func (k *kit) wantWaiters(key string, n int) { k.Helper(); k.WantWaiters(key, n) }
 
 func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token {
 	k.Helper()
@@ -84,23 +57,6 @@ func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token
 		k.Fatalf("Park: %v", err)
 	}
 	return token
-}
-
-// record is what the store has at key.
-func (k *kit) record(key string) driver.Record {
-	k.Helper()
-	recs, err := k.mem.Inspect(context.Background(), driver.InspectRequest{Keys: []string{key}, Memo: true})
-	if err != nil {
-		k.Fatalf("Inspect: %v", err)
-	}
-	return recs[0]
-}
-
-func (k *kit) wantState(key string, want joblock.State) {
-	k.Helper()
-	if got := k.record(key).State; got != want {
-		k.Errorf("the store has %q %s, want %s", key, got, want)
-	}
 }
 
 // wantFreeWithin waits for key to become free, at most d.

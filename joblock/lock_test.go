@@ -58,7 +58,7 @@ func TestOldHandleCannotTouchItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		old := k.acquire("key", joblock.Owner("same"), joblock.NoRenew())
-		k.storeSkew = time.Minute // the old holder does not know yet
+		k.StoreSkew = time.Minute // the old holder does not know yet
 		next, err := k.peer().TryAcquire(t.Context(), "key", joblock.Owner("same"))
 		wantNil(t, "TryAcquire", err)
 		if next.Fence() <= old.Fence() {

@@ -33,13 +33,13 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 			wantErr(k, lock.Release(k.Context()), joblock.ErrAlreadyReleased)
 		}, time.Second},
 		{"taken, found by Release", func(k *kit, lock *joblock.Lock) {
-			k.storeSkew += time.Minute
+			k.StoreSkew += time.Minute
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
 			wantErr(k, lock.Release(k.Context()), joblock.ErrLost)
 		}, 0},
 		{"lapsed, found by Park", func(k *kit, lock *joblock.Lock) {
-			k.storeSkew += time.Minute
+			k.StoreSkew += time.Minute
 			_, err := lock.Park(k.Context())
 			wantErr(k, err, joblock.ErrLost)
 		}, 0},

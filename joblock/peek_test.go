@@ -16,7 +16,7 @@ import (
 func TestPeekShowsStateMemoAndTheStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.storeSkew = time.Hour
+		k.StoreSkew = time.Hour
 		lock := k.acquire("held")
 		wantNil(t, "SetMemo", lock.SetMemo(t.Context(), []byte("page 7")))
 		done := k.acquire("done")

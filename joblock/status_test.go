@@ -34,7 +34,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		token := k.park(lock, joblock.ForJob("mail/7"), joblock.Reserve(time.Minute))
-		k.storeSkew += time.Second // the store's clock decides, not ours
+		k.StoreSkew += time.Second // the store's clock decides, not ours
 		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Remaining != 0 ||
 			st.Reserved < time.Minute-time.Second || st.Owner != token.Digest() || !st.Since.Equal(acquired) || st.Age != 6*time.Second {
 			t.Errorf("a parked key is %+v", st)

@@ -11,13 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// onTime is how much later than it could have come a lock may come in virtual
-// time: the store counts in milliseconds.
-const onTime = 5 * time.Millisecond
+const onTime = lockkit.OnTime
 
 // waiting is an Acquire that runs in a goroutine of its own.
 type waiting struct {
@@ -86,15 +85,6 @@ func (w *waiting) failed(d time.Duration) error {
 		w.t.Fatal("got the lock")
 	}
 	return w.err
-}
-
-// wantWaiters checks how many places the queue of key has.
-func (k *kit) wantWaiters(key string, n int) {
-	k.Helper()
-	synctest.Wait()
-	if got := k.record(key).Waiters; got != n {
-		k.Errorf("%d waiters at %q, want %d", got, key, n)
-	}
 }
 
 // goroutines returns how many there are in the bubble. Those outside, the runtime's and

@@ -146,7 +146,7 @@ func TestClockStepBeforeAPush(t *testing.T) {
 				w := k.wait(k.locks, "key", joblock.NoRenew())
 				time.Sleep(time.Second)
 				synctest.Wait()
-				k.storeSkew = step
+				k.StoreSkew = step
 				wantNil(t, "Release", holder.Release(t.Context()))
 				lock := w.granted(joblock.DefaultPoll * 5 / 4)
 				if lease, trust := k.record("key").Lease, time.Until(lock.ExpiresAt()); trust > lease {
