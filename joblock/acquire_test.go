@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 func TestTryAcquireHeldTellsWhoAndHowLong(t *testing.T) {
@@ -152,13 +153,13 @@ func TestGrantFoundByARepeatedAttemptTellsWhatWasBefore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				before := k.acquire("key")
-				wantNil(t, "SetMemo", before.SetMemo(t.Context(), []byte("page 7")))
+				wantNil(t, "memo.Write", memo.Write(t.Context(), before, []byte("page 7")))
 				wantNil(t, "the end before", end(k, before))
 				k.store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
-				lock, err := k.locks.Acquire(t.Context(), "key", joblock.WithMemo())
+				lock, err := k.locks.Acquire(t.Context(), "key", memo.WithGrant())
 				wantNil(t, "Acquire", err)
-				if lock.Prior() != want || string(lock.Memo()) != "page 7" {
-					t.Errorf("prior %q, memo %q; want %s, page 7", lock.Prior(), lock.Memo(), want)
+				if lock.Prior() != want || string(memo.Of(lock)) != "page 7" {
+					t.Errorf("prior %q, memo %q; want %s, page 7", lock.Prior(), memo.Of(lock), want)
 				}
 			})
 		})
@@ -342,23 +343,23 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		first := k.acquire("key")
-		if first.Prior() != joblock.EndedNone || first.Memo() != nil {
-			t.Errorf("a new key has prior %q and memo %q", first.Prior(), first.Memo())
+		if first.Prior() != joblock.EndedNone || memo.Of(first) != nil {
+			t.Errorf("a new key has prior %q and memo %q", first.Prior(), memo.Of(first))
 		}
-		wantNil(t, "SetMemo", first.SetMemo(t.Context(), []byte("page 7")))
-		if string(first.Memo()) != "page 7" {
-			t.Errorf("memo is %q", first.Memo())
+		wantNil(t, "memo.Write", memo.Write(t.Context(), first, []byte("page 7")))
+		if string(memo.Of(first)) != "page 7" {
+			t.Errorf("memo is %q", memo.Of(first))
 		}
 		wantNil(t, "Release", first.Release(t.Context()))
-		second, err := k.peer().TryAcquire(t.Context(), "key", joblock.WithMemo())
+		second, err := k.peer().TryAcquire(t.Context(), "key", memo.WithGrant())
 		wantNil(t, "TryAcquire", err)
-		if string(second.Memo()) != "page 7" || second.Prior() != joblock.EndedReleased {
-			t.Errorf("memo %q, prior %q", second.Memo(), second.Prior())
+		if string(memo.Of(second)) != "page 7" || second.Prior() != joblock.EndedReleased {
+			t.Errorf("memo %q, prior %q", memo.Of(second), second.Prior())
 		}
-		wantErr(t, first.SetMemo(t.Context(), []byte("old")), joblock.ErrAlreadyReleased)
-		wantNil(t, "SetMemo(nil)", second.SetMemo(t.Context(), nil))
-		if len(second.Memo()) != 0 || len(k.record("key").Memo) != 0 {
-			t.Error("SetMemo(nil) does not clear")
+		wantErr(t, memo.Write(t.Context(), first, []byte("old")), joblock.ErrAlreadyReleased)
+		wantNil(t, "Write(nil)", memo.Write(t.Context(), second, nil))
+		if len(memo.Of(second)) != 0 || len(k.record("key").Memo) != 0 {
+			t.Error("Write(nil) does not clear")
 		}
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
 		if third := k.acquire("key"); third.Prior() != joblock.EndedForced {

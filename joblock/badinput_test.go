@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 // Bad input is refused with a clear error that names the value and the bound, and
@@ -177,7 +178,7 @@ func TestBadInputOfALockLeavesItAsItWas(t *testing.T) {
 			"Reserve is -1ns, must be at least 1ms": negative,
 			"must be at most 8784h0m0s":             long,
 			"job has a control character":           job,
-			"memo has 65537 bytes, at most 65536":   lock.SetMemo(t.Context(), make([]byte, 65537)),
+			"memo has 65537 bytes, at most 65536":   memo.Write(t.Context(), lock, make([]byte, 65537)),
 			"reason has 257 bytes, at most 256":     lock.Release(t.Context(), joblock.Reason(strings.Repeat("r", 257))),
 			"not parked by this handle":             lock.Reclaim(t.Context()),
 		} {
@@ -201,7 +202,7 @@ func TestNilLock(t *testing.T) {
 	_, bin := lock.MarshalBinary()
 	_, js := lock.MarshalJSON()
 	for what, err := range map[string]error{
-		"Renew": lock.Renew(ctx), "SetMemo": lock.SetMemo(ctx, nil), "Release": lock.Release(ctx),
+		"Renew": lock.Renew(ctx), "memo.Write": memo.Write(ctx, lock, nil), "Release": lock.Release(ctx),
 		"Park": park, "Reclaim": lock.Reclaim(ctx), "Err": lock.Err(),
 		"MarshalText": text, "MarshalBinary": bin, "MarshalJSON": js,
 		"Locks.Release": joblock.Locks{nil}.Release(ctx), "Locks.Err": joblock.Locks{nil}.Err(),
@@ -215,7 +216,7 @@ func TestNilLock(t *testing.T) {
 		t.Error("Done of a nil lock is open")
 	}
 	if lock.Key() != "" || lock.Owner() != "" || lock.Digest() != "" || lock.Fence() != 0 || lock.TTL() != 0 ||
-		!lock.ExpiresAt().IsZero() || lock.Prior() != joblock.EndedNone || lock.Recovered() || lock.Memo() != nil ||
+		!lock.ExpiresAt().IsZero() || lock.Prior() != joblock.EndedNone || lock.Recovered() || memo.Of(lock) != nil ||
 		!lock.Token().IsZero() || lock.String() != "lock(nil)" || lock.LogValue().String() != "lock(nil)" {
 		t.Error("a nil lock has properties")
 	}

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"context"
+	"time"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/seal"
@@ -12,11 +13,19 @@ import (
 func init() {
 	door.Open(door.Joblock{
 		Locker:  func(locker any) door.Locker { return inside{locker.(*Locker)} },
-		Option:  func(d door.Option) any { return option(func(o *options) { o.own = d.OwnKey }) },
+		Lock:    func(lock any) door.Lock { return insideLock{lock.(*Lock)} },
+		Status:  func(r driver.Record) any { return statusOf(r) },
+		Option:  doorOption,
 		Invalid: func(op, key, detail string) error { return invalid(op, key, "%s", detail) },
 		Refusal: errorOf,
 		Text:    checkText,
 		Period:  checkDuration,
+	})
+}
+
+func doorOption(d door.Option) any {
+	return option(func(o *options) {
+		o.own, o.memo = o.own || d.OwnKey, o.memo || d.Memo
 	})
 }
 
@@ -40,7 +49,7 @@ func (in inside) Settings() door.Settings {
 		return door.Settings{}
 	}
 	c := &in.l.cfg
-	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain}
+	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain, Logger: c.Logger}
 }
 
 func (in inside) Check(op string, keys ...string) error {
@@ -59,8 +68,55 @@ func (in inside) Check(op string, keys ...string) error {
 	return nil
 }
 
+func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
+	if err := in.l.open(op, key); err != nil {
+		return door.Asked{}, err
+	}
+	var o options
+	var err error
+	switch opts := opts.(type) {
+	case []AcquireOption:
+		err = acquireOptions(&in.l.cfg, &o, op, key, opts)
+	case []TryOption:
+		err = acquireOptions(&in.l.cfg, &o, op, key, opts)
+	}
+	if err == nil {
+		err = checkTaken(op, key, o.own)
+	}
+	return door.Asked{Retain: o.retain}, err
+}
+
 func (in inside) Call(ctx context.Context, op, key string, f func(context.Context, driver.Store) error) error {
 	return in.l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, in.l.store) })
 }
 
 func (in inside) Tell(e event.Event) { in.l.tell(e) }
+
+// insideLock is a Lock as package door shows it. The Lock may be nil.
+type insideLock struct{ k *Lock }
+
+func (in insideLock) Memo() []byte {
+	k := in.k
+	if k.none() {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.memo
+}
+
+func (in insideLock) WriteMemo(ctx context.Context, memo []byte) error {
+	const op = "write memo"
+	if len(memo) > driver.MaxMemoBytes {
+		return invalid(op, in.k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
+	}
+	return in.k.renewNow(ctx, op, append([]byte{}, memo...))
+}
+
+func (in insideLock) RememberFor(d time.Duration) {
+	in.k.mu.Lock()
+	defer in.k.mu.Unlock()
+	in.k.h.remembered(d)
+}
+
+func (in insideLock) AsOf() time.Time { return in.k.asOf }

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
@@ -128,7 +129,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 				"Do":         k.locks.Do(ctx, key, func(context.Context) error { return nil }),
 				"Singleton":  k.locks.Singleton(ctx, key, func(context.Context) error { return nil }),
 				"NewToken":   second(joblock.NewToken(key, "owner", time.Minute)),
-				"SingleFlight": second(joblock.SingleFlight(ctx, k.locks, key, time.Minute,
+				"singleflight.Do": second(singleflight.Do(ctx, k.locks, key, time.Minute,
 					func(context.Context) (int, error) { return 1, nil })),
 			} {
 				if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "'%' at byte") {

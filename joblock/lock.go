@@ -175,17 +175,6 @@ func (k *Lock) Prior() Ended {
 // nobody had taken the key in between.
 func (k *Lock) Recovered() bool { return !k.none() && k.recovered }
 
-// Memo returns the memo of the key: what the last holder left, if the lock was taken
-// WithMemo, or what SetMemo has written since. The caller must not change it.
-func (k *Lock) Memo() []byte {
-	if k.none() {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.memo
-}
-
 // Done returns a channel that is closed when the lock is lost, at the latest at
 // its trust deadline. A lock that is released or handed over is not lost: its
 // Done stays open.

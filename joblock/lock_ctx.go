@@ -103,7 +103,7 @@ func carriedBy(ctx context.Context) *carriedLocks {
 }
 
 // FromContext returns the lock that the work with ctx is done under. Everything that
-// runs work under a lock puts it there: Do, SingleFlight, Lock.Context,
+// runs work under a lock puts it there: Do, package singleflight, Lock.Context,
 // Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
 //
 // If there are several it is the innermost, and of several that were taken together

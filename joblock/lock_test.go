@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 func TestTwoLockersExcludeEachOther(t *testing.T) {
@@ -288,7 +289,7 @@ func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
 		"an owner": {opts: []joblock.TryOption{joblock.Owner("me")}, long: true},
 		"retain":   {opts: []joblock.TryOption{joblock.Retain(joblock.DefaultRetain)}, long: true},
 		"memo": {do: func(k *kit, lock *joblock.Lock) {
-			wantNil(k, "SetMemo", lock.SetMemo(k.Context(), []byte("page 7")))
+			wantNil(k, "memo.Write", memo.Write(k.Context(), lock, []byte("page 7")))
 		}, long: true},
 		"parked": {do: func(k *kit, lock *joblock.Lock) {
 			k.park(lock)

@@ -12,7 +12,7 @@ import (
 //
 //	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
 //	TTL, Holder, NoRenew           x          x        x
-//	MaxRenew, Retain, WithMemo     x          x        x
+//	MaxRenew, Retain               x          x        x
 //	Owner, Limit                   x          x
 //	MaxWait                                   x
 //	Reserve                                            x      x
@@ -20,7 +20,7 @@ import (
 //	IfIdle                                                                           x
 //	Reason                                                           x               x
 //
-// ¹ and AcquireAll, Do, Singleton, SingleFlight.
+// ¹ and AcquireAll, Do, Singleton, and those of package singleflight.
 //
 // A nil option is ErrInvalid.
 
@@ -31,7 +31,7 @@ type TryOption interface {
 }
 
 // AcquireOption is an option of Acquire and of the calls built on it: AcquireAll, Do,
-// Singleton and SingleFlight.
+// Singleton, and those of package singleflight.
 type AcquireOption interface{ acquire(*options) }
 
 // ResumeOption is an option of Resume.
@@ -180,12 +180,6 @@ func NoRenew() Option {
 // Config.MaxRenew. It must be positive.
 func MaxRenew(d time.Duration) Option {
 	return option(func(o *options) { o.maxRenew, o.hasRenew = d, true })
-}
-
-// WithMemo has the store send the key's memo along with the grant, for Lock.Memo. A memo
-// may be large, and most holders have no use for it.
-func WithMemo() Option {
-	return option(func(o *options) { o.memo = true })
 }
 
 // Retain sets how long the store remembers this key after the lock has ended,

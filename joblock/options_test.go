@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 // Each option is one of exactly the calls that have a use for it; see the table in
@@ -28,19 +29,19 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		made any
 		by   []string
 	}{
-		"TTL":      {joblock.TTL, taking},
-		"Holder":   {joblock.Holder, taking},
-		"NoRenew":  {joblock.NoRenew, taking},
-		"MaxRenew": {joblock.MaxRenew, taking},
-		"Retain":   {joblock.Retain, taking},
-		"WithMemo": {joblock.WithMemo, taking},
-		"Owner":    {joblock.Owner, acquiring},
-		"Limit":    {joblock.Limit, acquiring},
-		"MaxWait":  {joblock.MaxWait, waiting},
-		"Reserve":  {joblock.Reserve, []string{"Resume", "Park"}},
-		"ForJob":   {joblock.ForJob, []string{"Resume", "Park", "Locker.Release"}},
-		"IfIdle":   {joblock.IfIdle, []string{"Locker.Release"}},
-		"Reason":   {joblock.Reason, []string{"Lock.Release", "Locker.Release"}},
+		"TTL":       {joblock.TTL, taking},
+		"Holder":    {joblock.Holder, taking},
+		"NoRenew":   {joblock.NoRenew, taking},
+		"MaxRenew":  {joblock.MaxRenew, taking},
+		"Retain":    {joblock.Retain, taking},
+		"WithGrant": {memo.WithGrant, taking},
+		"Owner":     {joblock.Owner, acquiring},
+		"Limit":     {joblock.Limit, acquiring},
+		"MaxWait":   {joblock.MaxWait, waiting},
+		"Reserve":   {joblock.Reserve, []string{"Resume", "Park"}},
+		"ForJob":    {joblock.ForJob, []string{"Resume", "Park", "Locker.Release"}},
+		"IfIdle":    {joblock.IfIdle, []string{"Locker.Release"}},
+		"Reason":    {joblock.Reason, []string{"Lock.Release", "Locker.Release"}},
 	} {
 		want := make(map[string]bool)
 		for _, call := range option.by {

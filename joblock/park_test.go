@@ -8,6 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 func TestParkHandsTheLockOver(t *testing.T) {
@@ -29,7 +30,7 @@ func TestParkHandsTheLockOver(t *testing.T) {
 		// The old handle can do nothing, and says why.
 		_, perr := lock.Park(t.Context())
 		for what, err := range map[string]error{
-			"Err": lock.Err(), "Renew": lock.Renew(t.Context()), "SetMemo": lock.SetMemo(t.Context(), []byte("x")),
+			"Err": lock.Err(), "Renew": lock.Renew(t.Context()), "memo.Write": memo.Write(t.Context(), lock, []byte("x")),
 			"Release": lock.Release(t.Context()), "Park": perr,
 		} {
 			if !errors.Is(err, joblock.ErrNotOwner) {

@@ -40,7 +40,7 @@ const gateTTL = 5 * time.Second
 // An acquire that finds a permit at its first look is two calls to the store, one of
 // them a read. One that has to wait is about 3n more, in a few round trips, as it
 // waits for all n permits at once: a limit of a hundred that is always reached is
-// work for the store. SingleFlight refuses it.
+// work for the store.
 func Limit(n int) TryOption {
 	return tryOption(func(o *options) { o.limit, o.hasLimit = n, true })
 }

@@ -88,8 +88,6 @@ func TestLimitOutOfBounds(t *testing.T) {
 		wantErr(t, err, joblock.ErrTimeout)
 		_, err = k.locks.LimitStatus(ctx, "", 1)
 		wantErr(t, err, joblock.ErrInvalid)
-		_, err = joblock.SingleFlight(ctx, k.locks, "key", time.Minute, func(context.Context) (int, error) { return 1, nil }, joblock.Limit(2))
-		wantErr(t, err, joblock.ErrInvalid)
 	})
 }
 

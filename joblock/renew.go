@@ -13,17 +13,6 @@ import (
 // ErrNotOwner after Park; ErrInvalid for a nil lock.
 func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew", nil) }
 
-// SetMemo writes the memo of the key, at most MaxMemoBytes, and renews the lease
-// in the same step; nil clears it. The memo outlives the lock: the next owner
-// can have it with its grant (see WithMemo) as long as the store remembers the key (see
-// Retain). Only the present fence can write it. Errors are those of Renew.
-func (k *Lock) SetMemo(ctx context.Context, memo []byte) error {
-	if len(memo) > driver.MaxMemoBytes {
-		return invalid("set memo", k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
-	}
-	return k.renewNow(ctx, "set memo", append([]byte{}, memo...))
-}
-
 func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	if k.none() {
 		return nilLock(op)

@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
 // die takes a place in the queue as a process does that is never heard of again.
@@ -270,12 +271,12 @@ func TestForceReleaseHandsTheLockToTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		holder := k.acquire("key")
-		wantNil(t, "SetMemo", holder.SetMemo(t.Context(), []byte("page 7")))
-		first, second := k.wait(k.peer(), "key", joblock.WithMemo()), k.wait(k.locks, "key")
+		wantNil(t, "memo.Write", memo.Write(t.Context(), holder, []byte("page 7")))
+		first, second := k.wait(k.peer(), "key", memo.WithGrant()), k.wait(k.locks, "key")
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
 		lock := first.granted(0)
-		if lock.Prior() != joblock.EndedForced || string(lock.Memo()) != "page 7" {
-			t.Errorf("prior %q, memo %q", lock.Prior(), lock.Memo())
+		if lock.Prior() != joblock.EndedForced || string(memo.Of(lock)) != "page 7" {
+			t.Errorf("prior %q, memo %q", lock.Prior(), memo.Of(lock))
 		}
 		if second.over() {
 			t.Error("the second has it too")

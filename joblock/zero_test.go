@@ -9,8 +9,10 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // What was not made by its constructor is refused, and does not panic.
@@ -39,13 +41,13 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		_, allErr := l.AcquireAll(ctx, []string{"key"})
 		_, resumeErr := l.Resume(ctx, joblock.Token{})
 		_, statusErr := l.Status(ctx, "key")
-		_, flightErr := joblock.SingleFlight(ctx, l, "key", joblock.DefaultTTL, func(context.Context) (int, error) { return 0, nil })
+		_, flightErr := singleflight.Do(ctx, l, "key", joblock.DefaultTTL, func(context.Context) (int, error) { return 0, nil })
 		var listErr error
 		for _, listErr = range l.List(ctx, joblock.ListOptions{}) {
 		}
 		for what, err := range map[string]error{
 			"TryAcquire": tryErr, "Acquire": waitErr, "AcquireAll": allErr, "Resume": resumeErr, "Status": statusErr,
-			"SingleFlight": flightErr, "List": listErr, "Close": l.Close(ctx),
+			"singleflight.Do": flightErr, "List": listErr, "Close": l.Close(ctx),
 			"Do":           l.Do(ctx, "key", func(context.Context) error { return nil }),
 			"Release":      releaseOf(ctx, l, "key", "owner"),
 			"ForceRelease": l.ForceRelease(ctx, "key", ""),
@@ -67,7 +69,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		_, textErr := k.MarshalText()
 		_, binErr := k.MarshalBinary()
 		for what, err := range map[string]error{
-			"Err": k.Err(), "Renew": k.Renew(ctx), "SetMemo": k.SetMemo(ctx, nil), "Release": k.Release(ctx),
+			"Err": k.Err(), "Renew": k.Renew(ctx), "memo.Write": memo.Write(ctx, k, nil), "Release": k.Release(ctx),
 			"Park": parkErr, "Reclaim": k.Reclaim(ctx), "MarshalText": textErr, "MarshalBinary": binErr,
 		} {
 			if joblock.CodeOf(err) != joblock.CodeInvalid {
@@ -79,7 +81,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		stop()
 		<-k.Done()
 		k.StopRenewing()
-		if k.Key() != "" || k.Owner() != "" || k.Fence() != 0 || k.TTL() != 0 || k.Memo() != nil || !k.Token().IsZero() ||
+		if k.Key() != "" || k.Owner() != "" || k.Fence() != 0 || k.TTL() != 0 || memo.Of(k) != nil || !k.Token().IsZero() ||
 			k.Recovered() || k.Prior() != joblock.EndedNone || !k.ExpiresAt().IsZero() || k.String() == "" {
 			t.Error("a lock that is none has something to say")
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -50,7 +51,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 // runTerm does what the ledger says while this node holds the job's lock, and releases it.
 // It returns when to read the ledger again.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
-	l, err := ledger.Decode(lock.Memo())
+	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
 		s.release(ctx, lock)
 		s.reportUnreadable(j, err)

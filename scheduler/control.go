@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -59,7 +60,7 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change fun
 		return err
 	}
 	defer s.release(ctx, lock)
-	all, err := ledger.DecodeOrders(lock.Memo())
+	all, err := ledger.DecodeOrders(memo.Of(lock))
 	if err != nil {
 		return err
 	}
@@ -80,14 +81,14 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change fun
 		return nil
 	}
 	all.Jobs[name] = o
-	memo := all.Encode()
-	if err := lock.SetMemo(ctx, memo); err != nil {
+	orders := all.Encode()
+	if err := memo.Write(ctx, lock, orders); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.wrote++
 	s.mu.Unlock()
-	s.applyOrders(memo, s.ordersWritten())
+	s.applyOrders(orders, s.ordersWritten())
 	return nil
 }
 
@@ -105,7 +106,7 @@ func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Ord
 		keys = append(keys, s.keyOf(n))
 	}
 	sent := s.clock.local()
-	views, err := s.locks.Peek(ctx, keys...)
+	views, err := memo.Read(ctx, s.locks, keys...)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

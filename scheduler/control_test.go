@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -257,8 +258,8 @@ func TestOrdersThatAreCarriedOutAreForgotten(t *testing.T) {
 			wantNil(t, "Trigger", n.Trigger(c.Context(), fmt.Sprint("job", i)))
 		}
 		size := func() int {
-			views, err := n.locks.Peek(c.Context(), "%cron:cron:")
-			wantNil(t, "Peek", err)
+			views, err := memo.Read(c.Context(), n.locks, "%cron:cron:")
+			wantNil(t, "Read", err)
 			return len(views[0].Memo)
 		}
 		before := size()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -32,7 +33,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 		keys = append(keys, j.key)
 	}
 	wrote, sent := s.ordersWritten(), s.clock.local()
-	views, err := s.locks.Peek(ctx, keys...)
+	views, err := memo.Read(ctx, s.locks, keys...)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.createOrders(ctx)
 		views = nil // without that record the node does not know what time it is
@@ -67,7 +68,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 
 // consider decides what to do about a job: claim it, get in line for its lock, or come back
 // later.
-func (s *Scheduler) consider(work context.Context, j *job, v joblock.View, now time.Time) {
+func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.State == joblock.StateForeign {
 		s.reportUnreadable(j, errors.New("scheduler: the value at the job's key is no lock"))
 		s.recheck(j, s.clock.now().Add(unreadable))
@@ -102,7 +103,7 @@ func (s *Scheduler) consider(work context.Context, j *job, v joblock.View, now t
 
 // considerStandBy decides whether to get in line for a job that another node executes. One
 // node stands by, so it is told the moment the lock is free; the others come back later.
-func (s *Scheduler) considerStandBy(work context.Context, j *job, v joblock.View, now time.Time) {
+func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.Age < settling {
 		// Spread wider than a tick: nodes that read in the same step would all get in line.
 		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))

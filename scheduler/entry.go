@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
@@ -166,7 +167,7 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 		for _, name := range part {
 			keys = append(keys, s.keyOf(name))
 		}
-		views, err := s.locks.Peek(ctx, keys...)
+		views, err := memo.Read(ctx, s.locks, keys...)
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +183,7 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 }
 
 // makeEntry shows a job as v has its ledger.
-func (s *Scheduler) makeEntry(name string, v joblock.View, o ledger.Order, now time.Time) Entry {
+func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time.Time) Entry {
 	l, problem := ledger.Decode(v.Memo)
 	if problem != nil {
 		l = new(ledger.Ledger)

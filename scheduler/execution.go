@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -21,7 +22,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		}
 		// Not cut short by the end of Run: another node would have to take over an
 		// execution that is on record but did not begin.
-		if err := lock.SetMemo(context.WithoutCancel(ctx), l.Encode()); err != nil {
+		if err := memo.Write(context.WithoutCancel(ctx), lock, l.Encode()); err != nil {
 			return err
 		}
 		s.reportNews(j, append(news, lost...))
@@ -126,7 +127,7 @@ func later(a, b time.Time) time.Time {
 func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	ctx = context.WithoutCancel(ctx)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := lock.SetMemo(ctx, l.Encode())
+		err := memo.Write(ctx, lock, l.Encode())
 		if err == nil || lock.Err() != nil || errors.Is(err, joblock.ErrClosed) || errors.Is(err, joblock.ErrInvalid) {
 			return err
 		}

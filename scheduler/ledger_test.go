@@ -11,23 +11,24 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
 )
 
 // write sets the memo of a key.
-func (c *cluster) write(n *node, key, memo string) {
+func (c *cluster) write(n *node, key, text string) {
 	c.Helper()
 	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option]())
 	wantNil(c, "TryAcquire", err)
-	wantNil(c, "SetMemo", lock.SetMemo(c.Context(), []byte(memo)))
+	wantNil(c, "memo.Write", memo.Write(c.Context(), lock, []byte(text)))
 	wantNil(c, "Release", lock.Release(c.Context()))
 }
 
 func (c *cluster) memo(n *node, key string) string {
 	c.Helper()
-	views, err := n.locks.Peek(c.Context(), key)
-	wantNil(c, "Peek", err)
+	views, err := memo.Read(c.Context(), n.locks, key)
+	wantNil(c, "Read", err)
 	return string(views[0].Memo)
 }
 

@@ -7,27 +7,28 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
 // applyOrders takes in the orders, and makes the jobs due that have a new one. wrote is how
-// many orders this node had written when it asked for memo.
-func (s *Scheduler) applyOrders(memo []byte, wrote int) {
+// many orders this node had written when it asked for text.
+func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if bytes.Equal(memo, s.memo) {
+	if bytes.Equal(text, s.memo) {
 		return
 	}
-	o, err := ledger.DecodeOrders(memo)
+	o, err := ledger.DecodeOrders(text)
 	if err != nil {
-		s.memo = memo
+		s.memo = text
 		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.control, "err", err)
 		return
 	}
 	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
-		return // this node has written an order since, and memo does not have it
+		return // this node has written an order since, and text does not have it
 	}
-	s.memo, s.orders = memo, o
+	s.memo, s.orders = text, o
 	for name, order := range o.Jobs {
 		if j := s.jobs[name]; j != nil && !j.busy && j.order != order.Fence {
 			s.due.put(j, time.Time{})
@@ -39,7 +40,7 @@ func (s *Scheduler) applyOrders(memo []byte, wrote int) {
 // rereadOrders reads the orders. If that fails, the earlier ones stay in force.
 func (s *Scheduler) rereadOrders(ctx context.Context) {
 	wrote := s.ordersWritten()
-	views, err := s.locks.Peek(ctx, s.control)
+	views, err := memo.Read(ctx, s.locks, s.control)
 	switch {
 	case err == nil && !views[0].Now.IsZero():
 		s.applyOrders(views[0].Memo, wrote)

@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -94,7 +95,7 @@ func (s *Scheduler) nameOf(key string) (string, bool) {
 func (s *Scheduler) lockOptions() []joblock.TryOption {
 	return []joblock.TryOption{
 		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
-		joblock.WithMemo(), joblock.Retain(driver.MaxPeriod), joblock.MaxRenew(driver.MaxPeriod),
+		memo.WithGrant(), joblock.Retain(driver.MaxPeriod), joblock.MaxRenew(driver.MaxPeriod),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/joblock/toolkit/internal/seal"
@@ -41,6 +42,10 @@ type Locker interface {
 	// made or a bad key, and nil otherwise. Call it before Call and Tell.
 	Check(op string, keys ...string) error
 
+	// Asked returns what opts ask for, a []joblock.AcquireOption or []joblock.TryOption. Its
+	// errors are those with which an application's Acquire of key would begin.
+	Asked(op, key string, opts any) (Asked, error)
+
 	// Call runs f with the store and a context that ends with Config.CallTimeout. An error
 	// of f becomes ErrUnavailable, about key. If ctx has ended before, f does not run and
 	// the error is ctx's cause.
@@ -55,15 +60,38 @@ type Settings struct {
 	Holder  string
 	Reserve time.Duration
 	Retain  time.Duration
+	Logger  *slog.Logger
+}
+
+// Asked is what the options of an acquisition ask for, or the defaults.
+type Asked struct {
+	Retain time.Duration
 }
 
 // Of returns the inside of locker, a *joblock.Locker that may be nil.
 func Of(locker any) Locker { return behind.Locker(locker) }
 
+// Lock is what a *joblock.Lock does for the toolkit only.
+type Lock interface {
+	// Memo and WriteMemo are those of package memo.
+	Memo() []byte
+	// AsOf is the store's clock when it told the memo that came with the grant.
+	AsOf() time.Time
+	WriteMemo(ctx context.Context, memo []byte) error
+
+	// RememberFor keeps the memo for at least d after the lock's end.
+	RememberFor(d time.Duration)
+}
+
+// OfLock returns the inside of lock, a *joblock.Lock that may be nil.
+func OfLock(lock any) Lock { return behind.Lock(lock) }
+
 // Joblock is what package joblock has behind the door.
 type Joblock struct {
 	Locker  func(locker any) Locker
-	Option  func(Option) any // a joblock.Option
+	Lock    func(lock any) Lock
+	Status  func(driver.Record) any // a joblock.Status
+	Option  func(Option) any        // a joblock.Option
 	Invalid func(op, key, detail string) error
 	Refusal func(op, key string, r driver.Reply) error
 	Text    func(op, key, what, text string, minLen, maxLen int) error
@@ -83,6 +111,9 @@ func Invalid(op, key, format string, args ...any) error {
 // Refusal returns the error for what a store has answered; nil for OutcomeOK.
 func Refusal(op, key string, r driver.Reply) error { return behind.Refusal(op, key, r) }
 
+// Status returns what anyone may see of a record. S is joblock.Status.
+func Status[S any](r driver.Record) S { return behind.Status(r).(S) }
+
 // CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or
 // has control characters. what names it.
 func CheckText(op, key, what, text string, minLen, maxLen int) error {
@@ -100,6 +131,9 @@ type Option struct {
 	// An option reaches no further than its call. A value in the context would reach
 	// whatever an application does in that context.
 	OwnKey bool
+
+	// Memo has the store send the key's memo along with the grant; see package memo.
+	Memo bool
 }
 
 // Use returns o as an option of type O of package joblock.

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // flightEnv names the server on which TestSingleFlightCallers is one process of
@@ -32,7 +33,7 @@ type flight struct {
 
 // fly is one caller. What it computes takes until somebody says go.
 func fly(ctx context.Context, rdb *redis.Client, locks *joblock.Locker) (flight, error) {
-	return joblock.SingleFlight(ctx, locks, "flight", time.Hour, func(ctx context.Context) (flight, error) {
+	return singleflight.Do(ctx, locks, "flight", time.Hour, func(ctx context.Context) (flight, error) {
 		run, err := rdb.Incr(ctx, "runs").Result()
 		if err == nil {
 			err = rdb.BLPop(ctx, time.Minute, "go").Err()

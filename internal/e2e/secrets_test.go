@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/joblock/singleflight"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/worker"
 )
@@ -139,7 +140,7 @@ func (s *stage) playLocks() {
 	_, err = s.locks.Acquire(ctx, "core:limit", joblock.Limit(1), joblock.MaxWait(50*time.Millisecond))
 	s.refused("to get a permit", err)
 	s.note(permit.Release(ctx))
-	_, err = joblock.SingleFlight(ctx, s.locks, "core:flight", time.Second, func(context.Context) (int, error) {
+	_, err = singleflight.Do(ctx, s.locks, "core:flight", time.Second, func(context.Context) (int, error) {
 		return 0, errors.New("no result")
 	})
 	s.refused("a flight", err)

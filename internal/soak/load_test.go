@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // load is what keeps the lockers busy until its context ends.
@@ -117,7 +118,7 @@ func (l *load) limit(locks *joblock.Locker, i int) error {
 // flight asks for a result that others ask for as well, and that is soon a different one.
 func (l *load) flight(locks *joblock.Locker, _ int) error {
 	key := joblock.Key("flight", fmt.Sprint(l.next.Add(1)/50))
-	_, err := joblock.SingleFlight(l.ctx, locks, key, 100*time.Millisecond, func(context.Context) (int, error) {
+	_, err := singleflight.Do(l.ctx, locks, key, 100*time.Millisecond, func(context.Context) (int, error) {
 		l.computed.Add(1)
 		return 7, nil
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // Who meets a record that somebody else has written to is told which key it is.
@@ -46,8 +47,8 @@ func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 			seen("Acquire", err)
 			_, err = locks.Resume(ctx, token)
 			seen("Resume", err)
-			_, err = joblock.SingleFlight(ctx, locks, name, time.Minute, func(context.Context) (int, error) { return 1, nil }, joblock.MaxWait(10*time.Millisecond))
-			seen("SingleFlight", err)
+			_, err = singleflight.Do(ctx, locks, name, time.Minute, func(context.Context) (int, error) { return 1, nil }, joblock.MaxWait(10*time.Millisecond))
+			seen("singleflight.Do", err)
 			seen("Release", locks.Release(ctx, token))
 			seen("ForceRelease", locks.ForceRelease(ctx, name, "broken"))
 			_, err = testkit.One(locks.Status(ctx, name))

@@ -17,6 +17,8 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // rules returns the documented rights of areas, with the keys and channels.
@@ -144,8 +146,8 @@ func live(t *testing.T, store *Store) {
 	lock, err := locks.TryAcquire(ctx, "life")
 	must("acquire", err)
 	must("renew", lock.Renew(ctx))
-	must("set memo", lock.SetMemo(ctx, []byte("memo")))
-	must("delete memo", lock.SetMemo(ctx, nil))
+	must("set memo", memo.Write(ctx, lock, []byte("memo")))
+	must("delete memo", memo.Write(ctx, lock, nil))
 	token, err := lock.Park(ctx, joblock.ForJob("q/1"), joblock.Reserve(time.Minute))
 	must("park", err)
 	lock, err = locks.Resume(ctx, token, joblock.ForJob("q/1"))
@@ -275,7 +277,7 @@ func live(t *testing.T, store *Store) {
 	must("status of a limit", err)
 	must("release of a permit", permit.Release(ctx))
 	for range 2 {
-		v, err := joblock.SingleFlight(ctx, locks, "flight", time.Minute, func(context.Context) (int, error) { return 7, nil })
+		v, err := singleflight.Do(ctx, locks, "flight", time.Minute, func(context.Context) (int, error) { return 7, nil })
 		if err != nil || v != 7 {
 			t.Errorf("flight: %d, %v", v, err)
 		}
@@ -289,7 +291,7 @@ func live(t *testing.T, store *Store) {
 	for _, err := range locks.List(ctx, joblock.ListOptions{}) {
 		must("list", err)
 	}
-	_, err = locks.Peek(ctx, "flight", "none")
+	_, err = memo.Read(ctx, locks, "flight", "none")
 	must("peek", err)
 }
 

@@ -19,6 +19,14 @@ import (
 // store counts in milliseconds.
 const OnTime = 5 * time.Millisecond
 
+// What a joblock.Config says by default.
+const (
+	TTL         = 30 * time.Second
+	Reserve     = time.Hour
+	Poll        = 4 * time.Second
+	CallTimeout = 3 * time.Second
+)
+
 // Kit is a Locker on a memstore that can be made to fail. Its clocks are those of the
 // synctest bubble in which it was made.
 type Kit struct {
@@ -100,5 +108,17 @@ func (k *Kit) WantWaiters(key string, n int) {
 	synctest.Wait()
 	if got := k.Record(key).Waiters; got != n {
 		k.Errorf("%d waiters at %q, want %d", got, key, n)
+	}
+}
+
+// WantFreeWithin waits for key to become free, at most d.
+func (k *Kit) WantFreeWithin(key string, d time.Duration) {
+	k.Helper()
+	start := time.Now()
+	for k.Record(key).State != joblock.StateFree {
+		if time.Since(start) > d {
+			k.Fatalf("%q is still %s after %s", key, k.Record(key).State, d)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

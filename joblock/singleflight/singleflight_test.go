@@ -1,4 +1,4 @@
-package joblock_test
+package singleflight_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // rates is a result with something of everything in it.
@@ -30,7 +31,7 @@ var someRates = rates{
 	Steps: []int{1, -70000}, Next: &rates{Base: "NOK"},
 }
 
-// computer is a function for SingleFlight that counts its runs.
+// computer is a function for Do that counts its runs.
 type computer struct {
 	runs atomic.Int32
 	took time.Duration
@@ -44,23 +45,23 @@ func (c *computer) run(ctx context.Context) (int, error) {
 	return n, c.err
 }
 
-// fly is SingleFlight with c.
+// fly is Do with c.
 func (c *computer) fly(t testing.TB, locks *joblock.Locker, ttl time.Duration, opts ...joblock.AcquireOption) int {
 	t.Helper()
-	n, err := joblock.SingleFlight(t.Context(), locks, "key", ttl, c.run, opts...)
-	wantNil(t, "SingleFlight", err)
+	n, err := singleflight.Do(t.Context(), locks, "key", ttl, c.run, opts...)
+	wantNil(t, "Do", err)
 	return n
 }
 
-func TestSingleFlightComputesOnceForAllProcesses(t *testing.T) {
+func TestFlightComputesOnceForAllProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		processes := []*joblock.Locker{k.locks, k.peer(), k.peer()}
+		processes := []*joblock.Locker{k.Locks, k.Peer(), k.Peer()}
 		var runs, running atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 100 {
 			wg.Go(func() {
-				got, err := joblock.SingleFlight(t.Context(), processes[i%3], "key", time.Minute,
+				got, err := singleflight.Do(t.Context(), processes[i%3], "key", time.Minute,
 					func(ctx context.Context) (rates, error) {
 						if running.Add(1) != 1 {
 							t.Error("two compute at once")
@@ -80,24 +81,24 @@ func TestSingleFlightComputesOnceForAllProcesses(t *testing.T) {
 		if n := runs.Load(); n != 1 {
 			t.Errorf("computed %d times, want once", n)
 		}
-		k.wantState("key", joblock.StateFree)
+		k.WantState("key", joblock.StateFree)
 	})
 }
 
-func TestSingleFlightHitIsOneStoreCall(t *testing.T) {
+func TestHitIsOneStoreCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var c computer
-		c.fly(t, k.peer(), time.Minute)
-		before := k.record("key").Fence
-		k.store.Set(faultstore.Fault{}, faultstore.Acquire) // a hit needs no lock
-		if n := c.fly(t, k.locks, time.Minute); n != 1 {
+		c.fly(t, k.Peer(), time.Minute)
+		before := k.Record("key").Fence
+		k.Store.Set(faultstore.Fault{}, faultstore.Acquire) // a hit needs no lock
+		if n := c.fly(t, k.Locks, time.Minute); n != 1 {
 			t.Errorf("got the result of run %d", n)
 		}
-		if all, inspect := k.store.Calls(""), k.store.Calls(faultstore.Inspect); all != 1 || inspect != 1 {
+		if all, inspect := k.Store.Calls(""), k.Store.Calls(faultstore.Inspect); all != 1 || inspect != 1 {
 			t.Errorf("%d calls, %d of them Inspect; want one", all, inspect)
 		}
-		if after := k.record("key").Fence; after != before {
+		if after := k.Record("key").Fence; after != before {
 			t.Error("a hit took the lock")
 		}
 	})
@@ -105,24 +106,24 @@ func TestSingleFlightHitIsOneStoreCall(t *testing.T) {
 
 // The life of a result counts from when it was there, not from when somebody began
 // to compute it, to wait for it or to let go of the lock.
-func TestSingleFlightKeepsAResultForItsTTL(t *testing.T) {
+func TestFlightKeepsAResultForItsTTL(t *testing.T) {
 	for _, retain := range []time.Duration{time.Millisecond, time.Hour} {
 		t.Run("Retain "+retain.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, &joblock.Config{Retain: retain})
 				c := computer{took: 10 * time.Minute}
 				for range 3 { // and two who wait
-					go c.fly(t, k.peer(), time.Minute)
+					go c.fly(t, k.Peer(), time.Minute)
 				}
 				time.Sleep(c.took)
 				synctest.Wait()
 				c.took = 0
 				time.Sleep(time.Minute - time.Millisecond)
-				if n := c.fly(t, k.locks, time.Minute); n != 1 {
+				if n := c.fly(t, k.Locks, time.Minute); n != 1 {
 					t.Errorf("just before its end got run %d", n)
 				}
 				time.Sleep(time.Millisecond)
-				if n := c.fly(t, k.locks, time.Minute); n != 2 {
+				if n := c.fly(t, k.Locks, time.Minute); n != 2 {
 					t.Errorf("after its end got run %d", n)
 				}
 			})
@@ -131,7 +132,7 @@ func TestSingleFlightKeepsAResultForItsTTL(t *testing.T) {
 }
 
 // A waiter's release must neither lengthen nor shorten the life of a result.
-func TestSingleFlightFuncTakesTTLFromTheValue(t *testing.T) {
+func TestDoFuncTakesTTLFromTheValue(t *testing.T) {
 	for _, tt := range []struct{ ttl, want time.Duration }{
 		{20 * time.Minute, 20 * time.Minute}, // longer than Config.Retain
 		{1500 * time.Microsecond, time.Millisecond},
@@ -145,13 +146,13 @@ func TestSingleFlightFuncTakesTTLFromTheValue(t *testing.T) {
 				k := newKit(t, nil)
 				c := computer{took: time.Second}
 				fly := func() int {
-					n, err := joblock.SingleFlightFunc(t.Context(), k.locks, "key", func(n int) time.Duration {
+					n, err := singleflight.DoFunc(t.Context(), k.Locks, "key", func(n int) time.Duration {
 						if n == 0 {
 							t.Error("not asked with the value")
 						}
 						return tt.ttl
 					}, c.run)
-					wantNil(t, "SingleFlightFunc", err)
+					wantNil(t, "DoFunc", err)
 					return n
 				}
 				go fly()
@@ -171,7 +172,7 @@ func TestSingleFlightFuncTakesTTLFromTheValue(t *testing.T) {
 					t.Errorf("after its end got run %d, want %d", n, runs+1)
 				}
 				// Nobody waited for that one.
-				if kept := len(k.record("key").Memo) > 0; kept != (tt.want > 0) {
+				if kept := len(k.Record("key").Memo) > 0; kept != (tt.want > 0) {
 					t.Errorf("kept %v", kept)
 				}
 				if tt.want > 0 {
@@ -185,17 +186,17 @@ func TestSingleFlightFuncTakesTTLFromTheValue(t *testing.T) {
 	}
 }
 
-func TestSingleFlightIsBoundedByMaxWaitAndContext(t *testing.T) {
+func TestFlightIsBoundedByMaxWaitAndContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		c := computer{took: time.Hour}
 		var others sync.WaitGroup
-		others.Go(func() { c.fly(t, k.peer(), time.Minute) })
+		others.Go(func() { c.fly(t, k.Peer(), time.Minute) })
 		synctest.Wait()
 
-		_, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, c.run, joblock.MaxWait(time.Minute))
+		_, err := singleflight.Do(t.Context(), k.Locks, "key", time.Minute, c.run, joblock.MaxWait(time.Minute))
 		wantErr(t, err, joblock.ErrTimeout)
-		_, err = joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, c.run, joblock.MaxWait(0))
+		_, err = singleflight.Do(t.Context(), k.Locks, "key", time.Minute, c.run, joblock.MaxWait(0))
 		wantErr(t, err, joblock.ErrHeld)
 
 		// Of three who wait, the middle one goes.
@@ -204,12 +205,12 @@ func TestSingleFlightIsBoundedByMaxWaitAndContext(t *testing.T) {
 		for i := range 3 {
 			others.Go(func() {
 				if i != 1 {
-					if n := c.fly(t, k.locks, time.Minute); n != 1 {
+					if n := c.fly(t, k.Locks, time.Minute); n != 1 {
 						t.Errorf("got run %d", n)
 					}
 					return
 				}
-				_, err := joblock.SingleFlight(ctx, k.locks, "key", time.Minute, c.run)
+				_, err := singleflight.Do(ctx, k.Locks, "key", time.Minute, c.run)
 				wantErr(t, err, mine)
 			})
 			synctest.Wait()
@@ -219,32 +220,32 @@ func TestSingleFlightIsBoundedByMaxWaitAndContext(t *testing.T) {
 		if n := c.runs.Load(); n != 1 {
 			t.Errorf("computed %d times", n)
 		}
-		_, err = joblock.SingleFlight(ctx, k.locks, "key", time.Minute, c.run)
+		_, err = singleflight.Do(ctx, k.Locks, "key", time.Minute, c.run)
 		wantErr(t, err, mine) // even where a result is fresh
 		wantNotErr(t, err, joblock.ErrUnavailable)
 	})
 }
 
 // What the caller no longer wants, the others do.
-func TestSingleFlightSharesWhatACancelledCallerComputed(t *testing.T) {
+func TestFlightSharesWhatACancelledCallerComputed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var c computer
 		ctx, cancel := context.WithCancel(t.Context())
-		n, err := joblock.SingleFlight(ctx, k.locks, "key", time.Minute, func(ctx context.Context) (int, error) {
+		n, err := singleflight.Do(ctx, k.Locks, "key", time.Minute, func(ctx context.Context) (int, error) {
 			cancel()
 			return c.run(ctx)
 		})
 		if n != 1 || err != nil {
 			t.Errorf("got %d, %v", n, err)
 		}
-		if n := c.fly(t, k.peer(), time.Minute); n != 1 {
+		if n := c.fly(t, k.Peer(), time.Minute); n != 1 {
 			t.Errorf("got run %d", n)
 		}
 	})
 }
 
-func TestSingleFlightRefusesBadInput(t *testing.T) {
+func TestFlightRefusesBadInput(t *testing.T) {
 	type fn = func(context.Context) (int, error)
 	good := func(context.Context) (int, error) { t.Error("computed"); return 0, nil }
 	for _, tt := range []struct {
@@ -266,28 +267,28 @@ func TestSingleFlightRefusesBadInput(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKit(t, nil)
-			_, err := joblock.SingleFlight(t.Context(), k.locks, tt.key, tt.ttl, tt.fn, tt.opts...)
+			_, err := singleflight.Do(t.Context(), k.Locks, tt.key, tt.ttl, tt.fn, tt.opts...)
 			wantErr(t, err, joblock.ErrInvalid)
 			if !strings.Contains(fmt.Sprint(err), tt.says) {
 				t.Errorf("error %q does not say %q", err, tt.says)
 			}
-			if n := k.store.Calls(""); n != 0 {
+			if n := k.Store.Calls(""); n != 0 {
 				t.Errorf("%d store calls", n)
 			}
 		})
 	}
 	t.Run("nil locks", func(t *testing.T) {
-		_, err := joblock.SingleFlight(t.Context(), nil, "key", time.Minute, good)
+		_, err := singleflight.Do(t.Context(), nil, "key", time.Minute, good)
 		wantErr(t, err, joblock.ErrInvalid)
 	})
 	t.Run("nil ttl function", func(t *testing.T) {
-		_, err := joblock.SingleFlightFunc(t.Context(), newKit(t, nil).locks, "key", nil, good)
+		_, err := singleflight.DoFunc(t.Context(), newKit(t, nil).Locks, "key", nil, good)
 		wantErr(t, err, joblock.ErrInvalid)
 	})
 	t.Run("closed", func(t *testing.T) {
 		k := newKit(t, nil)
-		wantNil(t, "Close", k.locks.Close(t.Context()))
-		_, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, good)
+		wantNil(t, "Close", k.Locks.Close(t.Context()))
+		_, err := singleflight.Do(t.Context(), k.Locks, "key", time.Minute, good)
 		wantErr(t, err, joblock.ErrClosed)
 	})
 }

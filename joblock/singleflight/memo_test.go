@@ -1,4 +1,4 @@
-package joblock_test
+package singleflight_test
 
 import (
 	"bytes"
@@ -10,35 +10,36 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
-// plant writes memo at "key", as whoever can write to the store might.
-func (k *kit) plant(memo []byte) {
+// plant writes text as the memo of "key", as whoever can write to the store might.
+func (k *kit) plant(text []byte) {
 	k.Helper()
-	lock := k.acquire("key")
-	wantNil(k, "SetMemo", lock.SetMemo(k.Context(), memo))
+	lock := k.Acquire("key")
+	wantNil(k, "memo.Write", memo.Write(k.Context(), lock, text))
 	wantNil(k, "Release", lock.Release(k.Context()))
 }
 
-// result is the memo that SingleFlight leaves for a value of type T.
+// result is the memo that Do leaves for a value of type T.
 func result[T any](k *kit, v T) []byte {
 	k.Helper()
-	_, err := joblock.SingleFlight(k.Context(), k.locks, "template", time.Minute, func(context.Context) (T, error) { return v, nil })
-	wantNil(k, "SingleFlight", err)
-	return k.record("template").Memo
+	_, err := singleflight.Do(k.Context(), k.Locks, "template", time.Minute, func(context.Context) (T, error) { return v, nil })
+	wantNil(k, "Do", err)
+	return k.Record("template").Memo
 }
 
 // flyOver reports whether a caller who wants a T computes, rather than be given
 // what is kept at "key".
 func flyOver[T any](k *kit) (computed bool) {
 	k.Helper()
-	_, err := joblock.SingleFlight(k.Context(), k.locks, "key", time.Minute, func(context.Context) (v T, err error) {
+	_, err := singleflight.Do(k.Context(), k.Locks, "key", time.Minute, func(context.Context) (v T, err error) {
 		computed = true
 		return v, nil
 	})
-	wantNil(k, "SingleFlight", err)
+	wantNil(k, "Do", err)
 	return computed
 }
 
@@ -52,7 +53,7 @@ type touchy struct{ N int }
 func (*touchy) DecodeMsgpack(*msgpack.Decoder) error { panic("not for me") }
 
 // Only a fresh result of the caller's own type is one.
-func TestSingleFlightComputesOverAnythingElse(t *testing.T) {
+func TestFlightComputesOverAnythingElse(t *testing.T) {
 	const header = 28
 	forge := func(k *kit, body ...byte) []byte { return append(result(k, any(1))[:header:header], body...) }
 	for name, tt := range map[string]struct {
@@ -101,7 +102,7 @@ func TestSingleFlightComputesOverAnythingElse(t *testing.T) {
 }
 
 // A struct whose memo does not fit any more: same name, another type of field.
-func TestSingleFlightComputesOverAnOlderShape(t *testing.T) {
+func TestFlightComputesOverAnOlderShape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		memo := result(k, newShape{"text"})
@@ -115,7 +116,7 @@ func TestSingleFlightComputesOverAnOlderShape(t *testing.T) {
 }
 
 // A struct that has got a field since takes what is there.
-func TestSingleFlightTakesAResultWithFieldsMissingOrUnknown(t *testing.T) {
+func TestFlightTakesAResultWithFieldsMissingOrUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		memo := result(k, newShape{"text"})
@@ -129,7 +130,7 @@ func TestSingleFlightTakesAResultWithFieldsMissingOrUnknown(t *testing.T) {
 }
 
 // The nested arrays of a whole memo must not be the end of the process.
-func TestSingleFlightSurvivesADeepResult(t *testing.T) {
+func TestFlightSurvivesADeepResult(t *testing.T) {
 	k := newKit(t, nil)
 	memo := result(k, any(1))[:28:28]
 	memo = append(memo, bytes.Repeat([]byte{0x91}, driver.MaxMemoBytes-len(memo)-1)...)
@@ -141,7 +142,7 @@ func TestSingleFlightSurvivesADeepResult(t *testing.T) {
 
 // When the store's clock jumps, a result may seem too old, but only within the size
 // of the jump too fresh; and one from the future is none.
-func TestSingleFlightWhenTheStoreClockIsSet(t *testing.T) {
+func TestFlightWhenTheStoreClockIsSet(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		age      time.Duration // when the clock is set
@@ -158,10 +159,10 @@ func TestSingleFlightWhenTheStoreClockIsSet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				c := computer{}
-				c.fly(t, k.locks, time.Minute)
+				c.fly(t, k.Locks, time.Minute)
 				time.Sleep(tt.age)
 				k.StoreSkew += tt.step
-				c.fly(t, k.locks, time.Minute)
+				c.fly(t, k.Locks, time.Minute)
 				if computed := c.runs.Load() == 2; computed != tt.computes {
 					t.Fatalf("computed %v, want %v", computed, tt.computes)
 				}
@@ -171,11 +172,11 @@ func TestSingleFlightWhenTheStoreClockIsSet(t *testing.T) {
 				// The new one lives by the new clock: its TTL, and not until the clock is
 				// back where it was.
 				time.Sleep(time.Minute - time.Millisecond)
-				if n := c.fly(t, k.locks, time.Minute); n != 2 {
+				if n := c.fly(t, k.Locks, time.Minute); n != 2 {
 					t.Errorf("just before its end got run %d", n)
 				}
 				time.Sleep(time.Millisecond)
-				if n := c.fly(t, k.locks, time.Minute); n != 3 {
+				if n := c.fly(t, k.Locks, time.Minute); n != 3 {
 					t.Errorf("after its end got run %d", n)
 				}
 			})
@@ -184,10 +185,10 @@ func TestSingleFlightWhenTheStoreClockIsSet(t *testing.T) {
 }
 
 // Of those who wait while the clock is behind the fences nobody gets a stale result.
-func TestSingleFlightWaitersAreNeverServedAStaleResultAfterAStepBack(t *testing.T) {
+func TestFlightWaitersAreNeverServedAStaleResultAfterAStepBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		wantNil(t, "Release", k.acquire("key").Release(t.Context())) // a fence from before the step
+		wantNil(t, "Release", k.Acquire("key").Release(t.Context())) // a fence from before the step
 		k.StoreSkew = -time.Hour
 		c := computer{took: 30 * time.Second}
 		done := make(chan struct{})
@@ -195,7 +196,7 @@ func TestSingleFlightWaitersAreNeverServedAStaleResultAfterAStepBack(t *testing.
 			go func() {
 				defer func() { done <- struct{}{} }()
 				start := time.Now()
-				n := c.fly(t, k.locks, time.Second)
+				n := c.fly(t, k.Locks, time.Second)
 				if d := time.Since(start); d != time.Duration(n)*c.took {
 					t.Errorf("got run %d after %s", n, d)
 				}

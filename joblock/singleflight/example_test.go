@@ -1,4 +1,4 @@
-package joblock_test
+package singleflight_test
 
 import (
 	"context"
@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
 // Ten requests want the same exchange rates at the same time, in any number of
 // processes. One of them fetches, and all have the answer.
-func ExampleSingleFlight() {
+func ExampleDo() {
 	ctx := context.Background()
-	locks, err := joblock.New(newStore(), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,7 +30,7 @@ func ExampleSingleFlight() {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			rates, err := joblock.SingleFlight(ctx, locks, "rates:eur", time.Minute, fetch)
+			rates, err := singleflight.Do(ctx, locks, "rates:eur", time.Minute, fetch)
 			if err != nil || rates.USD != 1.08 {
 				fmt.Println(rates, err)
 			}
@@ -39,9 +41,9 @@ func ExampleSingleFlight() {
 }
 
 // An access token knows for how long it is good. It is renewed a minute early.
-func ExampleSingleFlightFunc() {
+func ExampleDoFunc() {
 	ctx := context.Background()
-	locks, err := joblock.New(newStore(), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,7 +58,7 @@ func ExampleSingleFlightFunc() {
 		return Access{Bearer: "s3cret", Expires: time.Now().Add(time.Hour)}, nil
 	}
 	goodFor := func(a Access) time.Duration { return time.Until(a.Expires) - time.Minute }
-	access, err := joblock.SingleFlightFunc(ctx, locks, "access:partner", goodFor, login)
+	access, err := singleflight.DoFunc(ctx, locks, "access:partner", goodFor, login)
 	fmt.Println(access.Bearer, err)
 	// Output: s3cret <nil>
 }

@@ -1,4 +1,4 @@
-package joblock
+package singleflight
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -38,7 +39,7 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 		return nil, err
 	}
 	if b.Len() > driver.MaxMemoBytes {
-		return nil, invalid(opFlight, key, "the result has %d bytes, at most %d can be shared",
+		return nil, door.Invalid(op, key, "the result has %d bytes, at most %d can be shared",
 			b.Len()-resultHeader, driver.MaxMemoBytes-resultHeader)
 	}
 	return b.Bytes(), nil

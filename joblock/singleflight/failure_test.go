@@ -1,4 +1,4 @@
-package joblock_test
+package singleflight_test
 
 import (
 	"context"
@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
-func TestSingleFlightDoesNotKeepErrors(t *testing.T) {
+func TestFlightDoesNotKeepErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		c := computer{took: time.Second, err: errors.New("mine")}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			n, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, c.run)
+			n, err := singleflight.Do(t.Context(), k.Locks, "key", time.Minute, c.run)
 			wantErr(t, err, c.err)
 			if n != 0 {
 				t.Errorf("got %d with an error", n)
@@ -30,7 +32,7 @@ func TestSingleFlightDoesNotKeepErrors(t *testing.T) {
 		synctest.Wait()
 		ok := computer{took: time.Second}
 		for range 3 {
-			wg.Go(func() { ok.fly(t, k.peer(), time.Minute) })
+			wg.Go(func() { ok.fly(t, k.Peer(), time.Minute) })
 		}
 		wg.Wait()
 		if n := ok.runs.Load(); n != 1 {
@@ -40,7 +42,7 @@ func TestSingleFlightDoesNotKeepErrors(t *testing.T) {
 }
 
 // Neither a panic nor the end of the goroutine leaves the key locked.
-func TestSingleFlightReleasesHoweverTheFunctionEnds(t *testing.T) {
+func TestFlightReleasesHoweverTheFunctionEnds(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -50,7 +52,7 @@ func TestSingleFlightReleasesHoweverTheFunctionEnds(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					defer func() { recovered = recover() }()
-					_, _ = joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, func(ctx context.Context) (int, error) {
+					_, _ = singleflight.Do(t.Context(), k.Locks, "key", time.Minute, func(ctx context.Context) (int, error) {
 						kept = ctx
 						time.Sleep(time.Second)
 						end()
@@ -61,7 +63,7 @@ func TestSingleFlightReleasesHoweverTheFunctionEnds(t *testing.T) {
 				synctest.Wait()
 				var c computer
 				start := time.Now()
-				c.fly(t, k.peer(), time.Minute)
+				c.fly(t, k.Peer(), time.Minute)
 				if d := time.Since(start); d != time.Second {
 					t.Errorf("the next had it after %s, want 1s", d)
 				}
@@ -77,21 +79,21 @@ func TestSingleFlightReleasesHoweverTheFunctionEnds(t *testing.T) {
 	}
 }
 
-func TestSingleFlightWithoutItsLockHasNoResult(t *testing.T) {
+func TestFlightWithoutItsLockHasNoResult(t *testing.T) {
 	mine := errors.New("mine")
 	for name, tt := range map[string]struct {
 		lose func(k *kit)
 		err  error
 	}{
-		"forced":                  {func(k *kit) { wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "")) }, nil},
-		"forced, and fails":       {func(k *kit) { wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "")) }, mine},
-		"closed":                  {func(k *kit) { wantNil(k, "Close", k.locks.Close(k.Context())) }, nil},
-		"the store does not come": {func(k *kit) { k.store.Set(faultstore.Fault{}, faultstore.Renew) }, nil},
+		"forced":                  {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key", "")) }, nil},
+		"forced, and fails":       {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key", "")) }, mine},
+		"closed":                  {func(k *kit) { wantNil(k, "Close", k.Locks.Close(k.Context())) }, nil},
+		"the store does not come": {func(k *kit) { k.Store.Set(faultstore.Fault{}, faultstore.Renew) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				n, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Hour, func(ctx context.Context) (int, error) {
+				n, err := singleflight.Do(t.Context(), k.Locks, "key", time.Hour, func(ctx context.Context) (int, error) {
 					tt.lose(k)
 					<-ctx.Done()
 					wantErr(t, context.Cause(ctx), joblock.ErrLost)
@@ -104,11 +106,11 @@ func TestSingleFlightWithoutItsLockHasNoResult(t *testing.T) {
 				if n != 0 {
 					t.Errorf("got %d without the lock", n)
 				}
-				if looks := k.store.Calls(faultstore.Inspect); looks != 1 {
+				if looks := k.Store.Calls(faultstore.Inspect); looks != 1 {
 					t.Errorf("the news came after %d more calls", looks-1)
 				}
 				var next computer
-				next.fly(t, k.peer(), time.Minute)
+				next.fly(t, k.Peer(), time.Minute)
 				if next.runs.Load() != 1 {
 					t.Error("the result is kept")
 				}
@@ -118,30 +120,30 @@ func TestSingleFlightWithoutItsLockHasNoResult(t *testing.T) {
 }
 
 // The loss is noticed only by the store's refusal to keep the result.
-func TestSingleFlightThatIsLostUnnoticedHasNoResult(t *testing.T) {
+func TestFlightThatIsLostUnnoticedHasNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		n, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Hour, func(context.Context) (int, error) {
-			wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", ""))
+		n, err := singleflight.Do(t.Context(), k.Locks, "key", time.Hour, func(context.Context) (int, error) {
+			wantNil(t, "ForceRelease", k.Peer().ForceRelease(t.Context(), "key", ""))
 			return 1, nil
 		})
 		wantErr(t, err, joblock.ErrLost)
-		if n != 0 || len(k.record("key").Memo) != 0 {
-			t.Errorf("got %d, kept %q", n, k.record("key").Memo)
+		if n != 0 || len(k.Record("key").Memo) != 0 {
+			t.Errorf("got %d, kept %q", n, k.Record("key").Memo)
 		}
-		if logs := k.logs.String(); strings.Contains(logs, "may not be shared") {
+		if logs := k.Logs.String(); strings.Contains(logs, "may not be shared") {
 			t.Errorf("a loss is reported twice: %s", logs)
 		}
 	})
 }
 
-func TestSingleFlightGoesOnWhenTheComputingProcessDies(t *testing.T) {
+func TestFlightGoesOnWhenTheComputingProcessDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() { // its process is cut off; the release does not come either
-			_, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Hour, func(ctx context.Context) (int, error) {
-				k.store.Set(faultstore.Fault{}, faultstore.Renew, faultstore.Release)
+			_, err := singleflight.Do(t.Context(), k.Locks, "key", time.Hour, func(ctx context.Context) (int, error) {
+				k.Store.Set(faultstore.Fault{}, faultstore.Renew, faultstore.Release)
 				<-ctx.Done()
 				return 0, nil
 			})
@@ -151,34 +153,34 @@ func TestSingleFlightGoesOnWhenTheComputingProcessDies(t *testing.T) {
 		var c computer
 		start := time.Now()
 		for range 3 {
-			wg.Go(func() { c.fly(t, k.peer(), time.Hour) })
+			wg.Go(func() { c.fly(t, k.Peer(), time.Hour) })
 		}
 		wg.Wait()
 		if n := c.runs.Load(); n != 1 {
 			t.Errorf("computed %d times", n)
 		}
-		if d := time.Since(start); d < joblock.DefaultTTL || d > joblock.DefaultTTL+joblock.DefaultPoll {
+		if d := time.Since(start); d < lockkit.TTL || d > lockkit.TTL+lockkit.Poll {
 			t.Errorf("went on after %s, want one lease", d)
 		}
 	})
 }
 
-func TestSingleFlightReportsAStoreThatIsAway(t *testing.T) {
+func TestFlightReportsAStoreThatIsAway(t *testing.T) {
 	for name, call := range map[string]string{"first look": faultstore.Inspect, "lock": faultstore.Acquire} {
 		for mode, fault := range map[string]faultstore.Mode{"refuses": faultstore.Refuse, "hangs": faultstore.Hang} {
 			t.Run(name+" "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					k := newKit(t, nil)
-					k.store.Set(faultstore.Fault{Mode: fault}, call)
+					k.Store.Set(faultstore.Fault{Mode: fault}, call)
 					var c computer
 					start := time.Now()
-					_, err := joblock.SingleFlight(t.Context(), k.locks, "key", time.Minute, c.run)
+					_, err := singleflight.Do(t.Context(), k.Locks, "key", time.Minute, c.run)
 					wantErr(t, err, joblock.ErrUnavailable)
 					wantNotErr(t, err, joblock.ErrHeld, joblock.ErrTimeout)
 					if c.runs.Load() != 0 {
 						t.Error("computed without the lock")
 					}
-					if d := time.Since(start); d > 3*joblock.DefaultCallTimeout {
+					if d := time.Since(start); d > 3*lockkit.CallTimeout {
 						t.Errorf("told after %s", d)
 					}
 				})
@@ -188,10 +190,10 @@ func TestSingleFlightReportsAStoreThatIsAway(t *testing.T) {
 }
 
 // Whoever has computed gets the result, even if it cannot be shared.
-func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
+func TestFlightReturnsWhatItCannotShare(t *testing.T) {
 	type odd struct{ F func() }
 	fly := func(k *kit, n int) (string, error) {
-		return joblock.SingleFlight(k.Context(), k.locks, "key", time.Minute, func(context.Context) (string, error) {
+		return singleflight.Do(k.Context(), k.Locks, "key", time.Minute, func(context.Context) (string, error) {
 			return strings.Repeat("x", n), nil
 		})
 	}
@@ -206,7 +208,7 @@ func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
 		{"largest", func(k *kit) error { _, err := fly(k, most); return err }, "", true},
 		{"too large", func(k *kit) error { _, err := fly(k, most+1); return err }, "the result has 65509 bytes, at most 65508 can be shared", false},
 		{"no encoding", func(k *kit) error {
-			v, err := joblock.SingleFlight(k.Context(), k.locks, "key", time.Minute, func(context.Context) (odd, error) {
+			v, err := singleflight.Do(k.Context(), k.Locks, "key", time.Minute, func(context.Context) (odd, error) {
 				return odd{func() {}}, nil
 			})
 			if v.F == nil {
@@ -215,19 +217,19 @@ func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
 			return err
 		}, "func()", false},
 		{"store away before", func(k *kit) error {
-			_, err := joblock.SingleFlight(k.Context(), k.locks, "key", time.Minute, func(context.Context) (int, error) {
-				k.store.Set(faultstore.Fault{Times: 1}, faultstore.Inspect)
+			_, err := singleflight.Do(k.Context(), k.Locks, "key", time.Minute, func(context.Context) (int, error) {
+				k.Store.Set(faultstore.Fault{Times: 1}, faultstore.Inspect)
 				return 1, nil
 			})
 			return err
 		}, "store unavailable", false},
 		{"store away", func(k *kit) error {
-			k.store.Set(faultstore.Fault{Times: 1}, faultstore.Renew)
+			k.Store.Set(faultstore.Fault{Times: 1}, faultstore.Renew)
 			_, err := fly(k, 1)
 			return err
 		}, "store unavailable", false},
 		{"released by the function", func(k *kit) error {
-			_, err := joblock.SingleFlight(k.Context(), k.locks, "key", time.Minute, func(ctx context.Context) (int, error) {
+			_, err := singleflight.Do(k.Context(), k.Locks, "key", time.Minute, func(ctx context.Context) (int, error) {
 				lock, _ := joblock.FromContext(ctx)
 				return 1, lock.Release(ctx)
 			})
@@ -237,18 +239,18 @@ func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				wantNil(t, "SingleFlight", tt.call(k))
-				if kept := len(k.record("key").Memo) > 0; kept != tt.kept {
+				wantNil(t, "Do", tt.call(k))
+				if kept := len(k.Record("key").Memo) > 0; kept != tt.kept {
 					t.Errorf("kept %v, want %v", kept, tt.kept)
 				}
-				logs := k.logs.String()
+				logs := k.Logs.String()
 				if warned := strings.Contains(logs, "may not be shared"); warned == tt.kept {
 					t.Errorf("warned %v, kept %v", warned, tt.kept)
 				}
 				if !strings.Contains(logs, tt.says) {
 					t.Errorf("log %q does not say %q", logs, tt.says)
 				}
-				k.wantState("key", joblock.StateFree)
+				k.WantState("key", joblock.StateFree)
 			})
 		})
 	}
@@ -256,30 +258,30 @@ func TestSingleFlightReturnsWhatItCannotShare(t *testing.T) {
 
 // A release without an answer is repeated in the background, and is no reason to
 // refuse a result.
-func TestSingleFlightResultOutlivesAFailedRelease(t *testing.T) {
+func TestFlightResultOutlivesAFailedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.store.Set(faultstore.Fault{Times: 1}, faultstore.Release)
+		k.Store.Set(faultstore.Fault{Times: 1}, faultstore.Release)
 		var c computer
-		c.fly(t, k.locks, time.Minute)
-		k.wantFreeWithin("key", time.Second)
-		if n := c.fly(t, k.peer(), time.Minute); n != 1 {
+		c.fly(t, k.Locks, time.Minute)
+		k.WantFreeWithin("key", time.Second)
+		if n := c.fly(t, k.Peer(), time.Minute); n != 1 {
 			t.Errorf("got run %d", n)
 		}
 	})
 }
 
 // Nor does a waiter that dies with the lock, having got the result, take it along.
-func TestSingleFlightResultOutlivesAWaiterThatDies(t *testing.T) {
+func TestFlightResultOutlivesAWaiterThatDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		c := computer{took: time.Second}
-		go c.fly(t, k.peer(), time.Hour)
+		go c.fly(t, k.Peer(), time.Hour)
 		synctest.Wait()
-		k.store.Set(faultstore.Fault{}, faultstore.Release)
-		c.fly(t, k.locks, time.Hour)
+		k.Store.Set(faultstore.Fault{}, faultstore.Release)
+		c.fly(t, k.Locks, time.Hour)
 		time.Sleep(time.Hour - time.Second) // much longer than Config.Retain
-		if n := c.fly(t, k.peer(), time.Hour); n != 1 {
+		if n := c.fly(t, k.Peer(), time.Hour); n != 1 {
 			t.Errorf("got run %d", n)
 		}
 	})

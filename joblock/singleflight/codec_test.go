@@ -1,4 +1,4 @@
-package joblock
+package singleflight
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package joblock_test
+package memo_test
 
 import (
 	"bytes"
@@ -9,24 +9,27 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
 )
 
-func TestPeekShowsStateMemoAndTheStoresClock(t *testing.T) {
+func TestReadShowsStateMemoAndTheStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, nil)
+		k := lockkit.New(t, nil)
 		k.StoreSkew = time.Hour
-		lock := k.acquire("held")
-		wantNil(t, "SetMemo", lock.SetMemo(t.Context(), []byte("page 7")))
-		done := k.acquire("done")
-		wantNil(t, "SetMemo", done.SetMemo(t.Context(), []byte("page 9")))
-		wantNil(t, "Release", done.Release(t.Context()))
+		lock := k.Acquire("held")
+		testkit.WantNil(t, "memo.Write", memo.Write(t.Context(), lock, []byte("page 7")))
+		done := k.Acquire("done")
+		testkit.WantNil(t, "memo.Write", memo.Write(t.Context(), done, []byte("page 9")))
+		testkit.WantNil(t, "Release", done.Release(t.Context()))
 
-		before := k.store.Calls(faultstore.Inspect)
-		views, err := k.locks.Peek(t.Context(), "done", "never", "held")
-		wantNil(t, "Peek", err)
-		if n := k.store.Calls(faultstore.Inspect) - before; n != 1 {
+		before := k.Store.Calls(faultstore.Inspect)
+		views, err := memo.Read(t.Context(), k.Locks, "done", "never", "held")
+		testkit.WantNil(t, "Read", err)
+		if n := k.Store.Calls(faultstore.Inspect) - before; n != 1 {
 			t.Errorf("%d calls, want one for all keys", n)
 		}
 		for i, want := range []struct {
@@ -52,28 +55,28 @@ func TestPeekShowsStateMemoAndTheStoresClock(t *testing.T) {
 	})
 }
 
-func TestPeekErrors(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, nil)
-		_, err := k.locks.Peek(t.Context(), "good", strings.Repeat("x", driver.MaxKeyBytes+1))
-		wantErr(t, err, joblock.ErrInvalid)
-		if n := k.store.Calls(""); n != 0 {
+		k := lockkit.New(t, nil)
+		_, err := memo.Read(t.Context(), k.Locks, "good", strings.Repeat("x", driver.MaxKeyBytes+1))
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		if n := k.Store.Calls(""); n != 0 {
 			t.Errorf("%d calls were made for a bad key", n)
 		}
-		views, err := k.locks.Peek(t.Context())
+		views, err := memo.Read(t.Context(), k.Locks)
 		if len(views) != 0 || err != nil {
-			t.Errorf("Peek of nothing: %v, %v", views, err)
+			t.Errorf("Read of nothing: %v, %v", views, err)
 		}
-		k.store.Set(faultstore.Fault{}, faultstore.Inspect)
-		views, err = k.locks.Peek(t.Context(), "a", "b")
-		wantErr(t, err, joblock.ErrUnavailable)
+		k.Store.Set(faultstore.Fault{}, faultstore.Inspect)
+		views, err = memo.Read(t.Context(), k.Locks, "a", "b")
+		testkit.WantErr(t, err, joblock.ErrUnavailable)
 		if len(views) != 2 || views[1].Key != "b" || !views[1].Now.IsZero() {
 			t.Errorf("views without an answer: %+v", views)
 		}
-		k.store.Clear()
-		wantNil(t, "Close", k.locks.Close(context.Background()))
-		_, err = k.locks.Peek(t.Context(), "a")
-		wantErr(t, err, joblock.ErrClosed)
+		k.Store.Clear()
+		testkit.WantNil(t, "Close", k.Locks.Close(context.Background()))
+		_, err = memo.Read(t.Context(), k.Locks, "a")
+		testkit.WantErr(t, err, joblock.ErrClosed)
 	})
 }
 
@@ -91,14 +94,14 @@ func (s halfStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]dr
 	return recs, err
 }
 
-func TestPeekReturnsWhatItHas(t *testing.T) {
+func TestReadReturnsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, nil)
-		locks := k.open(halfStore{k.mem}, nil)
-		k.acquire("a")
-		k.acquire("b")
-		views, err := locks.Peek(t.Context(), "a", "b")
-		wantErr(t, err, joblock.ErrUnavailable)
+		k := lockkit.New(t, nil)
+		locks := k.Open(halfStore{k.Mem}, nil)
+		k.Acquire("a")
+		k.Acquire("b")
+		views, err := memo.Read(t.Context(), locks, "a", "b")
+		testkit.WantErr(t, err, joblock.ErrUnavailable)
 		if views[0].Now.IsZero() || !views[1].Now.IsZero() {
 			t.Errorf("views %+v, want an answer for the first only", views)
 		}

@@ -1,0 +1,165 @@
+package singleflight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
+)
+
+// op is what errors say was tried.
+const op = "single flight"
+
+// Do returns the result of fn, or one that is kept: see the package comment. ttl is how
+// long a result is kept, from a millisecond to 366 days.
+func Do[T any](
+	ctx context.Context, locks *joblock.Locker, key string, ttl time.Duration,
+	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
+) (T, error) {
+	if err := door.CheckPeriod(op, key, "ttl", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
+		var none T
+		return none, err
+	}
+	f := newFlight(locks, key, func(T) time.Duration { return ttl }, fn)
+	return f.run(ctx, ttl, opts)
+}
+
+// DoFunc is Do for results that know how long they are good: an access token, a response
+// with a max-age. ttl is called with what fn returned, under the lock. A result whose ttl
+// is below a millisecond is not kept, and the others compute. A ttl above 366 days counts
+// as 366 days. A nil ttl is ErrInvalid.
+//
+// A waiter that dies in the moment in which it is granted the lock may shorten the life
+// of a result to what the option Retain says, or Config.Retain.
+func DoFunc[T any](
+	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
+	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
+) (T, error) {
+	if ttl == nil {
+		var none T
+		return none, door.Invalid(op, key, "the ttl function is nil")
+	}
+	f := newFlight(locks, key, ttl, fn)
+	return f.run(ctx, 0, opts)
+}
+
+// flight is one call of Do.
+type flight[T any] struct {
+	locks *joblock.Locker
+	in    door.Locker
+	key   string
+	keep  func(T) time.Duration
+	fn    func(context.Context) (T, error)
+}
+
+func newFlight[T any](locks *joblock.Locker, key string, keep func(T) time.Duration, fn func(context.Context) (T, error)) *flight[T] {
+	return &flight[T]{locks: locks, in: door.Of(locks), key: key, keep: keep, fn: fn}
+}
+
+// run returns the result that is kept, or takes the lock and computes one. The
+// record is to be remembered for at least retain.
+func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock.AcquireOption) (T, error) {
+	var none T
+	if err := f.check(&retain, opts); err != nil {
+		return none, err
+	}
+	rec, err := f.read(ctx, true)
+	if err != nil {
+		return none, err
+	}
+	if v, _, ok := decodeResult[T](rec.Memo, rec.Now); ok {
+		return v, nil
+	}
+	lock, err := f.locks.Acquire(ctx, f.key, append(opts[:len(opts):len(opts)], joblock.Retain(retain), memo.WithGrant())...)
+	if err != nil {
+		return none, err
+	}
+	// A release that fails is repeated in the background, and one that comes too
+	// late was told as a loss: neither is news about the result.
+	defer func() { _ = lock.Release(ctx) }()
+	// Somebody may have computed meanwhile. What was no result at the first look stays
+	// none: the clock may have been set back since.
+	kept := memo.Of(lock)
+	if v, left, ok := decodeResult[T](kept, door.OfLock(lock).AsOf()); ok && !bytes.Equal(kept, rec.Memo) {
+		door.OfLock(lock).RememberFor(left)
+		return v, nil
+	}
+	return f.compute(ctx, lock)
+}
+
+// check refuses bad input, and raises retain to what opts or the Config say.
+func (f *flight[T]) check(retain *time.Duration, opts []joblock.AcquireOption) error {
+	asked, err := f.in.Asked(op, f.key, opts)
+	if err == nil && f.fn == nil {
+		err = door.Invalid(op, f.key, "the function is nil")
+	}
+	*retain = max(*retain, asked.Retain)
+	return err
+}
+
+// read reads the key, with its memo if that is asked for.
+func (f *flight[T]) read(ctx context.Context, withMemo bool) (rec driver.Record, err error) {
+	err = f.in.Call(ctx, op, f.key, func(ctx context.Context, store driver.Store) error {
+		recs, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{f.key}, Memo: withMemo})
+		if err == nil && len(recs) != 1 {
+			return door.Refusal(op, f.key, driver.Reply{})
+		}
+		if err == nil {
+			rec = recs[0]
+		}
+		return err
+	})
+	return rec, err
+}
+
+// compute runs fn under lock and shares what it returns.
+func (f *flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
+	fctx, stop := lock.Context(ctx)
+	defer stop()
+	if v, err = f.fn(fctx); err == nil {
+		f.share(context.WithoutCancel(ctx), lock, v) // the others still want it
+	}
+	if lost := lock.Err(); errors.Is(lost, joblock.ErrLost) && !errors.Is(err, joblock.ErrLost) {
+		err = errors.Join(lost, err)
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
+
+// share leaves v with the lock for those who come next. That it fails concerns
+// only them, unless the lock turns out to be lost.
+func (f *flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) {
+	if errors.Is(lock.Err(), joblock.ErrLost) {
+		return
+	}
+	ttl := min(f.keep(v), driver.MaxPeriod).Truncate(time.Millisecond)
+	if ttl <= 0 {
+		return
+	}
+	err := func() error {
+		body, err := encodeResult(f.key, v)
+		if err != nil {
+			return err
+		}
+		// The clock is asked for once more. Its time at the grant plus the time since
+		// would save that call. But it may have been set back since, and a result
+		// stamped ahead of it would be good for too long.
+		rec, err := f.read(ctx, false)
+		if err != nil {
+			return err
+		}
+		door.OfLock(lock).RememberFor(ttl)
+		return memo.Write(ctx, lock, stampResult(body, rec.Now, ttl))
+	}()
+	if err != nil && !errors.Is(err, joblock.ErrLost) {
+		f.in.Settings().Logger.Warn("joblock: the result of a single flight may not be shared", "key", f.key, "cause", err)
+	}
+}
