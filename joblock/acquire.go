@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// keptPolls is for how many polls a waiter's place outlives its last sign of
-	// life: one may be lost, and one be late.
+	// keptPolls is how many polls a waiter's place outlives its last sign of life: one
+	// may be lost, and one may be late.
 	keptPolls = 3
 
-	// leasePolls is how many polls there are in a lease at least. A place is then kept
-	// for half a lease at most. A holder that dies has two thirds of one left, so of the
-	// waiters that die with it none is given the key; and of those that die by
-	// themselves one at most, as the lease that it is given outlives the others' places.
-	// A waiter costs the store twice as much as a holder, which renews every third.
+	// leasePolls is the least number of polls in a lease. So a place is kept for half a
+	// lease at most. A holder that dies has two thirds of its lease left, so none of
+	// the waiters that die with it is given the key. Of those that die by themselves
+	// one is at most, because its lease outlives the others' places. A waiter costs the
+	// store twice as much as a holder, which renews every third of a lease.
 	leasePolls = 2 * keptPolls
 
 	// headOfLine is how many waiters watch for the end of the holder's lease: those
@@ -108,7 +108,7 @@ type acquisition struct {
 	// without the lock: a grant whose answer was lost, or a place in the queue.
 	unanswered, queued bool
 
-	pushes <-chan struct{} // to the present nonce; nil before enqueue
+	pushes <-chan struct{} // for the present nonce; nil before enqueue
 }
 
 func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acquisition, error) {
@@ -157,9 +157,9 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.tellContended()
 		return nil, nil
 	case driver.OutcomeOK:
-		// Of a grant made to an earlier attempt, or while this call waited, only
-		// what is left counts, less the millisecond that stores round up by. It is
-		// what was left when the store answered, and that was after sent.
+		// The grant may be one to an earlier attempt, or one that was made while
+		// this call waited. Then only the rest of its lease counts, less the
+		// millisecond that stores round up by. The store said what is left after sent.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
 	return nil, errorOf("acquire", a.req.Key, r)
@@ -191,9 +191,9 @@ func (a *acquisition) held(code Code) *Error {
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
 
-// abandon has what the store may have under the present nonce removed in the
-// background: at the latest it runs out with its lease, or when its place is no
-// longer kept. Attempts after it are new ones.
+// abandon removes, in the background, what the store may have under the present
+// nonce. At the latest that runs out with its lease, or when the place in the queue is
+// no longer kept. Later attempts have a nonce of their own.
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
@@ -214,15 +214,14 @@ func (a *acquisition) abandon() {
 
 // wait asks until the lock is granted or the time is up.
 //
-// The first time that the key is busy it takes a place in the queue. From then on
-// a push tells it to ask, and its grant is what the store answers. It also asks
-// without, for what pushes cannot do: keeping the place, finding a grant whose push
-// was lost, and, for the first in line, noticing that a holder died; once per poll,
-// and the first in line also when the holder's lease ends.
+// When it finds the key busy it takes a place in the queue. From then on a push tells
+// it to ask, and the store's answer is its grant. It asks without a push too, once per
+// poll, for what pushes cannot do: keep the place, and find a grant whose push was
+// lost. The first in line also ask when the holder's lease ends, because the holder
+// may have died.
 //
-// A push could carry the grant itself, and save that call. But what is in a push
-// anybody can have written who may publish and has read the record, and would be a
-// lock for two.
+// A push could carry the grant itself, and save that call. But whoever may publish and
+// has read the record can forge a push, and then two would have the lock.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -242,9 +241,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // since when the store has not answered
 	pause := newRetryPause()
-	pushed := false          // what is asked now is asked because of a push
-	var heed time.Time       // when pushes are heeded again
-	doubt := newRetryPause() // grows with pushes that were false
+	pushed := false                // a push is why the store is asked now
+	var deafUntil time.Time        // pushes before it are not listened to
+	falsePushes := newRetryPause() // grows with pushes that brought no grant
 	for {
 		nonce := a.req.Nonce
 		lock, err := a.try(ctx)
@@ -258,9 +257,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			}
 		}
 		if pushed && err == nil {
-			heed = a.l.now().Add(doubt.next())
+			deafUntil = a.l.now().Add(falsePushes.next())
 		}
-		d := a.untilNextLook()
+		d := a.untilNextPoll()
 		switch {
 		case err == nil:
 			failing, pause = time.Time{}, newRetryPause()
@@ -287,7 +286,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 				continue // it was the push that was late, and the store answers
 			}
 		}
-		pushed = a.sleep(ctx, d, heed)
+		pushed = a.sleep(ctx, d, deafUntil)
 		select {
 		case <-ctx.Done():
 			return nil, a.ended(ctx, err)
@@ -298,13 +297,13 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns when it is time to ask: after d, or when there is a push, of which it
-// reports true; no push is heeded before heed. It returns early when the wait is over.
-func (a *acquisition) sleep(ctx context.Context, d time.Duration, heed time.Time) (pushed bool) {
+// sleep returns when it is time to ask: after d, or at a push, which it reports. Until
+// deafUntil it does not listen to pushes. It returns early when the wait is over.
+func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	pushes, deaf := a.pushes, (<-chan time.Time)(nil)
-	if left := heed.Sub(a.l.now()); left > 0 {
+	if left := deafUntil.Sub(a.l.now()); left > 0 {
 		t := time.NewTimer(left)
 		defer t.Stop()
 		pushes, deaf = nil, t.C
@@ -324,7 +323,7 @@ func (a *acquisition) sleep(ctx context.Context, d time.Duration, heed time.Time
 	}
 }
 
-// enqueue makes the attempts from here on ask for a place in the queue.
+// enqueue makes later attempts ask for a place in the queue.
 func (a *acquisition) enqueue() {
 	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.poll()
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
@@ -336,9 +335,9 @@ func (a *acquisition) expectInsteadOf(earlier string) {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll is how often to ask although nothing was pushed. Those far back ask the less
-// often the farther back they are: with short leases a crowd would do little else. By
-// the time that the line comes to a place of somebody who died there it is mostly over.
+// poll is the time between two calls although nothing was pushed. The farther back a
+// waiter is, the less often it asks: with short leases a crowd would do little else.
+// The place of one who died far back is mostly over when its turn comes.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -347,13 +346,13 @@ func (a *acquisition) poll() time.Duration {
 	return max(min(poll, most), time.Millisecond)
 }
 
-// untilNextLook is how long to rely on pushes.
-func (a *acquisition) untilNextLook() time.Duration {
+// untilNextPoll is how long to rely on pushes.
+func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
 	d := poll*3/4 + rand.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
-		// The holder's lease may end sooner; a millisecond is the store's grain. Those
-		// behind the first leave it the time to ask, as it may have died.
+		// The holder's lease may end sooner; a millisecond is the store's grain. The
+		// first in line may have died too: those behind it ask a little later.
 		d = min(d, a.last.Remaining+time.Millisecond+time.Duration(ahead)*poll/(4*headOfLine))
 	}
 	return max(d, time.Millisecond)

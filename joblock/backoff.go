@@ -16,15 +16,15 @@ func newBackoff(first, most time.Duration) *backoff {
 	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
 }
 
-// next returns a pause between half of the present step and the whole, and
-// makes the step half as long again.
+// next returns a pause between half of the present step and the whole step. Each step
+// is half as long again as the one before, up to the maximum.
 func (b *backoff) next() time.Duration {
 	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
 	b.cur = min(b.cur+b.cur/2, b.max)
 	return d
 }
 
-// wait sleeps for the next pause, or until ctx ends, which it reports as false.
+// wait sleeps for the next pause. It returns false when ctx ends before.
 func (b *backoff) wait(ctx context.Context) bool {
 	t := time.NewTimer(b.next())
 	defer t.Stop()

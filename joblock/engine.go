@@ -25,9 +25,10 @@ const (
 	complainEvery = time.Second
 )
 
-// engine renews all leases of a Locker and declares them lost at their trust
-// deadlines. One goroutine keeps the deadlines; the calls to the store run
-// beside it, because a loss must be told whether or not a call ever returns.
+// engine renews all leases of a Locker and declares locks lost at their trust
+// deadlines. One goroutine keeps the deadlines. The calls to the store run beside it,
+// because a loss must be told whether or not a call ever returns. What is due when,
+// and what an answer means, is for the holdings to say.
 //
 // Lock order: engine.mu before Lock.mu, never the other way round.
 type engine struct {
@@ -41,11 +42,11 @@ type engine struct {
 	mu      sync.Mutex
 	queue   lockQueue // by Lock.next
 	stopped bool
-	awake   time.Time // when the goroutine looks next
+	awake   time.Time // when the goroutine wakes up next
 
 	complained time.Time // guarded by mu: when a failed renewal was last logged
 
-	lastLook time.Time // confined to the goroutine
+	lastRun time.Time // confined to the goroutine
 }
 
 func newEngine(l *Locker) *engine {
@@ -80,10 +81,10 @@ func (e *engine) reschedule(k *Lock) {
 	}
 }
 
-// placeLocked puts k where its deadlines belong in the queue, and takes it out
-// when the handle is over: an entry whose deadline never moves again would keep
-// the goroutine looking for ever. Whether the handle is over is asked here and
-// not of the caller, who may have been overtaken by a Reclaim.
+// placeLocked puts k where its deadlines belong in the queue. It takes k out when the
+// handle is over, because an entry whose deadline never moves again would keep the
+// goroutine busy for ever. It asks the holding whether it is over, and not the caller,
+// whom a Reclaim may have overtaken.
 func (e *engine) placeLocked(k *Lock) {
 	k.mu.Lock()
 	at, live := k.h.next()
@@ -99,9 +100,9 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeForLocked wakes the goroutine when it would sleep past k's time. Mostly it
-// would not: it looks at the clocks once in a while in any case, and waking it for
-// each lock would cost more than all else about a short one.
+// wakeForLocked wakes the goroutine if it would sleep past k's time. Mostly it would
+// not, because it checks the clocks once in a while anyway. To wake it for every lock
+// would cost more than everything else about a short one.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -113,7 +114,7 @@ func (e *engine) wakeForLocked(k *Lock) {
 	}
 }
 
-// stop ends the engine; what it still cares for is lost to this process.
+// stop ends the engine. The locks that it still renews are lost to this process.
 func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -134,7 +135,7 @@ func (e *engine) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		wait := e.look()
+		wait := e.runDue()
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
@@ -145,8 +146,8 @@ func (e *engine) run() {
 	}
 }
 
-// look deals with every lock that is due and returns how long to sleep.
-func (e *engine) look() time.Duration {
+// runDue deals with every lock that is due and returns how long to sleep.
+func (e *engine) runDue() time.Duration {
 	now := e.l.now()
 	jumped := e.jumped(now)
 	var due, expired []*Lock
@@ -201,19 +202,19 @@ func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, d
 	return req, renew, false
 }
 
-// jumped reports whether the wall clock has moved on by more than the monotonic
-// clock since the last look: the machine was suspended, or the clock was set.
-// Trust deadlines by the wall clock may then have passed in any order.
+// jumped reports whether the wall clock has moved on by more than the monotonic clock
+// since the last run: the machine was suspended, or the clock was set. Trust deadlines
+// by the wall clock may then have passed in any order.
 func (e *engine) jumped(now time.Time) bool {
-	last := e.lastLook
-	e.lastLook = now
+	last := e.lastRun
+	e.lastRun = now
 	if last.IsZero() {
 		return false
 	}
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// renew sends one batch. The call may take as long as leaves time for another
+// renew sends one batch. The call is bounded so that there is time for another one
 // before the shortest lease in the batch ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
@@ -236,7 +237,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 			failed++
 		}
 		// Beyond the slack, or it would be due again at once: a server that refuses
-		// connections answers in no time.
+		// connections does so in no time.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
 		_ = k.renewed(a, nil) // a loss has been told and logged by then
 	}
@@ -246,8 +247,8 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 }
 
-// complains reports whether a failed renewal is to be logged: once in a while is
-// enough, thousands of locks may be tried again many times a second.
+// complains reports whether a failed renewal is to be logged. Once in a while is
+// enough: thousands of locks may be tried again many times a second.
 func (e *engine) complains() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -259,9 +260,9 @@ func (e *engine) complains() bool {
 	return true
 }
 
-// retryPause is the time until an unanswered renewal is repeated: many tries fit
-// before the trust deadline, and locks that failed together do not come back
-// in step.
+// retryPause is the time until an unanswered renewal is repeated. Many tries fit
+// before the trust deadline. It is random, so that locks that failed together are not
+// tried again together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
 	return d/2 + rand.N(d/2+1)

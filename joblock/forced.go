@@ -32,8 +32,8 @@ func (w *forcedWatch) begin() {
 	}
 }
 
-// run subscribes, trying until it works: nobody waits for it, and what is missed
-// meanwhile is found by renewals.
+// run subscribes, and tries until it works. Nobody waits for it: renewals find what is
+// missed meanwhile.
 func (w *forcedWatch) run() {
 	var stop func()
 	for pause := newRetryPause(); ; {
@@ -57,13 +57,13 @@ func (w *forcedWatch) close() {
 	w.done.Wait()
 }
 
-// forcedPause passes between two looks at one lock. Anybody may publish who is let, so
-// it also bounds what pushes that nobody here has made can cost.
+// forcedPause passes between two checks of one lock. It also bounds the cost of forged
+// pushes, since whoever is let may publish.
 const forcedPause = 200 * time.Millisecond
 
-// forced has the lock looked at that is said to have been taken away: a push is no more
-// than a hint. It searches all locks: an index by key would cost each of them something,
-// for what people do once in a while.
+// forced starts a check of the lock that is said to have been taken away: a push is no
+// more than a hint. It searches all locks. An index by key would cost something for each
+// of them, for what people do once in a while.
 func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +80,8 @@ func (e *engine) forced(f driver.Push) {
 	}
 }
 
-// verify looks at k until there has been no push during the last look, and ends it if
-// the store has it otherwise. A look without an answer is left to the next renewal.
+// verify reads the record of k, again if there was a push meanwhile, and tells the
+// holding. Where the store does not answer, the next renewal will find out.
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()
@@ -92,7 +92,7 @@ func (e *engine) verify(k *Lock) {
 		}
 		rec, err := e.l.inspect(e.ctx, "watch", k.h.key)
 		if err != nil {
-			e.l.cfg.Logger.Debug("joblock: a lock that is said to have been forced could not be looked at", "key", k.h.key, "err", err)
+			e.l.cfg.Logger.Debug("joblock: could not read the record of a lock that is said to have been forced", "key", k.h.key, "err", err)
 		} else {
 			k.mu.Lock()
 			k.unlock(k.h.verified("watch", fence, rec))

@@ -9,12 +9,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inbox receives what is pushed to this Locker's waiters: one subscription however
-// many wait, made by the first that has to.
+// inbox receives what is pushed to this Locker's waiters. They share one subscription,
+// which the first of them makes.
 type inbox struct {
 	l     *Locker
 	name  string
-	start chan struct{} // holds one token: who has it may make the subscription
+	start chan struct{} // holds one token: whoever has it may subscribe
 
 	mu      sync.Mutex // guards what follows
 	stop    func()     // ends the subscription; nil while there is none
@@ -35,8 +35,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// open subscribes unless that was done before. Whoever takes a place in a queue
-// must have opened first, or the grant could be pushed before anybody listens.
+// open subscribes, unless that was done before. A waiter opens before it takes a place
+// in a queue, or its grant could be pushed before anybody listens.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -77,17 +77,16 @@ func (b *inbox) expect(nonce string) <-chan struct{} {
 	return c
 }
 
-// forget is for a call that waits no longer. A push that comes for it later is
-// dropped here, and its grant ended in the store by what the call sends to leave the
-// queue.
+// forget is for a call that waits no longer. A push that comes for it later is dropped
+// here. Its grant ends in the store when the call leaves the queue.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiting, nonce)
 }
 
-// deliver hands a push to the call that it is for. It does not block: of several that
-// have not been heeded one is enough.
+// deliver hands a push to the call that it is for. It does not block: one push is
+// enough until the call has asked.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

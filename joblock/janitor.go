@@ -2,30 +2,31 @@ package joblock
 
 import (
 	"context"
-	"github.com/joblock/toolkit/joblock/driver"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
-	// cleanBatches is how many batches of new clean-ups may be under way at a time:
-	// one slow node of a cluster does not hold up the others.
+	// cleanBatches is how many batches of new clean-ups may be under way at a time, so
+	// that one slow node of a cluster does not hold up the others.
 	cleanBatches = 4
 
-	// maxOverdue is how many strays are kept beyond their time because the store has not
-	// answered since. They would be the memory of a whole outage otherwise.
+	// maxOverdue is how many strays are kept beyond their time while the store does not
+	// answer. Without a bound those of a whole outage would pile up.
 	maxOverdue = 10_000
 )
 
-// janitor repeats releases that had no answer until the store confirms them or
-// the leases concerned have run out anyway. Its goroutines live only while there
-// is something to clean up. What it does takes a time in proportion to what there is
-// to clean up: whenever much is to be done, the store has just come back, or is busy.
+// janitor repeats releases that had no answer, until the store confirms them or the
+// leases have run out anyway. Its goroutines live only while there is something to
+// clean up. Its work is proportional to what there is to clean up, because there is
+// much of it when the store has just come back or is busy.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan struct{} // holds one token when the goroutine has to look again
+	wake   chan struct{} // buffered 1: there is something to send or to wait for
 
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
@@ -33,9 +34,9 @@ type janitor struct {
 
 	// A clean-up is in one of these lists, or in a batch under way.
 	fresh   cleanups    // not sent yet
-	crowded int         // how long fresh is when it is next looked through
+	crowded int         // the length of fresh at which it is thinned again
 	silent  cleanups    // had no answer
-	doubted [2]cleanups // answered "not there", to be asked again, by how often
+	doubted [2]cleanups // answered "not there" once or twice, to be asked again
 
 	flying   int       // batches under way
 	retrying bool      // one of them is of silent
@@ -49,10 +50,10 @@ type cleanup struct {
 	req   driver.ReleaseRequest
 	until time.Time // afterwards there is nothing left to clean up, unless it is a stray
 
-	// What is to be undone had no answer and may itself be on its way yet: "not
-	// there" settles it only when it is still so CallTimeout later. It may have been on
-	// its way for as long as the store has been away, in a buffer of a server that stood
-	// still, so its time is not over before the store has answered.
+	// stray: the call to be undone had no answer and may still be on its way. "Not
+	// there" settles it only if it is still so CallTimeout later. The call may be in
+	// a buffer of a server that stands still, for as long as the store is away. So its
+	// time is not over before the store has answered.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
 	due     time.Time // when to ask again after that
@@ -89,7 +90,7 @@ func newJanitor(l *Locker) *janitor {
 	return j
 }
 
-// add has a release repeated until it is answered, or until its time is over.
+// add takes on a release, to repeat it until it is answered or its time is over.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	if j.stopped {
@@ -104,18 +105,18 @@ func (j *janitor) add(c cleanup) {
 		go j.run(j.running)
 		return
 	}
-	j.lookAgain()
+	j.rewake()
 }
 
-func (j *janitor) lookAgain() {
+func (j *janitor) rewake() {
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
 }
 
-// stop finishes what is to be done, as long as ctx lasts, and while the store answers:
-// it gives up when there was no answer for CallTimeout.
+// stop waits for the rest of the work, as long as ctx lasts. It gives up when the store
+// has not answered for CallTimeout.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
@@ -150,7 +151,7 @@ func (j *janitor) stop(ctx context.Context) error {
 func (j *janitor) run(running chan struct{}) {
 	defer close(running)
 	for {
-		failed, wait, more := j.look()
+		failed, wait, more := j.sendDue()
 		j.giveUp(failed)
 		if !more {
 			return
@@ -169,9 +170,9 @@ func (j *janitor) run(running chan struct{}) {
 	}
 }
 
-// look sends what is due. It returns what there is no more time for, and how long to
-// wait; false when nothing is left, and the goroutine has to end.
-func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
+// sendDue sends what is due. It returns the clean-ups whose time is over, and how long
+// to wait. more is false when nothing is left, and the goroutine has to end.
+func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.l.now()
@@ -191,7 +192,7 @@ func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
 		}
 		j.send(batch, false)
 	}
-	wait = time.Hour // unless something is to be done, of which lookAgain tells
+	wait = time.Hour // rewake tells when there is something to be done before
 	if j.silent.len() > 0 && !j.retrying {
 		wait = min(wait, j.retryAt.Sub(now))
 	}
@@ -211,9 +212,9 @@ func (j *janitor) look() (failed []cleanup, wait time.Duration, more bool) {
 	return failed, max(0, wait), more
 }
 
-// thin takes out of a long list of new clean-ups those whose time is over: while the
-// store hangs, more may come than can be sent. Of strays it keeps as many as retry does.
-// The list is looked through when it has doubled, so that each is looked at a few times.
+// thin drops the clean-ups whose time is over from a long list of new ones: while the
+// store hangs, more may come than can be sent. It keeps as many strays as retry does.
+// It goes through the list when that has doubled, so that each is examined few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if j.fresh.len() < max(j.crowded, maxOverdue) {
 		if j.fresh.len() == 0 {
@@ -237,7 +238,7 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 	return over
 }
 
-// next takes a batch of what is new, and of what is to be asked again.
+// next takes a batch of new clean-ups and of those that are to be asked again.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
 		for q := &j.doubted[i]; q.len() > 0 && len(batch) < renewBatch && !now.Before(q.first().due); {
@@ -250,7 +251,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// retry takes a batch of what had no answer, and what of it there is no more time for.
+// retry takes a batch of those that had no answer. over are those whose time is over.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := j.silent.len(); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
@@ -283,7 +284,7 @@ func (j *janitor) abort() (failed []cleanup) {
 	return failed
 }
 
-// giveUp tells of clean-ups that had no answer in time.
+// giveUp tells of clean-ups that were not answered in time.
 func (j *janitor) giveUp(failed []cleanup) {
 	if len(failed) == 0 {
 		return
@@ -292,7 +293,7 @@ func (j *janitor) giveUp(failed []cleanup) {
 	j.l.tellCleanupFailed(failed)
 }
 
-// send releases a batch, beside the goroutine.
+// send releases a batch in a goroutine of its own.
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
 		j.flying++
@@ -300,12 +301,12 @@ func (j *janitor) send(batch []cleanup, retry bool) {
 	go func() {
 		failed := j.finish(batch, j.release(batch), retry)
 		j.giveUp(failed)
-		j.lookAgain()
+		j.rewake()
 	}()
 }
 
-// release releases a batch. Errors need no report here: an item without an answer
-// is tried again.
+// release releases a batch. Errors are only logged: an item without an answer is tried
+// again.
 func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
@@ -321,7 +322,7 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 }
 
 // finish drops what is settled and puts the rest on the list where it belongs. After
-// stop it returns what never had an answer.
+// stop it returns those that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -366,9 +367,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// doubt has a stray that is not there asked for again: soon, for what had been waiting
-// in a server that stood still comes at once when it goes on, and another time when
-// the last connection has certainly ended by which it could come.
+// doubt puts a stray that is not there on a list, to ask again twice. Once soon: what a
+// server that stood still had in its buffers, comes at once when it goes on. And once
+// when every connection by which it could come has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

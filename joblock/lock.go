@@ -11,32 +11,32 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Lock is one holding of one key. It is made by a Locker, safe for concurrent
-// use, and over once it was released, handed over by Park, or lost. All methods
-// of a nil *Lock are safe: those that can fail return ErrInvalid.
+// Lock is one holding of one key. A Locker makes it. It is safe for concurrent use. It
+// is over once it was released, handed over by Park, or lost. All methods of a nil
+// *Lock are safe: those that can fail return ErrInvalid.
 //
-// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret.
+// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The
+// token of a lock that is still held can be released, but not resumed: Park it first.
 type Lock struct {
 	l         *Locker
 	prior     Ended
 	recovered bool
 	silent    bool // no event tells of it, see options
 
-	mu     sync.Mutex // guards what follows
-	h      holding    // its terms never change and are read without mu
-	memo   []byte
-	asOf   time.Time     // the store's clock when it told the memo
-	done   chan struct{} // made on demand, closed on loss
-	watch  map[*lockCtx]struct{}
-	turned chan struct{} // made on demand, closed when a renewal was answered
+	mu       sync.Mutex // guards what follows
+	h        holding    // its terms never change and are read without mu
+	memo     []byte
+	asOf     time.Time     // the store's clock when it told the memo
+	done     chan struct{} // made on demand, closed when the lock is lost
+	watch    map[*lockCtx]struct{}
+	answered chan struct{} // made on demand, closed when a renewal was answered that names a Park
 
 	// Guarded by engine.mu.
-	next  time.Time // when the engine looks at it again
+	next  time.Time // when the engine has something to do for it
 	index int       // in the engine's heap, -1 when not in it
 }
 
-// newLock makes the handle of a grant that was asked for at sent. forJob and reserve
-// are of a lock that was resumed.
+// newLock makes the handle of a grant that was asked for at sent.
 func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock
@@ -198,7 +198,7 @@ func (k *Lock) doneLocked() chan struct{} {
 }
 
 // Err returns nil while the lock is held and trusted, and otherwise why it is
-// not: ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It looks at the
+// not: ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It reads the
 // clocks itself, so it is right even in a process that was just resumed.
 func (k *Lock) Err() error {
 	if k.none() {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// lockCtx is a context that ends when a lock is lost. Its Err looks at the
-// clocks first: in a process that was stopped past the deadline it tells the
-// truth before any timer has had its turn.
+// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks first:
+// in a process that was stopped past the deadline it tells the truth before any timer
+// has fired.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -77,11 +77,11 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 
 func (c *lockCtx) Err() error {
 	c.lock.check()
-	// Whoever has found the loss just now may not have come to this context yet.
+	// Whoever found the loss just now may not have cancelled this context yet.
 	if err := c.lock.lossOf(); err != nil {
 		c.cancel(err)
 	}
-	// A parent may be the context of another lock: let it look too. Its
+	// A parent may be the context of another lock, which reads the clocks too. Its
 	// cancellation reaches this context before it returns.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
 		return err

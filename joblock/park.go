@@ -44,8 +44,8 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: r.Fence, ttl: k.h.ttl}, nil
 }
 
-// beginPark returns the Park to be sent. While a renewal is under way that would undo
-// it, it waits, for Config.CallTimeout at the longest.
+// beginPark returns the Park to be sent. It waits while a renewal is under way that
+// would undo it, for Config.CallTimeout at most.
 func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req driver.ParkRequest, err error) {
 	for nonce := newNonce(); ; {
 		k.check()
@@ -55,14 +55,14 @@ func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req dri
 			k.mu.Unlock()
 			return req, err
 		}
-		if k.turned == nil {
-			k.turned = make(chan struct{})
+		if k.answered == nil {
+			k.answered = make(chan struct{})
 		}
-		turned := k.turned
+		answered := k.answered
 		k.mu.Unlock()
 		if err := k.l.call(ctx, op, k.h.key, func(ctx context.Context) error {
 			select {
-			case <-turned:
+			case <-answered:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()

@@ -37,15 +37,15 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 
-// renewed takes in what came of a renewal that wrote memo, unless that is nil.
+// renewed takes in what came of a renewal, and of the memo that it wrote, if any.
 func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	k.mu.Lock()
 	if memo != nil && a.reply.Outcome == driver.OutcomeOK {
 		k.memo = memo
 	}
-	if a.term.Grant != "" && k.turned != nil {
-		close(k.turned)
-		k.turned = nil
+	if a.term.Grant != "" && k.answered != nil {
+		close(k.answered)
+		k.answered = nil
 	}
 	s, err := k.h.renewalAnswered(a)
 	k.unlock(s)
