@@ -14,42 +14,42 @@ import (
 // request.
 const defaultMaxHold = time.Minute
 
-// Claim says which locks a request needs. It must name a key, or say that the request
-// needs none: a Claim that does neither is an error and not a request without a lock.
+// Claim says which locks a request needs. It must name a key or set NoLock; otherwise the
+// request is refused.
 //
-// A key with something wrong in it is most likely what the client sent, and answered
-// 400. The rest is the application's own: no key at all, or a field out of bounds, is
-// answered 500 and logged. In neither case does the handler run.
+// A key with something wrong in it is answered 400: most likely the client has sent it. No
+// key at all, or a field out of bounds, is the application's fault: it is answered 500 and
+// logged. In neither case does the handler run.
 type Claim struct {
-	// NoLock says that the request needs no lock: it is served as if the middleware
-	// were not there. Nothing else may be set with it.
+	// NoLock says that the request needs no lock: it is served as if the middleware were
+	// not there. Nothing else may be set with it.
 	NoLock bool
 
-	// Key is the lock to take, and what joblock.FromContext returns. Build it with
-	// joblock.Key behind a fixed first part: joined by hand, two different requests
-	// can mean one key. A parameter of the route must be there already when the
-	// middleware runs; see "Routers" in the package comment.
+	// Key is the lock to take, and the one that joblock.FromContext returns. Build it
+	// with joblock.Key, with a fixed first part: if parts are joined by hand, two
+	// different requests can end up with one key. A parameter of the route must be there
+	// when the middleware runs; see "Routers" in the package comment.
 	Key string
 
 	// Keys are further keys, taken together with Key: all of them or none.
 	Keys []string
 
-	// TTL is the length of the leases; 0 means the Locker's. The locks are renewed
-	// while the request runs, so this bounds what a crash costs and not what a
-	// request may take.
+	// TTL is the length of the leases; 0 means the Locker's. The locks are renewed while
+	// the request runs, so TTL bounds what a crash costs, and not how long a request may
+	// take.
 	TTL time.Duration
 
 	// MaxWait is how long to wait for the locks; 0 means not at all. See MaxWaiting
 	// for how many requests may.
 	MaxWait time.Duration
 
-	// MaxHold is how long the request may hold the locks. Then the handler's context
-	// ends with cause ErrMaxHold, and the locks are renewed no more: one that the
-	// handler does not release or hand over before its lease runs out is lost. So a
-	// client that sends its body slowly, or a handler that hangs, keeps others out for
-	// MaxHold and one TTL. What was handed over, or kept (Keep), by then does not count;
-	// a lock that comes back later, since there is no job after all, has one lease left.
-	// 0 means one minute; at most 366 days.
+	// MaxHold is how long the request may hold the locks; 0 means one minute, 366 days is
+	// the most. Then the handler's context ends with cause ErrMaxHold, and the locks are
+	// no longer renewed: one that the handler does not release or hand over before its
+	// lease runs out is lost. So a client that sends its body slowly, or a handler that
+	// hangs, keeps others out for MaxHold and one TTL. Locks that were handed over or
+	// kept (Keep) by then are left alone. A lock that comes back later, because there is
+	// no job after all, has one lease left.
 	MaxHold time.Duration
 
 	// Holder is the label people see in Status; "" means the Locker's.
@@ -60,8 +60,8 @@ type Claim struct {
 // held its locks for Claim.MaxHold.
 var ErrMaxHold = errors.New("handoff: the request has held its locks for Claim.MaxHold")
 
-// check refuses a Claim that does not say what is to be locked. What the Locker is
-// told, it checks itself.
+// check refuses a Claim that does not say what is to be locked. The Locker checks its
+// options itself.
 func (c Claim) check() error {
 	const op = "claim"
 	switch {
@@ -104,8 +104,8 @@ func badKey(key string) bool {
 	return err != nil || keyspace.CheckApplication(key) != ""
 }
 
-// claimError is an ErrInvalid that the client cannot help: of a Claim's settings,
-// about what the store keeps at the key, or of a call that the handler made.
+// claimError is an ErrInvalid that is not the client's fault: about a Claim's settings,
+// about what the store keeps at the key, or from a call that the handler made.
 type claimError struct{ err error }
 
 func (e *claimError) Error() string { return e.err.Error() }

@@ -18,30 +18,30 @@ import (
 
 // Config configures a Client. The zero value of each field means its default.
 type Config struct {
-	// Reserve is how long locks stay reserved for their job beyond the delay that is
-	// known at the enqueue (ProcessIn, ProcessAt): for the queue before it, and
-	// for workers that are down. A job that starts later still gets its lock if
-	// nobody has taken the key meanwhile. The keeper of package worker prolongs it
-	// for as long as the job waits, if Reserve is longer than the keeper may be away:
-	// one that dies is replaced a TTL later. At least 10 s, at most
-	// 366 days. Default 1 h.
+	// Reserve is how long locks stay reserved for their job, beyond the delay that is
+	// known at the enqueue (ProcessIn, ProcessAt). It covers the time in the queue, and
+	// the time for which workers are down. A job that starts later still gets its lock
+	// if nobody has taken the key meanwhile. The keeper of package worker prolongs the
+	// reservation for as long as the job waits, provided Reserve is longer than the
+	// keeper may be away: one that dies is replaced a TTL later. From 10 s to 366 days.
+	// Default 1 h.
 	Reserve time.Duration
 
-	// Logger hears of enqueues whose outcome had to be found out, and how that
-	// went. It never hears an owner token. Default slog.Default().
+	// Logger hears of enqueues whose outcome had to be found out, and of that outcome.
+	// It never hears an owner token. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// minReserve leaves the keeper the time to come by: it does so when half of a reservation
-// has passed, or a second later.
+// minReserve leaves the keeper the time to prolong a reservation: it comes by when half of
+// that has passed, or a second later.
 const minReserve = 10 * time.Second
 
 // defaultReserve is the default of Config.Reserve.
 const defaultReserve = time.Hour
 
-// Client enqueues tasks that carry locks. Make one per process with NewClient,
-// share it freely, and Close it before its Locker. The methods of a nil or zero
-// Client return ErrInvalid.
+// Client enqueues tasks that carry locks. Make one per process with NewClient, share it
+// freely, and Close it before its Locker. The methods of a nil or zero Client return
+// joblock.ErrInvalid.
 type Client struct {
 	locks     *joblock.Locker
 	ring      *seal.Ring // of locks
@@ -52,16 +52,16 @@ type Client struct {
 
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
-	running sync.WaitGroup // the look-outs
+	running sync.WaitGroup // the watches
 
 	mu      sync.Mutex // guards watches, and that none begins after Close
 	watches int
 }
 
-// NewClient returns a Client that enqueues with client and, when an enqueue
-// fails, asks inspector what has become of the task; both must work on the same
-// Redis. cfg may be nil. It returns ErrInvalid when any of the other three is nil,
-// or for a Config out of bounds. The Client owns none of them and closes none.
+// NewClient returns a Client that enqueues with client. When an enqueue fails it asks
+// inspector for the task; both must work on the same Redis. The Client owns neither of
+// them, nor locks, and closes none. cfg may be nil. Errors match joblock.ErrInvalid: one of
+// the other arguments is nil, or a field of cfg is out of bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
 	const op = "new client"
 	switch {

@@ -18,11 +18,11 @@ const (
 	reasonReplaced = "its job was replaced"
 )
 
-// conflict deals with a key that held says another has. It returns as tryUnique
-// does.
+// conflict decides what to do about a key that another has, as held says. It returns what
+// tryUnique returns.
 func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
-	// A key without a job, and one whose job is not there, are most likely those of an
-	// enqueue under way. Whoever only wants to know need not wait for its end.
+	// If the key has no job, or its job does not exist, most likely an enqueue is under
+	// way. With Reject nobody need wait for its end.
 	soon := u.OnConflict != Reject
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
@@ -39,9 +39,9 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case err != nil:
 		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
-	// That the record names a task says nothing about the task: between the park and
-	// an enqueue that is refused, for a TaskID that exists, it names somebody else's.
-	// Replace finds out for itself, when it resumes the token.
+	// The record names a task, but that may be somebody else's: between the park and an
+	// enqueue that is refused, because the TaskID exists. Replace finds out for itself,
+	// when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
@@ -60,8 +60,8 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case asynq.TaskStateArchived, asynq.TaskStateCompleted:
 		return c.freeOver(ctx, held)
 	case asynq.TaskStateActive:
-		// It may be that it has only come to find its lock busy, because somebody else
-		// replaces it at this moment.
+		// Perhaps it is active only to find its lock busy, because somebody else is
+		// replacing it.
 		soon = u.replaces()
 	default:
 		if u.replaces() {
@@ -93,8 +93,7 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	return st.Locked() && st.Owner == tokens[i].Digest(), nil
 }
 
-// freeOver frees the key of a job that is over. A handler that runs on all the same
-// keeps it.
+// freeOver frees the key of a job that is over. A handler that still runs keeps it.
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {

@@ -28,16 +28,15 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// Keep takes lock out of the middleware's hands: it is not released after the
-// response, and Claim.MaxHold no longer counts for it. The caller will release it,
-// through this handle or from anywhere by joblock.Locker.Release with the owner token;
-// until then this process goes on renewing it, at the most for the Locker's
-// Config.MaxRenew, and a crash ends it one TTL later. Without a Config.MaxRenew a lock
-// that is kept and forgotten lives as long as the process.
+// Keep takes lock out of the middleware's hands: it is not released after the response, and
+// Claim.MaxHold no longer counts for it. The caller must release it, through this handle or
+// from anywhere by joblock.Locker.Release with its token. Until then this process renews
+// it, for the Locker's Config.MaxRenew at most, and a crash ends it one TTL later. Without
+// Config.MaxRenew a lock that is kept and forgotten lives as long as the process.
 //
-// Keep reports whether lock was the middleware's to let go of: false for a lock
-// that is not one of the request's, once the request has lasted for Claim.MaxHold, and
-// once the handler has returned. A lock that was handed over to a job need not be kept.
+// Keep reports whether lock is kept. It is not, and nothing changes, if lock is not one of
+// the request's, if the request has lasted for Claim.MaxHold, or if the handler has
+// returned. A lock that was handed over to a job need not be kept.
 func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	for h := heldFrom(ctx); h != nil; h = h.outer {
 		if lock != nil && slices.Contains(h.locks, lock) {
@@ -47,9 +46,9 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	return false
 }
 
-// stopRenewing lets the leases of the locks run out that are still the middleware's,
-// and reports whether the request holds any of them now. One that is on its way to a job
-// may come back: it is not renewed then.
+// stopRenewing ends the renewal of the locks that are still the middleware's, and reports
+// whether the request holds any of them now. One that is on its way to a job may come back:
+// it is not renewed then.
 func (h *held) stopRenewing() bool {
 	some := false
 	for _, lock := range h.end() {

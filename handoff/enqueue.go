@@ -13,62 +13,34 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Enqueue hands lock over to a job: it parks the lock, enqueues task with the
-// lock's token in a header, and returns what asynq's Client would. From then on
-// the handle can do nothing, a deferred Release frees nothing, and the worker that
-// processes the task holds the lock.
+// Enqueue hands lock over to a job: it parks the lock, enqueues task with the lock's token
+// in a header, and returns what asynq's Client would. From then on the handle can do
+// nothing, a deferred Release frees nothing, and the worker that processes the task holds
+// the lock.
 //
-// opts override the options that the task was made with, as in asynq. Both are
-// kept, and so are the task's headers; task itself is not changed. Two things
-// differ from a plain enqueue: the TaskID is chosen here if none is given, so that
-// the lock can be bound to the job before the job exists, and the task is enqueued
-// with one retry more than asked for (asynq's tools show n+1). The worker takes
-// that one away again: asynq archives a task whose retries are used up before it
-// looks at whether the last attempt was charged, so without a spare one a busy
-// lock would cost the job. The header of an earlier envelope, on a task that
-// is enqueued again from its own handler, is overwritten.
+// opts override the options of task, as in asynq; task itself is not changed. Two things
+// differ from a plain enqueue. A TaskID is chosen if none is given: the lock is bound to
+// the job before the job exists. And the task has one retry more than asked for, which
+// asynq's tools show and the worker takes away again; package worker says what it is for.
+// A task can be enqueued again from its own handler: the header is replaced.
 //
-// The TaskInfo that is returned lacks that header: the owner tokens in it are good for
-// the locks, and TaskInfos are logged. The header is in asynq's record of the task, and
-// so in what the Inspector and asynqmon show and in the Headers of the task that a
-// handler is given.
+// The returned TaskInfo lacks the header, because TaskInfos are logged and the tokens in it
+// are good for the locks. asynq's record of the task has it. So the Inspector and asynqmon
+// show it, and the handler finds it in the task's Headers.
 //
-// On error lock.Err tells in which state each lock is:
-//
-//   - nil: the caller holds it, as before the call. The error is ErrInvalid for
-//     anything wrong with the arguments, Park's, another lock's, or asynq's:
-//     asynq.ErrTaskIDConflict and asynq.ErrDuplicateTask match. asynq makes mere
-//     text of the errors of Redis; that of ctx is joined.
-//   - ErrLost: it was lost, before the call or during it; neither the caller nor
-//     this job has it.
-//   - ErrAlreadyReleased: the caller had released it before the call.
-//   - ErrNotOwner: the caller does not hold it. Either it had been handed over
-//     before the call, and the error is ErrNotOwner too; or this call has parked
-//     it, for a job that may or may not exist.
-//
-// In that last case the error matches joblock.ErrUnavailable where it could not be
-// found out whether the task exists, or whether the lock was taken back. Until it
-// is found out neither side runs under the lock and nobody else gets it: if the
-// task exists it runs under it, and if not the lock is released. That is as soon as
-// Redis answers, within five minutes; after that, or after Close, or with very many
-// such enqueues at once, it is when the reservation ends. The error matches ErrBusy
-// or ErrAlreadyReleased where the lock could not be taken back because a job has
-// it, or has ended it: then the enqueue had succeeded although asynq reported an
-// error.
-//
-// Enqueue returns three seconds after the end of ctx at the latest, or three seconds after
-// an error of the lock's store or of asynq if that comes first. Give it a ctx with a deadline: without one a
-// server that is silent is waited for as long as asynq's Redis client does.
-//
-// The package comment says how the outcome of a failed enqueue is found out.
+// An error matches a sentinel of joblock or an error of asynq, and lock.Err tells who has
+// the lock: see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a
+// deadline. It returns at most three seconds after the end of ctx, or after an error of the
+// locks' store or of asynq. Without a deadline it waits for a silent server as long as
+// asynq's Redis client does.
 func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	return c.EnqueueAll(ctx, joblock.Locks{lock}, task, opts...)
 }
 
-// EnqueueAll is Enqueue for a job that carries several locks: all of them go to
-// the job, or all that were the caller's stay with the caller. Only where Enqueue
-// would leave its one lock parked may they differ; each one's Err tells. It returns ErrInvalid for no locks, more
-// than 64, or two on one key.
+// EnqueueAll is Enqueue for a job that carries several locks. All of them go to the job, or
+// all that were the caller's stay with the caller. They may differ only where Enqueue would
+// leave its one lock parked; each one's Err tells. No locks, more than 64, or two on one
+// key are ErrInvalid.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if err := c.check("enqueue"); err != nil {
 		return nil, err

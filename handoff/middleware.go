@@ -22,10 +22,10 @@ const (
 // MiddlewareOption changes a Middleware. A nil one changes nothing.
 type MiddlewareOption func(*middleware)
 
-// OnRefusal replaces the answer to a request that gets no lock, whatever the
-// reason, and that of Refuse in the handlers behind the middleware: f has the
-// status, the code and the error, which is not for the client. Refusal.ServeHTTP is
-// the answer that is replaced. nil leaves it as it is.
+// OnRefusal replaces the answer to a request that gets no lock, whatever the reason, and the
+// answer of Refuse in the handlers behind the middleware. f has the status, the code and
+// the error; the error is not for the client. Without OnRefusal, or with nil, the answer is
+// that of Refusal.ServeHTTP.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) MiddlewareOption {
 	return func(m *middleware) {
 		if answer != nil {
@@ -35,26 +35,29 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) M
 }
 
 // MaxRetryAfter bounds what Retry-After says. Default one minute.
-// The lock of a queued job may be reserved for an hour and free in a second, so
-// what is left of it is no advice. Retry-After is never below one second.
+// The lock of a queued job may be reserved for an hour and free in a second, so the rest of
+// its reservation is no advice. Retry-After is never below one second.
 func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
 
-// MaxWaiting bounds how many requests wait for their locks at a time, by Claim.MaxWait,
-// 1,000 if not given: each of them costs this process about 13 KB, and the
-// store a place in a queue. A request beyond the bound does not wait: it is served if
-// its locks are free, and refused at once, with 429, if they are not. With n below 1
-// none waits. The bound is that of all routes that use one Middleware.
+// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait),
+// together for all routes that use one Middleware. Default 1,000. Each of them costs this
+// process about 13 KB, and the store a place in a queue. A request beyond the bound is
+// served if its locks are free, and otherwise refused at once, with 429. With n below 1
+// none waits.
 func MaxWaiting(n int) MiddlewareOption {
 	return func(m *middleware) { m.maxWaiting = int64(n) }
 }
 
-// Logger sets who hears of releases that failed, of requests that held their locks for
-// Claim.MaxHold and, once each, of the errors behind 5xx answers: 500 as an error, 503
-// as a warning. Where the client had left before, it is for debugging, and so is a
-// 400, except that the first of a Middleware is a warning: it may be the route that is
-// wrong and not the client. Default slog.Default(). It never hears an owner token.
+// Logger sets where the middleware logs. Default slog.Default(). It never hears an owner
+// token.
+//
+//	ERROR   the error behind a 500
+//	WARN    the error behind a 503; the first 400 of a Middleware, where the route may be
+//	        wrong and not the client; a release that failed; a request that has held its
+//	        locks for Claim.MaxHold
+//	DEBUG   the other 400s; a 503 that nobody waits for any more
 func Logger(logger *slog.Logger) MiddlewareOption {
 	return func(m *middleware) {
 		if logger != nil {
@@ -91,27 +94,25 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 	return m
 }
 
-// Middleware returns a middleware that serves a request while holding the locks
-// that claim names for it, and refuses the request when it cannot have them; see
-// Refusal for the answers. A request that is refused does not reach the handler. The
-// package comment has the life of a request.
+// Middleware returns a middleware that serves a request while holding the locks that claim
+// names for it. If the request cannot have them it is refused, as Refusal says, and the
+// handler is not called.
 //
-// The request's context carries the locks (joblock.FromContext has the one on
-// Claim.Key, joblock.LocksFromContext all of them). It is cancelled with cause
-// joblock.ErrLost when one of them is lost, and with cause ErrMaxHold when the request
-// has held them for Claim.MaxHold. After the handler has returned, or panicked, they
-// are released, even if the client is gone; those that were handed over, released or
-// kept (Keep) are left alone. The ResponseWriter is passed through as it
-// is. A handler that hijacks the connection and goes on after it has returned has no
-// lock any more.
+// The request's context carries the locks: joblock.FromContext returns the one on Claim.Key,
+// joblock.LocksFromContext all of them. The context ends with cause joblock.ErrLost when one
+// is lost, and with cause ErrMaxHold when the request has held them for Claim.MaxHold. When
+// the handler has returned or panicked the locks are released, even if the client is gone;
+// those that were handed over, released or kept (Keep) are left alone. The ResponseWriter
+// is passed through as it is. A handler that hijacks the connection, and goes on after it
+// has returned, has no lock any more.
 //
-// Middlewares can be nested, on different keys. All nestings should take their locks in one order,
-// or not wait: unlike the keys of one Claim, two middlewares' keys are not
-// ordered for you.
+// Middlewares can be nested, on different keys. The keys of one Claim are locked in one
+// order everywhere; those of two middlewares are not. So nest them in one order
+// everywhere, or do not wait.
 //
-// If locks, claim or the next handler is nil, every request is answered 500 and
-// the log says why: one route that is wired wrongly must neither be served without
-// its lock nor take the rest of the server down with it.
+// If locks, claim or the next handler is nil every request is answered 500, and the log
+// says why: a route that is wired wrongly must not be served without its lock, nor take the
+// rest of the server down.
 func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
 	m := newMiddleware(opts...)
 	m.locks, m.claim = locks, claim
@@ -144,9 +145,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// begin takes the locks of claim and returns the context to serve the request with,
-// and what to call afterwards. It knows nothing of HTTP. After an error there is
-// nothing to serve and nothing to end.
+// begin takes the locks of claim. It returns the context to serve the request with, and
+// what to call afterwards. It knows nothing of HTTP. After an error there is nothing to
+// serve and nothing to end.
 func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context, end func(), err error) {
 	if err := claim.check(); err != nil {
 		return nil, nil, &claimError{err}
@@ -155,8 +156,8 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	if claim.NoLock {
 		return inside, func() {}, nil
 	}
-	// Whoever has a lock and asks for it again is refused like anybody, and would look
-	// for somebody else who has it.
+	// Whoever has a lock and asks for it again is refused like anybody, and would suspect
+	// somebody else of having it.
 	for _, lock := range joblock.LocksFromContext(ctx) {
 		if slices.Contains(claim.keys(), lock.Key()) && door.Of(m.locks).Owns(lock) && lock.Err() == nil {
 			return nil, nil, &claimError{invalid("claim", lock.Key(), "the request has this lock already, from around this Middleware")}
@@ -168,11 +169,11 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	}
 	h := &held{locks: locks, outer: heldFrom(ctx)}
 	inside, stopTimer := m.limitHold(context.WithValue(inside, heldKey{}, h), h, claim)
-	// Innermost, for the Err of this context looks at the clocks: in a process that was
-	// stopped it tells of a loss before any timer has had its turn.
+	// Innermost, because the Err of this context reads the clock: in a process that was
+	// stopped it reports a loss before any timer has fired.
 	inside, stop := locks.Context(inside)
 	return inside, func() {
-		// The context ends before the locks do, so that whatever the handler left
+		// The context ends before the locks do, so that what the handler has left
 		// running is told to stop first.
 		stop()
 		stopTimer()
@@ -220,8 +221,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m.answer(w, r, f)
 }
 
-// log tells of a refusal. What clients can bring about at will is told but once, or
-// for debugging.
+// log logs a refusal. What clients can cause at will is logged once, or at debug level.
 func (m *middleware) log(ctx context.Context, f Refusal) {
 	level := slog.LevelDebug
 	switch {
@@ -241,8 +241,8 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 // reasonRequestOver is the reason with which a request's locks are released.
 const reasonRequestOver = "request over"
 
-// release gives back what the handler has not disposed of itself: all at once, since the
-// client waits, and a store that is silent costs it the time of one call.
+// release gives back what the handler has left, all at the same time: the client waits, and
+// a silent store costs it the time of one call.
 func (m *middleware) release(ctx context.Context, h *held) {
 	var all sync.WaitGroup
 	for _, lock := range h.end() {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// settleFor bounds how long Enqueue goes on after its context has ended, or
-	// after asynq has reported an error, to find out what has become of the task
-	// and to take the locks back. What is not known by then stays parked and is
-	// found out in the background; see watchFor. Neither asynq's Client nor its
-	// Inspector can be counted on to be shorter: with default settings go-redis
-	// gives up on a silent server only after some twenty seconds, whatever ctx says.
+	// settleFor bounds how long Enqueue goes on after its context has ended, or after
+	// asynq has reported an error, to find out whether the task exists and to take the
+	// locks back. What is not known by then stays parked, and is found out in the
+	// background; see watchFor. Neither asynq's Client nor its Inspector is certain to be
+	// quicker: with default settings go-redis gives up on a silent server only after some
+	// twenty seconds, whatever ctx says.
 	settleFor = 3 * time.Second
 
 	// rereadPause lies between the two readings after an enqueue without a definite
@@ -39,8 +39,8 @@ var (
 	errSilent  = errors.New("asynq's inspector has not answered in time")
 )
 
-// settling returns the context under which it is found out what became of a task: that
-// of the request, but neither cut short by its end nor longer than settleFor.
+// settling returns the context for finding out whether a task exists: that of the request,
+// but it does not end with the request, and lasts for settleFor at most.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
@@ -73,9 +73,9 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	})
 }
 
-// refused reports whether err is a definite answer of the enqueue script. It may
-// be the answer to a re-send of a command that had been applied, so it does not
-// mean that the task is not ours; it does mean that no command is still under way.
+// refused reports whether err is a definite answer of the enqueue script. It may be the
+// answer to the repetition of a command that had been applied, so the task may be ours. But
+// it does mean that no command is still under way.
 func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
@@ -124,8 +124,8 @@ func (d *dispatch) read(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, e
 	return info, enqueued, nil
 }
 
-// ask makes a call of asynq's Inspector, which takes no context: its goroutine ends
-// when the Inspector's Redis client gives up, which may be after ask has.
+// ask calls asynq's Inspector, which takes no context. The call's goroutine ends when the
+// Inspector's Redis client gives up, maybe long after ask has returned.
 func ask[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		got T
@@ -145,7 +145,7 @@ func ask[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	}
 }
 
-// isGone reports whether err is the Inspector's word that there is no such task.
+// isGone reports whether err says that there is no such task.
 func isGone(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }

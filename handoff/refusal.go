@@ -16,7 +16,7 @@ import (
 // state of a lock is to blame, but this server: see the answers with status 500.
 const codeClaimFailed = "LOCK_CLAIM_FAILED"
 
-// Refusal is why a request gets no lock, and the answer to it:
+// Refusal says why a request gets no lock, and is the answer to it:
 //
 //	status  errors                                Retry-After
 //	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
@@ -26,24 +26,24 @@ const codeClaimFailed = "LOCK_CLAIM_FAILED"
 //	400     ErrInvalid of the claim function      none
 //	500     any other                             none
 //
-// The errors of the claim function are judged like those of the Locker, so it can
-// refuse with a joblock.Error of its own making. Among the others are a Claim that
-// names no key or has a field out of bounds, a value in the store that is not a lock,
-// and a Middleware made without a Locker, a claim function or a next handler.
+// Errors of the claim function are judged like those of the Locker, so it can refuse with an
+// error of joblock. Among the other errors are a Claim that names no key or has a field
+// out of bounds, a value in the store that is not a lock, and a Middleware that was made
+// without a Locker, a claim function or a next handler.
 type Refusal struct {
 	Status int    // of the answer; taken as 500 unless from 200 to 999
 	Code   string // of the error; LOCK_CLAIM_FAILED with 500
-	// Message is for the client: one sentence for each code. No text of an error gets
-	// into it, for that may name the key, who holds it, and for which job.
+	// Message is for the client: one sentence for each code. It has no text of an error,
+	// which may name the key, the holder and the job.
 	Message string
 	// RetryAfter is when to try again, in whole seconds, 0 for no advice.
 	RetryAfter time.Duration
-	Err        error // the error itself, with all that it tells; not for the client
+	Err        error // the error itself, with all its details; not for the client
 }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object
-// {"message","code"}. Headers that are about another body are deleted. A Refusal made by hand need not have anything set: the zero one
-// is a 500.
+// {"message","code"}. Headers that describe another body, such as Content-Encoding, are
+// deleted. The zero Refusal is a 500.
 func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f.Status < http.StatusOK || f.Status > 999 { // net/http panics, or goes on waiting for an answer
 		f.Status = http.StatusInternalServerError
@@ -70,15 +70,14 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
 }
 
-// Refuse answers a request whose handler got err from a call about a lock: from
-// Enqueue, EnqueueUnique, or a Locker. The answer is that of a Middleware which got
-// err, so that a client sees one kind of answer whoever found the lock busy; Refusal
-// has the table. Behind a Middleware it is that one's own answer (OnRefusal,
-// MaxRetryAfter), and its Logger hears of it; elsewhere they are the defaults.
+// Refuse answers a request whose handler got err from Enqueue, EnqueueUnique or a Locker,
+// just as a Middleware answers err: a client sees one kind of answer, whoever found the
+// lock busy. Refusal has the table. Behind a Middleware the answer is made with its options
+// (OnRefusal, MaxRetryAfter, Logger), elsewhere with the defaults.
 //
-// Unlike http.Error with the text of err it does not tell the client the key, nor who
-// holds it. What a lock does not explain, such as asynq.ErrTaskIDConflict, is a 500:
-// handle it before. So is a nil err.
+// Unlike http.Error with the text of err, it does not tell the client the key or its
+// holder. An error that is not about a lock, such as asynq.ErrTaskIDConflict, is a 500, and
+// so is nil: handle them before.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m, ok := r.Context().Value(middlewareKey{}).(*middleware)
 	if !ok {
@@ -91,11 +90,11 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m.refuse(w, r, err)
 }
 
-// failedMessage tells a client that it is not its fault, and nothing else.
+// failedMessage tells a client that it is not at fault, and nothing else.
 const failedMessage = "the request could not be served"
 
-// newRefusal judges err, with which the claim function, the Locker or a handler
-// refused a request with context ctx.
+// newRefusal judges err, with which the claim function, the Locker or a handler has refused
+// a request with context ctx.
 func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Refusal {
 	f := Refusal{Err: err}
 	var e *joblock.Error
@@ -105,8 +104,8 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	} else if errors.As(err, &e) {
 		f.Code = string(e.Code)
 	} else if over(ctx, err) {
-		// The client is gone, or the server is shutting down, while we waited. 503
-		// rather than nginx's 499: returning without an answer would be a 200.
+		// The client went away, or the server shuts down. 503 rather than nginx's 499:
+		// to return without an answer would be a 200.
 		f.Status, f.Code = http.StatusServiceUnavailable, string(joblock.CodeTimeout)
 		f.Message = "the request ended before it could be served"
 		f.RetryAfter = time.Second
@@ -133,16 +132,16 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	return f
 }
 
-// over reports whether err says that a context has ended, be it ctx, with whatever
-// cause, or one that the handler made of it.
+// over reports whether err says that a context has ended: ctx, with whatever cause, or one
+// that the handler has derived from it.
 func over(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && errors.Is(err, cause) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retryAfter turns what is left of a lock into advice. Stores keep a lease for a
-// millisecond more than was asked for; that is no second to wait.
+// retryAfter turns what is left of a lock into advice. Stores keep a lease a millisecond
+// longer than asked for, which is no reason to advise a second more.
 func retryAfter(left, most time.Duration) time.Duration {
 	return time.Duration(wholeSeconds(min(left-time.Millisecond, most))) * time.Second
 }

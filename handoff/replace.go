@@ -15,23 +15,23 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// deletePause lies between two tries to delete a task. One that was just taken
-// from its queue cannot be deleted until it has found its lock busy and is snoozed.
+// deletePause lies between two tries to delete a task. One that a worker has just taken
+// cannot be deleted until it has found its lock busy and is snoozed.
 const deletePause = 50 * time.Millisecond
 
-// replacement puts a new task in the place of one that waits. It takes the lock in
-// hand, with the token that the old task carries, and from then on that one cannot
-// start; it enqueues the new task, deletes the old one, and only then parks the lock
-// for the new one. So the lock is the old job's until there is no old job, and at
-// whatever step this process dies there is a task that gets to run:
+// replacement puts a new task in the place of one that waits. It takes the lock, with the
+// token that the old task carries, and from then on that task cannot start. It enqueues the
+// new task, deletes the old one, and only then parks the lock for the new one. So the lock
+// is the old job's until there is no old job, and after a crash at any step there is a task
+// that runs:
 //
-//	the lock is in hand       the old one, when the lease has run out
+//	the lock is taken         the old one, when the lease has run out
 //	the new task is enqueued  the old one, and after it the new one, for which the
 //	                          worker finds the lock with the old one
 //	the old task is deleted   the new one, when the keeper finds the old one gone
 //
-// The road not taken is to delete first, or to park the lock for the new task first:
-// a crash in the middle then loses both, or has the older payload run last.
+// The roads not taken: to delete the old task first loses both in a crash, and to park the
+// lock for the new task first lets the older payload run last.
 type replacement struct {
 	c    *Client
 	next dispatch // of the new task
@@ -40,8 +40,8 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of spec in the place of old, which held is about. It
-// returns as tryUnique does.
+// replace puts the task of spec in the place of old, which held is about. It returns what
+// tryUnique returns.
 func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
 	tokens, err := c.tokensOf(ctx, old)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
 }
 
-// swap does it, with the lock in hand.
+// swap replaces the old task, whose lock is taken.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	info, err := r.enqueueNext(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	return info, err
 }
 
-// releaseRest frees what else the old task carried and still had.
+// releaseRest frees the other locks that the old task carries and still has.
 func (r *replacement) releaseRest(ctx context.Context) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -121,8 +121,8 @@ func (r *replacement) releaseRest(ctx context.Context) {
 
 func (r *replacement) oldJob() string { return envelope.Job(r.old.Queue, r.old.ID) }
 
-// deleteOld deletes the old task. If it certainly has not been and will not be
-// deleted, the new one is, which cannot have started: the lock is the old job's.
+// deleteOld deletes the old task. If that has certainly failed it deletes the new one, which
+// cannot have started: the lock is the old job's.
 func (r *replacement) deleteOld(ctx context.Context) error {
 	certain, err := true, r.lock.Err()
 	if err == nil {
@@ -153,8 +153,8 @@ func (r *replacement) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// parkFor parks the lock for job. If that cannot be done the lease is left to run
-// out: the reservation for the old job stands.
+// parkFor parks the lock for job. If it cannot, it leaves the lease to run out: the
+// reservation for the old job stands.
 func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
@@ -176,10 +176,9 @@ func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duratio
 	}
 }
 
-// deleteTask deletes a task, however often it takes within half of settleFor; the
-// other half is for the last answer. A task that is not there is deleted: the reply
-// to an earlier try may have been lost. certain is false if one of the tries had no
-// answer, and may yet be applied.
+// deleteTask deletes a task. It tries for half of settleFor; the other half is for the last
+// answer. A task that is not there counts as deleted: the reply to an earlier try may have
+// been lost. certain is false if a try had no answer and may yet be applied.
 func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool, err error) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -189,7 +188,7 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 		if err == nil || isGone(err) {
 			return true, nil
 		}
-		// asynq's word for a task that is active; it exports no error for it.
+		// The task is active. asynq exports no error for that.
 		certain = certain && strings.Contains(err.Error(), "FAILED_PRECONDITION")
 		if !time.Now().Before(giveUp) {
 			return certain, err

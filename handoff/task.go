@@ -40,8 +40,8 @@ type taskSpec struct {
 	unique  bool      // has asynq's own option of that name
 }
 
-// readTask reads the options of a task and refuses what asynq would refuse or
-// ignore, while nothing has happened yet. All its errors are ErrInvalid.
+// readTask reads the options of a task, and refuses what asynq would refuse or ignore
+// before anything has happened. All its errors are ErrInvalid.
 func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
 	made, err := asynqtask.Options(task)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 	if opt == nil {
 		return badTask("an option is nil")
 	}
-	// asynq looks at the types of its own options, and passes over others.
+	// asynq goes by the types of its own options, and ignores others.
 	if t := reflect.TypeOf(opt); t.PkgPath() != asynqPath {
 		return badTask("option %s is not made by asynq, which would ignore it", t)
 	}
@@ -181,8 +181,8 @@ func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.
 	return env.Tokens, err
 }
 
-// shown returns what callers may see of a task, and log: the owner tokens in its header
-// are good for its locks.
+// shown returns what callers may see of a task, and log. The tokens in its header are good
+// for its locks.
 func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
 	if info == nil {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unique says in which way a job is to be the only one of its key. Only Key must
-// be set: a second job is then refused from the enqueue of the first until that is
-// done. The package comment has a table of what happens when.
+// Unique says how a job is to be the only one of its key. Only Key must be set: a second
+// job is then refused from the enqueue of the first until that is done. The package comment
+// has a table of all cases.
 type Unique struct {
 	// Key is what at most one job has at a time. Build it with joblock.Key, or with
 	// TaskKey of the task. Enqueue all jobs of a key with the same policy.
@@ -39,12 +39,12 @@ const (
 	// its retries: the handler runs under the lock.
 	UntilDone Until = iota
 
-	// UntilStarted frees the key just before the handler is called for the first
-	// time, so that what happens while it runs can be queued for after it. If the
-	// worker has other middleware that may snooze tasks, see its Started. Handler
-	// and retries run without a lock, and beside the next job if that comes to run
-	// meanwhile; KeepLast prevents this. A task that worker.WithoutOverlapping wants to run
-	// under the same key fails there: choose another key, or KeepLast.
+	// UntilStarted frees the key just before the handler is called for the first time, so
+	// that what happens while it runs can be enqueued as the next job. Handler and retries
+	// run without a lock, and possibly beside that next job; KeepLast prevents this. If
+	// the worker has other middleware that may turn tasks away, see its Started. A task
+	// that worker.WithoutOverlapping wants to run under the same key fails there: choose
+	// another key, or KeepLast.
 	UntilStarted
 )
 
@@ -55,20 +55,20 @@ const (
 	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
 	Reject Policy = iota
 
-	// Skip enqueues nothing and returns the other job's task, as a success. It is
-	// returned only if it carries the key: for what a request has, Skip is ErrHeld.
+	// Skip enqueues nothing and returns the other job's task, as a success. Where no job
+	// carries the key, as when a request holds it, Skip returns ErrHeld.
 	Skip
 
-	// Replace has the new job take the place of one that does not run: of one that is
-	// pending, scheduled, waiting for a retry or aggregating. That task is deleted once
-	// the new one is in its queue. One that runs is left alone, as with Reject.
+	// Replace puts the new job in the place of one that does not run: that is pending,
+	// scheduled, waiting for a retry or aggregating. The old task is deleted when the new
+	// one is in its queue. A job that runs is left alone, as with Reject.
 	Replace
 
-	// KeepLast is for work of which only the latest state counts: while one job runs
-	// at most one waits, and that has the newest payload. A job that waits is replaced
-	// as by Replace; while one runs, the next is enqueued and snoozed, without charge,
-	// until that one is done, retries included. The one that runs has the lock on Key;
-	// the one that waits has that on Key and "%next". Until must be UntilDone.
+	// KeepLast is for work of which only the latest state counts. While one job runs, at
+	// most one waits, and that has the newest payload. A job that waits is replaced as by
+	// Replace. While one runs, retries included, the next is enqueued and snoozed without
+	// charge. The one that runs has the lock on Key, the one that waits the lock on Key
+	// and "%next". Until must be UntilDone.
 	KeepLast
 )
 
@@ -100,8 +100,8 @@ func (u Unique) slot() string {
 // replaces reports whether a job that waits is to be replaced.
 func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
 
-// mark tells the worker, by way of env, how long the job has the lock of token,
-// and which one it is to take for running.
+// mark writes into env, for the worker, how long the job has the lock of token, and which
+// lock it is to run under.
 func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	if u.Until == UntilStarted || u.OnConflict == KeepLast {
 		env.UntilStart = []joblock.Token{token}
@@ -118,11 +118,10 @@ func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	return nil
 }
 
-// TaskKey returns a key made of the task's type and payload, for jobs that are the
-// same when they do the same: "unique:<type>:<SHA-256 of the payload>". Payloads
-// that mean the same but are written differently are different. Neither queue nor
-// headers nor options count; for one job per queue put the queue's name in front,
-// with joblock.Key. It returns "", which EnqueueUnique refuses, for a nil task.
+// TaskKey returns a key made of the task's type and payload, for jobs that are the same if
+// both are: "unique:<type>:<SHA-256 of the payload>". Payloads are compared byte by byte.
+// Queue, headers and options do not count; for one job per queue put the queue's name in
+// front, with joblock.Key. For a nil task it returns "", which EnqueueUnique refuses.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""
@@ -131,11 +130,10 @@ func TaskKey(task *asynq.Task) string {
 	return joblock.Key("unique", task.Type(), hex.EncodeToString(sum[:]))
 }
 
-// JobOf returns which task has the lock that err is about: of an ErrHeld above
-// all. ok is false where no job has it, such as in the moment between a job's
-// EnqueueUnique and its being in the queue. How long it has the lock at least is in
-// the Remaining of the *joblock.Error: what is left of its lease while it runs, of
-// its reservation while it does not; both are renewed.
+// JobOf returns the task that has the lock that err is about, such as an ErrHeld. ok is
+// false if no job has it. Remaining of the *joblock.Error says how long the job has the
+// lock at least: for the rest of its lease while it runs, of its reservation while it does
+// not. Both are renewed.
 func JobOf(err error) (queue, taskID string, ok bool) {
 	var e *joblock.Error
 	if !errors.As(err, &e) {
@@ -146,45 +144,45 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 
 // Enqueued is what EnqueueUnique has done.
 type Enqueued struct {
-	// The task that has the key now: the new one, or with Duplicate the one that was
-	// there before. It is nil after an error.
+	// The task that has the key now: the new one, or with Duplicate the one that was there
+	// before. nil after an error.
 	*asynq.TaskInfo
 
-	// Duplicate is true when nothing was enqueued, by policy Skip.
+	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
-	// Replaced is the task that was deleted for the new one, by policy Replace or
-	// KeepLast, as it was; nil if there was none. Like the TaskInfo above it does not
-	// have the header with the owner tokens.
+	// Replaced is the task that was deleted for the new one, because of policy Replace or
+	// KeepLast; nil if there was none. Like the TaskInfo above it lacks the header with
+	// the owner tokens.
 	Replaced *asynq.TaskInfo
 }
 
-// How often EnqueueUnique tries again while what is in its way will most likely be
-// gone at once: a job between its park and its enqueue, or one just replaced by
-// somebody else. The pauses double; together they are a third of a second.
+// How often EnqueueUnique tries while what is in its way is most likely about to go: a job
+// between its park and its enqueue, or one that somebody else is replacing. The pauses
+// double; together they are a third of a second.
 const (
 	uniquePause = 5 * time.Millisecond
 	uniqueTries = 7
 )
 
-// EnqueueUnique enqueues task as the only job of u.Key: it takes the lock on the
-// key, without waiting for it, and hands it over to the task. However long the job
-// waits and however often it is retried, the key does not lapse; and it is free when
-// the job is done, has finally failed or no longer exists.
+// EnqueueUnique enqueues task as the only job of u.Key: it takes the lock on the key,
+// without waiting for it, and hands it over to the task. The key does not lapse, however
+// long the job waits and however often it is retried. It is free when the job is done, has
+// finally failed or no longer exists.
 //
-// When another job has the key, u.OnConflict decides. A key that a job has left
-// behind which asynq has archived or completed, without a worker to free it, is
-// freed here; that of a deleted job is ErrHeld until the keeper has freed it, within
-// its Config.Every, and not before it has been reserved for a minute.
+// If another job has the key, u.OnConflict decides. If asynq has archived or completed that
+// job and no worker has freed its key, the key is freed here. The key of a deleted job is
+// ErrHeld until the keeper has freed it: within its Config.Every, and not before it has been
+// reserved for a minute.
 //
-// It returns TryAcquire's errors, ErrHeld above all, which JobOf reads, and those of
-// Enqueue. On error the caller holds nothing, and no new job is there. After
-// ErrUnavailable, and ErrLost, one may be: alone, or together with the one that it
-// was to replace, which then has the key. The option asynq.Unique is refused: it
-// lapses under a job that waits, and survives one that fails.
+// Errors are those of joblock's TryAcquire, such as ErrHeld, from which JobOf tells the
+// other job, and those of Enqueue. After an error the caller holds nothing, and there is no
+// new job; after ErrUnavailable or ErrLost there may be one, alone or beside the one that it
+// was to replace, which then has the key. The option asynq.Unique is ErrInvalid: it lapses
+// under a job that waits, and survives one that fails.
 //
-// Like Enqueue it goes on after the end of ctx where it must: when it replaces a job,
-// for up to nine seconds.
+// Like Enqueue it may go on for three seconds after the end of ctx; for nine when it
+// replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
 	const op = "enqueue"
 	if err := c.check(op); err != nil {
@@ -220,8 +218,8 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	}
 }
 
-// tryUnique is EnqueueUnique once. again tells that what the error is about may be
-// over in a moment.
+// tryUnique is one try of EnqueueUnique. again says that the cause of the error may be gone
+// in a moment.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
 	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
 	if err != nil {

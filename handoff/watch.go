@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	// watchFor is how long a Client goes on looking, in the background, for a task
-	// of which it could not find out within settleFor whether it was enqueued.
-	// Afterwards its locks are left to their reservation. An outage that lasts longer is one of people, not of fail-overs.
+	// watchFor is how long a Client goes on asking, in the background, for a task of which
+	// it could not find out within settleFor whether it was enqueued. Afterwards its locks
+	// are left to their reservation. A fail-over does not take longer; an outage that does
+	// is one for people.
 	watchFor = 5 * time.Minute
 
-	// maxWatches bounds the look-outs of one Client: in an outage every request
-	// that had parked a lock makes one.
+	// maxWatches bounds the watches of one Client: in an outage every request that had
+	// parked a lock starts one.
 	maxWatches = 256
 
 	watchPauseMin = 500 * time.Millisecond
 	watchPauseMax = 10 * time.Second
 )
 
-// reasonNotEnqueued is what Status says about a lock that a look-out released.
+// reasonNotEnqueued is what Status shows for a lock that a watch has released.
 const reasonNotEnqueued = "its job was not enqueued"
 
-// watch looks in the background for the task of h, whose fate is unknown, and
-// releases its locks if it turns out not to exist.
+// watch finds out in the background whether the task of h exists, and releases its locks if
+// it does not.
 func (c *Client) watch(h *handover) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +47,7 @@ func (c *Client) watch(h *handover) {
 	}()
 }
 
-// reconcile asks until there is an answer and it has been acted upon.
+// reconcile asks until there is an answer and it has acted upon it.
 func (h *handover) reconcile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watchFor)
 	defer cancel()
@@ -72,10 +73,10 @@ func (h *handover) reconcile(ctx context.Context) {
 	}
 }
 
-// abandon releases locks whose task does not exist. It goes through the handles,
-// which know whether a Reclaim of before has got its answer yet; a handle that
-// has moved on since it was parked, which its fence tells, is left alone. It
-// returns an error while there is a lock that the store did not answer for.
+// abandon releases locks whose task does not exist. It goes through the handles, because
+// they know whether an earlier Reclaim has had its answer. A handle that was used since it
+// was parked, as its token tells, is left alone. The error says that the store has not
+// answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
 	var errs []error
 	for _, p := range h.parked {
@@ -93,12 +94,12 @@ func (h *handover) abandon(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the look-outs for tasks of unknown outcome and waits for them, as
-// long as ctx lets it; its error is ctx's. Their locks are left to their
-// reservations. A Client can be used on after Close, without such look-outs.
-// Without Close they end by themselves, after five minutes at the latest. Close the
-// Client before its Locker: a look-out releases locks through it. It returns
-// ErrInvalid for a Client that NewClient has not made.
+// Close ends the watches for tasks of which it is not known whether they were enqueued, and
+// waits for them until ctx ends; then it returns ctx's cause. The locks of those tasks are
+// left to their reservations. Without Close a watch ends by itself after five minutes at
+// most. Close the Client before its Locker, through which watches release locks. A Client
+// can be used after Close, but starts no watches. A Client that NewClient has not made
+// returns joblock.ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.check("close client"); err != nil {
 		return err
