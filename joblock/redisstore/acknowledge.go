@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// DefaultReplicaTimeout is how long replicas are waited for.
-	DefaultReplicaTimeout = 200 * time.Millisecond
-	// MaxReplicaTimeout leaves a renewal time for its own round trip.
-	MaxReplicaTimeout = renewTimeout / 2
-	// MaxReplicas bounds Config.Replicas.
-	MaxReplicas = 16
+	// defaultReplicaTimeout is how long replicas are waited for.
+	defaultReplicaTimeout = 200 * time.Millisecond
+	// maxReplicaTimeout leaves a renewal time for its own round trip.
+	maxReplicaTimeout = renewTimeout / 2
+	// maxReplicas bounds Config.Replicas.
+	maxReplicas = 16
 
 	// ackTries is how often a call is sent to a slot's master: a server may not know
 	// the script, and a slot may move on while a call is sent on, each once.
@@ -36,26 +36,26 @@ const (
 // else. So a script that answers with a grant always writes, also where it finds that an
 // earlier call has granted it. A refusal waits too, although nothing depends on it: to
 // wait only for grants would cost them a second round trip.
-func (s *Store) oneAcknowledged(ctx context.Context, sc *script, w *words) (driver.Reply, error) {
-	key := w.texts[0]
+func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
+	key := c.texts[0]
 	for try := 1; ; try++ {
-		node, err := master(ctx, s.ops, key)
+		node, err := s.calls.master(ctx, key)
 		if err != nil {
 			return driver.Reply{}, err
 		}
-		op := w.cmd(ctx)
+		op := c.cmd(ctx)
 		if try > 1 {
 			op = sc.withSource(ctx, op)
 		}
 		wait := s.waitCmd(ctx)
 		exec(ctx, node, []*redis.Cmd{op, wait})
 		a, short := answerOf(op), s.enough(wait)
-		if addr, on := sentOn(ctx, s.ops, a.err); on {
+		if addr, on := redirected(ctx, s.ops, a.err); on {
 			var as []answer
 			as, short = s.follow(ctx, node, addr, sc, []*redis.Cmd{newCmd(ctx, op.Args())})
 			a = as[0]
 		}
-		if _, on := sentOn(ctx, s.ops, a.err); try < ackTries && (on || isNoScript(a.err)) {
+		if _, on := redirected(ctx, s.ops, a.err); try < ackTries && (on || isNoScript(a.err)) {
 			continue
 		}
 		if a.err != nil {
@@ -81,9 +81,9 @@ func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.
 		todo[i] = i
 	}
 	for try := 1; len(todo) > 0; try++ {
-		nodes := make(map[*redis.Client][]int)
+		nodes := make(map[sender][]int)
 		for _, i := range todo {
-			node, err := master(ctx, m.rdb, *cmds[i].Args()[headLen-1].(*string))
+			node, err := m.master(ctx, *cmds[i].Args()[keyAt].(*string))
 			if err != nil {
 				out[i] = answer{err: err}
 				continue
@@ -99,7 +99,7 @@ func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.
 }
 
 // renewOn sends the items of one node and returns those that have to go again.
-func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node *redis.Client, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
+func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sender, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items)+1)
 	for _, i := range items {
 		batch = append(batch, cmds[i])
@@ -110,7 +110,7 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node *re
 	elsewhere := make(map[string][]int) // by where that is
 	for n, i := range items {
 		out[i] = answerOf(batch[n])
-		addr, on := sentOn(ctx, rdb, out[i].err)
+		addr, on := redirected(ctx, rdb, out[i].err)
 		switch {
 		case on:
 			cmds[i] = newCmd(ctx, batch[n].Args())
@@ -130,7 +130,7 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node *re
 
 // renewAt renews the items that were sent on to addr, and returns those that have to
 // go again.
-func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from *redis.Client, addr string, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
+func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sender, addr string, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items))
 	for _, i := range items {
 		batch = append(batch, cmds[i])
@@ -138,7 +138,7 @@ func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from *re
 	as, short := s.follow(ctx, from, addr, renewScript, batch)
 	for n, i := range items {
 		out[i] = as[n]
-		_, on := sentOn(ctx, rdb, out[i].err)
+		_, on := redirected(ctx, rdb, out[i].err)
 		switch {
 		case on && try < ackTries:
 			cmds[i] = newCmd(ctx, cmds[i].Args())
@@ -154,9 +154,9 @@ func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from *re
 // and tells what enough says of that. The connection is made for it: the node may be
 // none that the cluster client knows as yet, and go-redis, which follows such answers
 // by itself, does not say on which connection.
-func (s *Store) follow(ctx context.Context, from *redis.Client, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
-	opt := cloneOptions(from.Options())
-	if strings.HasPrefix(addr, ":") { // the same host, says a node that does not know its own
+func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
+	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
+	if strings.HasPrefix(addr, ":") {                   // the same host, says a node that does not know its own
 		host, _, _ := net.SplitHostPort(opt.Addr)
 		addr = host + addr
 	}
@@ -220,19 +220,19 @@ func (s *Store) enough(wait *redis.Cmd) error {
 	return err
 }
 
-// master is the client of the server that has key.
-func master(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+// master is what the server that has key is called through.
+func (m *merger) master(ctx context.Context, key string) (sender, error) {
+	if cluster, ok := m.rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
 	}
-	return rdb.(*redis.Client), nil // New takes no other with Config.Replicas
+	return m.via, nil
 }
 
-// sentOn tells where a key is that the node which was asked for it no longer has
+// redirected tells where a key is that the node which was asked for it no longer has
 // (MOVED), or has already given away while its slot migrates (ASK). After MOVED the
 // client looks for itself, too; but not at once, and until it knows more it asks the
 // same node again.
-func sentOn(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
+func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {
 		return "", false

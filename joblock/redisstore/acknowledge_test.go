@@ -52,7 +52,7 @@ func patient(t testing.TB, srv *redistest.Server) *redis.Client {
 // beForgiving has s wait for replicas for longer than Config allows.
 func beForgiving(s *Store) {
 	s.renew.Close() // its timeouts are short
-	s.renew, s.renewals, s.replicaTimeout = s.ops, unmerged(s.ops), patience
+	s.renew, s.renewals, s.replicaTimeout = s.ops, unmerged(s.ops, s.calls.via), patience
 }
 
 // acknowledged returns a store that wants one replica, on a master.
@@ -182,7 +182,7 @@ func TestCallsAreSentOnToTheSameHost(t *testing.T) {
 	k := acknowledged(t, rdb)
 	ctx := context.Background()
 	held := k.acquire("a")
-	cmd := newWords(inspectScript, k.prefix+held.Key).cmd(ctx)
+	cmd := newCall(inspectScript, k.prefix+held.Key).cmd(ctx)
 	_, port, _ := strings.Cut(master.Addr(), ":")
 	as, short := k.follow(ctx, k.ops.(*redis.Client), ":"+port, inspectScript, []*redis.Cmd{cmd})
 	if short != nil || as[0].err != nil {
@@ -350,9 +350,9 @@ func TestReplicasAreChecked(t *testing.T) {
 	defer ring.Close()
 	for name, s := range map[string]*Store{
 		"negative":    New(rdb, &Config{Replicas: -1}),
-		"too many":    New(rdb, &Config{Replicas: MaxReplicas + 1}),
+		"too many":    New(rdb, &Config{Replicas: maxReplicas + 1}),
 		"too short":   New(rdb, &Config{Replicas: 1, ReplicaTimeout: time.Microsecond}),
-		"too long":    New(rdb, &Config{Replicas: 1, ReplicaTimeout: MaxReplicaTimeout + 1}),
+		"too long":    New(rdb, &Config{Replicas: 1, ReplicaTimeout: maxReplicaTimeout + 1}),
 		"with a ring": New(ring, &Config{Replicas: 1}),
 	} {
 		if err := s.Validate(); !errors.Is(err, joblock.ErrInvalid) {

@@ -39,7 +39,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 	err := c.servers(ctx)
 	switch {
 	case err == nil:
-		err = c.play(ctx)
+		err = c.probe(ctx)
 	case denied(err): // nothing could be sent to a node, for none was found
 		c.add(Finding{Fault, "", "permissions", "this user may not find the servers: " + err.Error(), clusterRights.means, c.fix(err.Error())})
 		err = nil
@@ -108,7 +108,7 @@ func (c *check) servers(ctx context.Context) error {
 
 // server asks one server.
 func (c *check) server(ctx context.Context, rdb *redis.Client) error {
-	n := &node{check: c, addr: rdb.Options().Addr}
+	n := &checkedServer{check: c, addr: rdb.Options().Addr}
 	sent := time.Now()
 	now, err := rdb.Time(ctx).Result()
 	switch {
@@ -160,8 +160,8 @@ func denied(err error) bool {
 		return false
 	}
 	msg := strings.ToLower(err.Error())
-	for _, words := range []string{"noperm", "no permissions", "can't run this command", "unknown command"} {
-		if strings.Contains(msg, words) {
+	for _, text := range []string{"noperm", "no permissions", "can't run this command", "unknown command"} {
+		if strings.Contains(msg, text) {
 			return true
 		}
 	}

@@ -95,7 +95,7 @@ func giveTime(t testing.TB, s *Store, rdb redis.UniversalClient) {
 	default:
 		return
 	}
-	s.renewals = unmerged(s.renew)
+	s.renewals = unmerged(s.renew, s.renew)
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -94,10 +94,14 @@
 //     Limiter and no maintenance notifications. Whatever fills the other pools
 //     cannot cost a lease.
 //
-// Hooks cannot be read back from a client and are not taken over: tracing of the
-// application's client does not show these calls. OnConnect, Dialer, TLS,
-// credentials providers and ClientName are. The dialer of a Sentinel client
-// works through that client: close the Store first.
+// OnConnect, Dialer, TLS, credentials providers and ClientName stay. The dialer of a
+// Sentinel client works through that client: close the Store first.
+//
+// Calls also run through the hooks that a *redis.Client has when it is given to New, so
+// its tracing shows them; a hook that fails a command fails the call. Hooks do not see
+// connections being made, nor what Check asks the servers. The hooks of a
+// *redis.ClusterClient cannot be had from it; those that ClusterOptions.NewClient adds to
+// a node see the calls.
 //
 // Any other redis.UniversalClient, a wrapper or a mock, is used as it is for
 // everything; such a client should have ContextTimeoutEnabled. That goes for

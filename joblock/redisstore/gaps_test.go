@@ -306,8 +306,8 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 			dead = crowd
 		}
 		term = k.stage(key, dead)
-		w := newWords(releaseScript, k.prefix+key).str(term.Owner).int(term.Fence).str("").str("end").
-			millis(long).hold(0).str("").str("0").flag(false)
+		w := newCall(releaseScript, k.prefix+key).str(term.Owner).int(term.Fence).str("").str("end").
+			millis(long).millisOrZero(0).str("").str("0").flag(false)
 		scripts, commands, micros = k.work(func() {
 			a := releaseScript.run(ctx, k.Store.calls, w.cmd(ctx))
 			if _, err := parseReply(releaseScript, a.val); a.err != nil || err != errMore {

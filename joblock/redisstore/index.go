@@ -20,7 +20,7 @@ func (s *Store) index() string { return s.prefix }
 
 // bind writes the entry of a key that is to be bound to a job.
 func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) error {
-	_, err := s.one(ctx, bindScript, newWords(bindScript, s.index()).str(job).str(key).micros(grace))
+	_, err := s.one(ctx, bindScript, newCall(bindScript, s.index()).str(job).str(key).micros(grace))
 	return s.indexError(err)
 }
 
@@ -31,7 +31,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 		return nil, err
 	}
 	a := dueScript.run(ctx, s.calls,
-		newWords(dueScript, s.index()).int(int64(req.Limit)).micros(req.Later).cmd(ctx))
+		newCall(dueScript, s.index()).int(int64(req.Limit)).micros(req.Later).cmd(ctx))
 	if a.err != nil {
 		return nil, s.indexError(a.err)
 	}
@@ -56,7 +56,7 @@ func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err
 	}
-	list := newWords(forgetScript, s.index()).cmd(ctx).Args()
+	list := newCall(forgetScript, s.index()).cmd(ctx).Args()
 	for _, e := range entries {
 		list = append(list, strconv.FormatInt(e.Mark, 10), e.Job+"\n"+e.Key)
 	}

@@ -39,10 +39,11 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		return driver.ListPage{}, err
 	}
 	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
-	names, scan, err := node.Scan(ctx, at.scan, escapeGlob(s.prefix+req.Prefix)+"*", int64(count)).Result()
-	if err != nil {
+	scanned := redis.NewScanCmd(ctx, nil, "scan", at.scan, "match", escapeGlob(s.prefix+req.Prefix)+"*", "count", count)
+	if err := node.Process(ctx, scanned); err != nil {
 		return driver.ListPage{}, err
 	}
+	names, scan := scanned.Val()
 	next := cursor{node: following}
 	if scan != 0 {
 		next = cursor{node: at.node, scan: scan}
@@ -63,15 +64,10 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// scanner is what a page is read from: the client, or one node of a cluster.
-type scanner interface {
-	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
-}
-
 // scanNode finds the node that the cursor is at, and the address of the one to
 // read after it, "" after the last. The returned cursor names the node where
 // the given one was the beginning.
-func (s *Store) scanNode(ctx context.Context, at cursor) (scanner, cursor, string, error) {
+func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
 	case *redis.ClusterClient:
@@ -82,7 +78,7 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (scanner, cursor, strin
 		if at.node != "" {
 			return nil, at, "", invalid("list cursor is one of a cluster")
 		}
-		return s.ops, at, "", nil
+		return s.calls.via, at, "", nil
 	}
 
 	var mu sync.Mutex

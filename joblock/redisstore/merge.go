@@ -28,7 +28,8 @@ const (
 // go-redis has the like of it (AutoPipeline), through a goroutine for every call
 // and experimental.
 type merger struct {
-	rdb   redis.UniversalClient
+	rdb   redis.UniversalClient // that has the connections
+	via   sender                // what calls are sent through: rdb, or hooks and then rdb
 	above int
 
 	mu       sync.Mutex // guards what follows
@@ -47,15 +48,17 @@ type pipeline struct {
 
 // newMerger merges calls to one server only: in a cluster, a node that hangs would
 // hold up the calls to all others.
-func newMerger(rdb redis.UniversalClient) *merger {
+func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	if _, one := rdb.(*redis.Client); one {
-		return &merger{rdb: rdb, above: mergeAbove}
+		return &merger{rdb: rdb, via: via, above: mergeAbove}
 	}
-	return unmerged(rdb)
+	return unmerged(rdb, via)
 }
 
 // unmerged sends every call at once.
-func unmerged(rdb redis.UniversalClient) *merger { return &merger{rdb: rdb, above: math.MaxInt} }
+func unmerged(rdb redis.UniversalClient, via sender) *merger {
+	return &merger{rdb: rdb, via: via, above: math.MaxInt}
+}
 
 // do makes one call. Its caller must not use cmd any more. When ctx ends before the
 // answer, the call may still be applied, but not if it has only been waiting.
@@ -63,7 +66,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
 	if p == nil {
 		defer m.next()
-		_ = m.rdb.Process(ctx, cmd) // cmd has the error
+		_ = m.via.Process(ctx, cmd) // cmd has the error
 		return answerOf(cmd)
 	}
 	select {
@@ -77,7 +80,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 		// Perhaps another call's fault, and of a pipeline go-redis repeats less than
 		// of a call by itself.
 		cmd = newCmd(ctx, cmd.Args())
-		_ = m.rdb.Process(ctx, cmd)
+		_ = m.via.Process(ctx, cmd)
 		a = answerOf(cmd)
 	}
 	return a
@@ -146,7 +149,7 @@ func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
 		if len(p.cmds) > 0 { // else all callers have gone
 			ctx, cancel := context.WithDeadline(context.Background(), p.until)
-			exec(ctx, m.rdb, p.cmds)
+			exec(ctx, m.via, p.cmds)
 			cancel()
 		}
 		close(p.done)

@@ -64,7 +64,7 @@ type mergeKit struct {
 func newMergeKit(t *testing.T) *mergeKit {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr(), MaxRetries: -1})
 	t.Cleanup(func() { rdb.Close() })
-	k := &mergeKit{t: t, merger: newMerger(rdb), traffic: &traffic{gate: make(chan struct{})}}
+	k := &mergeKit{t: t, merger: newMerger(rdb, rdb), traffic: &traffic{gate: make(chan struct{})}}
 	rdb.AddHook(k.traffic)
 	k.start(t.Context(), mergeAbove)
 	return k
@@ -201,7 +201,7 @@ func TestCallOfAFailedPipelineIsRepeatedByItself(t *testing.T) {
 func TestOnlyCallsToOneServerAreMerged(t *testing.T) {
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer many.Close()
-	if m := newMerger(many); m.above != math.MaxInt {
+	if m := newMerger(many, many); m.above != math.MaxInt {
 		t.Errorf("a cluster's calls are merged above %d", m.above)
 	}
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -57,8 +57,8 @@ var (
 	sealScript    = newScript("seal keys", "seal")
 )
 
-// script is a Lua script together with the words that every call of it begins
-// with. They are kept as interfaces, so that a call does not box them again.
+// script is a Lua script, with the arguments that its calls begin with. They are kept as
+// interfaces, so that no call has to box them.
 type script struct {
 	op      string
 	source  any
@@ -87,9 +87,9 @@ func newScript(op string, row ...string) *script {
 
 // withSource makes the EVAL that does the same as an EVALSHA from call.
 func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
-	words := append([]any(nil), cmd.Args()...)
-	words[0], words[1] = sc.eval, sc.source
-	return newCmd(ctx, words)
+	args := append([]any(nil), cmd.Args()...)
+	args[0], args[1] = sc.eval, sc.source
+	return newCmd(ctx, args)
 }
 
 // run does one call in one round trip, or two where the server does not know
@@ -120,7 +120,7 @@ func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []an
 	}
 	out := make([]answer, len(cmds))
 	for pass := 1; ; pass++ {
-		exec(ctx, m.rdb, cmds)
+		exec(ctx, m.via, cmds)
 		unknown := 0
 		for i, cmd := range cmds {
 			if cmd == nil {
@@ -143,8 +143,8 @@ func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []an
 }
 
 // exec sends those of cmds that are not nil.
-func exec(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) {
-	pipe := rdb.Pipeline()
+func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
+	pipe := via.Pipeline()
 	for _, cmd := range cmds {
 		if cmd != nil {
 			_ = pipe.Process(ctx, cmd) // only queues

@@ -404,7 +404,7 @@ func TestMillisRoundsUpAndNeverToZero(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		-time.Hour: 1, 0: 1, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
 	} {
-		if w := newWords(parkScript, "k").millis(d); w.nums[0] != want {
+		if w := newCall(parkScript, "k").millis(d); w.nums[0] != want {
 			t.Errorf("millis(%v) is %d, want %d", d, w.nums[0], want)
 		}
 	}

@@ -40,7 +40,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	list := newWords(sealScript, s.sealKeys()).int(driver.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
+	list := newCall(sealScript, s.sealKeys()).int(driver.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
 	for _, k := range req.Known {
 		list = append(list, strconv.FormatInt(k.Since.UnixMicro(), 10), hex.EncodeToString(k.Secret[:]))
 	}
@@ -51,8 +51,8 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 	case a.err != nil:
 		return nil, a.err
 	}
-	words, ok := a.val.([]any)
-	f := fields{rest: words, bad: !ok}
+	found, ok := a.val.([]any)
+	f := fields{rest: found, bad: !ok}
 	keys := make([]driver.SealKey, 0, len(f.rest)/2)
 	for !f.bad && len(f.rest) > 0 {
 		text, at := f.str(), f.str()

@@ -18,25 +18,24 @@ import (
 // DefaultPrefix stands before every key unless Config says otherwise.
 const DefaultPrefix = "joblock:"
 
-// MaxPrefixBytes bounds Config.Prefix.
-const MaxPrefixBytes = 64
+const maxPrefixBytes = 64
 
 // Config configures a Store.
 type Config struct {
-	// Prefix stands before every key in Redis: printable UTF-8, at most
-	// MaxPrefixBytes. Stores with different prefixes do not see each other's
-	// locks, unless one prefix begins with the other: then List of the shorter
-	// one shows both. Default DefaultPrefix, "joblock:".
+	// Prefix stands before every key in Redis. It is printable UTF-8 of at most 64
+	// bytes. Stores with different prefixes do not see each other's locks. If one prefix
+	// begins with the other, though, List of the shorter one shows both. Default
+	// DefaultPrefix, "joblock:".
 	Prefix string
 
-	// Replicas is how many replicas must have acknowledged a grant, a Park or a
-	// renewal before it counts, at most MaxReplicas; see the package comment for
-	// what that is worth and what it costs. Default 0: none. Only for a
-	// *redis.Client and a *redis.ClusterClient.
+	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal
+	// before it counts: from 0, the default, to 16. It needs a *redis.Client or a
+	// *redis.ClusterClient. The package comment says under Replicas what this is worth
+	// and what it costs.
 	Replicas int
 
-	// ReplicaTimeout is how long they are waited for, in whole milliseconds, at most
-	// MaxReplicaTimeout. Default 200 ms.
+	// ReplicaTimeout is how long a call waits for the replicas, from 1 ms to 500 ms, in
+	// whole milliseconds. Default 200 ms.
 	ReplicaTimeout time.Duration
 }
 
@@ -46,15 +45,16 @@ type Store struct {
 	prefix  string
 	invalid error // what New was given wrongly; answers every call
 
-	ops   redis.UniversalClient // acquires, releases, looks; re-sends on its own
-	renew redis.UniversalClient // renewals only; never re-sends
-	owned bool                  // ops and renew were made by New
-	joint bool                  // one script may write a record and the index: not in a cluster
+	ops   redis.UniversalClient // for all but renewals; re-sends by itself
+	renew redis.UniversalClient // for renewals; never re-sends
+	owned bool                  // New has made ops and renew
+
+	calls, renewals *merger // through the application's hooks to ops and to renew
+
+	oneSlot bool // a script may write a record and the index: not in a cluster
 
 	replicas       int
 	replicaTimeout time.Duration
-
-	calls, renewals *merger // of scripts, to ops and to renew
 }
 
 var _ driver.Store = (*Store)(nil)
@@ -74,26 +74,26 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	s := &Store{
 		prefix:         cmp.Or(cfg.Prefix, DefaultPrefix),
 		replicas:       cfg.Replicas,
-		replicaTimeout: cmp.Or(cfg.ReplicaTimeout, DefaultReplicaTimeout),
+		replicaTimeout: cmp.Or(cfg.ReplicaTimeout, defaultReplicaTimeout),
 	}
 	switch {
 	case isNil(rdb):
 		s.invalid = invalid("redis client is nil")
-	case len(s.prefix) > MaxPrefixBytes:
-		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), MaxPrefixBytes)
+	case len(s.prefix) > maxPrefixBytes:
+		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), maxPrefixBytes)
 	case !printable(s.prefix):
 		s.invalid = invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
-	case s.replicas < 0 || s.replicas > MaxReplicas:
-		s.invalid = invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, MaxReplicas)
-	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > MaxReplicaTimeout:
-		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, MaxReplicaTimeout)
+	case s.replicas < 0 || s.replicas > maxReplicas:
+		s.invalid = invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, maxReplicas)
+	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
+		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
 	default:
 		s.ops, s.renew, s.owned = split(rdb)
-		_, s.joint = rdb.(*redis.Client)
+		_, s.oneSlot = rdb.(*redis.Client)
 		if s.replicas > 0 && !s.owned {
 			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
 		}
-		s.calls, s.renewals = newMerger(s.ops), unmerged(s.renew)
+		s.calls, s.renewals = newMerger(s.ops, hooked(rdb, s.ops)), unmerged(s.renew, hooked(rdb, s.renew))
 	}
 	return s
 }
@@ -124,12 +124,12 @@ func (s *Store) Close() error {
 // hundred waiters that have died at the head of the queue of a free key.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
-		w := newWords(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
+		c := newCall(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
 			millis(req.TTL).millis(req.Retain).str(req.Holder)
 		if req.Inbox != "" {
-			w.str(s.channel(req.Inbox)).millis(req.Patience)
+			c.str(s.channel(req.Inbox)).millis(req.Patience)
 		}
-		reply, err := s.one(ctx, acquireScript, w)
+		reply, err := s.one(ctx, acquireScript, c)
 		if err != errMore {
 			return reply, err
 		}
@@ -143,13 +143,13 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 // lock back to a job, and three where it recovers a job's lock. The answer to a
 // re-send does not repeat Recovered.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	call := func(listed bool) *words {
-		w := newWords(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
-			millis(req.Retain).str(req.Holder).str(req.Job).hold(req.Reserve).flag(listed).int(req.Fence)
+	call := func(listed bool) *scriptCall {
+		c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
+			millis(req.Retain).str(req.Holder).str(req.Job).millisOrZero(req.Reserve).flag(listed).int(req.Fence)
 		if req.Unpark {
-			w.str(req.Back)
+			c.str(req.Back)
 		}
-		return w
+		return c
 	}
 	job := req.Job
 	switch {
@@ -175,14 +175,14 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 	keys := append(make([]string, 0, 2), s.prefix+req.Key)
 	switch {
 	case req.Job == "":
-	case s.joint:
+	case s.oneSlot:
 		keys = append(keys, s.index())
 	default:
 		if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
 			return driver.Reply{}, err
 		}
 	}
-	reply, err := s.one(ctx, parkScript, newWords(parkScript, keys...).str(req.Owner).int(req.Fence).
+	reply, err := s.one(ctx, parkScript, newCall(parkScript, keys...).str(req.Owner).int(req.Fence).
 		str(req.Grant).str(req.Nonce).millis(req.Reserve).millis(req.Retain).str(req.Job).micros(req.Grace))
 	return reply, s.indexError(err)
 }
@@ -190,51 +190,76 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 // Renew implements driver.Store. It takes one pipeline, on the connections that
 // are kept for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *words {
-		w := newWords(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			millis(req.TTL).millis(req.Retain).hold(req.Reserve)
+	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
+		c := newCall(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
+			millis(req.TTL).millis(req.Retain).millisOrZero(req.Reserve)
 		if req.Grant != "" {
-			w.str(req.Back)
+			c.str(req.Back)
 		}
 		if req.Memo != nil {
-			w.bytes(req.Memo)
+			c.bytes(req.Memo)
 		}
-		return w
-	}, nil)
+		return c
+	})
+	return replies, err
 }
 
 // Release implements driver.Store. It takes one pipeline, and one more for every
-// hundred waiters that have died at the head of a queue.
+// hundred dead waiters at the head of a queue.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	call := func(req *driver.ReleaseRequest) *words {
-		force := "0"
-		if !req.Kind.ByOwner() {
-			force = s.forced()
-		}
-		w := newWords(releaseScript, s.prefix+req.Key).str(req.Owner)
-		if req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner()) {
-			w.str("any")
-		} else {
-			w.int(req.Fence)
-		}
-		w.str(req.Grant).str(req.Nonce).millis(req.Retain).hold(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
-		if req.Job != "" || req.Kind == driver.ReleaseForJob {
-			w.str(req.Job).flag(req.Done)
-		}
-		return w
+	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, s.releaseCall)
+	s.finishReleases(ctx, reqs, unfinished)
+	return replies, err
+}
+
+func (s *Store) releaseCall(req *driver.ReleaseRequest) *scriptCall {
+	c := newCall(releaseScript, s.prefix+req.Key).str(req.Owner)
+	if req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner()) {
+		c.str("any")
+	} else {
+		c.int(req.Fence)
 	}
-	return batch(ctx, s, s.calls, releaseScript, reqs, call, func(req *driver.ReleaseRequest) *words {
-		goOn := *req
-		goOn.Owner, goOn.Kind = "", driver.ReleaseOwn // so that it ends nothing: the key may be another holder's by now
-		return call(&goOn)
-	})
+	force := "0"
+	if !req.Kind.ByOwner() {
+		force = s.forced()
+	}
+	c.str(req.Grant).str(req.Nonce).millis(req.Retain).millisOrZero(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
+	if req.Job != "" || req.Kind == driver.ReleaseForJob {
+		c.str(req.Job).flag(req.Done)
+	}
+	return c
+}
+
+// finishReleases sends releases again that stopped in the middle of a queue, until they
+// have found the next waiter or the end of the queue. They have been answered already, so
+// an error here is not reported: the next caller that waits or asks for the key goes on.
+func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int) {
+	for len(unfinished) > 0 && ctx.Err() == nil {
+		cmds := make([]*redis.Cmd, len(unfinished))
+		for n, i := range unfinished {
+			again := reqs[i]
+			again.Owner, again.Kind = "", driver.ReleaseOwn // it must end nothing: the key may have a new holder
+			cmds[n] = s.releaseCall(&again).cmd(ctx)
+		}
+		var left []int
+		for n, a := range releaseScript.runAll(ctx, s.calls, cmds) {
+			if a.err != nil {
+				continue
+			}
+			if _, err := parseReply(releaseScript, a.val); err == errMore {
+				left = append(left, unfinished[n])
+			}
+		}
+		unfinished = left
+	}
 }
 
 // Reserve implements driver.Store. It takes one pipeline.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *words {
-		return newWords(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Reserve).millis(req.Retain)
-	}, nil)
+	replies, _, err := batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *scriptCall {
+		return newCall(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Reserve).millis(req.Retain)
+	})
+	return replies, err
 }
 
 // Inspect implements driver.Store. It takes one pipeline, and always asks
@@ -255,7 +280,7 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 	}
 	cmds := make([]*redis.Cmd, len(req.Keys))
 	for i, key := range req.Keys {
-		cmds[i] = newWords(inspectScript, s.prefix+key).flag(req.Memo).cmd(ctx)
+		cmds[i] = newCall(inspectScript, s.prefix+key).flag(req.Memo).cmd(ctx)
 	}
 	var failed error
 	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {
@@ -269,92 +294,6 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 		found(i, rec, exists)
 	}
 	return failed
-}
-
-// one does a call about a single key.
-func (s *Store) one(ctx context.Context, sc *script, w *words) (driver.Reply, error) {
-	if err := s.Validate(); err != nil {
-		return driver.Reply{}, err
-	}
-	if s.replicas > 0 {
-		return s.oneAcknowledged(ctx, sc, w)
-	}
-	a := sc.run(ctx, s.calls, w.cmd(ctx))
-	if a.err != nil {
-		return driver.Reply{}, a.err
-	}
-	return parseReply(sc, a.val)
-}
-
-// batch does one call per request. An item without an answer stays
-// OutcomeUnknown and the first such item's error is returned; a joined error of
-// a thousand equal ones would help nobody. What leaves off is continued with goOn.
-func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call, goOn func(*R) *words) ([]driver.Reply, error) {
-	replies := make([]driver.Reply, len(reqs))
-	acknowledge := sc == renewScript && s.Validate() == nil && s.replicas > 0
-	switch {
-	case s.Validate() != nil:
-		return replies, s.Validate()
-	case len(reqs) == 0:
-		return nil, nil
-	case len(reqs) == 1 && !acknowledge: // the usual release
-		a := sc.run(ctx, m, call(&reqs[0]).cmd(ctx))
-		if a.err == nil {
-			replies[0], a.err = parseReply(sc, a.val)
-		}
-		if a.err == errMore {
-			serveOn(ctx, m, sc, reqs, []int{0}, goOn)
-			a.err = nil
-		}
-		return replies, a.err
-	}
-	cmds := make([]*redis.Cmd, len(reqs))
-	for i := range reqs {
-		cmds[i] = call(&reqs[i]).cmd(ctx)
-	}
-	send := sc.runAll
-	if acknowledge {
-		send = s.renewAcknowledged
-	}
-	var failed error
-	var unserved []int
-	for i, a := range send(ctx, m, cmds) {
-		err := a.err
-		if err == nil {
-			replies[i], err = parseReply(sc, a.val)
-		}
-		switch {
-		case err == errMore:
-			unserved = append(unserved, i)
-		case err != nil && failed == nil:
-			failed = err
-		}
-	}
-	serveOn(ctx, m, sc, reqs, unserved, goOn)
-	return replies, failed
-}
-
-// serveOn sends releases again that have left off in the middle of a queue, until those
-// who wait have been found, or there are none. They have been answered before, so what
-// becomes of these calls is no news to the caller: where one fails, whoever waits or asks
-// for the key next goes on.
-func serveOn[R any](ctx context.Context, m *merger, sc *script, reqs []R, unserved []int, goOn func(*R) *words) {
-	for len(unserved) > 0 && ctx.Err() == nil {
-		cmds := make([]*redis.Cmd, len(unserved))
-		for n, i := range unserved {
-			cmds[n] = goOn(&reqs[i]).cmd(ctx)
-		}
-		var left []int
-		for n, a := range sc.runAll(ctx, m, cmds) {
-			if a.err != nil {
-				continue
-			}
-			if _, err := parseReply(sc, a.val); err == errMore {
-				left = append(left, unserved[n])
-			}
-		}
-		unserved = left
-	}
 }
 
 func printable(s string) bool {

@@ -20,7 +20,7 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 		"nil":                 New(nil, nil),
 		"nil client":          New((*redis.Client)(nil), nil),
 		"nil cluster client":  New((*redis.ClusterClient)(nil), nil),
-		"long prefix":         New(app, &Config{Prefix: strings.Repeat("p", MaxPrefixBytes+1)}),
+		"long prefix":         New(app, &Config{Prefix: strings.Repeat("p", maxPrefixBytes+1)}),
 		"control character":   New(app, &Config{Prefix: "lock\n"}),
 		"not UTF-8":           New(app, &Config{Prefix: "\xff"}),
 		"invisible character": New(app, &Config{Prefix: "lock\u200b:"}),
@@ -60,7 +60,7 @@ func TestPrefixes(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"":                                  "joblock:k",
 		"a b/é*{tag}:":                      "a b/é*{tag}:k",
-		strings.Repeat("p", MaxPrefixBytes): strings.Repeat("p", MaxPrefixBytes) + "k",
+		strings.Repeat("p", maxPrefixBytes): strings.Repeat("p", maxPrefixBytes) + "k",
 	} {
 		s := New(app, &Config{Prefix: prefix})
 		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "k", Owner: "o", Nonce: "n", TTL: long, Retain: long})

@@ -19,9 +19,9 @@ const (
 	probeWait = 2 * time.Second
 )
 
-// play asks what this user may do, and goes through what happens to a lock at a key of
+// probe asks what this user may do, and goes through what happens to a lock at a key of
 // its own. The index is not played, for an entry in it is for the keeper to look at.
-func (c *check) play(ctx context.Context) error {
+func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
 	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
 	if err != nil {

@@ -15,31 +15,31 @@ const minVersion = "7.0"
 // fullAt is the share of maxmemory from which on a server counts as full.
 const fullAt = 0.9
 
-// node is one server as Check sees it.
-type node struct {
+// checkedServer is one server as Check sees it.
+type checkedServer struct {
 	*check
 	addr string
 	info info
 }
 
-func (n *node) find(s Severity, subject, found, means, fix string) {
+func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
 // unread says that something could not be looked at.
-func (n *node) unread(command string) {
+func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
 }
 
 // config returns a setting; ok is false when it may not be read.
-func (n *node) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
+func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
 	all, err := rdb.ConfigGet(ctx, name).Result()
 	val, ok = all[name]
 	return val, err == nil && ok
 }
 
-func (n *node) version() {
+func (n *checkedServer) version() {
 	if v := n.info["redis_version"]; olderThan(v, minVersion) {
 		n.find(Warning, "version", "Redis "+v, "it is not known whether locks are safe there: they are tested from "+minVersion+" on", "upgrade the server")
 	}
@@ -64,21 +64,21 @@ func olderThan(v, than string) bool {
 	return have[0] < want[0] || have[0] == want[0] && have[1] < want[1]
 }
 
-func (n *node) cluster(client redis.UniversalClient) {
+func (n *checkedServer) cluster(client redis.UniversalClient) {
 	if _, ok := client.(*redis.Client); ok && n.info["cluster_enabled"] == "1" {
 		n.find(Fault, "client", "a client for one server, of a server that is part of a cluster",
 			"the locks of the other servers' slots cannot be reached", "use redis.NewClusterClient")
 	}
 }
 
-func (n *node) role() {
+func (n *checkedServer) role() {
 	if n.info["role"] == "slave" {
 		n.find(Fault, "role", "this server is a replica of "+n.info["master_host"]+":"+n.info["master_port"],
 			"it refuses writes, and what it shows is old", "connect to the master, or through Sentinel (redis.NewFailoverClient)")
 	}
 }
 
-func (n *node) memory() {
+func (n *checkedServer) memory() {
 	limit, policy := n.info.num("maxmemory"), n.info["maxmemory_policy"]
 	if policy != "" && policy != "noeviction" {
 		const fix = "CONFIG SET maxmemory-policy noeviction, and in redis.conf; or give locks a Redis of their own"
@@ -97,7 +97,7 @@ func (n *node) memory() {
 	}
 }
 
-func (n *node) persistence(fsync string, known bool) {
+func (n *checkedServer) persistence(fsync string, known bool) {
 	const means = "a crash of the server forgets which locks are held: for what is left of their leases two may hold the same key; the fences of the new ones are larger"
 	switch {
 	case n.info["aof_enabled"] == "":
@@ -109,7 +109,7 @@ func (n *node) persistence(fsync string, known bool) {
 	}
 }
 
-func (n *node) replication(minReplicas string, known bool) {
+func (n *checkedServer) replication(minReplicas string, known bool) {
 	replicas := n.info.num("connected_slaves")
 	if replicas == 0 {
 		return

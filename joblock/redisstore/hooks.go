@@ -1,0 +1,47 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sender is what scripts are sent through: a client, or the hooks of one.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// hooked returns what sends through own and runs the hooks of app around each command.
+//
+// go-redis does not tell which hooks a client has. But a Conn has the hooks of its
+// client, and a hook that is added to it is the innermost one: that hook diverts the
+// command to own. So the Conn never takes a connection, needs no Close, and may be shared
+// by goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
+func hooked(app, own redis.UniversalClient) sender {
+	client, one := app.(*redis.Client)
+	if !one {
+		return own
+	}
+	hooks := client.Conn()
+	hooks.AddHook(divert{own})
+	return hooks
+}
+
+// divert is a hook that sends commands through another client.
+type divert struct{ to redis.UniversalClient }
+
+func (divert) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d divert) ProcessHook(redis.ProcessHook) redis.ProcessHook { return d.to.Process }
+
+func (d divert) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		pipe := d.to.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd) // only queues
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+}

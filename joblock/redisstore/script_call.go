@@ -1,0 +1,141 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// keyAt is where the first key stands in a call: after the command, the script and
+// the number of keys.
+const keyAt = 3
+
+// scriptCall is a call of a script. It is made in one allocation: its arguments are
+// pointers into it, which go-redis takes as well. As values, each would be boxed in an
+// interface.
+type scriptCall struct {
+	made  redis.Cmd
+	args  [keyAt + 12]any
+	texts [10]string
+	nums  [5]int64
+
+	n, text, num int // how much of each is used
+}
+
+// newCall begins a call of sc for keys. In a cluster the first key decides on the node.
+func newCall(sc *script, keys ...string) *scriptCall {
+	c := &scriptCall{}
+	c.args[0], c.args[1], c.args[2] = sc.evalsha, sc.sha, len(keys)
+	c.n = keyAt
+	for _, key := range keys {
+		c.str(key)
+	}
+	return c
+}
+
+func (c *scriptCall) str(s string) *scriptCall {
+	c.texts[c.text] = s
+	c.args[c.n] = &c.texts[c.text]
+	c.text++
+	c.n++
+	return c
+}
+
+// millis adds a duration in whole milliseconds. It is rounded up: a lease may be longer
+// in the store than its holder believes, but not shorter. It is at least 1, as a PEXPIRE
+// with less would delete the record and its fence.
+func (c *scriptCall) millis(d time.Duration) *scriptCall {
+	return c.int(max(1, int64((d+time.Millisecond-1)/time.Millisecond)))
+}
+
+// millisOrZero adds a duration that may be 0.
+func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall {
+	return c.int(max(0, int64((d+time.Millisecond-1)/time.Millisecond)))
+}
+
+func (c *scriptCall) micros(d time.Duration) *scriptCall { return c.int(max(0, d.Microseconds())) }
+
+func (c *scriptCall) int(n int64) *scriptCall {
+	c.nums[c.num] = n
+	c.args[c.n] = &c.nums[c.num]
+	c.num++
+	c.n++
+	return c
+}
+
+func (c *scriptCall) bytes(b []byte) *scriptCall {
+	c.args[c.n] = b
+	c.n++
+	return c
+}
+
+func (c *scriptCall) flag(b bool) *scriptCall {
+	if b {
+		return c.str("1")
+	}
+	return c.str("0")
+}
+
+// cmd makes the command. redis.Script.Run would copy the arguments twice, and has no
+// form for pipelines.
+func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
+	c.made = *newCmd(ctx, c.args[:c.n])
+	return &c.made
+}
+
+func newCmd(ctx context.Context, args []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(keyAt) // by which a ClusterClient finds the node
+	return cmd
+}
+
+// one makes a call about a single key.
+func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
+	if err := s.Validate(); err != nil {
+		return driver.Reply{}, err
+	}
+	if s.replicas > 0 {
+		return s.oneAcknowledged(ctx, sc, c)
+	}
+	a := sc.run(ctx, s.calls, c.cmd(ctx))
+	if a.err != nil {
+		return driver.Reply{}, a.err
+	}
+	return parseReply(sc, a.val)
+}
+
+// batch makes one call per request. An item without an answer stays OutcomeUnknown. The
+// error is that of the first such item: a thousand equal ones, joined, would help nobody.
+// unfinished are the items of a release whose answer was errMore.
+func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
+	replies = make([]driver.Reply, len(reqs))
+	if err := s.Validate(); err != nil {
+		return replies, nil, err
+	}
+	if len(reqs) == 0 {
+		return nil, nil, nil
+	}
+	cmds := make([]*redis.Cmd, len(reqs))
+	for i := range reqs {
+		cmds[i] = call(&reqs[i]).cmd(ctx)
+	}
+	send := sc.runAll
+	if sc == renewScript && s.replicas > 0 {
+		send = s.renewAcknowledged
+	}
+	for i, a := range send(ctx, m, cmds) {
+		if a.err == nil {
+			replies[i], a.err = parseReply(sc, a.val)
+		}
+		switch {
+		case a.err == errMore:
+			unfinished = append(unfinished, i)
+		case a.err != nil && err == nil:
+			err = a.err
+		}
+	}
+	return replies, unfinished, err
+}
