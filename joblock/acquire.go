@@ -3,9 +3,9 @@ package joblock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -349,7 +349,7 @@ func (a *acquisition) poll() time.Duration {
 // untilNextPoll is how long to rely on pushes.
 func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
-	d := poll*3/4 + rand.N(poll/2)
+	d := poll*3/4 + dice.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
 		// The holder's lease may end sooner; a millisecond is the store's grain. The
 		// first in line may have died too: those behind it ask a little later.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 )
@@ -101,8 +102,9 @@ func TestGrantThatComesAfterItsOwnLeaseIsGivenBack(t *testing.T) {
 // The first attempt was long on its way: it is granted behind the back of later
 // ones. Its lease is older than any of them, so none may trust it.
 func TestGrantOfAnAttemptThatStrayedIsNotTrusted(t *testing.T) {
-	for range 20 { // the waiter's pauses are random
+	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
+			testkit.Seed(t, seed)
 			k := newKit(t, &joblock.Config{TTL: 4 * time.Second, Margin: time.Millisecond, Poll: 20 * time.Second})
 			holder, err := k.peer().TryAcquire(t.Context(), "key")
 			wantNil(t, "TryAcquire", err)

@@ -2,8 +2,9 @@ package joblock
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/joblock/toolkit/internal/dice"
 )
 
 // newRetryPause paces attempts while the store does not answer.
@@ -19,7 +20,7 @@ func newBackoff(first, most time.Duration) *backoff {
 // next returns a pause between half of the present step and the whole step. Each step
 // is half as long again as the one before, up to the maximum.
 func (b *backoff) next() time.Duration {
-	d := b.cur/2 + time.Duration(rand.Int64N(int64(b.cur/2)+1))
+	d := b.cur/2 + dice.N(b.cur/2+1)
 	b.cur = min(b.cur+b.cur/2, b.max)
 	return d
 }

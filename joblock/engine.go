@@ -3,10 +3,10 @@ package joblock
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -265,7 +265,7 @@ func (e *engine) complains() bool {
 // tried again together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
-	return d/2 + rand.N(d/2+1)
+	return d/2 + dice.N(d/2+1)
 }
 
 // lockQueue is a heap of locks by next.

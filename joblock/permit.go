@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
@@ -112,7 +112,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	}
 	// Asking for any of them is a call less than finding out which are free, and
 	// mostly enough.
-	numbers := rand.Perm(p.o.limit)
+	numbers := dice.Perm(p.o.limit)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
 		if !errors.Is(err, ErrHeld) {

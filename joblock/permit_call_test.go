@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
@@ -51,8 +52,9 @@ func TestRefusalTellsOfTheSoonest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 10 { // who is asked first is random
+			for seed := range uint64(10) {
 				synctest.Test(t, func(t *testing.T) {
+					testkit.Seed(t, seed)
 					k := newKit(t, nil)
 					for i, ttl := range []time.Duration{20 * time.Second, 10 * time.Second, 30 * time.Second} {
 						k.acquire("key", joblock.Limit(3), joblock.NoRenew(), joblock.TTL(ttl), joblock.Holder(fmt.Sprint("holder-", i)))

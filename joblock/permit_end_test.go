@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -63,8 +64,9 @@ func TestDeathInLine(t *testing.T) {
 		"behind it":   {1, 5*time.Second + 5*time.Second + onTime},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 { // the polls are random
+			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) {
+					testkit.Seed(t, seed)
 					const limit = 3
 					k := newKit(t, nil)
 					held := k.permits("key", limit)

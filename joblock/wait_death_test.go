@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
@@ -38,8 +39,9 @@ func TestDeadWaiterIsSkippedWhenItsPatienceIsOver(t *testing.T) {
 }
 
 func TestLockGrantedToADeadWaiterMovesOnWithItsLease(t *testing.T) {
-	for range 20 { // the polls are random
+	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
+			testkit.Seed(t, seed)
 			k := newKit(t, nil)
 			holder := k.acquire("key")
 			k.die("key", joblock.DefaultTTL, 3*joblock.DefaultPoll)
@@ -68,8 +70,9 @@ func TestDeadHolderAndAllBeforeTheLastInLine(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, joblock.DefaultTTL, 2 * time.Minute} {
 		for _, dead := range []int{1, 2, 7, 20} {
 			t.Run(fmt.Sprintf("%s, %d", ttl, dead), func(t *testing.T) {
-				for range 5 { // the polls are random
+				for seed := range uint64(5) {
 					synctest.Test(t, func(t *testing.T) {
+						testkit.Seed(t, seed)
 						k := newKit(t, nil)
 						p := k.process()
 						k.crash("key", ttl)

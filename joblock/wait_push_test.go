@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestLostPushCostsAtMostOnePoll(t *testing.T) {
-	for range 20 { // the polls are random
+	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
+			testkit.Seed(t, seed)
 			k := newKit(t, nil)
 			k.store.Set(faultstore.Fault{}, faultstore.Push)
 			holder := k.acquire("key")

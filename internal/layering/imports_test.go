@@ -28,7 +28,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock/driver", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
+	{"joblock", []string{"joblock/driver", "internal/dice", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
 	{"joblock/driver", nil},
 	{"joblock/event", []string{"joblock/driver"}},
 	{"joblock/memo", []string{"joblock", "joblock/driver", "internal/door"}},
@@ -47,10 +47,11 @@ var rules = []rule{
 	{"scheduler/spec", nil},
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
+	{"internal/dice", nil},
 	{"internal/seal", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
-	{"internal/testkit", nil},
-	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/faultstore", "internal/testkit"}},
+	{"internal/testkit", []string{"internal/dice"}},
+	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/dice", "internal/faultstore", "internal/testkit"}},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "joblock/jobs", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},

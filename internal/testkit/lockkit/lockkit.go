@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -39,9 +40,13 @@ type Kit struct {
 	StoreSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
 }
 
-// New makes a Kit. cfg may be nil.
+// New makes a Kit. cfg may be nil. Pauses are those of seed 1, unless testkit.Seed has
+// been called.
 func New(t *testing.T, cfg *joblock.Config) *Kit {
 	t.Helper()
+	if !dice.Seeded() {
+		testkit.Seed(t, 1)
+	}
 	k := &Kit{T: t, Logs: new(testkit.Log)}
 	start := time.Now()
 	k.Mem = memstore.New(&memstore.Config{

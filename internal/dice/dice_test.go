@@ -1,0 +1,44 @@
+package dice_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/dice"
+)
+
+func draw() string {
+	var all []any
+	for range 20 {
+		all = append(all, dice.N(time.Hour), dice.Perm(5))
+	}
+	return fmt.Sprint(all...)
+}
+
+func TestSeedRepeats(t *testing.T) {
+	drawn := make(map[string]int)
+	for _, seed := range []uint64{1, 2, 1} {
+		restore := dice.Seed(seed)
+		drawn[draw()]++
+		restore()
+	}
+	drawn[draw()]++
+	drawn[draw()]++
+	if len(drawn) != 4 {
+		t.Errorf("%d different draws of two seeds, one of them twice, and two without a seed, want 4", len(drawn))
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for _, seed := range []bool{false, true} {
+		if seed {
+			defer dice.Seed(1)()
+		}
+		for range 1000 {
+			if d := dice.N(3); d < 0 || d >= 3 {
+				t.Fatalf("drew %d of 3", d)
+			}
+		}
+	}
+}
