@@ -113,7 +113,7 @@ func (e *claimError) Unwrap() error { return e.err }
 
 // blame marks err as a claimError if it is an ErrInvalid that is not about a key.
 func blame(err error, keys ...string) error {
-	if joblock.CodeOf(err) == joblock.CodeInvalid && !slices.ContainsFunc(keys, badKey) {
+	if errors.Is(err, joblock.ErrInvalid) && !slices.ContainsFunc(keys, badKey) {
 		return &claimError{err}
 	}
 	return err

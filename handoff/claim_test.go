@@ -25,11 +25,11 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key    func(r *http.Request) string
 		status int
-		code   joblock.Code
+		code   string
 		says   string
 	}{
 		"bare":     {func(r *http.Request) string { return r.PathValue("id") }, 500, claimFailed, "Claim.NoLock"},
-		"as a key": {func(r *http.Request) string { return joblock.Key("export", r.PathValue("id")) }, 400, joblock.CodeInvalid, "part 2 of the key is empty"},
+		"as a key": {func(r *http.Request) string { return joblock.Key("export", r.PathValue("id")) }, 400, joblock.CodeOf(joblock.ErrInvalid), "part 2 of the key is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			locks := newMemLocker(t)
@@ -66,7 +66,7 @@ func TestBadKeysDoNotFillTheLog(t *testing.T) {
 	var log testkit.Log
 	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "a\nb"}), handoff.Logger(log.JSON()))(accept)
 	for range 3 {
-		wantRefusal(t, serve(h), http.StatusBadRequest, joblock.CodeInvalid, "")
+		wantRefusal(t, serve(h), http.StatusBadRequest, joblock.CodeOf(joblock.ErrInvalid), "")
 	}
 	if text := log.String(); strings.Count(text, `"level":"WARN"`) != 1 || strings.Count(text, `"level":"DEBUG"`) != 2 {
 		t.Errorf("log is %s", text)
@@ -141,7 +141,7 @@ func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 			if err := joblock.LocksFromContext(r.Context()).Err(); err != nil {
 				t.Errorf("the locks are lost already: %v", err)
 			}
-			wantRefusalOf(t, r, context.Cause(r.Context()), http.StatusServiceUnavailable, joblock.CodeTimeout, "1")
+			wantRefusalOf(t, r, context.Cause(r.Context()), http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrTimeout), "1")
 		})))
 		wantState(t, locks, "k", joblock.StateFree)
 		wantState(t, locks, "l", joblock.StateFree)
@@ -239,7 +239,7 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		wantRefusal(t, ask("k"), http.StatusTooManyRequests, joblock.CodeHeld, "10")
+		wantRefusal(t, ask("k"), http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), "10")
 		if w := ask("free"); w.Code != http.StatusAccepted {
 			t.Errorf("a lock that is free: status %d", w.Code)
 		}
@@ -263,6 +263,6 @@ func TestNoRequestWaitsIfNoneMay(t *testing.T) {
 		locks := newMemLocker(t)
 		acquire(t, locks, "k")
 		h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.MaxWaiting(n))(accept)
-		wantRefusal(t, serve(h), http.StatusTooManyRequests, joblock.CodeHeld, someSeconds)
+		wantRefusal(t, serve(h), http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), someSeconds)
 	}
 }

@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -99,10 +100,10 @@ func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, b
 	if err == nil {
 		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
 	}
-	switch joblock.CodeOf(err) {
-	case "", joblock.CodeNotFound, joblock.CodeNotOwner: // free, or another's by now
+	switch {
+	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner): // free, or another's by now
 		return Enqueued{}, true, held
-	case joblock.CodeBusy:
+	case errors.Is(err, joblock.ErrBusy):
 		return Enqueued{}, false, held
 	}
 	return Enqueued{}, false, err

@@ -101,7 +101,7 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 	}
 	err := lock.Err()
 	var e *joblock.Error
-	if errors.As(err, &e) && e.Code == joblock.CodeAlreadyReleased && e.Reason == reasonRequestOver {
+	if errors.As(err, &e) && errors.Is(e, joblock.ErrAlreadyReleased) && e.Reason == reasonRequestOver {
 		err = fmt.Errorf("%w; enqueue before the handler returns, or have it take the lock along with handoff.Keep", err)
 	}
 	return err

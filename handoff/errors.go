@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,5 +22,10 @@ func (e *ownError) Error() string {
 func (e *ownError) Unwrap() error { return e.err }
 
 func invalid(op, key, format string, args ...any) error {
-	return own(&joblock.Error{Code: joblock.CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)})
+	return own(&joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: op, Key: key, Detail: fmt.Sprintf(format, args...)})
+}
+
+// lockGone reports whether err says that there is no such lock any more.
+func lockGone(err error) bool {
+	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }

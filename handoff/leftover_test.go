@@ -190,7 +190,7 @@ func TestRefusalHasItsOwnHeaders(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var b body
-	if err := json.NewDecoder(resp.Body).Decode(&b); err != nil || b.Code != string(joblock.CodeHeld) {
+	if err := json.NewDecoder(resp.Body).Decode(&b); err != nil || b.Code != joblock.CodeOf(joblock.ErrHeld) {
 		t.Errorf("body is %+v: %v", b, err)
 	}
 	for _, name := range []string{"Content-Encoding", "Cache-Control", "Etag", "Last-Modified"} {

@@ -255,12 +255,11 @@ func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
 	// An enqueue that the handler has left running, and that fails, gives the lock
 	// back to the handle, when nobody is left to release it. It then ends by itself.
 	lock.StopRenewing()
-	// By code: a loss may have one of these as its cause.
-	if joblock.CodeOf(lock.Err()) == joblock.CodeAlreadyReleased {
+	if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
 		return // by the handler
 	}
 	err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
-	if err != nil && joblock.CodeOf(err) != joblock.CodeNotOwner { // handed over to a job, or on the way
+	if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // handed over to a job, or on the way
 		m.logger.WarnContext(ctx, "handoff: release after the response failed",
 			"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
 	}

@@ -34,7 +34,7 @@ func TestFiveRequestsAtOnceOneIsServed(t *testing.T) {
 	}
 	for range 4 {
 		w := <-answers
-		wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeHeld, someSeconds)
+		wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), someSeconds)
 	}
 	close(refused)
 	if w := <-answers; w.Code != http.StatusAccepted || served.Load() != 1 {
@@ -270,7 +270,7 @@ func TestSeveralKeysAreTakenTogether(t *testing.T) {
 		t.Errorf("status is %d", w.Code)
 	}
 	blocker := acquire(t, locks, "b")
-	wantRefusal(t, serve(h), http.StatusTooManyRequests, joblock.CodeHeld, someSeconds)
+	wantRefusal(t, serve(h), http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), someSeconds)
 	wantState(t, locks, "a", joblock.StateFree)
 	wantState(t, locks, "c", joblock.StateFree)
 	if err := blocker.Release(t.Context()); err != nil {
@@ -307,7 +307,7 @@ func TestNestedMiddlewares(t *testing.T) {
 	// The inner one refuses: the outer one's locks are free again all the same.
 	acquire(t, locks, "export")
 	outer = handoff.Middleware(locks, fixed(handoff.Claim{Key: "account"}))
-	wantRefusal(t, serve(outer(inner(accept))), http.StatusTooManyRequests, joblock.CodeHeld, someSeconds)
+	wantRefusal(t, serve(outer(inner(accept))), http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), someSeconds)
 	wantState(t, locks, "account", joblock.StateFree)
 }
 

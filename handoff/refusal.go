@@ -99,32 +99,34 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	f := Refusal{Err: err}
 	var e *joblock.Error
 	var ours *claimError
-	if errors.As(err, &ours) {
-		f.Code = codeClaimFailed
-	} else if errors.As(err, &e) {
-		f.Code = string(e.Code)
-	} else if over(ctx, err) {
+	switch {
+	case errors.As(err, &ours):
+	case errors.As(err, &e):
+		f.Code = e.Code
+	case over(ctx, err):
 		// The client went away, or the server shuts down. 503 rather than nginx's 499:
 		// to return without an answer would be a 200.
-		f.Status, f.Code = http.StatusServiceUnavailable, string(joblock.CodeTimeout)
+		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrTimeout)
 		f.Message = "the request ended before it could be served"
 		f.RetryAfter = time.Second
 		return f
 	}
-	switch joblock.Code(f.Code) {
-	case joblock.CodeHeld, joblock.CodeBusy:
+	switch {
+	case e == nil:
+		f.Status, f.Code, f.Message = http.StatusInternalServerError, codeClaimFailed, failedMessage
+	case errors.Is(e, joblock.ErrHeld), errors.Is(e, joblock.ErrBusy):
 		f.Status, f.Message = http.StatusTooManyRequests, "the lock is held by another request or job"
 		f.RetryAfter = retryAfter(e.Remaining, maxRetryAfter)
-	case joblock.CodeTimeout:
+	case errors.Is(e, joblock.ErrTimeout):
 		f.Status, f.Message = http.StatusTooManyRequests, "the lock did not become free in time"
 		f.RetryAfter = retryAfter(e.Remaining, maxRetryAfter)
-	case joblock.CodeUnavailable, joblock.CodeClosed:
+	case errors.Is(e, joblock.ErrUnavailable), errors.Is(e, joblock.ErrClosed):
 		f.Status, f.Message = http.StatusServiceUnavailable, "locks are unavailable at the moment"
 		f.RetryAfter = time.Second
-	case joblock.CodeLost:
+	case errors.Is(e, joblock.ErrLost):
 		f.Status, f.Message = http.StatusServiceUnavailable, "the request has lost its lock"
 		f.RetryAfter = time.Second
-	case joblock.CodeInvalid:
+	case errors.Is(e, joblock.ErrInvalid):
 		f.Status, f.Message = http.StatusBadRequest, "the request names no valid lock"
 	default:
 		f.Status, f.Code, f.Message = http.StatusInternalServerError, codeClaimFailed, failedMessage

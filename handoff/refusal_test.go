@@ -81,7 +81,7 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 					}
 				}
 				w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), tc.opts...)(accept))
-				wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeHeld, tc.want)
+				wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), tc.want)
 			})
 		})
 	}
@@ -91,28 +91,28 @@ func TestAnswersByError(t *testing.T) {
 	refuse := func(err error) func(*http.Request) (handoff.Claim, error) {
 		return func(*http.Request) (handoff.Claim, error) { return handoff.Claim{}, err }
 	}
-	busy := &joblock.Error{Code: joblock.CodeBusy, Key: "k", Remaining: 1500 * time.Millisecond}
+	busy := &joblock.Error{Code: joblock.CodeOf(joblock.ErrBusy), Key: "k", Remaining: 1500 * time.Millisecond}
 	for _, tc := range []struct {
 		name       string
 		claim      func(*http.Request) (handoff.Claim, error)
 		status     int
-		code       joblock.Code
+		code       string
 		retryAfter string
 		says       string // part of the log
 	}{
 		{"key too long", fixed(handoff.Claim{Key: strings.Repeat("k", driver.MaxKeyBytes+1)}),
-			400, joblock.CodeInvalid, "", "at most 512"},
-		{"control character", fixed(handoff.Claim{Key: "a\nb"}), 400, joblock.CodeInvalid, "", "control character"},
-		{"an empty part", fixed(handoff.Claim{Key: joblock.Key("export", "")}), 400, joblock.CodeInvalid, "", "part 2 of the key is empty"},
-		{"an empty part of a further key", fixed(handoff.Claim{Key: "a", Keys: []string{joblock.Key("")}}), 400, joblock.CodeInvalid, "", "part 1 of the key is empty"},
-		{"a key of the toolkit's own", fixed(handoff.Claim{Key: "100%next"}), 400, joblock.CodeInvalid, "", "joblock.Key"},
-		{"control character in a further key", fixed(handoff.Claim{Key: "a", Keys: []string{"a\nb"}}), 400, joblock.CodeInvalid, "", "control character"},
-		{"a bad key and a bad TTL", fixed(handoff.Claim{Key: "a\nb", TTL: -1}), 400, joblock.CodeInvalid, "", "control character"},
-		{"the claim says invalid", refuse(fmt.Errorf("secret: %w", &joblock.Error{Code: joblock.CodeInvalid, Detail: "account is missing"})),
-			400, joblock.CodeInvalid, "", "account is missing"},
-		{"the claim says busy", refuse(busy), 429, joblock.CodeBusy, "2", ""},
-		{"the claim says unavailable", refuse(joblock.ErrUnavailable), 503, joblock.CodeUnavailable, "1", "outcome unknown"},
-		{"the claim's own time is up", refuse(fmt.Errorf("secret: %w", context.DeadlineExceeded)), 503, joblock.CodeTimeout, "1", "deadline"},
+			400, joblock.CodeOf(joblock.ErrInvalid), "", "at most 512"},
+		{"control character", fixed(handoff.Claim{Key: "a\nb"}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "control character"},
+		{"an empty part", fixed(handoff.Claim{Key: joblock.Key("export", "")}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "part 2 of the key is empty"},
+		{"an empty part of a further key", fixed(handoff.Claim{Key: "a", Keys: []string{joblock.Key("")}}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "part 1 of the key is empty"},
+		{"a key of the toolkit's own", fixed(handoff.Claim{Key: "100%next"}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "joblock.Key"},
+		{"control character in a further key", fixed(handoff.Claim{Key: "a", Keys: []string{"a\nb"}}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "control character"},
+		{"a bad key and a bad TTL", fixed(handoff.Claim{Key: "a\nb", TTL: -1}), 400, joblock.CodeOf(joblock.ErrInvalid), "", "control character"},
+		{"the claim says invalid", refuse(fmt.Errorf("secret: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Detail: "account is missing"})),
+			400, joblock.CodeOf(joblock.ErrInvalid), "", "account is missing"},
+		{"the claim says busy", refuse(busy), 429, joblock.CodeOf(joblock.ErrBusy), "2", ""},
+		{"the claim says unavailable", refuse(joblock.ErrUnavailable), 503, joblock.CodeOf(joblock.ErrUnavailable), "1", "outcome unknown"},
+		{"the claim's own time is up", refuse(fmt.Errorf("secret: %w", context.DeadlineExceeded)), 503, joblock.CodeOf(joblock.ErrTimeout), "1", "deadline"},
 		{"the claim fails", refuse(errors.New("secret: database is on fire")), 500, claimFailed, "", "on fire"},
 		{"the claim says not found", refuse(fmt.Errorf("secret: %w", joblock.ErrNotFound)), 500, claimFailed, "", "no such lock"},
 	} {
@@ -221,7 +221,7 @@ func TestStoreThatIsDownIs503(t *testing.T) {
 	var log testkit.Log
 	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(accept)
 	s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
-	b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeUnavailable, "1")
+	b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
 	if strings.Contains(b.Message, errDown.Error()) {
 		t.Errorf("message %q tells the client about our network", b.Message)
 	}
@@ -240,7 +240,7 @@ func TestClosedLockerIs503(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(accept))
-	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeClosed, "1")
+	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrClosed), "1")
 }
 
 func TestWaitThatIsUpIs429(t *testing.T) {
@@ -249,7 +249,7 @@ func TestWaitThatIsUpIs429(t *testing.T) {
 		acquire(t, locks, "k", joblock.TTL(10*time.Second))
 		start := time.Now()
 		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Minute}))(accept))
-		wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeTimeout, someSeconds)
+		wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrTimeout), someSeconds)
 		if waited := time.Since(start); waited != time.Minute {
 			t.Errorf("waited %s, want MaxWait", waited)
 		}
@@ -278,7 +278,7 @@ func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
 		w := serveRequest(
 			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.JSON()))(accept),
 			httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
-		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeTimeout, "1")
+		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrTimeout), "1")
 		wantOneEntry(t, &log, "DEBUG", "context canceled")
 		if err := lock.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -314,7 +314,7 @@ func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
 		if !errors.Is(got.Err, want) || got.Status != w.Code || keyOf(got.Err) != key {
 			t.Errorf("%q: refusal is %+v, answer %d; want %v", key, got, w.Code, want)
 		}
-		if w.Header().Get("X-Refused") != string(joblock.CodeOf(want)) {
+		if w.Header().Get("X-Refused") != joblock.CodeOf(want) {
 			t.Errorf("%q: headers are %v", key, w.Header())
 		}
 	}

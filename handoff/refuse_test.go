@@ -45,17 +45,17 @@ func TestRefuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err        error
 		status     int
-		code       joblock.Code
+		code       string
 		retryAfter string
 	}{
-		"held":                {held, 429, joblock.CodeHeld, someSeconds},
-		"held, wrapped":       {fmt.Errorf("start the export: %w", held), 429, joblock.CodeHeld, someSeconds},
-		"busy":                {&joblock.Error{Code: joblock.CodeBusy, Remaining: 2 * time.Second}, 429, joblock.CodeBusy, "2"},
-		"timeout":             {joblock.ErrTimeout, 429, joblock.CodeTimeout, "1"},
-		"unavailable":         {&joblock.Error{Code: joblock.CodeUnavailable, Err: errDown}, 503, joblock.CodeUnavailable, "1"},
-		"closed":              {joblock.ErrClosed, 503, joblock.CodeClosed, "1"},
-		"lost":                {wasLost, 503, joblock.CodeLost, "1"},
-		"bad key":             {badKey, 400, joblock.CodeInvalid, ""},
+		"held":                {held, 429, joblock.CodeOf(joblock.ErrHeld), someSeconds},
+		"held, wrapped":       {fmt.Errorf("start the export: %w", held), 429, joblock.CodeOf(joblock.ErrHeld), someSeconds},
+		"busy":                {&joblock.Error{Code: joblock.CodeOf(joblock.ErrBusy), Remaining: 2 * time.Second}, 429, joblock.CodeOf(joblock.ErrBusy), "2"},
+		"timeout":             {joblock.ErrTimeout, 429, joblock.CodeOf(joblock.ErrTimeout), "1"},
+		"unavailable":         {&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Err: errDown}, 503, joblock.CodeOf(joblock.ErrUnavailable), "1"},
+		"closed":              {joblock.ErrClosed, 503, joblock.CodeOf(joblock.ErrClosed), "1"},
+		"lost":                {wasLost, 503, joblock.CodeOf(joblock.ErrLost), "1"},
+		"bad key":             {badKey, 400, joblock.CodeOf(joblock.ErrInvalid), ""},
 		"no key":              {noKey, 500, claimFailed, ""},
 		"a task with no type": {noType, 500, claimFailed, ""},
 		"no lock":             {noLock, 500, claimFailed, ""},
@@ -88,7 +88,7 @@ func TestRefuse(t *testing.T) {
 // A handler behind a Middleware refuses as that does.
 func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
 	locks := newMemLocker(t)
-	held := &joblock.Error{Code: joblock.CodeHeld, Key: "k", Remaining: time.Hour}
+	held := &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour}
 	outer := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a"}), handoff.OnRefusal(
 		func(http.ResponseWriter, *http.Request, handoff.Refusal) { t.Error("the outer one was asked") }))
 	inner := handoff.Middleware(locks, fixed(handoff.Claim{Key: "b"}), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
@@ -116,9 +116,9 @@ func TestAnswersTellNoMoreThanACode(t *testing.T) {
 		Ended: joblock.EndedForced, Reason: "reason-1", Detail: "detail-1", Err: errors.New("10.0.0.1:6379: refused"),
 	}
 	secrets := []string{full.Key, full.Holder, full.Job, "job-1", full.Reason, full.Detail, "10.0.0.1", "acct-7"}
-	for _, code := range []joblock.Code{
-		joblock.CodeHeld, joblock.CodeTimeout, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased,
-		joblock.CodeBusy, joblock.CodeLost, joblock.CodeUnavailable, joblock.CodeInvalid, joblock.CodeClosed, "", "OTHER",
+	for _, code := range []string{
+		joblock.CodeOf(joblock.ErrHeld), joblock.CodeOf(joblock.ErrTimeout), joblock.CodeOf(joblock.ErrNotFound), joblock.CodeOf(joblock.ErrNotOwner), joblock.CodeOf(joblock.ErrAlreadyReleased),
+		joblock.CodeOf(joblock.ErrBusy), joblock.CodeOf(joblock.ErrLost), joblock.CodeOf(joblock.ErrUnavailable), joblock.CodeOf(joblock.ErrInvalid), joblock.CodeOf(joblock.ErrClosed), "", "OTHER",
 	} {
 		e := full
 		e.Code = code

@@ -54,9 +54,9 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 		return Enqueued{}, false, own(&e)
 	}
 	lock, err := c.locks.Resume(ctx, tokens[i], joblock.ForJob(held.Job))
-	switch joblock.CodeOf(err) {
-	case "":
-	case joblock.CodeBusy, joblock.CodeAlreadyReleased, joblock.CodeNotOwner, joblock.CodeNotFound:
+	switch {
+	case err == nil:
+	case errors.Is(err, joblock.ErrBusy), lockGone(err):
 		return Enqueued{}, true, held // it has started, or somebody else replaces it
 	default:
 		return Enqueued{}, false, err
@@ -110,9 +110,7 @@ func (r *replacement) releaseRest(ctx context.Context) {
 	defer cancel()
 	for _, token := range r.rest {
 		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.ForJob(r.oldJob()))
-		switch joblock.CodeOf(err) {
-		case "", joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
-		default:
+		if joblock.CodeOf(err) != "" && !lockGone(err) {
 			r.c.logger.WarnContext(ctx, "handoff: a lock of a replaced job could not be released, it is left to its reservation",
 				"job", r.oldJob(), "key", token.Key(), "err", err)
 		}
@@ -140,7 +138,7 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 		err = errors.Join(err, nerr)
 	}
 	return own(&joblock.Error{
-		Code: joblock.CodeUnavailable, Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
+		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
 		Detail: "its task is in its queue, behind that of the job it was to replace", Err: err,
 	})
 }

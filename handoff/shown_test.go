@@ -90,10 +90,10 @@ func TestEnqueueWithoutSealKeysHasDoneNothing(t *testing.T) {
 	w := newMiniWeb(t)
 	w.store.Set(faultstore.Fault{Err: errDown}, faultstore.SealKeys)
 	lock := acquire(t, w.locks, "k")
-	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeUnavailable {
+	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
 		t.Errorf("Enqueue: %v, want ErrUnavailable", err)
 	}
-	if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "u"}, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeUnavailable {
+	if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "u"}, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
 		t.Errorf("EnqueueUnique: %v, want ErrUnavailable", err)
 	}
 	if n := w.tasks(t); n != 0 {

@@ -224,7 +224,7 @@ func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done 
 	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
 	if err != nil {
 		var held *joblock.Error
-		if !errors.As(err, &held) || held.Code != joblock.CodeHeld {
+		if !errors.As(err, &held) || !errors.Is(held, joblock.ErrHeld) {
 			return Enqueued{}, false, err
 		}
 		return c.conflict(ctx, u, spec, held)

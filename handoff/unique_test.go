@@ -110,7 +110,7 @@ func TestJobOfADuplicate(t *testing.T) {
 	if !errors.As(err, &e) || e.Remaining < 2*time.Hour || e.Remaining > 3*time.Hour {
 		t.Errorf("error %v, want from 2 to 3 hours left", err)
 	}
-	for _, err := range []error{nil, errDown, joblock.ErrHeld, &joblock.Error{Code: joblock.CodeHeld, Job: "by hand"}} {
+	for _, err := range []error{nil, errDown, joblock.ErrHeld, &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "by hand"}} {
 		if queue, id, ok := handoff.JobOf(err); ok {
 			t.Errorf("JobOf(%v) = %q, %q; want none", err, queue, id)
 		}

@@ -55,7 +55,7 @@ func tryAcquire[O AcquireOption](ctx context.Context, l *Locker, key string, opt
 	defer a.abandon()
 	lock, err := a.try(ctx)
 	if lock == nil && err == nil {
-		err = a.held(CodeHeld)
+		err = a.held(codeHeld)
 	}
 	return lock, err
 }
@@ -186,7 +186,7 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 }
 
 // held describes who is in the way.
-func (a *acquisition) held(code Code) *Error {
+func (a *acquisition) held(code string) *Error {
 	return &Error{Code: code, Op: "acquire", Key: a.req.Key,
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
@@ -226,7 +226,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
 		if lock == nil && err == nil {
-			err = a.held(CodeHeld)
+			err = a.held(codeHeld)
 		}
 		return lock, err
 	}
@@ -291,7 +291,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		case <-ctx.Done():
 			return nil, a.ended(ctx, err)
 		case <-a.l.closing:
-			return nil, &Error{Code: CodeClosed, Op: "acquire", Key: a.req.Key}
+			return nil, &Error{Code: codeClosed, Op: "acquire", Key: a.req.Key}
 		default:
 		}
 	}
@@ -362,15 +362,15 @@ func (a *acquisition) untilNextPoll() time.Duration {
 func (a *acquisition) ended(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		if cause := context.Cause(ctx); cause != errMaxWait && !errors.Is(err, cause) {
-			err = &Error{Code: CodeUnavailable, Op: "acquire", Key: a.req.Key, Err: errors.Join(cause, errors.Unwrap(err))}
+			err = &Error{Code: codeUnavailable, Op: "acquire", Key: a.req.Key, Err: errors.Join(cause, errors.Unwrap(err))}
 		}
 		return err
 	}
 	if context.Cause(ctx) == errMaxWait {
-		return a.held(CodeTimeout)
+		return a.held(codeTimeout)
 	}
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == driver.OutcomeHeld {
-		e := a.held(CodeTimeout)
+		e := a.held(codeTimeout)
 		e.Err = context.DeadlineExceeded
 		return e
 	}

@@ -23,7 +23,7 @@ func TestTryAcquireHeldTellsWhoAndHowLong(t *testing.T) {
 		}
 		wantErr(t, err, joblock.ErrHeld)
 		wantNotErr(t, err, joblock.ErrTimeout, joblock.ErrUnavailable)
-		if joblock.CodeOf(err) != joblock.CodeHeld || !joblock.Retryable(err) {
+		if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrHeld) || !joblock.Retryable(err) {
 			t.Errorf("code %q, retryable %v", joblock.CodeOf(err), joblock.Retryable(err))
 		}
 		var e *joblock.Error

@@ -28,9 +28,9 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 			return // fn released it, or handed it over to a job
 		}
 		rerr := lock.Release(ctx)
-		if CodeOf(rerr) == CodeAlreadyReleased { // not by fn: somebody forced it away
+		if CodeOf(rerr) == codeAlreadyReleased { // not by fn: somebody forced it away
 			e := *rerr.(*Error)
-			e.Code, e.Detail = CodeLost, "it was taken away while the function ran"
+			e.Code, e.Detail = codeLost, "it was taken away while the function ran"
 			rerr = &e
 		}
 		if errors.Is(rerr, ErrClosed) {

@@ -88,7 +88,7 @@
 //
 // Only the store's clock (P7). No decision compares the clocks of two machines.
 //
-// Honest errors (P8). Every error is an *[Error] with one [Code], and errors.Is
+// Honest errors (P8). Every error is an *[Error] with one code, and errors.Is
 // tells the sentinels apart. [Retryable] says whether trying again makes sense.
 // A call whose outcome is unknown is [ErrUnavailable], never "held", and what it
 // may have left behind is cleaned up in the background.

@@ -62,7 +62,7 @@ func (e *engine) add(k *Lock) error {
 	if e.stopped {
 		e.mu.Unlock()
 		k.close()
-		return &Error{Code: CodeClosed, Key: k.h.key}
+		return &Error{Code: codeClosed, Key: k.h.key}
 	}
 	e.placeLocked(k)
 	e.wakeForLocked(k)

@@ -7,66 +7,63 @@ import (
 	"time"
 )
 
-// Code is the stable, machine-readable name of an error, fit for an API answer.
-type Code string
-
-// The codes. The first five are those of the atomic-lock extension that this
-// API follows; the others are this package's own.
+// The first five codes are those of the atomic-lock extension that this API follows;
+// the others are this package's own.
 const (
-	CodeHeld            Code = "LOCK_ACQUISITION_FAILED"
-	CodeTimeout         Code = "LOCK_TIMEOUT"
-	CodeNotFound        Code = "LOCK_NOT_FOUND"
-	CodeNotOwner        Code = "LOCK_OWNERSHIP_MISMATCH"
-	CodeAlreadyReleased Code = "LOCK_ALREADY_RELEASED"
-	CodeBusy            Code = "LOCK_BUSY"
-	CodeLost            Code = "LOCK_LOST"
-	CodeUnavailable     Code = "LOCK_UNAVAILABLE"
-	CodeInvalid         Code = "LOCK_INVALID"
-	CodeClosed          Code = "LOCK_CLOSED"
+	codeHeld            = "LOCK_ACQUISITION_FAILED"
+	codeTimeout         = "LOCK_TIMEOUT"
+	codeNotFound        = "LOCK_NOT_FOUND"
+	codeNotOwner        = "LOCK_OWNERSHIP_MISMATCH"
+	codeAlreadyReleased = "LOCK_ALREADY_RELEASED"
+	codeBusy            = "LOCK_BUSY"
+	codeLost            = "LOCK_LOST"
+	codeUnavailable     = "LOCK_UNAVAILABLE"
+	codeInvalid         = "LOCK_INVALID"
+	codeClosed          = "LOCK_CLOSED"
 )
 
 // Sentinels for errors.Is. Each is an *Error that has only its code, and every
 // *Error of this package matches the sentinel of its own code and no other.
 var (
 	// ErrHeld: somebody else holds the key, or it is reserved for their job.
-	ErrHeld error = &Error{Code: CodeHeld}
+	ErrHeld error = &Error{Code: codeHeld}
 	// ErrTimeout: the lock was still held when the time to wait for it was up.
-	ErrTimeout error = &Error{Code: CodeTimeout}
+	ErrTimeout error = &Error{Code: codeTimeout}
 	// ErrNotFound: there is no such lock, or it ended too long ago to be remembered.
-	ErrNotFound error = &Error{Code: CodeNotFound}
+	ErrNotFound error = &Error{Code: codeNotFound}
 	// ErrNotOwner: the lock belongs to another owner, another job, or a later
 	// holder of the same token.
-	ErrNotOwner error = &Error{Code: CodeNotOwner}
+	ErrNotOwner error = &Error{Code: codeNotOwner}
 	// ErrAlreadyReleased: this owner's lock was released or forced before.
-	ErrAlreadyReleased error = &Error{Code: CodeAlreadyReleased}
+	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
 	// ErrBusy: the token is right, but another attempt holds the lock at present.
-	ErrBusy error = &Error{Code: CodeBusy}
+	ErrBusy error = &Error{Code: codeBusy}
 	// ErrLost: the lock was held and is no longer, or can no longer be trusted.
 	// It is the cause of the contexts that Lock.Context returns.
-	ErrLost error = &Error{Code: CodeLost}
+	ErrLost error = &Error{Code: codeLost}
 	// ErrUnavailable: the store did not answer; whether the call took effect is
 	// unknown.
-	ErrUnavailable error = &Error{Code: CodeUnavailable}
+	ErrUnavailable error = &Error{Code: codeUnavailable}
 	// ErrInvalid: bad input. Nothing was sent to the store and nothing written,
 	// except where the store itself found a foreign value at the key.
-	ErrInvalid error = &Error{Code: CodeInvalid}
+	ErrInvalid error = &Error{Code: codeInvalid}
 	// ErrClosed: the Locker was closed.
-	ErrClosed error = &Error{Code: CodeClosed}
+	ErrClosed error = &Error{Code: codeClosed}
 )
 
 // Error is the error type of this package. It never contains an owner token.
 type Error struct {
-	Code Code
+	Code string // stable, fit for an API answer: "LOCK_TIMEOUT", …
 	Op   string // the call that failed: "acquire", "park", …
 	Key  string // the key concerned, "" where there is none
 
-	// Of whoever is in the way; set with CodeHeld, CodeTimeout, CodeBusy and,
-	// where known, CodeNotOwner.
+	// Of whoever is in the way; set with ErrHeld, ErrTimeout, ErrBusy and, where known,
+	// ErrNotOwner.
 	Holder    string        // human label of the holder
 	Job       string        // "queue/taskID" of the job the lock is bound to
 	Remaining time.Duration // what is left of the holder's lease, or of the reservation while nobody runs
 
-	// Set with CodeAlreadyReleased.
+	// Set with ErrAlreadyReleased.
 	Ended  Ended  // released or forced
 	Reason string // what the release gave as its reason
 
@@ -74,17 +71,17 @@ type Error struct {
 	Err    error  // the cause, where there is one
 }
 
-var codeText = map[Code]string{
-	CodeHeld:            "held by another",
-	CodeTimeout:         "timed out waiting",
-	CodeNotFound:        "no such lock",
-	CodeNotOwner:        "not the owner",
-	CodeAlreadyReleased: "already released",
-	CodeBusy:            "held by another attempt of the same owner",
-	CodeLost:            "lock lost",
-	CodeUnavailable:     "store unavailable, outcome unknown",
-	CodeInvalid:         "invalid",
-	CodeClosed:          "locker is closed",
+var codeText = map[string]string{
+	codeHeld:            "held by another",
+	codeTimeout:         "timed out waiting",
+	codeNotFound:        "no such lock",
+	codeNotOwner:        "not the owner",
+	codeAlreadyReleased: "already released",
+	codeBusy:            "held by another attempt of the same owner",
+	codeLost:            "lock lost",
+	codeUnavailable:     "store unavailable, outcome unknown",
+	codeInvalid:         "invalid",
+	codeClosed:          "locker is closed",
 }
 
 // Error returns one line of text: what was tried, on which key, and what is in
@@ -144,24 +141,18 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Retryable reports whether the same call may succeed later without anything
-// being changed by the caller: true for held, timeout, busy and unavailable.
-func (e *Error) Retryable() bool {
-	switch e.Code {
-	case CodeHeld, CodeTimeout, CodeBusy, CodeUnavailable:
+// being changed by the caller: true for ErrHeld, ErrTimeout, ErrBusy and
+// ErrUnavailable. It is false for errors of other packages, context errors among them.
+func Retryable(err error) bool {
+	switch CodeOf(err) {
+	case codeHeld, codeTimeout, codeBusy, codeUnavailable:
 		return true
 	}
 	return false
 }
 
-// Retryable reports whether err is an *Error for which a retry makes sense. It
-// is false for errors of other packages, context errors among them.
-func Retryable(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Retryable()
-}
-
 // CodeOf returns the code of the first *Error in err's chain, "" if there is none.
-func CodeOf(err error) Code {
+func CodeOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Code
@@ -171,7 +162,7 @@ func CodeOf(err error) Code {
 
 // invalid makes an ErrInvalid whose detail names the value and the bound.
 func invalid(op, key, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
+	return &Error{Code: codeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
 }
 
 // shorten cuts s to at most n bytes for messages, at a rune boundary.

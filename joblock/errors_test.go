@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-var sentinels = map[joblock.Code]error{
+var sentinels = map[string]error{
 	"LOCK_ACQUISITION_FAILED": joblock.ErrHeld, "LOCK_TIMEOUT": joblock.ErrTimeout, "LOCK_NOT_FOUND": joblock.ErrNotFound,
 	"LOCK_OWNERSHIP_MISMATCH": joblock.ErrNotOwner, "LOCK_ALREADY_RELEASED": joblock.ErrAlreadyReleased,
 	"LOCK_BUSY": joblock.ErrBusy, "LOCK_LOST": joblock.ErrLost, "LOCK_UNAVAILABLE": joblock.ErrUnavailable,
@@ -19,8 +19,8 @@ var sentinels = map[joblock.Code]error{
 }
 
 func TestErrorsMatchTheirOwnSentinelOnly(t *testing.T) {
-	retryable := map[joblock.Code]bool{
-		joblock.CodeHeld: true, joblock.CodeTimeout: true, joblock.CodeBusy: true, joblock.CodeUnavailable: true,
+	retryable := map[string]bool{
+		joblock.CodeOf(joblock.ErrHeld): true, joblock.CodeOf(joblock.ErrTimeout): true, joblock.CodeOf(joblock.ErrBusy): true, joblock.CodeOf(joblock.ErrUnavailable): true,
 	}
 	for code := range sentinels {
 		err := fmt.Errorf("wrapped: %w", &joblock.Error{Code: code, Op: "acquire", Key: "key", Holder: "h"})
@@ -52,25 +52,25 @@ func TestErrorTextIsOneLine(t *testing.T) {
 		err  *joblock.Error
 		want string
 	}{
-		{&joblock.Error{Code: joblock.CodeClosed}, "joblock: locker is closed"},
-		{&joblock.Error{Code: joblock.CodeHeld, Op: "acquire", Key: "k", Holder: "web-1", Job: "mail/7", Remaining: 1500 * time.Millisecond},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed)}, "joblock: locker is closed"},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: "acquire", Key: "k", Holder: "web-1", Job: "mail/7", Remaining: 1500 * time.Millisecond},
 			`joblock: acquire "k": held by another (web-1) for job mail/7, 1.5s left`},
-		{&joblock.Error{Code: joblock.CodeAlreadyReleased, Op: "resume", Key: "k", Ended: joblock.EndedForced, Reason: "deploy"},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), Op: "resume", Key: "k", Ended: joblock.EndedForced, Reason: "deploy"},
 			`joblock: resume "k": already released (forced: deploy)`},
-		{&joblock.Error{Code: joblock.CodeInvalid, Op: "acquire", Key: "a\nb", Detail: "key is bad"},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "acquire", Key: "a\nb", Detail: "key is bad"},
 			`joblock: acquire "a\nb": invalid: key is bad`},
-		{&joblock.Error{Code: joblock.CodeUnavailable, Op: "renew", Err: errors.New("EOF")},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "renew", Err: errors.New("EOF")},
 			"joblock: renew: store unavailable, outcome unknown: EOF"},
 	} {
 		if got := c.err.Error(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
-	long := (&joblock.Error{Code: joblock.CodeHeld, Key: strings.Repeat("ž", 10000)}).Error()
+	long := (&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: strings.Repeat("ž", 10000)}).Error()
 	if len(long) > 200 {
 		t.Errorf("a long key makes a message of %d bytes", len(long))
 	}
-	if cause := errors.New("x"); !errors.Is(&joblock.Error{Code: joblock.CodeLost, Err: cause}, cause) {
+	if cause := errors.New("x"); !errors.Is(&joblock.Error{Code: joblock.CodeOf(joblock.ErrLost), Err: cause}, cause) {
 		t.Error("the cause is not unwrapped")
 	}
 }

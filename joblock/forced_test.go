@@ -34,7 +34,7 @@ func TestWatchForcedTellsTheHolderAtOnce(t *testing.T) {
 		k.force("k")
 		k.force("plain")
 		var e *joblock.Error
-		if cause := context.Cause(ctx); !errors.As(cause, &e) || e.Code != joblock.CodeLost ||
+		if cause := context.Cause(ctx); !errors.As(cause, &e) || e.Code != joblock.CodeOf(joblock.ErrLost) ||
 			e.Ended != joblock.EndedForced || e.Reason != "stuck" {
 			t.Errorf("cause %v, want lost, forced, stuck", cause)
 		}

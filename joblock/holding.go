@@ -186,7 +186,7 @@ func (h *holding) refusal(op string) error {
 
 // handedOver is the error of every call on the handle after Park.
 func (h *holding) handedOver(op, job string) *Error {
-	return &Error{Code: CodeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
+	return &Error{Code: codeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
 }
 
 // lostBy makes the loss error for a refusal by the store. What the store said goes
@@ -194,10 +194,10 @@ func (h *holding) handedOver(op, job string) *Error {
 // of a handle that its user has ended.
 func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	e := *errorOf(op, h.key, r).(*Error)
-	if e.Code != CodeLost {
+	if e.Code != codeLost {
 		e.Detail = strings.TrimSuffix(codeText[e.Code]+": "+e.Detail, ": ")
 	}
-	e.Code = CodeLost
+	e.Code = codeLost
 	return &e
 }
 
@@ -220,7 +220,7 @@ func (h *holding) timePassed(now time.Time) step {
 	if !h.expired(now) {
 		return step{}
 	}
-	why := &Error{Code: CodeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
+	why := &Error{Code: codeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
 	if !h.renewing {
 		why.Detail, why.Err = "the lease ran out", door.ErrNotRenewed
 	}
@@ -229,7 +229,7 @@ func (h *holding) timePassed(now time.Time) step {
 
 // lockerClosed: nobody renews the lock any more.
 func (h *holding) lockerClosed() step {
-	return h.lose(&Error{Code: CodeLost, Key: h.key, Detail: "its Locker was closed"})
+	return h.lose(&Error{Code: codeLost, Key: h.key, Detail: "its Locker was closed"})
 }
 
 // ownerShared: somebody else may come to know the owner.
@@ -418,7 +418,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 
 // lateGrant is the error for a grant that can no longer be trusted when it comes.
 func lateGrant(op, key string) *Error {
-	return &Error{Code: CodeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
+	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
 
 // release is what a Release asks for, and how it may be remembered.
@@ -452,7 +452,7 @@ func (h *holding) releaseBegun(r release) (releasing, error) {
 			ended = EndedDone
 		}
 		h.state = lockReleased
-		h.over = &Error{Code: CodeAlreadyReleased, Key: h.key, Ended: ended, Reason: r.reason}
+		h.over = &Error{Code: codeAlreadyReleased, Key: h.key, Ended: ended, Reason: r.reason}
 		out.tell = event.Released
 	}
 	if h.releaseNonce == "" {

@@ -62,7 +62,7 @@ func (b *inbox) open(ctx context.Context, key string) error {
 		b.mu.Unlock()
 		if stop != nil {
 			stop()
-			return &Error{Code: CodeClosed, Op: "wait", Key: key}
+			return &Error{Code: codeClosed, Op: "wait", Key: key}
 		}
 		return nil
 	})

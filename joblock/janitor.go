@@ -143,7 +143,7 @@ func (j *janitor) stop(ctx context.Context) error {
 		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
 		j.mu.Unlock()
 		if patience <= 0 {
-			return &Error{Code: CodeUnavailable, Op: "close", Detail: "clean-up had no answer; what is left of the locks runs out by itself"}
+			return &Error{Code: codeUnavailable, Op: "close", Detail: "clean-up had no answer; what is left of the locks runs out by itself"}
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (l *Locker) open(op, key string) error {
 	}
 	select {
 	case <-l.closing:
-		return &Error{Code: CodeClosed, Op: op, Key: key}
+		return &Error{Code: codeClosed, Op: op, Key: key}
 	default:
 		return nil
 	}
@@ -217,7 +217,7 @@ func unanswered(op, key string, cause, err error) error {
 	if cause != nil && !errors.Is(err, cause) {
 		err = errors.Join(cause, err)
 	}
-	return &Error{Code: CodeUnavailable, Op: op, Key: key, Err: err}
+	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
 
 // ended is the error of a call whose context has ended, and no Error: it says
@@ -234,26 +234,26 @@ func errorOf(op, key string, r driver.Reply) error {
 	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining}
 	switch r.Outcome {
 	case driver.OutcomeHeld:
-		e.Code = CodeHeld
+		e.Code = codeHeld
 	case driver.OutcomeBusy:
-		e.Code = CodeBusy
+		e.Code = codeBusy
 	case driver.OutcomeNotFound:
-		e.Code = CodeNotFound
+		e.Code = codeNotFound
 	case driver.OutcomeNotOwner:
-		e.Code = CodeNotOwner
+		e.Code = codeNotOwner
 	case driver.OutcomeReleased:
-		e.Code, e.Ended, e.Reason = CodeAlreadyReleased, r.Ended, r.Reason
+		e.Code, e.Ended, e.Reason = codeAlreadyReleased, r.Ended, r.Reason
 	case driver.OutcomeLapsed:
-		e.Code, e.Detail = CodeLost, "its time ran out before it was renewed"
+		e.Code, e.Detail = codeLost, "its time ran out before it was renewed"
 	case driver.OutcomeWrongJob:
-		e.Code, e.Detail = CodeNotOwner, "the lock is bound to another job"
+		e.Code, e.Detail = codeNotOwner, "the lock is bound to another job"
 		if r.Job == "" {
 			e.Detail = "the lock is bound to no job"
 		}
 	case driver.OutcomeForeign:
-		e.Code, e.Detail = CodeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
+		e.Code, e.Detail = codeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
 	default:
-		e.Code, e.Detail = CodeUnavailable, "the store gave no answer"
+		e.Code, e.Detail = codeUnavailable, "the store gave no answer"
 	}
 	return e
 }

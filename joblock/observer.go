@@ -1,10 +1,11 @@
 package joblock
 
 import (
-	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 	"runtime/debug"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // tell passes an event on, if there is one and somebody listens. The caller holds
@@ -98,7 +99,7 @@ func (l *Locker) tellContended(key, owner string, r driver.Reply) {
 
 // tellGaveUp tells of a wait that err has ended.
 func (a *acquisition) tellGaveUp(err error) {
-	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.part != nil || CodeOf(err) == CodeHeld {
+	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.part != nil || CodeOf(err) == codeHeld {
 		return // it has not waited, or its whole has more to tell
 	}
 	a.l.tell(event.Event{
@@ -141,7 +142,7 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 	for _, c := range given {
 		l.tell(event.Event{
 			Kind: event.CleanupFailed, Key: c.req.Key, Owner: digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
-			Err: &Error{Code: CodeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "what was left of the lock runs out by itself"},
+			Err: &Error{Code: codeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "what was left of the lock runs out by itself"},
 		})
 	}
 }

@@ -130,7 +130,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 	}
 	for i, rec := range recs {
 		if st := statusOf(rec); st.Locked() {
-			p.refused(&Error{Code: CodeHeld, Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
+			p.refused(&Error{Code: codeHeld, Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
 			continue
 		}
 		if ours {
@@ -140,7 +140,7 @@ func (p *permits) try(ctx context.Context) (*Lock, error) {
 			}
 		}
 	}
-	held := p.held(CodeHeld)
+	held := p.held(codeHeld)
 	p.busySince = p.l.now()
 	p.l.tellContended(p.key, p.o.owner, driver.Reply{Holder: held.Holder, Job: held.Job, Remaining: held.Remaining})
 	return nil, held
@@ -269,7 +269,7 @@ func (p *permits) refused(err error) {
 }
 
 // held describes whose permit may be had first.
-func (p *permits) held(code Code) *Error {
+func (p *permits) held(code string) *Error {
 	e := &Error{Code: code, Op: "acquire", Key: p.key}
 	if p.soonest != nil {
 		e.Holder, e.Job, e.Remaining = p.soonest.Holder, p.soonest.Job, p.soonest.Remaining
@@ -282,7 +282,7 @@ func (p *permits) tellGaveUp(err error) {
 	if p.l.cfg.Observer == nil || p.busySince.IsZero() {
 		return
 	}
-	held := p.held(CodeHeld)
+	held := p.held(codeHeld)
 	p.l.tell(event.Event{
 		Kind: event.GaveUp, Key: p.key, Owner: digest(p.o.owner),
 		Holder: held.Holder, Job: held.Job, Waited: p.l.now().Sub(p.busySince), Err: err,
@@ -296,9 +296,9 @@ func (p *permits) failed(ctx context.Context, err error) error {
 	case cause == nil, errors.Is(err, ErrUnavailable):
 		return err
 	case cause == errMaxWait:
-		return p.held(CodeTimeout)
+		return p.held(codeTimeout)
 	case errors.Is(cause, context.DeadlineExceeded) && p.soonest != nil:
-		e := p.held(CodeTimeout)
+		e := p.held(codeTimeout)
 		e.Err = context.DeadlineExceeded
 		return e
 	}

@@ -84,7 +84,7 @@ func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.Key
 		return err
 	})
 	if err == nil && len(keys) == 0 {
-		err = &Error{Code: CodeUnavailable, Op: op, Detail: "the store gave no key"}
+		err = &Error{Code: codeUnavailable, Op: op, Detail: "the store gave no key"}
 	}
 	return keys, err
 }

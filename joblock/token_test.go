@@ -278,7 +278,7 @@ func FuzzTokenDecode(f *testing.F) {
 				if !token.IsZero() {
 					t.Errorf("%s: changed on error", name)
 				}
-				if joblock.CodeOf(err) != joblock.CodeInvalid {
+				if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
 					t.Errorf("%s: error %v is not ErrInvalid", name, err)
 				}
 				continue

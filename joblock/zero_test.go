@@ -52,7 +52,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			"Release":      releaseOf(ctx, l, "key", "owner"),
 			"ForceRelease": l.ForceRelease(ctx, "key", ""),
 		} {
-			if joblock.CodeOf(err) != joblock.CodeInvalid {
+			if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
 				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)
 			}
 		}
@@ -72,7 +72,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			"Err": k.Err(), "Renew": k.Renew(ctx), "memo.Write": memo.Write(ctx, k, nil), "Release": k.Release(ctx),
 			"Park": parkErr, "Reclaim": k.Reclaim(ctx), "MarshalText": textErr, "MarshalBinary": binErr,
 		} {
-			if joblock.CodeOf(err) != joblock.CodeInvalid {
+			if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)
 			}
 		}

@@ -149,10 +149,10 @@ func TestLockOfTheTicksOwnTaskIsSuccess(t *testing.T) {
 		start := time.Now()
 		n := c.node(0)
 		n.addTask("digest", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
-			return &joblock.Error{Code: joblock.CodeHeld, Job: "default/" + tick.ID()}
+			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "default/" + tick.ID()}
 		})
 		n.addTask("other", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
-			return &joblock.Error{Code: joblock.CodeHeld, Job: "default/x" + tick.ID()}
+			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "default/x" + tick.ID()}
 		})
 		n.start()
 		until(start, 11*min)

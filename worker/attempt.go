@@ -286,21 +286,16 @@ func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Loc
 // without an error means that the task is not to run.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	var e *joblock.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || !isGone(err) {
 		return nil, err
 	}
-	switch e.Code {
-	case joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
-	default:
-		return nil, err
-	}
-	if e.Code == joblock.CodeNotOwner {
+	if errors.Is(err, joblock.ErrNotOwner) {
 		if err := a.elsewhere(ctx, token); err != nil {
 			return nil, err
 		}
 	}
 	log := a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type(), "key", token.Key(), "cause", err)
-	if e.Code == joblock.CodeAlreadyReleased && e.Ended == joblock.EndedDone {
+	if e.Ended == joblock.EndedDone {
 		over, err := a.duplicate(ctx, token)
 		if err != nil {
 			return nil, err
@@ -349,7 +344,7 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	case err != nil:
 		return false, &ownError{
 			fmt.Sprintf("cannot ask asynq for the task: %s", err),
-			&joblock.Error{Code: joblock.CodeUnavailable, Key: token.Key(), Err: err},
+			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: token.Key(), Err: err},
 		}
 	}
 	return info.CompletedAt.IsZero(), nil
@@ -367,9 +362,9 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	if !st.Locked() || st.Owner != token.Digest() {
 		return nil
 	}
-	e := &joblock.Error{Code: joblock.CodeHeld, Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved}
+	e := &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved}
 	if st.State == joblock.StateHeld {
-		e.Code, e.Remaining = joblock.CodeBusy, st.Remaining
+		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Remaining
 	}
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
@@ -401,11 +396,10 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
 		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))
-		if joblock.CodeOf(err) == joblock.CodeNotOwner {
+		if errors.Is(err, joblock.ErrNotOwner) {
 			err = a.elsewhere(ctx, token)
 		}
-		switch joblock.CodeOf(err) {
-		case "", joblock.CodeAlreadyReleased, joblock.CodeNotFound:
+		if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotFound) {
 			continue
 		}
 		if snoozed := a.w.snooze(err); snoozed != nil {

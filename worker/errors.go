@@ -25,6 +25,11 @@ func invalid(format string, args ...any) error {
 
 func workerClosed() error { return &ownError{"the Worker was closed", joblock.ErrClosed} }
 
+// isGone reports whether err says that there is no such lock any more.
+func isGone(err error) bool {
+	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
+}
+
 // original undoes the wrapping of errors by the middleware.
 func original(err error) error {
 	var re *retryError

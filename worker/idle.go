@@ -24,11 +24,11 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 		if !errors.As(err, &e) {
 			return
 		}
-		switch e.Code {
-		case joblock.CodeAlreadyReleased, joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeClosed:
-		case joblock.CodeBusy:
+		switch {
+		case isGone(err), errors.Is(err, joblock.ErrClosed):
+		case errors.Is(err, joblock.ErrBusy):
 			w.recheck(ctx, e.Remaining+time.Millisecond, queue, id, token, reason)
-		case joblock.CodeUnavailable:
+		case errors.Is(err, joblock.ErrUnavailable):
 			w.recheck(ctx, w.cfg.Snooze, queue, id, token, reason)
 		default:
 			w.cfg.Logger.Warn("worker: could not release the lock of a task", "job", job, "key", token.Key(), "err", err)

@@ -267,9 +267,9 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 			return token, false, err
 		}
 		lock, err = m.w.locks.Resume(ctx, token, joblock.ForJob(from))
-		switch joblock.CodeOf(err) {
-		case "":
-		case joblock.CodeNotFound, joblock.CodeNotOwner, joblock.CodeAlreadyReleased:
+		switch {
+		case err == nil:
+		case isGone(err):
 			return token, false, nil
 		default: // busy too: who has not run yet is in its way only after a call without an answer
 			return token, false, err

@@ -253,8 +253,7 @@ func atOnce[T any](list []T, f func(T)) {
 }
 
 func (a *attempt) report(lock *joblock.Lock, op string, err error) {
-	switch joblock.CodeOf(err) {
-	case "", joblock.CodeAlreadyReleased, joblock.CodeNotOwner:
+	if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotOwner) {
 		return // the handler itself has released it, or handed it over
 	}
 	msg := "worker: could not " + op + " the lock of a task"

@@ -39,12 +39,12 @@ func (w *Worker) snooze(err error) *snoozeError {
 		return nil
 	}
 	delay := w.cfg.Snooze
-	switch e.Code {
-	case joblock.CodeBusy:
+	switch {
+	case errors.Is(e, joblock.ErrBusy):
 		delay = min(delay, e.Remaining, busyPause)
-	case joblock.CodeHeld, joblock.CodeTimeout:
+	case errors.Is(e, joblock.ErrHeld), errors.Is(e, joblock.ErrTimeout):
 		delay = min(delay, e.Remaining)
-	case joblock.CodeUnavailable, joblock.CodeClosed:
+	case errors.Is(e, joblock.ErrUnavailable), errors.Is(e, joblock.ErrClosed):
 	default:
 		return nil
 	}

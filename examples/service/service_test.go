@@ -127,8 +127,8 @@ func post(t *testing.T, url string) int {
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusTooManyRequests {
-		var body struct{ Code joblock.Code }
-		if err := json.NewDecoder(res.Body).Decode(&body); err != nil || body.Code != joblock.CodeHeld {
+		var body struct{ Code string }
+		if err := json.NewDecoder(res.Body).Decode(&body); err != nil || body.Code != joblock.CodeOf(joblock.ErrHeld) {
 			t.Errorf("429 with code %q, %v", body.Code, err)
 		}
 		if res.Header.Get("Retry-After") == "" {

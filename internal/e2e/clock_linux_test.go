@@ -74,7 +74,7 @@ func TestServersClockIsSetBack(t *testing.T) {
 	fence := lock.Fence()
 	clock.Set(-time.Hour)
 	var e *joblock.Error
-	if _, err := others.TryAcquire(t.Context(), "k"); !errors.As(err, &e) || e.Code != joblock.CodeHeld || e.Remaining < 50*time.Minute {
+	if _, err := others.TryAcquire(t.Context(), "k"); !errors.As(err, &e) || e.Code != joblock.CodeOf(joblock.ErrHeld) || e.Remaining < 50*time.Minute {
 		t.Errorf("the other: %v, want ErrHeld for an hour", err)
 	}
 	if err := renew(t, lock); err != nil || ctx.Err() != nil {

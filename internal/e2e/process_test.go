@@ -158,7 +158,7 @@ func TestTokenMovesLockToAnotherProcess(t *testing.T) {
 		t.Fatalf("other process: %v, said %q", err, last.String())
 	}
 	var e *joblock.Error
-	if _, err := locks.Resume(ctx, token); !errors.As(err, &e) || e.Code != joblock.CodeAlreadyReleased || e.Reason != "done elsewhere" {
+	if _, err := locks.Resume(ctx, token); !errors.As(err, &e) || e.Code != joblock.CodeOf(joblock.ErrAlreadyReleased) || e.Reason != "done elsewhere" {
 		t.Errorf("Resume after the release: %v, want ErrAlreadyReleased with its reason", err)
 	}
 }

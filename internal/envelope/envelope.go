@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -291,5 +292,5 @@ func Strip(headers map[string]string) map[string]string {
 }
 
 func invalid(op, detail string) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: op, Detail: detail}
+	return door.Invalid(op, "", "%s", detail)
 }

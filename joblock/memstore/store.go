@@ -47,7 +47,7 @@ func New(cfg *Config) *Store {
 // does not exist, else nil. joblock.New calls it.
 func (s *Store) Validate() error {
 	if s == nil || s.records == nil {
-		return &joblock.Error{Code: joblock.CodeInvalid, Op: "new", Detail: "memstore: the Store was not made by New"}
+		return invalid("memstore: the Store was not made by New")
 	}
 	var detail string
 	switch s.cfg.Notice {
@@ -58,7 +58,11 @@ func (s *Store) Validate() error {
 	default:
 		detail = "memstore: Config.Notice is none of NoticeWarn, NoticeSilent, NoticeRefuse"
 	}
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "new", Detail: detail}
+	return invalid(detail)
+}
+
+func invalid(detail string) error {
+	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "new", Detail: detail}
 }
 
 // Acquire is the call of driver.Store.

@@ -15,7 +15,7 @@
 // All of them have these attributes:
 //
 //	joblock.event      the name of the event's kind, such as "acquired" or "lost"
-//	error.type         the joblock.Code of the event's error, such as LOCK_TIMEOUT, or
+//	error.type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT, or
 //	                   "_OTHER" for an error without one; absent without an error
 //	joblock.key.group  what Config.KeyGroup makes of the key; absent without it
 //

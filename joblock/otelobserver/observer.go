@@ -36,7 +36,7 @@ func FirstPart(key string) string {
 // nil. Errors: joblock.ErrInvalid for a nil provider, and the provider's own.
 func New(provider metric.MeterProvider, cfg *Config) (event.Observer, error) {
 	if provider == nil {
-		return nil, &joblock.Error{Code: joblock.CodeInvalid, Op: "new otelobserver", Detail: "the MeterProvider is nil"}
+		return nil, fmt.Errorf("otelobserver: the MeterProvider is nil: %w", joblock.ErrInvalid)
 	}
 	var r recorder
 	if cfg != nil {
@@ -81,7 +81,7 @@ func (r *recorder) attrs(e event.Event) attribute.Set {
 	kvs = append(kvs, attribute.String("joblock.event", e.Kind.String()))
 	if e.Err != nil {
 		// Never the text of an error, which names keys.
-		kvs = append(kvs, attribute.String("error.type", cmp.Or(string(joblock.CodeOf(e.Err)), "_OTHER")))
+		kvs = append(kvs, attribute.String("error.type", cmp.Or(joblock.CodeOf(e.Err), "_OTHER")))
 	}
 	if r.cfg.KeyGroup != nil && e.Key != "" {
 		if group := r.cfg.KeyGroup(e.Key); group != "" {

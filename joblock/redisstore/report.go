@@ -78,7 +78,7 @@ func (r Report) Err() error {
 	if faults == nil {
 		return nil
 	}
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "check", Detail: strings.Join(faults, "\n")}
+	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "check", Detail: strings.Join(faults, "\n")}
 }
 
 // sort puts the worst first and keeps findings about the same subject together.

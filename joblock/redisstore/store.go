@@ -309,5 +309,5 @@ func printable(s string) bool {
 }
 
 func invalid(format string, args ...any) error {
-	return &joblock.Error{Code: joblock.CodeInvalid, Op: "redisstore", Detail: fmt.Sprintf(format, args...)}
+	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "redisstore", Detail: fmt.Sprintf(format, args...)}
 }

@@ -119,10 +119,10 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 		return context.Cause(ctx)
 	}
 	for _, err := range k.extend(ctx, short) {
-		switch joblock.CodeOf(err) {
-		case "":
+		switch {
+		case err == nil:
 			n.Extended++
-		case joblock.CodeNotOwner, joblock.CodeNotFound, joblock.CodeAlreadyReleased:
+		case errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrAlreadyReleased):
 			// It has ended since it was read.
 		default:
 			n.Unanswered++
@@ -141,18 +141,18 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 		}
 	}
 	for i, c := range dead {
-		switch joblock.CodeOf(errs[i]) {
-		case "":
+		switch err := errs[i]; {
+		case err == nil:
 			n.Freed[c.verdict.reason]++
 			freed = append(freed, c.Entry)
 			k.cfg.Logger.Info("worker: the keeper has freed the lock of a task",
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
 			k.tellNeverResumed(c)
-		case joblock.CodeBusy, joblock.CodeNotOwner, joblock.CodeNotFound:
+		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
 			// It was taken up, or has ended, since it was read.
 		default:
 			n.Unanswered++
-			failed = errs[i]
+			failed = err
 		}
 	}
 	return freed, failed
