@@ -28,10 +28,11 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 			return // fn released it, or handed it over to a job
 		}
 		rerr := lock.Release(ctx)
-		if CodeOf(rerr) == codeAlreadyReleased { // not by fn: somebody forced it away
-			e := *rerr.(*Error)
-			e.Code, e.Detail = codeLost, "it was taken away while the function ran"
-			rerr = &e
+		var released *Error // a store may have wrapped it
+		if errors.As(rerr, &released) && released.Code == codeAlreadyReleased { // not by fn: somebody forced it away
+			lost := *released
+			lost.Code, lost.Detail = codeLost, "it was taken away while the function ran"
+			rerr = &lost
 		}
 		if errors.Is(rerr, ErrClosed) {
 			rerr = errors.Join(lock.Err(), rerr) // Close has lost it

@@ -3,12 +3,14 @@ package joblock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestDoReleasesWhateverTheFunctionDoes(t *testing.T) {
@@ -159,5 +161,21 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 			return nil
 		}, joblock.MaxWait(time.Second))
 		wantErr(t, err, joblock.ErrTimeout)
+	})
+}
+
+// wrapping is a Store of somebody who wraps the errors that he classifies himself.
+type wrapping struct{ driver.Store }
+
+func (s wrapping) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	return nil, fmt.Errorf("their store: %w", joblock.ErrAlreadyReleased)
+}
+
+func TestDoWithAStoreThatWrapsItsErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		locks := k.open(wrapping{k.mem}, nil)
+		err := locks.Do(t.Context(), "key", func(context.Context) error { return nil })
+		wantErr(t, err, joblock.ErrLost)
 	})
 }
