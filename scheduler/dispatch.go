@@ -28,7 +28,7 @@ const (
 // store answers nothing, dispatch fails, and the jobs are due again.
 func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	keys := make([]string, 1, len(jobs)+1)
-	keys[0] = s.control
+	keys[0] = s.ordersKey
 	for _, j := range jobs {
 		keys = append(keys, j.key)
 	}

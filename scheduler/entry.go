@@ -118,7 +118,7 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 		return nil, err
 	}
 	names := make(map[string]bool)
-	for status, err := range s.locks.List(ctx, joblock.ListOptions{Prefix: s.control + ":", Ended: true}) {
+	for status, err := range s.locks.List(ctx, joblock.ListOptions{Prefix: s.ordersKey + ":", Ended: true}) {
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
-		keys := []string{s.control}
+		keys := []string{s.ordersKey}
 		for _, name := range part {
 			keys = append(keys, s.keyOf(name))
 		}

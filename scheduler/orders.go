@@ -22,7 +22,7 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	o, err := ledger.DecodeOrders(text)
 	if err != nil {
 		s.memo = text
-		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.control, "err", err)
+		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.ordersKey, "err", err)
 		return
 	}
 	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
@@ -40,18 +40,18 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 // rereadOrders reads the orders. If that fails, the earlier ones stay in force.
 func (s *Scheduler) rereadOrders(ctx context.Context) {
 	wrote := s.ordersWritten()
-	views, err := memo.Read(ctx, s.locks, s.control)
+	views, err := memo.Read(ctx, s.locks, s.ordersKey)
 	switch {
 	case err == nil && !views[0].Now.IsZero():
 		s.applyOrders(views[0].Memo, wrote)
 	case err != nil && ctx.Err() == nil:
-		s.cfg.Logger.Warn("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.control, "err", err)
+		s.cfg.Logger.Warn("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.ordersKey, "err", err)
 	}
 }
 
 // createOrders makes the record of the orders, on a new store or if it was lost.
 func (s *Scheduler) createOrders(ctx context.Context) error {
-	lock, err := s.locks.TryAcquire(ctx, s.control, s.lockOptions()...)
+	lock, err := s.locks.TryAcquire(ctx, s.ordersKey, s.lockOptions()...)
 	if errors.Is(err, joblock.ErrHeld) {
 		return nil // another node is making it
 	}

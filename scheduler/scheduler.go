@@ -18,14 +18,14 @@ import (
 // jobs on the same store. Make one per process with New, register jobs with Func and Task,
 // and call Run.
 type Scheduler struct {
-	locks    *joblock.Locker
-	cfg      Config
-	clock    storeClock
-	control  string        // key of the record with the orders
-	program  string        // path of the module that registers the jobs
-	woken    chan struct{} // ends a sleep of the loop
-	slots    chan struct{} // one for each running function
-	standbys chan struct{} // one for each job that this node is in line for
+	locks     *joblock.Locker
+	cfg       Config
+	clock     storeClock
+	ordersKey string        // of the record with the orders
+	program   string        // path of the module that registers the jobs
+	woken     chan struct{} // ends a sleep of the loop
+	slots     chan struct{} // one for each running function
+	standbys  chan struct{} // one for each job that this node is in line for
 
 	mu      sync.Mutex // guards what follows
 	jobs    map[string]*job
@@ -55,16 +55,16 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 		return nil, err
 	}
 	return &Scheduler{
-		locks:    locks,
-		cfg:      *full,
-		clock:    storeClock{local: now},
-		control:  keyspace.Cron(joblock.Key(full.Scope)),
-		program:  program(),
-		woken:    make(chan struct{}, 1),
-		slots:    make(chan struct{}, full.Concurrency),
-		standbys: make(chan struct{}, full.Concurrency),
-		jobs:     make(map[string]*job),
-		held:     make(map[*job]*joblock.Lock),
+		locks:     locks,
+		cfg:       *full,
+		clock:     storeClock{local: now},
+		ordersKey: keyspace.Cron(joblock.Key(full.Scope)),
+		program:   program(),
+		woken:     make(chan struct{}, 1),
+		slots:     make(chan struct{}, full.Concurrency),
+		standbys:  make(chan struct{}, full.Concurrency),
+		jobs:      make(map[string]*job),
+		held:      make(map[*job]*joblock.Lock),
 	}, nil
 }
 
@@ -82,7 +82,7 @@ func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key
 // nameOf is the inverse of keyOf. It returns false if key is not that of a job in this
 // scope.
 func (s *Scheduler) nameOf(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, s.control+":")
+	rest, ok := strings.CutPrefix(key, s.ordersKey+":")
 	if !ok {
 		return "", false
 	}

@@ -55,7 +55,7 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change fun
 	if err := checkName(op, name); err != nil {
 		return err
 	}
-	lock, err := s.locks.Acquire(ctx, s.control, s.waitOptions()...)
+	lock, err := s.locks.Acquire(ctx, s.ordersKey, s.waitOptions()...)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Ord
 			names = append(names, other)
 		}
 	}
-	keys := []string{s.control}
+	keys := []string{s.ordersKey}
 	for _, n := range names {
 		keys = append(keys, s.keyOf(n))
 	}
