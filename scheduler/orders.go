@@ -16,19 +16,19 @@ import (
 func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if bytes.Equal(text, s.memo) {
+	if bytes.Equal(text, s.ordersMemo) {
 		return
 	}
 	o, err := ledger.DecodeOrders(text)
 	if err != nil {
-		s.memo = text
+		s.ordersMemo = text
 		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.ordersKey, "err", err)
 		return
 	}
 	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
 		return // this node has written an order since, and text does not have it
 	}
-	s.memo, s.orders = text, o
+	s.ordersMemo, s.orders = text, o
 	for name, order := range o.Jobs {
 		if j := s.jobs[name]; j != nil && !j.busy && j.order != order.Fence {
 			s.due.put(j, time.Time{})

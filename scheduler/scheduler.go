@@ -27,15 +27,15 @@ type Scheduler struct {
 	slots     chan struct{} // one for each running function
 	standbys  chan struct{} // one for each job that this node is in line for
 
-	mu      sync.Mutex // guards what follows
-	jobs    map[string]*job
-	due     dueHeap
-	running bool            // Run is running
-	started *sync.WaitGroup // what this Run has started
-	held    map[*job]*joblock.Lock
-	orders  ledger.Orders // as last read
-	memo    []byte        // that they were decoded from
-	wrote   int           // how many orders this node has written
+	mu         sync.Mutex // guards what follows
+	jobs       map[string]*job
+	due        dueHeap
+	running    bool            // Run is running
+	started    *sync.WaitGroup // what this Run has started
+	held       map[*job]*joblock.Lock
+	orders     ledger.Orders // as last read
+	ordersMemo []byte        // that they were decoded from
+	wrote      int           // how many orders this node has written
 }
 
 // New returns a Scheduler that claims ticks with locks. cfg must have a Scope. It sends
