@@ -153,12 +153,12 @@ func (r *replacement) giveBack(ctx context.Context) error {
 
 // parkFor parks the lock for job. If it cannot, it leaves the lease to run out: the
 // reservation for the old job stands.
-func (r *replacement) parkFor(ctx context.Context, job string, hold time.Duration) error {
+func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
 	var last error
 	for {
-		_, err := r.lock.Park(dctx, joblock.Reserve(hold), joblock.ForJob(job))
+		_, err := r.lock.Park(dctx, joblock.Reserve(reserve), joblock.ForJob(job))
 		if err == nil {
 			return nil
 		}

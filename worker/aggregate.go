@@ -13,17 +13,17 @@ import (
 // mergePatience covers a fail-over. The server's Shutdown waits for it.
 const mergePatience = 20 * time.Second
 
-// aggregator has the task that a group is made into take over the locks of the
-// group's members, which asynq deletes without running anything.
+// aggregator lets the task that a group is aggregated into take over the locks of the
+// group's members. asynq deletes the members without running anything.
 type aggregator struct {
 	w    *Worker
 	next asynq.GroupAggregator
 }
 
-// Aggregate is the call of asynq.GroupAggregator. If Redis does not answer for
-// mergePatience it returns nil, which asynq refuses to enqueue: the members and their
-// locks stay as they are. asynq puts them back into the group two minutes later, but
-// looks at the group only when the next member comes; hence the patience.
+// Aggregate implements asynq.GroupAggregator. If Redis does not answer for mergePatience it
+// returns nil, which asynq refuses to enqueue: the members and their locks stay as they are.
+// asynq returns them to the group two minutes later, but reads the group only when the next
+// member comes; hence the patience.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {

@@ -18,8 +18,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// attempt is one delivery of one task that needs locks: those that it carries, or
-// one that it takes for this attempt.
+// attempt is one delivery of one task that needs locks: those that it carries, or one that
+// WithoutOverlapping takes for this attempt. Its beginning, up to the handler, is in this
+// file; its end is in settle.go.
 type attempt struct {
 	w      *Worker
 	ctx    context.Context // asynq's, with the true retry budget
@@ -29,13 +30,13 @@ type attempt struct {
 	tokens []joblock.Token // in the order of keys
 	asked  []joblock.Token // the same, in the order of the envelope
 
-	// Of tokens, those with a shorter life than the job: locks given up when the
-	// handler starts, and locks taken only then.
+	// Of tokens, those of locks with a shorter life than the job: given up when the
+	// handler starts, and taken only then.
 	untilStart, fromStart []joblock.Token
 
 	taken    []string      // keys of fromStart whose locks this attempt was the first to take
-	startsAt asynq.Handler // where untilStart is given up; nil before any handler is called
-	started  bool          // it was
+	startsAt asynq.Handler // where untilStart is given up; nil for Middleware itself
+	started  bool          // untilStart was given up
 
 	retried int // retries charged before this attempt
 	budget  int // the retries the author of the task asked for
@@ -61,7 +62,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// carry makes the attempt that of a task with an envelope.
+// carry notes what the task carries.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
@@ -71,15 +72,14 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
-			// It would find itself in its own way at every attempt, and be snoozed
-			// for ever.
+			// It would be in its own way at every attempt, and be snoozed for ever.
 			return invalid("the task carries two tokens of key %q", token.Key())
 		}
 	}
 	return nil
 }
 
-// left is how long it is until asynq's time for the attempt is up.
+// left is how much of asynq's time for the attempt is left.
 func (a *attempt) left() time.Duration {
 	deadline, ok := a.ctx.Deadline()
 	if !ok {
@@ -90,9 +90,9 @@ func (a *attempt) left() time.Duration {
 
 func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
 
-// holder labels a lock of this attempt for people, with who has it: Status and List
-// have no other way to tell how often the job was tried. One beyond the budget is its
-// own last.
+// holder labels a lock of this attempt, for people: who has it, and at which attempt.
+// Status and List have no other way to show how often the job was tried. A rerun beyond the
+// budget counts as the last attempt.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
@@ -110,19 +110,18 @@ func (a *attempt) mayCarry() bool {
 	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
 		return len(env.Tokens) > 0
 	}
-	_, carries := a.task.Headers()[envelope.Header]
-	return carries
+	return carries(a.task)
 }
 
-// refuse is all of an attempt that begins after Close. asynq may call the handler
-// as late as after Shutdown: it does not wait for the goroutine to get going.
+// refuse ends an attempt that begins after Close. asynq may call the handler even after
+// Shutdown: it does not wait for the goroutine to start.
 func (a *attempt) refuse() error {
 	err := workerClosed()
 	if a.w.canSnooze(a) {
 		return a.w.snooze(err)
 	}
-	// asynq would charge or archive the task. It ends the context instead when the
-	// server is shut down.
+	// asynq would charge or archive the task. But it ends the context when the server is
+	// shut down.
 	<-a.ctx.Done()
 	return context.Cause(a.ctx)
 }
@@ -154,9 +153,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	finished := false
 	defer func() {
 		if !finished {
-			// A panic is passing through. It is not recovered here, because asynq
-			// reports where it came from. What settle returns is for asynq, which
-			// hears of the panic instead.
+			// The handler panics. There is no recover here, because asynq reports where
+			// the panic came from. asynq hears of that, and not of what settle returns.
 			_ = a.settle(errPanicked)
 		}
 	}()
@@ -171,8 +169,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// handed returns the locks in the order in which they were handed over, so that the
-// first is the handler's as it was the request's.
+// handed returns the locks in the order in which they were handed over: the first one is
+// that of joblock.FromContext, as it was in the request.
 func (a *attempt) handed() joblock.Locks {
 	place := make(map[string]int, len(a.asked))
 	for i, token := range a.asked {
@@ -185,8 +183,8 @@ func (a *attempt) handed() joblock.Locks {
 
 var errPanicked = errors.New("the handler panicked")
 
-// limitOverrun stops renewing Config.Overrun after the attempt's context ended:
-// a handler that hangs must not hold its lock for ever. It returns the undo.
+// limitOverrun ends the renewal of the locks Config.Overrun after the attempt's context has
+// ended: a handler that hangs must not hold them for ever. It returns the undo.
 func (a *attempt) limitOverrun() func() {
 	done := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
@@ -208,12 +206,11 @@ func (a *attempt) limitOverrun() func() {
 	}
 }
 
-// waitPoll is the pause between two looks at a busy lock that is waited for in
-// place.
+// waitPoll is the pause between two tries where a busy lock is waited for in place.
 const waitPoll = 500 * time.Millisecond
 
-// resumeAll takes the locks of the task, all or none. It leaves a.locks nil
-// without an error when the handler is not to be called and the task succeeds.
+// resumeAll takes the locks of the task, all or none. If the handler is not to be called and
+// the task succeeds, it returns nil and leaves a.locks nil.
 func (a *attempt) resumeAll() error {
 	for {
 		err := a.tryResumeAll()
@@ -236,8 +233,8 @@ func (a *attempt) resumeAll() error {
 }
 
 func (a *attempt) tryResumeAll() error {
-	// Not to be cut short by the attempt's end: whether a lock was resumed would
-	// be unknown, and nobody would settle it. joblock bounds each call.
+	// The attempt's end must not cut this short: it would be unknown whether a lock was
+	// resumed, and nobody would settle it. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
 	locks := make(joblock.Locks, 0, len(a.tokens))
 	for i, token := range a.tokens {
@@ -320,22 +317,22 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		}
 	}
 	if a.w.snooze(err) != nil {
-		level = slog.LevelDebug // it comes by here until it gets the lock
+		level = slog.LevelDebug // it comes here again and again, until it gets the lock
 	}
 	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
 	return lock, err
 }
 
-// duplicate tells whether asynq delivers a job once more that is done, as the record of
-// token's lock says: asynq has not heard of it then. A task that asynq knows to be
-// completed comes again because somebody wants it to run again.
+// duplicate reports whether asynq delivers a job again only because it has not heard that
+// the job is done, as the record of token's lock says. If asynq knows that the task is
+// completed, somebody wants it to run again.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
 		return false, err
 	}
 	if sts[0].Job != a.job() {
-		return false, nil // its handler had handed the lock over to that one
+		return false, nil // its handler had handed the lock over to another job
 	}
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 	switch {
@@ -350,9 +347,9 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// elsewhere tells, by an error that snoozes the task, that the lock of token is
-// not gone but with another job under the same token: a handler has handed it over,
-// or handoff is putting this task in the place of that one.
+// elsewhere returns an error that snoozes the task if the lock of token is not gone, but
+// with another job under the same token: a handler has handed it over, or handoff is
+// replacing that job by this one.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -369,11 +366,12 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire takes the lock anew under the token's owner, so that later attempts
-// can resume it, and by way of Park, so that it is bound to the job and outlives
-// a crash of this process like any job's lock.
+// reacquire takes the lock anew under the token's owner, so that later attempts can resume
+// it. It parks and resumes the lock, so that the lock is bound to the job and outlives a
+// crash of this process like any job's lock.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	// The key may be the toolkit's own: a permit, or that of a job which waits for another.
+	// The key may be one of the toolkit's own: of a permit, or of a job that waits for
+	// another.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
 		joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
 	if err != nil {
@@ -386,13 +384,12 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return a.resume(ctx, token)
 }
 
-// start gives up the locks that the task was to have until its handler starts. A
-// lock that is gone is no reason not to run: it kept others from being queued beside
-// this task, and a retry has given it up before. When the store does not answer, or
-// somebody has the lock in hand to put one task in the place of another, start
-// returns the error that snoozes the task: what is to be replaced must not run, and
-// a handler that ran under a lock it was to have given up would have others turned
-// away for nothing.
+// start gives up the locks that the task has until its handler starts. If such a lock is
+// gone the task runs all the same: the lock kept others from being enqueued beside this
+// task, and a retry has given it up before. start returns an error that snoozes the task
+// in two cases. Somebody holds the lock to replace this task, which must not run then. Or
+// the store does not answer: a handler that runs while its task still has the lock makes
+// others be refused for nothing.
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
 		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))

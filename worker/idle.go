@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees the locks of a task that has come to its end without a
-// middleware. A lease that is still alive is left alone: either an attempt runs
-// on under it and settles it, or it is that of a dead process, or of a handler
-// that hangs, and then nobody does; so it is looked at again when it has ended.
+// releaseIdle frees the locks of a task that has ended without a middleware. It leaves a
+// lease alone that is still alive. Perhaps an attempt still runs under it, and settles it;
+// or its process is dead, or its handler hangs, and nobody does. So it is checked again when
+// it has ended.
 func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	job := envelope.Job(queue, id)
@@ -36,8 +36,8 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 	})
 }
 
-// recheck repeats releaseIdle for one token after a pause, unless somebody has
-// had the archived task run again by then. It ends with Close.
+// recheck repeats releaseIdle for one token after a pause, unless somebody has run the
+// archived task again by then. It ends with Close.
 func (w *Worker) recheck(ctx context.Context, pause time.Duration, queue, id string, token joblock.Token, reason string) {
 	leave := func() {
 		w.cfg.Logger.Warn("worker: closed before the lock of a task that is over could be freed, it stays reserved",

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// inflight counts what is under way, so that it can be waited for. A WaitGroup does
-// not do: attempts may begin while Close waits, and its Add must not race Wait.
+// inflight counts what is under way, so that Close can wait for it. A WaitGroup does not
+// do: attempts may begin while Close waits, and its Add must not race with Wait.
 type inflight struct {
 	closing context.Context // ends with close
 	close   context.CancelFunc
@@ -33,7 +33,7 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// more counts one more for something that has begun already, and goes on after close.
+// more counts one more, even after close: a part of something that is under way.
 func (t *inflight) more() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +50,8 @@ func (t *inflight) end() {
 	}
 }
 
-// wait waits, after close, until everything that began has ended, or for ctx's
-// end.
+// wait waits, after close, until everything has ended. When ctx ends first it returns ctx's
+// cause.
 func (t *inflight) wait(ctx context.Context) error {
 	t.mu.Lock()
 	if t.n == 0 {

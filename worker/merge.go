@@ -21,22 +21,22 @@ import (
 // defaultRetries is asynq's, which it does not export.
 const defaultRetries = 25
 
-// merge binds the locks of a group's members to the task that the group becomes. It
-// does so before asynq has that task: afterwards there would be a time in which the
-// members are gone and nothing shows that their locks are needed.
+// merge binds the locks of a group's members to the task that the group is aggregated into,
+// before asynq has that task. Afterwards would be too late: for a time the members would be
+// gone, and nothing would show that their locks are needed.
 //
-// If the enqueue then fails, or never happens, the members stand, and are merged
-// again. Until then their locks are bound to a task that does not exist, whose ID
-// says for whom: see envelope.AggregateID.
+// If the enqueue then fails, or never happens, the members remain and are merged again.
+// Until then their locks are bound to a task that does not exist, whose ID names one of
+// them: see envelope.AggregateID.
 type merge struct {
-	w     *Worker
-	group string
-	task  *asynq.Task
-	opts  []asynq.Option
-	limit int           // the retries that the task's author wants
-	hold  time.Duration // for how long to reserve the locks
-	id    string        // of the task: its author's, or chosen with the first member
-	queue string        // of the members: known with the first
+	w       *Worker
+	group   string
+	task    *asynq.Task
+	opts    []asynq.Option
+	limit   int           // the retries that the task's author wants
+	reserve time.Duration // for how long to reserve the locks
+	id      string        // of the task: its author's, or chosen with the first member
+	queue   string        // of the members: known with the first
 
 	members map[string]bool                 // by job: those whose envelopes are genuine
 	tokens  map[string]joblock.Token        // by key: what the task is to carry
@@ -67,13 +67,13 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 			delay = time.Until(at)
 		}
 	}
-	m.hold = w.reservation(max(0, delay))
+	m.reserve = w.reservation(max(0, delay))
 	return m, nil
 }
 
-// run moves the locks that are the members' and returns the task that carries them.
-// It carries the members' other tokens as well: their locks are gone, in other hands or
-// not taken yet, and it is up to the attempt what that means.
+// run moves the locks that are the members' and returns the task that carries them. The task
+// carries the members' other tokens too. Their locks are gone, somebody else's, or not taken
+// yet; the attempt decides what that means.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
 	if err != nil || len(carried.Tokens) == 0 {
@@ -121,15 +121,15 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 // job is the name of the task that the group becomes.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// candidate is a member with an envelope that is its own, as far as can be seen from it.
+// candidate is a member whose envelope is its own, as far as the envelope shows.
 type candidate struct {
 	envelope.Opened
 	queue, id string // of the job that it was sealed for
 	task      *asynq.Task
 }
 
-// carried returns what the members carry, as many locks as one task may. An error says
-// that this is not known yet.
+// carried returns what the members carry, up to as many locks as one task may. An error says
+// that it is not known yet.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -177,10 +177,10 @@ func (m *merge) tellCopied(ctx context.Context, c candidate) {
 	m.w.tell(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// waits tells whether c is the job that its envelope was sealed for. asynq does not say
-// which task it is; but the job must wait in a group of this name, with this very envelope
-// and payload. What remains is a copy in all respects in the same group: which of the two
-// is aggregated first has the lock, and the other waits for it.
+// waits reports whether c is the job that its envelope was sealed for. asynq does not say
+// which task c is; but the job must wait in a group of this name, with this very envelope
+// and payload. An exact copy in the same group is not found out: the one that is aggregated
+// first has the lock, and the other waits for it.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -196,11 +196,11 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue settles the queue and the ID of the group's task by those who were found.
-// asynq does not say which queue the group is of, so a copy of a task that waits in a group
-// of the same name in another queue could pass for a member. What is being aggregated has
-// left its group, though: of two queues it is not the one where all still wait. An error
-// says that this is not known yet.
+// settleQueue derives the queue and the ID of the group's task from the members that were
+// found. asynq does not say in which queue the group is. So a copy of a task that waits in a
+// group of the same name, in another queue, could pass for a member. But what is being
+// aggregated has left its group: of two queues it is not the one where all still wait. An
+// error says that it is not known yet.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -230,7 +230,7 @@ func (m *merge) settleQueue(found []candidate) error {
 	return nil
 }
 
-// aggregated returns those of found that do not wait in their groups any more.
+// aggregated returns those of found that no longer wait in their groups.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	waiting := make(map[string]bool) // by job
 	asked := make(map[string]bool)   // by queue
@@ -256,9 +256,9 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token, which is bound to the job from, to the task, and
-// returns its new token. It reports false where the lock is not the members' to
-// give. An error says that this is not known yet.
+// move binds the lock of token, which is bound to the job from, to the task, and returns its
+// new token. It reports false if the lock is not the members' to give. An error says that
+// it is not known yet.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -276,7 +276,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		}
 		m.held[token] = lock
 	}
-	moved, err := lock.Park(ctx, joblock.Reserve(m.hold), joblock.ForJob(m.job()))
+	moved, err := lock.Park(ctx, joblock.Reserve(m.reserve), joblock.ForJob(m.job()))
 	if err != nil {
 		return token, false, err
 	}
@@ -284,16 +284,16 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// close gives up what could not be parked: it stays reserved.
+// close ends the renewal of locks that could not be parked: they stay reserved.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()
 	}
 }
 
-// mayTake tells whether a member's lock that is bound to job may be moved: from that
-// member, or from what the group was to become before and did not. If it is bound to
-// another task, somebody has handed it over.
+// mayTake reports whether a lock that is bound to job may be moved: job is a member, or an
+// earlier task of the group that asynq never had. If the lock is bound to another task,
+// somebody has handed it over.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

@@ -14,8 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Reasons that a release leaves in the lock's record. A later delivery of the
-// same task reads them: a job that is done is not run again.
+// Reasons that a release leaves in the lock's record, for people.
 const (
 	reasonDone    = "job done"
 	reasonRevoked = "job revoked"
@@ -28,14 +27,14 @@ const (
 )
 
 const (
-	// How long to wait for asynq to write down what it did with a task whose
-	// context has ended. It does so at once, so this covers a slow Redis.
+	// How long to wait until asynq has written what it does with a task whose context
+	// has ended. It writes at once, so this covers a slow Redis.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
 
-// settle gives the locks back, or keeps them for the next attempt, after the
-// handler has ended with err. It returns what asynq is to be told.
+// settle gives the locks back, or parks them for the next attempt, after the handler has
+// ended with err. It returns the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()
@@ -69,13 +68,12 @@ func (a *attempt) settle(err error) error {
 	return &retryError{err: err, delay: delay}
 }
 
-// snoozeForLoss returns the error that snoozes the task without charge, if its handler has
-// failed with err because a lock of its own was lost: by ForceRelease, or with the data
-// of the store. ctx is the handler's. An error that has nothing to do with the loss is
-// the handler's own; so is its word that the task is not to be tried again, and so is the
-// loss of a lock that it has held for longer than joblock.Config.MaxRenew. The task is
-// back when it would be after a failure, however often that happens: asynq counts no
-// snoozes, and a fault outside is none of the job's.
+// snoozeForLoss returns the error that snoozes the task, if its handler has failed with err
+// because a lock was lost: by ForceRelease, or with the data of the store. ctx is the
+// handler's. It returns nil for an error that has nothing to do with the loss, if the
+// handler says that the task is not to be tried again, and for the loss of a lock that was
+// held for longer than joblock.Config.MaxRenew. The pause is that of a retry, however often
+// this happens: asynq counts no snoozes, and the job is not to blame.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
@@ -94,12 +92,12 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
-// settleAbandoned is for an attempt that asynq no longer waits for. Timeout,
-// shutdown, cancellation and a lost lease look the same from here, so the
-// Inspector is asked. While this runs nothing is returned to asynq, so its
-// verdict is on the end of the context and not on the handler's result.
+// settleAbandoned is for an attempt that asynq no longer waits for. Timeout, shutdown,
+// cancellation and a lost lease look the same from here, so the Inspector is asked. asynq is
+// told nothing meanwhile, so what it does follows from the end of the context and not from
+// the handler's result.
 func (a *attempt) settleAbandoned() {
-	text := "" // with which asynq puts back a task that is about to be archived
+	text := "" // the error of a task that asynq has set to retry and that is to be archived
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}
@@ -110,10 +108,10 @@ func (a *attempt) settleAbandoned() {
 	}
 }
 
-// whatBecame returns the reason to release the locks of a task that will not run
-// again, or "" and how long it is until it does. A task that cannot be asked
-// about, or not before ctx ends, will run again: its reservation ends by itself. One that
-// asynq has put back with the error archive, if that is not empty, will not.
+// whatBecame returns the reason to release the locks of a task that will not run again, or
+// "" and the time until it runs. If asynq does not answer before ctx ends the task counts
+// as one that will run: its reservation ends by itself. A task that asynq has set to retry
+// with the error archive, if that is not "", will not run.
 func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -144,12 +142,12 @@ func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (ove
 	}
 }
 
-// done is for settling the locks of a job that is not to be run again, whoever has it
-// delivered once more: because it is done, or because its handler says so.
+// done returns a context for releasing the locks of a job that is not to run again, even if
+// it is delivered again: it is done, or was revoked.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
-// finish frees all locks of a task that will not run again: those that this
-// attempt holds, and those it never got hold of.
+// finish frees all locks of a task that will not run again: those that this attempt holds,
+// and those that it never got.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
 		a.end(ctx, a.locks, reason)
@@ -169,16 +167,16 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// settleWait is for how long asynq is kept from hearing of an attempt's end by the
-// locks' store. A store that answers takes a small part of it. One that does not must
-// cost the locks' fate some certainty and not the job's: its time would run out, and
-// asynq would never hear that it is done.
+// settleWait is how long asynq waits for the locks' store to hear of an attempt's end. A
+// store that answers takes a small part of it. A store that does not may leave open when
+// the locks are free, but not whether the job is done: the attempt's time would run out,
+// and asynq would never hear of its result.
 const settleWait = time.Second
 
-// behind has settle settle the attempt's locks, and waits for it, but for a moment
-// only, and never until asynq's time for the attempt is up. What takes longer goes on
-// behind asynq's back; Close waits for it. Meanwhile the locks are held or reserved, so
-// that a next attempt is snoozed.
+// behind calls settle, which settles the attempt's locks, and waits for it: for settleWait
+// at most, and never until asynq's time for the attempt is up. What takes longer goes on in
+// the background; Close waits for it. Meanwhile the locks are held or reserved, so that a
+// next attempt is snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq has moved on
@@ -204,20 +202,20 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// end gives locks back, all at a time: a store can put the calls together, and one
-// that does not answer keeps each of them waiting. What fails is logged and otherwise
-// left to the Locker's background clean-up and to the end of the reservation: the
-// handler's result stands.
+// end gives locks back, all at the same time: a store can batch the calls, and one that does
+// not answer delays all of them by the time of one. A failure is logged, and left to the
+// Locker's clean-up in the background and to the end of the reservation: the handler's
+// result stands.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
 
 // park keeps locks for the next attempt.
-func (a *attempt) park(locks joblock.Locks, hold time.Duration) {
+func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
 		atOnce(locks, func(lock *joblock.Lock) {
-			_, err := lock.Park(ctx, joblock.Reserve(hold), joblock.ForJob(a.job()))
+			_, err := lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(a.job()))
 			if errors.Is(err, joblock.ErrUnavailable) {
 				lock.StopRenewing() // the reservation made before stands
 			}
@@ -226,15 +224,15 @@ func (a *attempt) park(locks joblock.Locks, hold time.Duration) {
 	})
 }
 
-// backOut gives back what was resumed for a handler that is not to start after
-// all. Locks that this attempt has taken only for running are released: while the task
-// waits they are anybody's. One that an earlier attempt has run under is the job's.
-func (a *attempt) backOut(locks joblock.Locks, hold time.Duration) {
+// backOut gives back the locks of an attempt whose handler is not to start after all. Locks
+// that this attempt was the first to take, for running, are released: while the task waits
+// they are anybody's. A lock that an earlier attempt has run under stays the job's.
+func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	for _, lock := range locks {
 		if slices.Contains(a.taken, lock.Key()) {
 			a.release(joblock.Locks{lock}, reasonSnoozed)
 		} else {
-			a.park(joblock.Locks{lock}, hold)
+			a.park(joblock.Locks{lock}, reserve)
 		}
 	}
 }

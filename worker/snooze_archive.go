@@ -15,38 +15,37 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// asynq archives a task that has no retries left whatever error its attempt returns,
-// and has no call by which an attempt could put its task back. But a task in the archive
-// is not lost, and Inspector.RunTask takes it out as it was: the same ID, payload,
-// headers, options, asynq.Unique lock and count of retries. So where nobody has given a
-// task a spare retry, that is how it is snoozed: asynq archives it, and this process
-// runs it again when the pause is over.
+// asynq archives a task that has no retries left, whatever error its attempt returns. But
+// Inspector.RunTask takes a task out of the archive as it was: the same ID, payload,
+// headers, options, asynq.Unique lock and count of retries. So that is how a task without a
+// spare retry is snoozed: asynq archives it, and this process runs it again when the pause
+// is over.
 //
-// If the process dies in between, the keeper does it. It knows of the task by a mark,
-// a lock bound to the job that this process holds meanwhile. The roads not taken: a
-// clone under a new ID loses the ID, its Unique lock and its result; moving the task
-// behind asynq's back, in its Redis, has asynq archive or delete a later attempt when it
-// repeats what it could not do with this one.
+// If the process dies in between, the keeper runs the task. It knows of it by a mark, a lock
+// bound to the job that this process holds meanwhile.
+//
+// The roads not taken: a clone under a new ID loses the ID, its Unique lock and its result.
+// If the task is moved in asynq's Redis, behind its back, asynq may archive or delete a
+// later attempt when it repeats a command for this one.
 
-// archiveSnoozeText is in what asynq keeps as the last error of such a task, and begins it unless
-// somebody else's middleware has put its own words before. Without it an archived task is
-// left where it is: it was run since, and has failed.
+// archiveSnoozeText is in the last error of such a task; it begins it, unless another
+// middleware has put its own words before. An archived task without it is left where it is:
+// it was run since, and has failed.
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
-	// markWait is for the process that took the task out of the archive last, to
-	// give up its mark.
+	// markWait is for the process that has run the task from the archive last to release
+	// its mark.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp bounds how long asynq is given to archive the task, and to run it
-	// again when it does not answer. It repeats what Redis did not take for as long as
-	// its lease lasts, half a minute. After that the keeper sees to the task.
+	// rerunGiveUp bounds the wait for asynq to archive the task and to run it again.
+	// asynq repeats what Redis has not taken for as long as its lease lasts, half a
+	// minute. After that the task is left to the keeper.
 	rerunGiveUp = 45 * time.Second
 
-	// mostInArchive is how many tasks of this process stay in the archive for as long as
-	// their pauses say; those that come while there are as many go out of it at once. From
-	// an archive that has 10,000 tasks asynq deletes the oldest, whatever is to become of
-	// it, and there may be many processes.
+	// mostInArchive is how many tasks of this process stay in the archive for their whole
+	// pause; further ones are run again at once. asynq deletes the oldest task of an
+	// archive of 10,000, and there may be many processes.
 	mostInArchive = 500
 )
 
@@ -54,8 +53,8 @@ const (
 type archiveSnoozeError struct {
 	snoozed *snoozeError
 
-	// What asynq is about to keep instead, as Configure's ErrorHandler has heard: somebody
-	// else's middleware may have made another error of it that does not show its text.
+	// The text that asynq is about to keep instead, as Configure's ErrorHandler has heard:
+	// another middleware may have made an error of it that does not have our text.
 	kept atomic.Pointer[string]
 }
 
@@ -63,9 +62,9 @@ func (e *archiveSnoozeError) Error() string { return archiveSnoozeText + e.snooz
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 
-// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. One that
-// carries locks has a spare retry, unless somebody has run it again beyond that: longer
-// than a minute in the archive, and the keeper would free its locks.
+// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. Not
+// if it carries locks, which the keeper would free after a minute in the archive. Such a
+// task has a spare retry, unless somebody has run it again beyond that.
 func (w *Worker) canSnoozeByArchive(a *attempt) bool {
 	return w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
@@ -83,7 +82,7 @@ func (w *Worker) snoozeByArchive(a *attempt, snoozed *snoozeError) error {
 	return w.archiveAndRerun(a, snoozed, mark)
 }
 
-// mark takes the lock that tells the keeper, if this process dies, that the task is not
+// mark takes the lock by which the keeper knows, if this process dies, that the task is not
 // to stay in the archive.
 func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
@@ -99,7 +98,8 @@ func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
 }
 
 // archiveAndRerun returns the error with which asynq archives the task, and runs the task
-// again afterwards. Without a mark, which may be nil, a crash leaves it in the archive.
+// again afterwards, in the background. mark may be nil; then a crash leaves the task in the
+// archive.
 func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock.Lock) error {
 	w.tellSnoozed(a, snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}

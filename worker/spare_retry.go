@@ -13,26 +13,29 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// asynq puts a task with a spare retry back into its queue after its last true attempt,
-// where that ended without a middleware: by its timeout, a panic, a crash. It is to be
-// archived then, as asynq alone would have done, and not to run. What asynq keeps of a
-// task does not tell such a delivery from one of an archived task that somebody has run
-// again, which is to run each time. So there are to be none of the former: the process in
-// which the attempt ended has the task archived at once. After a crash there is no such
-// process; then the task comes back, and its lock shows that nobody has settled it.
+// The spare retry: asynq archives a task that has no retries left before it asks whether an
+// error counts. So handoff enqueues a task that carries locks with one retry more than its
+// author asked for, and a busy lock on the last attempt does not cost the job.
+//
+// The other side of it: after a last true attempt that ended without a middleware, by a
+// timeout, a panic or a crash, asynq sets the task to retry. It is to be archived then, as
+// asynq alone would have done, and not to run. If such a delivery came, it could not be
+// told from that of an archived task that somebody has run again, which is to run each
+// time. So the process in which the attempt ended archives the task at once. After a crash
+// there is no such process. Then the task comes back, and its lock shows that nobody has
+// settled it.
 
 const (
-	// spareDelay is how soon a task comes back whose last attempt is over: by then it
-	// has been archived, unless the process has died since.
+	// spareDelay is how soon a task comes back whose last attempt is over. By then it was
+	// archived, unless the process has died since.
 	spareDelay = 10 * time.Second
 
-	// archivePatience is how long to wait for asynq to have written what it did with the
-	// task. After that it has lost the right to: its lease on the task is over.
+	// archivePatience is how long to wait until asynq has written what it did with the
+	// task. After that asynq may not write any more: its lease on the task is over.
 	archivePatience = 30 * time.Second
 )
 
-// budget returns the retries that the author of a task asked for, of which asynq
-// knows limit.
+// budget returns the retries that the author of a task asked for. limit is asynq's count.
 func budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
@@ -42,16 +45,16 @@ func budget(env envelope.Envelope, limit int) int {
 
 type retriesKey struct{}
 
-// retries is how often a task that carries locks is tried again: as its author asked
-// for, and as asynq was told.
+// retries are the retries of a task that carries locks: as its author asked for, and as
+// asynq was told.
 type retries struct{ budget, limit int }
 
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// archive has a task archived that asynq is about to put back with the error text, although
-// its last true attempt is over, and frees its locks. It returns at once; Close waits.
+// archive archives a task whose last true attempt is over, and that asynq is about to set to
+// retry with the error text, and frees its locks. It returns at once; Close waits.
 func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
 	w.open.more()
 	go func() {
@@ -80,8 +83,8 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 	}()
 }
 
-// bounce deals with a delivery that may be the one after the last true attempt. It
-// returns the error with which to archive the task, or nil if it is to run.
+// bounce is for a delivery that may be the one after the last true attempt. It returns the
+// error with which to archive the task, or nil if the task is to run.
 func (w *Worker) bounce(a *attempt) error {
 	uncounted := w.counts.Load() // nil where every end of an attempt is charged
 	switch {
@@ -113,11 +116,10 @@ func (w *Worker) bounce(a *attempt) error {
 	return err
 }
 
-// unsettledEnd tells whether the attempt that crashed was the last true one, and not
-// one that somebody had asked for: then its locks are as the job had them from the
-// beginning, and nobody has freed them. One that was asked for has taken them anew.
-// A lock that a handler has given back early is taken for one that was not asked for,
-// as nothing else is known.
+// unsettledEnd reports whether the attempt that crashed was the last true one, and not a
+// rerun that somebody had asked for. In the first case the locks are as the job has had them
+// from the beginning, and nobody has freed them; a rerun has taken them anew. If a handler
+// has given its lock back early nothing is known, and it counts as the first case.
 func (w *Worker) unsettledEnd(a *attempt) bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -141,7 +143,7 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	return false
 }
 
-// lastErr returns the text of the error that the task failed with last.
+// lastErr returns the text of the task's last error.
 func (w *Worker) lastErr(queue, id string) string {
 	info, err := w.inspector.GetTaskInfo(queue, id)
 	if err != nil {
@@ -159,10 +161,9 @@ type finalError struct {
 	told  bool // the ErrorHandler has heard of it before
 }
 
-// spentPrefix marks, in what asynq keeps as a task's last error, that it was
-// archived on a delivery beyond its true retries. asynq leaves the count of
-// retries as it is when somebody has an archived task run again, so that without
-// the mark such a task could not be told from one that still has to be archived.
+// spentPrefix marks, in a task's last error, that it was archived on a delivery beyond its
+// true retries. asynq keeps the count of retries when somebody runs an archived task again.
+// So without the mark such a task could not be told from one that is still to be archived.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {

@@ -11,11 +11,11 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// distrustEvery is how often the log tells of envelopes that count for nothing, for each
-// cause: whoever enqueues a million of them is not to fill the disk too.
+// distrustEvery is how often envelopes that count for nothing are logged, for each cause:
+// whoever enqueues a million of them must not fill the disk.
 const distrustEvery = time.Minute
 
-// elsewhere is beside the envelope.Causes: such an envelope counts.
+// elsewhere is one cause more than those of package envelope: such an envelope counts.
 const elsewhere envelope.Cause = "another store"
 
 var distrustTexts = map[envelope.Cause]string{
@@ -32,14 +32,15 @@ var distrustTexts = map[envelope.Cause]string{
 		"or that store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// distrusts counts what the log has not told.
+// distrusts counts what was not logged.
 type distrusts struct {
 	mu   sync.Mutex // guards what follows
 	last map[envelope.Cause]time.Time
 	more map[envelope.Cause]int
 }
 
-// tell logs an envelope that is not as it should be, unless it has for that cause lately.
+// tell logs an envelope that is not as it should be, at most once in distrustEvery for each
+// cause.
 func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
@@ -59,8 +60,8 @@ func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// trusted is the envelope of a task, if it has one that counts: err tells of a store that
-// has not answered.
+// trusted returns the envelope of a task. ok is false if it has none that counts. An error
+// says that the store has not answered.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	var d *envelope.Distrust
@@ -78,8 +79,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// envelopeOf is trusted for the attempt's task. While the store does not answer the task is
-// put back, which the error then says, or waits here: what it carries may be honest.
+// envelopeOf is trusted for the attempt's task. While the store does not answer, the envelope
+// may be honest: the error snoozes the task, or the task waits here.
 func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error) {
 	task := envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 	for {
@@ -104,15 +105,15 @@ func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error
 	}
 }
 
-// withEnvelope tells those inside the middleware what it has found the task to carry.
+// withEnvelope passes on, to what is inside Middleware, what the task carries.
 func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 	return context.WithValue(ctx, envelopeKey{}, env)
 }
 
 type envelopeKey struct{}
 
-// carriedBy returns what a task carries: as Middleware has found, where that is around
-// the caller, and otherwise as the seal says.
+// carriedBy returns what a task carries: inside Middleware as that has found, elsewhere as
+// the seal says.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

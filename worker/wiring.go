@@ -11,12 +11,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// wiring tells, once each, what is wrong with how the parts of a Worker are put together
-// on a server, as far as that can be seen from one of them.
+// wiring remembers what was logged, once each, about parts of a Worker that are missing on
+// a server or in the wrong order.
 type wiring struct{ configure, middleware, order, started atomic.Bool }
 
-// failedOutside tells of a task with locks whose attempt has failed with err and was not
-// one of Middleware's, which marks the errors of its attempts.
+// failedOutside logs, once, that a task with locks has failed with err outside of
+// Middleware, which marks the errors of its attempts.
 func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error) {
 	var re *retryError
 	if ctx.Err() != nil || errors.As(err, &re) || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
@@ -28,8 +28,8 @@ func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error)
 	}
 }
 
-// outOfOrder tells of a task with locks that has come to WithoutOverlapping without having
-// been to Middleware.
+// outOfOrder logs, once, that a task with locks has come to WithoutOverlapping before it has
+// come to Middleware.
 func (w *Worker) outOfOrder(a *attempt) {
 	if _, been := a.ctx.Value(envelopeKey{}).(envelope.Envelope); been || !a.mayCarry() || w.told.order.Swap(true) {
 		return
