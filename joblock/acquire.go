@@ -7,6 +7,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 const (
@@ -375,4 +376,48 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 		return e
 	}
 	return ended("acquire", a.req.Key, context.Cause(ctx))
+}
+
+// tellAcquired is called before the engine knows of the lock: nothing can happen
+// to it yet.
+func (a *acquisition) tellAcquired(lock *Lock) {
+	if a.l.cfg.Observer == nil {
+		return
+	}
+	e := lock.eventLocked(event.Acquired)
+	e.Prior, e.Waited = lock.prior, a.waited()
+	a.l.tell(e)
+}
+
+// tellContended tells once that somebody is in the way, and notes since when.
+func (a *acquisition) tellContended() {
+	if !a.busySince.IsZero() {
+		return
+	}
+	a.busySince = a.sent
+	if a.o.part == nil {
+		a.l.tellContended(a.req.Key, a.req.Owner, a.last)
+	}
+}
+
+// tellGaveUp tells of a wait that err has ended.
+func (a *acquisition) tellGaveUp(err error) {
+	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.part != nil || CodeOf(err) == codeHeld {
+		return // it has not waited, or its whole has more to tell
+	}
+	a.l.tell(event.Event{
+		Kind: event.GaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),
+		Holder: a.last.Holder, Job: a.last.Job, Waited: a.waited(), Err: err,
+	})
+}
+
+func (a *acquisition) waited() time.Duration {
+	since := a.busySince
+	if a.o.part != nil {
+		since = a.o.part.busySince
+	}
+	if since.IsZero() {
+		return 0
+	}
+	return a.l.now().Sub(since)
 }

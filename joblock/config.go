@@ -185,12 +185,6 @@ func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 // nothing is remembered.
 const minBrief = 5 * time.Second
 
-// past reports whether now has reached t by the monotonic clock or by the wall
-// clock, whichever is ahead.
-func past(now, t time.Time) bool {
-	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
-}
-
 // checkDuration refuses values out of bounds, and names them.
 func checkDuration(op, key, what string, d, lo, hi time.Duration) error {
 	if d < lo {

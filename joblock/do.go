@@ -28,7 +28,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 			return // fn released it, or handed it over to a job
 		}
 		rerr := lock.Release(ctx)
-		var released *Error // a store may have wrapped it
+		var released *Error                                                     // a store may have wrapped it
 		if errors.As(rerr, &released) && released.Code == codeAlreadyReleased { // not by fn: somebody forced it away
 			lost := *released
 			lost.Code, lost.Detail = codeLost, "it was taken away while the function ran"

@@ -1,10 +1,13 @@
 package joblock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The first five codes are those of the atomic-lock extension that this API follows;
@@ -171,4 +174,56 @@ func shorten(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// unanswered turns a transport error into ErrUnavailable, joined with why the
+// call's context has ended, if it has. An error that the Store classified itself
+// is passed on.
+func unanswered(op, key string, cause, err error) error {
+	var own *Error
+	if errors.As(err, &own) {
+		return err
+	}
+	if cause != nil && !errors.Is(err, cause) {
+		err = errors.Join(cause, err)
+	}
+	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
+}
+
+// ended is the error of a call whose context has ended, and no Error: it says
+// nothing about the lock.
+func ended(op, key string, cause error) error {
+	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
+}
+
+// errorOf turns a refusal into an error; nil for OutcomeOK.
+func errorOf(op, key string, r driver.Reply) error {
+	if r.Outcome == driver.OutcomeOK {
+		return nil
+	}
+	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining}
+	switch r.Outcome {
+	case driver.OutcomeHeld:
+		e.Code = codeHeld
+	case driver.OutcomeBusy:
+		e.Code = codeBusy
+	case driver.OutcomeNotFound:
+		e.Code = codeNotFound
+	case driver.OutcomeNotOwner:
+		e.Code = codeNotOwner
+	case driver.OutcomeReleased:
+		e.Code, e.Ended, e.Reason = codeAlreadyReleased, r.Ended, r.Reason
+	case driver.OutcomeLapsed:
+		e.Code, e.Detail = codeLost, "its time ran out before it was renewed"
+	case driver.OutcomeWrongJob:
+		e.Code, e.Detail = codeNotOwner, "the lock is bound to another job"
+		if r.Job == "" {
+			e.Detail = "the lock is bound to no job"
+		}
+	case driver.OutcomeForeign:
+		e.Code, e.Detail = codeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
+	default:
+		e.Code, e.Detail = codeUnavailable, "the store gave no answer"
+	}
+	return e
 }

@@ -35,6 +35,7 @@ import (
 //	reclaimAnswered, OK      -          ErrNotOwner  held         ErrAlreadyReleased  ErrLost
 //	  refused, or no answer  an error in every state, and a refused Reclaim is forgotten
 //	releaseBegun             released   ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  sends
+//	releaseAnswered          changes nothing, in any state
 //	doubted, verifyBegun     check it   -            -            -                   -
 //	verified, otherwise      lost       -            -            -                   -
 //	lockerClosed             lost       lost         -            -                   -
@@ -160,6 +161,12 @@ func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin /
 // expired reports whether the time of a live handle is over by either clock.
 func (h *holding) expired(now time.Time) bool {
 	return h.live() && past(now, h.lostAt(h.trust))
+}
+
+// past reports whether now has reached t by the monotonic clock or by the wall
+// clock, whichever is ahead.
+func past(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
 // next returns when something is due again; false when the handle is over.
@@ -433,10 +440,9 @@ type release struct {
 // releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
-	until time.Time  // there is nothing left of the lock from then on
-	stray bool       // an unanswered Park is to be undone too, and may be on its way yet
-	tell  event.Kind // to be told when the store has answered
-	lost  error      // the lock was lost before; what may be left of it is released
+	until time.Time // there is nothing left of the lock from then on
+	stray bool      // an unanswered Park is to be undone too, and may be on its way yet
+	lost  error     // the lock was lost before; what may be left of it is released
 }
 
 // releaseBegun returns the Release to be sent. The handle is over at once.
@@ -453,7 +459,6 @@ func (h *holding) releaseBegun(r release) (releasing, error) {
 		}
 		h.state = lockReleased
 		h.over = &Error{Code: codeAlreadyReleased, Key: h.key, Ended: ended, Reason: r.reason}
-		out.tell = event.Released
 	}
 	if h.releaseNonce == "" {
 		h.releaseNonce = r.nonce
@@ -470,6 +475,27 @@ func (h *holding) releaseBegun(r release) (releasing, error) {
 		out.until = out.until.Add(max(r.hold, h.parkHold))
 	}
 	return out, nil
+}
+
+// releaseAnswered returns what Release returns, what is told of it, and why. It changes
+// nothing: the handle is over, whatever the store says. A refusal means that the lock
+// had been lost before, and nobody had noticed. failed is the error of a call without
+// an answer.
+func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
+	switch {
+	case r.lost != nil: // which was told then
+		return 0, nil, r.lost
+	case failed != nil:
+		return event.Released, failed, failed
+	case reply.Outcome == driver.OutcomeOK:
+		return event.Released, nil, nil
+	}
+	why = h.lostBy(op, reply)
+	switch reply.Outcome {
+	case driver.OutcomeNotOwner, driver.OutcomeNotFound, driver.OutcomeLapsed:
+		return event.Lost, why, why
+	}
+	return event.Lost, why, errorOf(op, h.key, reply)
 }
 
 // doubted notes a push that says that a term was taken away. It reports whether

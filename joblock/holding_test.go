@@ -151,6 +151,17 @@ var holdingEvents = []struct {
 	{"releaseBegun, done", func(h *holding) []any {
 		return asked(h.releaseBegun(release{op: "release", nonce: "r1", reason: "ok", job: "q/1", done: true, brief: time.Hour, hold: time.Hour}))
 	}},
+	{"releaseAnswered, OK", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, ok(0), nil)) }},
+	{"releaseAnswered, refused", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, refused, nil)) }},
+	{"releaseAnswered, forced before", func(h *holding) []any {
+		return three(h.releaseAnswered("release", releasing{}, driver.Reply{Outcome: driver.OutcomeReleased}, nil))
+	}},
+	{"releaseAnswered, no answer", func(h *holding) []any {
+		return three(h.releaseAnswered("release", releasing{}, silence, ErrUnavailable))
+	}},
+	{"releaseAnswered, lost before", func(h *holding) []any {
+		return three(h.releaseAnswered("release", releasing{lost: ErrLost}, ok(0), nil))
+	}},
 	{"doubted", func(h *holding) []any { return checked(10, h.doubted(10)) }},
 	{"doubted, another term", func(h *holding) []any { return checked(9, h.doubted(9)) }},
 	{"verifyBegun", func(h *holding) []any { return checked(h.verifyBegun()) }},
@@ -181,6 +192,17 @@ func asked[T any](req T, err error) []any {
 		return []any{err}
 	}
 	return []any{req}
+}
+
+func three(tell event.Kind, why, err error) []any {
+	var told []any
+	if tell != 0 {
+		told = append(told, "tells "+tell.String())
+	}
+	if why != nil {
+		told = append(told, "why:"+errorText(why))
+	}
+	return append(told, err)
 }
 
 func since(t time.Time) any {
@@ -304,7 +326,7 @@ func text(v any) string {
 	case driver.ReleaseRequest:
 		return "→release " + termText(v.Term) + " as " + v.Nonce + optional(" brief ", v.Brief) + optional(" reason ", v.Reason) + optional(" done ", v.Job)
 	case releasing:
-		s := text(v.req) + " until " + text(v.until) + optional(" tells ", v.tell)
+		s := text(v.req) + " until " + text(v.until)
 		if v.stray {
 			s += " stray"
 		}
@@ -558,23 +580,33 @@ reclaimAnswered, refused
 reclaimAnswered, no answer
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: ErrUnavailable
 releaseBegun
-	shared: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 until +30s tells released
-	held asking stopped capped pushed checking: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 brief 1s until +30s tells released
-	owed undoing: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10/p0 as r1 until +90s tells released stray
-	resumed: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 until +50s tells released
+	shared: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 until +30s
+	held asking stopped capped pushed checking: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 brief 1s until +30s
+	owed undoing: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10/p0 as r1 until +90s stray
+	resumed: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 until +50s
 	parking parked reclaiming: ErrNotOwner
 	released: ErrAlreadyReleased
 	lost: releaseNonce=r1 →release 10 as r1 brief 1s until +30s ErrLost
 	late: releaseNonce=r1 →release 10/p0 as r1 until +90s stray ErrLost
 releaseBegun, done
-	shared: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 reason ok done q/1 until +30s tells released
-	held asking stopped capped pushed checking: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 brief 1m0s reason ok done q/1 until +30s tells released
-	owed undoing: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10/p0 as r1 reason ok done q/1 until +3630s tells released stray
-	resumed: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 reason ok done q/1 until +3630s tells released
+	shared: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 reason ok done q/1 until +30s
+	held asking stopped capped pushed checking: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 brief 1m0s reason ok done q/1 until +30s
+	owed undoing: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10/p0 as r1 reason ok done q/1 until +3630s stray
+	resumed: state=released over=ErrAlreadyReleased releaseNonce=r1 →release 10 as r1 reason ok done q/1 until +3630s
 	parking parked reclaiming: ErrNotOwner
 	released: ErrAlreadyReleased
 	lost: releaseNonce=r1 →release 10 as r1 brief 1m0s reason ok done q/1 until +30s ErrLost
 	late: releaseNonce=r1 →release 10/p0 as r1 reason ok done q/1 until +3630s stray ErrLost
+releaseAnswered, OK
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells released
+releaseAnswered, refused
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells lost why:ErrLost ErrLost
+releaseAnswered, forced before
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells lost why:ErrLost ErrAlreadyReleased
+releaseAnswered, no answer
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells released why:ErrUnavailable ErrUnavailable
+releaseAnswered, lost before
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: ErrLost
 doubted
 	held shared asking owed undoing stopped capped resumed: doubt=doubted check 10
 	pushed parking parked reclaiming released lost late: -

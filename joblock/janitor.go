@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 const (
@@ -291,6 +292,19 @@ func (j *janitor) giveUp(failed []cleanup) {
 	}
 	j.l.cfg.Logger.Warn("joblock: clean-up had no answer in time, what is left of the locks runs out by itself", "locks", len(failed))
 	j.l.tellCleanupFailed(failed)
+}
+
+// tellCleanupFailed tells of releases that are no longer repeated.
+func (l *Locker) tellCleanupFailed(given []cleanup) {
+	if l.cfg.Observer == nil {
+		return
+	}
+	for _, c := range given {
+		l.tell(event.Event{
+			Kind: event.CleanupFailed, Key: c.req.Key, Owner: digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
+			Err: &Error{Code: codeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "what was left of the lock runs out by itself"},
+		})
+	}
 }
 
 // send releases a batch in a goroutine of its own.

@@ -9,6 +9,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Lock is one holding of one key. A Locker makes it. It is safe for concurrent use. It
@@ -94,6 +95,22 @@ func (k *Lock) unlock(s step) {
 		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", k.Digest(), "cause", s.lost)
 	}
 	k.l.tell(e)
+}
+
+// eventLocked describes the lock as it is, to be told when k.mu is no longer held;
+// nothing when nobody listens. The caller holds k.mu, or the only reference.
+func (k *Lock) eventLocked(kind event.Kind) event.Event {
+	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
+		return event.Event{}
+	}
+	e := event.Event{
+		Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job,
+	}
+	switch kind {
+	case event.Parked, event.Released, event.Lost:
+		e.Held = k.l.now().Sub(k.h.since)
+	}
+	return e
 }
 
 // none reports whether k was not made by a Locker.

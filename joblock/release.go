@@ -6,6 +6,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Release gives the lock back and ends the handle. It is detached from ctx's
@@ -46,26 +47,24 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		k.mu.Unlock()
 		return err
 	}
-	e := k.eventLocked(r.tell)
+	e := k.eventLocked(event.Released)
 	k.unlock(step{moved: true})
 
-	reply, err := k.l.release(k.l.bounds.detached(ctx), r.req)
-	if err != nil {
-		err = unanswered(op, k.h.key, nil, err)
+	reply, failed := k.l.release(k.l.bounds.detached(ctx), r.req)
+	if failed != nil {
+		failed = unanswered(op, k.h.key, nil, failed)
 	}
-	if errors.Is(err, ErrUnavailable) {
+	if errors.Is(failed, ErrUnavailable) {
 		k.l.janitor.add(cleanup{req: r.req, until: r.until, stray: r.stray})
 	}
-	k.tellReleased(e, reason, reply, err)
-	switch {
-	case r.lost != nil:
-		return r.lost
-	case err != nil:
-		return err
-	case reply.Outcome == driver.OutcomeNotOwner, reply.Outcome == driver.OutcomeNotFound, reply.Outcome == driver.OutcomeLapsed:
-		return k.h.lostBy(op, reply)
+	k.mu.Lock()
+	kind, why, err := k.h.releaseAnswered(op, r, reply, failed)
+	k.mu.Unlock()
+	if kind != 0 && e.Kind != 0 {
+		e.Kind, e.Err, e.Reason = kind, why, reason
+		k.l.tell(e)
 	}
-	return errorOf(op, k.h.key, reply)
+	return err
 }
 
 // release sends one release.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Resume continues a parked lock, or one whose holder has died, from its token:
@@ -56,6 +57,13 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 		return nil, err
 	}
 	return lock, nil
+}
+
+// tellResumed is called before the engine knows of the lock, as tellAcquired is.
+func (k *Lock) tellResumed() {
+	e := k.eventLocked(event.Resumed)
+	e.Recovered = k.recovered
+	k.l.tell(e)
 }
 
 // resume sends a resumption and, while the store does not answer, repeats it

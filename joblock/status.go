@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Status is what anyone may see of a key. It has no secrets in it.
@@ -225,4 +226,19 @@ func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) 
 		l.tellEnded(req)
 	}
 	return errorOf(op, req.Key, r)
+}
+
+// tellEnded tells of a lock that was ended from outside.
+func (l *Locker) tellEnded(req driver.ReleaseRequest) {
+	if l.cfg.Observer == nil {
+		return
+	}
+	e := event.Event{Kind: event.ReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
+	switch req.Kind {
+	case driver.ReleaseIdle, driver.ReleaseForJob:
+		e.Kind = event.Freed
+	case driver.ReleaseForced:
+		e.Kind = event.Forced
+	}
+	l.tell(e)
 }
