@@ -3,9 +3,9 @@ package scheduler
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
@@ -161,12 +161,12 @@ func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	case at.After(now):
 		return soon(at)
 	}
-	return now.Add(settling + rand.N(settling))
+	return now.Add(settling + dice.N(settling))
 }
 
 // soon returns a random moment within spread after at, in steps.
 func soon(at time.Time) time.Time { return within(spread, at) }
 
 func within(d time.Duration, at time.Time) time.Time {
-	return at.Truncate(spreadStep).Add(spreadStep * time.Duration(1+rand.N(int64(d/spreadStep))))
+	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
 }

@@ -46,6 +46,7 @@ type node struct {
 func virtual(t *testing.T, f func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		testkit.Seed(t, 1)
 		f(&cluster{T: t, logs: new(testkit.Log), mem: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})})
 	})
 }

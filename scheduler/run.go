@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -74,7 +74,7 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 			return err
 		case ctx.Err() == nil:
 			s.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
-			wait(ctx, pause/2+rand.N(pause/2))
+			wait(ctx, pause/2+dice.N(pause/2))
 			pause = min(2*pause, lastPause)
 		}
 	}

@@ -60,6 +60,7 @@ type rig struct {
 func virtual(t *testing.T, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		testkit.Seed(t, 1)
 		redistest.Ran(t, redistest.MiniBackend())
 		mini := redistest.Mini(t)
 		r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)

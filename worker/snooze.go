@@ -2,10 +2,10 @@ package worker
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -71,7 +71,7 @@ func (w *Worker) tellSnoozed(a *attempt, snoozed *snoozeError) {
 // keeps tasks that were snoozed together from coming back together.
 func jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
-	return d + rand.N(d/4+1)
+	return d + dice.N(d/4+1)
 }
 
 // pace is the back-off of one use of WithoutOverlapping. asynq counts no snoozes, but this

@@ -42,7 +42,7 @@ var rules = []rule{
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/jobs", "worker/...", "internal/...", asynq, uuid}},
-	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/door", "internal/keyspace"}},
+	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/door", "internal/keyspace"}},
 	{"scheduler/asynqtick", []string{"scheduler", asynq}},
 	{"scheduler/spec", nil},
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
