@@ -201,23 +201,26 @@ func TestLockOfATaskThatWasTrimmed(t *testing.T) {
 // Between the hand-over and the task lies an enqueue. One that never comes, because
 // its process died, costs a minute, and one that is late costs nothing.
 func TestLockWhoseTaskIsNotThereYet(t *testing.T) {
-	for name, late := range map[string]time.Duration{"never": 0, "after fifty seconds": 50 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			kept(t, func(r *rig) {
-				r.enqueue("b", 0, asynq.ProcessIn(time.Hour)) // the queue is known
-				token := r.park("a", "key-a")[0]
-				if late > 0 {
-					time.Sleep(late)
-					r.submit("a", r.seal(0, token), 1, asynq.ProcessIn(2*time.Hour))
-					time.Sleep(hold)
+	for fences, newStore := range lockStores {
+		for name, late := range map[string]time.Duration{"never": 0, "after fifty seconds": 50 * time.Second} {
+			t.Run(name+", "+fences, func(t *testing.T) {
+				virtualOn(t, newStore, func(r *rig) {
+					r.keep(r.locks, worker.Config{})
+					r.enqueue("b", 0, asynq.ProcessIn(time.Hour)) // the queue is known
+					token := r.park("a", "key-a")[0]
+					if late > 0 {
+						time.Sleep(late)
+						r.submit("a", r.seal(0, token), 1, asynq.ProcessIn(2*time.Hour))
+						time.Sleep(hold)
+						r.wantState("key-a", joblock.StateParked, "a")
+						return
+					}
+					time.Sleep(time.Minute - time.Second)
 					r.wantState("key-a", joblock.StateParked, "a")
-					return
-				}
-				time.Sleep(time.Minute - time.Second)
-				r.wantState("key-a", joblock.StateParked, "a")
-				time.Sleep(every + 2*time.Second)
-				r.wantFreed("key-a", absent)
+					time.Sleep(every + 2*time.Second)
+					r.wantFreed("key-a", absent)
+				})
 			})
-		})
+		}
 	}
 }

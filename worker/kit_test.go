@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/ministore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -59,11 +60,23 @@ type rig struct {
 // milliseconds.
 func virtual(t *testing.T, f func(r *rig)) {
 	t.Helper()
+	virtualOn(t, lockStores["fences by the clock"], f)
+}
+
+// lockStores are two kinds of stores. What fences are must make no difference.
+var lockStores = map[string]func() driver.Store{
+	"fences by the clock":    func() driver.Store { return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) },
+	"fences in one sequence": func() driver.Store { return &ministore.Store{} },
+}
+
+// virtualOn is virtual with another store for the locks.
+func virtualOn(t *testing.T, newStore func() driver.Store, f func(r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		testkit.Seed(t, 1)
 		redistest.Ran(t, redistest.MiniBackend())
 		mini := redistest.Mini(t)
-		r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
+		r := newRig(t, redistest.MiniClient(t, mini), newStore(), ttl)
 		r.mini = mini
 		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
 		f(r)

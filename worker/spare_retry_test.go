@@ -145,32 +145,36 @@ func TestEachRunTaskOfAnArchivedTaskRunsIt(t *testing.T) {
 // The rerun of an archived task crashes: asynq archives it without a word, and the next
 // one runs all the same.
 func TestRunTaskAfterARerunThatCrashed(t *testing.T) {
-	virtual(t, func(r *rig) {
-		var p probe
-		token := r.enqueue("a", 0, asynq.Timeout(time.Second))
-		srv := r.serve(service{}, p.handler(obey))
-		r.untilTask("a", "archived")
-		r.untilFree("key-a")
-		srv.Shutdown()
-		if err := r.inspector.RunTask(queue, "a"); err != nil {
-			t.Fatal(err)
-		}
-		// What the rerun does before it dies: it takes the lock anew.
-		time.Sleep(time.Second)
-		lock, err := r.locks.TryAcquire(context.Background(), "key-a", joblock.Owner(token.Owner()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.crash("a", r.parkLock(lock, "a"))
-		r.serve(service{}, p.handler(succeed))
-		r.untilTask("a", "archived")
-		r.wantRuns(&p, 1)
-		if err := r.inspector.RunTask(queue, "a"); err != nil {
-			t.Fatal(err)
-		}
-		r.untilTask("a", "gone")
-		r.wantRuns(&p, 2)
-	})
+	for fences, newStore := range lockStores {
+		t.Run(fences, func(t *testing.T) {
+			virtualOn(t, newStore, func(r *rig) {
+				var p probe
+				token := r.enqueue("a", 0, asynq.Timeout(time.Second))
+				srv := r.serve(service{}, p.handler(obey))
+				r.untilTask("a", "archived")
+				r.untilFree("key-a")
+				srv.Shutdown()
+				if err := r.inspector.RunTask(queue, "a"); err != nil {
+					t.Fatal(err)
+				}
+				// What the rerun does before it dies: it takes the lock anew.
+				time.Sleep(time.Second)
+				lock, err := r.locks.TryAcquire(context.Background(), "key-a", joblock.Owner(token.Owner()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.crash("a", r.parkLock(lock, "a"))
+				r.serve(service{}, p.handler(succeed))
+				r.untilTask("a", "archived")
+				r.wantRuns(&p, 1)
+				if err := r.inspector.RunTask(queue, "a"); err != nil {
+					t.Fatal(err)
+				}
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 2)
+			})
+		})
+	}
 }
 
 // A newer job has the key when somebody has an archived task run again: it is snoozed

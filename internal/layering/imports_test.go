@@ -50,6 +50,7 @@ var rules = []rule{
 	{"internal/dice", nil},
 	{"internal/seal", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
+	{"internal/ministore", []string{"joblock/driver"}},
 	{"internal/testkit", []string{"internal/dice"}},
 	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/dice", "internal/faultstore", "internal/testkit"}},
 	{"internal/redistest", []string{goredis, mini}},
@@ -60,12 +61,12 @@ var rules = []rule{
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
 	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
-	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/joblock/storetest",
+	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/internal/ministore", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/ministore", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}

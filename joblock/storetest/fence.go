@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -59,6 +60,44 @@ var fenceCases = []testCase{
 			if r := k.inspect("key"); r.Fence != 0 {
 				k.Fatalf("record with fence %d, want it forgotten", r.Fence)
 			}
+		}
+	}},
+	{"what it says of time is said beside it", func(k *kit) {
+		changed := func(what string, anew bool, since time.Time) time.Time {
+			k.Helper()
+			r := k.inspect("key")
+			if r.Changed.Before(since) || r.Changed.After(r.Now) || !anew && !r.Changed.Equal(since) {
+				k.Errorf("after %s the record was changed at %s, want that anew %t, before that %s, now %s",
+					what, r.Changed, anew, since, r.Now)
+			}
+			k.Advance(2 * time.Millisecond)
+			return r.Changed
+		}
+		k.released("key", "before", "")
+		at := changed("an end", true, time.UnixMilli(0))
+		req := k.acquireReq("key", "me")
+		reply := k.acquire(req)
+		k.wantGrant("acquire", reply, 0)
+		if now := k.inspect("key").Now; reply.Now.Before(at) || reply.Now.After(now) {
+			k.Errorf("the clock was %s at the grant, want it from %s to %s", reply.Now, at, now)
+		}
+		acquired := changed("an acquisition", true, at.Add(time.Millisecond))
+		if r := k.renew(k.renewReq(byFence("key", "me", reply.Fence))); r.Outcome != driver.OutcomeOK {
+			k.Fatalf("renew: %+v", r)
+		}
+		at = changed("a renewal", false, acquired)
+		parked := k.park(k.parkReq(byFence("key", "me", reply.Fence), "q/job"))
+		k.wantGrant("park", parked, reply.Fence)
+		at = changed("a park", true, at.Add(time.Millisecond))
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), driver.OutcomeOK)
+		at = changed("a reservation", false, at)
+		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
+		k.wantGrant("resume", resumed, parked.Fence)
+		at = changed("a resumption", true, at.Add(time.Millisecond))
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), driver.OutcomeOK)
+		changed("the end", true, at.Add(time.Millisecond))
+		if r := k.inspect("key"); r.First != reply.Fence || !r.Since.Equal(acquired) {
+			k.Errorf("acquired at %s under fence %d, want %s and %d", r.Since, r.First, acquired, reply.Fence)
 		}
 	}},
 }

@@ -1,0 +1,125 @@
+package ministore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// pair is what the index has an entry for.
+type pair struct{ key, job string }
+
+type entry struct {
+	due  time.Time
+	mark int64 // of the Due that returned it last; 0 if it was written since
+}
+
+// list writes the entry of a key that is bound to a job, and drops those that nobody has
+// asked for in time.
+func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
+	maps.DeleteFunc(s.index, func(_ pair, e entry) bool { return now.Sub(e.due) >= driver.JobKeep })
+	s.index[pair{key, job}] = entry{due: now.Add(grace)}
+}
+
+// Due implements driver.Store.
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.exit()
+	var due []pair
+	for p, e := range s.index {
+		if !e.due.After(now) {
+			due = append(due, p)
+		}
+	}
+	slices.SortFunc(due, func(a, b pair) int { return s.index[a].due.Compare(s.index[b].due) })
+	due = due[:min(len(due), req.Limit)]
+	s.marks++
+	out := make([]driver.JobLock, len(due))
+	for i, p := range due {
+		s.index[p] = entry{due: now.Add(req.Later), mark: s.marks}
+		out[i] = driver.JobLock{Key: p.key, Job: p.job, Mark: s.marks}
+	}
+	return out, nil
+}
+
+// Forget implements driver.Store.
+func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
+	if _, err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.exit()
+	for _, l := range entries {
+		if p := (pair{l.Key, l.Job}); s.index[p].mark == l.Mark {
+			delete(s.index, p)
+		}
+	}
+	return nil
+}
+
+// SealKeys implements driver.Store.
+func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.exit()
+	for _, known := range req.Known {
+		if !slices.ContainsFunc(s.seals, func(k driver.SealKey) bool { return k.Secret == known.Secret }) {
+			s.seals = append(s.seals, known)
+		}
+	}
+	if len(s.seals) == 0 {
+		s.seals = []driver.SealKey{{Secret: req.Fresh, Since: now.Truncate(time.Microsecond)}}
+	}
+	slices.SortFunc(s.seals, func(a, b driver.SealKey) int {
+		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.Secret[:], b.Secret[:]))
+	})
+	s.seals = s.seals[max(0, len(s.seals)-driver.MaxSealKeys):]
+	return slices.Clone(s.seals), nil
+}
+
+// Inspect implements driver.Store.
+func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.exit()
+	out := make([]driver.Record, len(req.Keys))
+	for i, key := range req.Keys {
+		r := s.find(now, key)
+		out[i] = r.read(now, key, req.Memo)
+	}
+	return out, nil
+}
+
+// List implements driver.Store. A cursor is the last key of the page before.
+func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
+	var page driver.ListPage
+	now, err := s.enter(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer s.exit()
+	for _, key := range slices.Sorted(maps.Keys(s.records)) {
+		r := s.find(now, key)
+		switch {
+		case !r.exists() || key <= req.Cursor || !strings.HasPrefix(key, req.Prefix):
+		case len(page.Records) == max(req.Count, 1):
+			page.Next = page.Records[len(page.Records)-1].Key
+			return page, nil
+		default:
+			page.Records = append(page.Records, r.read(now, key, false))
+		}
+	}
+	return page, nil
+}

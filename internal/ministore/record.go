@@ -1,0 +1,154 @@
+package ministore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// record is all that is known of a key. One with fence 0 is that of an unknown key.
+type record struct {
+	fence int64  // of the present term
+	first int64  // that the ownership began with
+	nonce string // of the call that began the term
+	owner string // stays when the ownership ends, to tell Released from NotOwner
+
+	lease   time.Time // zero while nobody is meant to run
+	until   time.Time // end of the reservation
+	since   time.Time // when the ownership began
+	changed time.Time
+
+	holder, job, reason string
+	memo                []byte
+
+	ended driver.Ended // stays EndedNone when the time just runs out
+	prior driver.Ended // how the ownership before ended
+
+	end     string // nonce of the last END, also under later ownerships
+	endLate bool   // that END came when the time had run out
+
+	expires time.Time // then the record is forgotten
+	queue   []place
+}
+
+// place is that of one who waits: the Acquire as it was sent last.
+type place struct {
+	driver.AcquireRequest
+	until time.Time
+}
+
+func (r *record) exists() bool              { return r.fence != 0 }
+func (r *record) live(now time.Time) bool   { return r.ended == driver.EndedNone && now.Before(r.until) }
+func (r *record) held(now time.Time) bool   { return r.live(now) && now.Before(r.lease) }
+func (r *record) parked(now time.Time) bool { return r.live(now) && r.lease.IsZero() }
+
+func (r *record) state(now time.Time) driver.State {
+	switch {
+	case !r.live(now):
+		return driver.StateFree
+	case r.held(now):
+		return driver.StateHeld
+	case r.parked(now):
+		return driver.StateParked
+	}
+	return driver.StateOrphaned
+}
+
+// howEnded tells how the last ownership ended. That it lapsed is never stored.
+func (r *record) howEnded(now time.Time) driver.Ended {
+	if r.exists() && r.ended == driver.EndedNone && !r.live(now) {
+		return driver.EndedLapsed
+	}
+	return r.ended
+}
+
+// named reports whether t names the present term.
+func (r *record) named(t driver.Term) bool {
+	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
+}
+
+// keep remembers the record for retain after its reservation, and as long as somebody's
+// place is kept in it.
+func (r *record) keep(now time.Time, retain time.Duration) {
+	r.expires = later(now, r.until).Add(retain)
+	for _, p := range r.queue {
+		r.expires = later(r.expires, p.until.Add(p.Retain))
+	}
+}
+
+// leave gives up the place of an Acquire, if it has one.
+func (r *record) leave(nonce string) {
+	r.queue = slices.DeleteFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
+}
+
+// join gives an Acquire a place, or keeps the one that it has, and returns how many are
+// before it.
+func (r *record) join(now time.Time, req driver.AcquireRequest) int {
+	at := slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == req.Nonce })
+	if at < 0 {
+		at = len(r.queue)
+		r.queue = append(r.queue, place{})
+	}
+	r.queue[at] = place{req, now.Add(req.Patience)}
+	r.expires = later(r.expires, r.queue[at].until.Add(req.Retain))
+	return at
+}
+
+// next returns the first in line whose place is still kept, and drops those before.
+func (r *record) next(now time.Time) (driver.AcquireRequest, bool) {
+	for len(r.queue) > 0 {
+		if p := r.queue[0]; now.Before(p.until) {
+			return p.AcquireRequest, true
+		}
+		r.queue = r.queue[1:]
+	}
+	return driver.AcquireRequest{}, false
+}
+
+// who is an answer that tells who has the key, and for how long.
+func (r *record) who(now time.Time, o driver.Outcome) driver.Reply {
+	reply := driver.Reply{Outcome: o, State: r.state(now)}
+	switch reply.State {
+	case driver.StateFree:
+		if o == driver.OutcomeWrongJob {
+			reply.Job = r.job
+		}
+		return reply
+	case driver.StateHeld:
+		reply.Remaining = r.lease.Sub(now)
+	default:
+		reply.Remaining = r.until.Sub(now)
+	}
+	reply.Holder, reply.Job = r.holder, r.job
+	return reply
+}
+
+// read is the record as Inspect and List show it.
+func (r *record) read(now time.Time, key string, memo bool) driver.Record {
+	if !r.exists() {
+		return driver.Record{Key: key}
+	}
+	out := driver.Record{
+		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence, First: r.first,
+		Since: r.since, Changed: r.changed, Holder: r.holder, Job: r.job,
+		Ended: r.howEnded(now), Reason: r.reason, Waiters: len(r.queue), Now: now,
+	}
+	if r.live(now) {
+		out.Reserved = r.until.Sub(now)
+	}
+	if r.held(now) {
+		out.Lease = r.lease.Sub(now)
+	}
+	if memo {
+		out.Memo = slices.Clone(r.memo)
+	}
+	return out
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,93 @@
+package ministore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Store is a driver.Store. The zero value is empty and ready to use.
+type Store struct {
+	Now func() time.Time // the clock; nil means time.Now
+
+	mu      sync.Mutex // guards what follows
+	records map[string]record
+	fence   int64 // the last one given
+	index   map[pair]entry
+	marks   int64 // the last one given
+	seals   []driver.SealKey
+	inboxes map[string][]*listener
+	pushes  []func() // of the present call, to be delivered after it
+}
+
+var _ driver.Store = (*Store)(nil)
+
+// step does f to the record of a key, as one step. The key is known afterwards if f has
+// given the record a fence.
+func (s *Store) step(ctx context.Context, key string, f func(r *record, now time.Time) driver.Reply) (driver.Reply, error) {
+	now, err := s.enter(ctx)
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	defer s.exit()
+	r := s.find(now, key)
+	reply := f(&r, now)
+	if r.exists() {
+		s.records[key] = r
+	}
+	return reply, nil
+}
+
+// steps is step for a batch. After an error the other items have no answer either.
+func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f func(R, *record, time.Time) driver.Reply) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs)) // all of OutcomeUnknown
+	for i, req := range reqs {
+		var err error
+		replies[i], err = s.step(ctx, key(req), func(r *record, now time.Time) driver.Reply { return f(req, r, now) })
+		if err != nil {
+			return replies, err
+		}
+	}
+	return replies, nil
+}
+
+// enter begins a call, and exit ends it. In between s.mu is locked, and there is one time.
+func (s *Store) enter(ctx context.Context) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, err
+	}
+	s.mu.Lock()
+	if s.records == nil {
+		s.records, s.index, s.inboxes = map[string]record{}, map[pair]entry{}, map[string][]*listener{}
+	}
+	if s.Now != nil {
+		return s.Now(), nil
+	}
+	return time.Now(), nil
+}
+
+func (s *Store) exit() {
+	pushes := s.pushes
+	s.pushes = nil
+	s.mu.Unlock()
+	for _, deliver := range pushes {
+		deliver()
+	}
+}
+
+// find returns the record of a key, one with fence 0 if there is none.
+func (s *Store) find(now time.Time, key string) record {
+	if r := s.records[key]; now.Before(r.expires) {
+		return r
+	}
+	delete(s.records, key)
+	return record{}
+}
+
+// String says where the locks are, for messages to people.
+func (s *Store) String() string { return "a map" }
+
+// Close has nothing to close.
+func (s *Store) Close() error { return nil }

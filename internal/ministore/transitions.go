@@ -1,0 +1,257 @@
+package ministore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Each case is a row of the table in the documentation of package driver.
+
+// Acquire implements driver.Store.
+func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
+		var reply driver.Reply
+		switch first, waits := r.next(now); {
+		case r.held(now) && r.owner == req.Owner && r.nonce == req.Nonce: // again
+			return r.acquired(now, req)
+		case r.live(now): // taken
+			reply = r.who(now, driver.OutcomeHeld)
+		case !waits || first.Nonce == req.Nonce: // next
+			s.grant(r, now, req)
+			return r.acquired(now, req)
+		default: // passed on
+			s.grant(r, now, first)
+			s.push(first.Inbox, driver.Push{Nonce: first.Nonce})
+			reply = r.who(now, driver.OutcomeHeld)
+		}
+		if req.Inbox != "" {
+			reply.Ahead, reply.Now = r.join(now, req), now
+		}
+		return reply
+	})
+}
+
+// acquired is the answer to the Acquire that began the present term.
+func (r *record) acquired(now time.Time, req driver.AcquireRequest) driver.Reply {
+	reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior, Lease: r.lease.Sub(now)}
+	if req.Memo {
+		reply.Memo, reply.Now = slices.Clone(r.memo), now
+	}
+	return reply
+}
+
+// Resume implements driver.Store.
+func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
+	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
+		again := r.held(now) && r.nonce == req.Nonce
+		recovered := !r.live(now)
+		switch {
+		case !r.exists(): // no record
+			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case r.owner != req.Owner: // another owner
+			return r.who(now, driver.OutcomeNotOwner)
+		case r.ended != driver.EndedNone: // ended
+			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		case r.job == "" && req.Fence != 0 && req.Fence < r.first: // another ownership
+			return r.who(now, driver.OutcomeNotOwner)
+		case r.job != "" && r.job != req.Job && !(req.Unpark && r.job == req.Back): // another job
+			return r.who(now, driver.OutcomeWrongJob)
+		case again: // again
+		case r.held(now): // busy
+			return r.who(now, driver.OutcomeBusy)
+		default: // taken back, resumed, recovered
+			s.term(r, now, req.Nonce)
+			r.holder = req.Holder
+			if req.Unpark {
+				r.job, r.until = req.Back, time.Time{}
+			}
+			if r.job != "" && (req.Unpark || recovered) {
+				s.list(now, req.Key, r.job, req.Grace)
+			}
+			r.extend(now, req.TTL, req.Reserve, req.Retain)
+		}
+		reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Recovered: recovered}
+		if req.Memo {
+			reply.Memo = slices.Clone(r.memo)
+		}
+		return reply
+	})
+}
+
+// Park implements driver.Store.
+func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
+	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
+		mine := r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce
+		switch {
+		case mine && r.job == req.Job: // again
+			return driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
+		case mine: // moved
+		case !r.exists(): // no record
+			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case r.owner != req.Owner: // another owner
+			return r.who(now, driver.OutcomeNotOwner)
+		case r.ended != driver.EndedNone: // ended
+			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		case !r.named(req.Term): // another term
+			return r.who(now, driver.OutcomeNotOwner)
+		case !r.held(now): // late
+			return driver.Reply{Outcome: driver.OutcomeLapsed}
+		}
+		if req.Job != "" {
+			s.list(now, req.Key, req.Job, req.Grace)
+		}
+		s.term(r, now, req.Nonce) // moved, parked
+		r.lease, r.until, r.job = time.Time{}, after(now, req.Reserve), req.Job
+		r.keep(now, req.Retain)
+		return driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
+	})
+}
+
+// Renew implements driver.Store.
+func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	key := func(req driver.RenewRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.RenewRequest, r *record, now time.Time) driver.Reply {
+		switch {
+		case !r.exists(): // no record
+			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case r.owner != req.Owner: // another owner
+			return r.who(now, driver.OutcomeNotOwner)
+		case r.ended != driver.EndedNone: // ended
+			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		case !r.named(req.Term): // another term
+			return r.who(now, driver.OutcomeNotOwner)
+		case r.parked(now) && req.Grant != "" && req.Grant == r.nonce: // taken back
+			r.job, r.until, r.changed = req.Back, time.Time{}, now
+		case !r.held(now): // late
+			return driver.Reply{Outcome: driver.OutcomeLapsed}
+		}
+		if req.Memo != nil {
+			r.memo = slices.Clone(req.Memo)
+		}
+		r.extend(now, req.TTL, req.Reserve, req.Retain) // taken back, renewed
+		return driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}
+	})
+}
+
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	key := func(req driver.ReleaseRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.ReleaseRequest, r *record, now time.Time) driver.Reply {
+		if req.Grant != "" {
+			r.leave(req.Grant)
+		}
+		byOwner := req.Kind.ByOwner()
+		reply := driver.Reply{Outcome: driver.OutcomeOK}
+		switch {
+		case r.exists() && req.Nonce != "" && r.end == req.Nonce: // again
+			if r.endLate && r.ended != driver.EndedNone { // again, late
+				reply.Outcome = driver.OutcomeLapsed
+			}
+			return reply
+		case !r.exists(), !byOwner && !r.live(now): // no record; free
+			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case byOwner && r.owner != req.Owner: // another owner
+			return r.who(now, driver.OutcomeNotOwner)
+		case byOwner && r.ended != driver.EndedNone: // ended
+			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		case byOwner && (req.Fence != 0 || req.Grant != "") && !r.named(req.Term): // another term
+			return r.who(now, driver.OutcomeNotOwner)
+		case !byOwner && req.Fence != 0 && req.Fence != r.fence: // another fence
+			return r.who(now, driver.OutcomeNotOwner)
+		case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job: // another job
+			return r.who(now, driver.OutcomeWrongJob)
+		case req.Kind.IfIdle() && r.held(now): // busy
+			return r.who(now, driver.OutcomeBusy)
+		case !r.live(now): // released late
+			reply.Outcome = driver.OutcomeLapsed
+		case !byOwner && r.held(now): // forced
+			s.push(driver.ForcedInbox, driver.Push{Key: req.Key, Fence: r.fence})
+		}
+		r.finish(now, req) // released, released late, forced
+		if first, waits := r.next(now); waits {
+			s.grant(r, now, first)
+			s.push(first.Inbox, driver.Push{Nonce: first.Nonce})
+		}
+		return reply
+	})
+}
+
+// Reserve implements driver.Store.
+func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	key := func(req driver.ReserveRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.ReserveRequest, r *record, now time.Time) driver.Reply {
+		switch {
+		case !r.exists(): // no record
+			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case r.job != req.Job: // another job
+			return r.who(now, driver.OutcomeWrongJob)
+		case r.ended != driver.EndedNone: // ended
+			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
+		}
+		recovered := !r.live(now)
+		r.until = later(r.until, after(now, req.Reserve)) // reserved, reserved again
+		r.keep(now, req.Retain)
+		reply := r.who(now, driver.OutcomeOK)
+		reply.Recovered = recovered
+		return reply
+	})
+}
+
+// grant is GRANT.
+func (s *Store) grant(r *record, now time.Time, req driver.AcquireRequest) {
+	r.leave(req.Nonce)
+	*r = record{
+		owner: req.Owner, holder: req.Holder, since: now, prior: r.howEnded(now),
+		memo: r.memo, end: r.end, endLate: r.endLate, queue: r.queue,
+	}
+	s.term(r, now, req.Nonce)
+	r.first = r.fence
+	r.extend(now, req.TTL, 0, req.Retain)
+}
+
+// term is TERM. The fences of all keys are one sequence, so they grow for each key, also
+// where its record was forgotten.
+func (s *Store) term(r *record, now time.Time, nonce string) {
+	s.fence++
+	r.fence, r.nonce, r.changed = s.fence, nonce, now
+}
+
+// extend is LEASE.
+func (r *record) extend(now time.Time, ttl, reserve, retain time.Duration) {
+	r.lease = after(now, ttl)
+	r.until = later(r.until, r.lease.Add(reserve))
+	r.keep(now, retain)
+}
+
+// after is the deadline d from now. It is in whole milliseconds, as a database may keep it,
+// and rounded up: it must not be early.
+func after(now time.Time, d time.Duration) time.Time {
+	return now.Truncate(time.Millisecond).Add(d + time.Millisecond)
+}
+
+// finish is END, but for who comes next.
+func (r *record) finish(now time.Time, req driver.ReleaseRequest) {
+	remembered := r.expires.Sub(later(now, r.until)) // beyond the reservation
+	r.end, r.endLate = req.Nonce, !r.live(now)
+	switch {
+	case !req.Kind.ByOwner():
+		r.ended = driver.EndedForced
+	case req.Done:
+		r.ended = driver.EndedDone
+	default:
+		r.ended = driver.EndedReleased
+	}
+	r.reason, r.changed = req.Reason, now
+	r.lease, r.until = time.Time{}, time.Time{}
+	switch {
+	case len(r.memo) > 0:
+		r.keep(now, max(req.Retain, remembered))
+	case req.Brief > 0:
+		r.keep(now, req.Brief)
+	default:
+		r.keep(now, req.Retain)
+	}
+}
