@@ -11,22 +11,22 @@ import (
 
 // holding is what this process knows of its lock on one key. It is a pure value: it
 // has no mutex, makes no call and reads no clock. A Lock guards it and feeds it
-// events. Each method named in the table is an event; it changes the holding and
-// returns what is to be sent, told, or answered to the caller. Only this file assigns
-// the state.
+// events. Each method named in the table is an event. It changes the holding and
+// returns what to send, what to tell, and what the caller is answered. Only this file
+// assigns the state.
 //
-// A dash means that nothing changes and nothing is to be done. An error is what the
-// caller is told, and nothing changes then either.
+// In the table a word is the next state. With a dash nothing changes and nothing is to
+// be done; so it is with an error, which the caller is answered. A blank cannot happen.
 //
 //	event                    held       parking      parked       released            lost
 //	timePassed               -          -            -            -                   -
 //	  past the deadline      lost       lost         -            -                   -
 //	renewalDue               sends      -            -            -                   -
 //	renewalAsked             sends      ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  ErrLost
-//	renewalAnswered, OK      trusted on trusted on   -            -                   -
+//	renewalAnswered, OK      trust goes on           -            -                   -
 //	  refused                lost       -            -            -                   -
 //	  no answer              sent again later        -            -                   -
-//	renewingStopped          not renewed any more, in every state
+//	renewingStopped          no more renewals, in every state
 //	parkBegun                parking    ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  ErrLost
 //	parkAnswered, OK                    parked                                        parked
 //	  refused                           lost                                          -
@@ -43,13 +43,13 @@ import (
 //
 // Rules that span several events:
 //
-//   - Trust counts from when a call was sent, so that it never outlasts the lease.
-//     What cannot be trusted any more when it is answered was not granted.
+//   - Trust counts from when a call was sent, so that it never outlasts the lease. A
+//     grant whose trust is over when the answer comes is no grant.
 //   - A Park without an answer may have been applied. The holding goes on, and every
 //     later call names the term by that Park's nonce too. A renewal takes it back.
-//   - Such a renewal would undo a repeated Park as well, after its caller was told of
-//     success. So a Park waits while one is under way.
-//   - A refusal of a term that is no longer the present one says nothing.
+//   - Such a renewal would undo a repeated Park as well, whose caller has its token by
+//     then. So a Park waits while one is under way.
+//   - A refusal of an earlier term says nothing about the present one.
 type holding struct {
 	terms
 
@@ -74,7 +74,7 @@ type holding struct {
 	// Calls that may have been applied without an answer. They keep their nonces, by
 	// which the store recognises a repeated call.
 	parkNonce    string        // set while the answer to a Park is owed
-	parkHold     time.Duration // the longest reservation that was asked for
+	parkReserve  time.Duration // the longest reservation that was asked for
 	takingBack   int           // renewals under way that would take that Park back
 	reclaimNonce string
 	reclaimSent  time.Time
@@ -87,7 +87,7 @@ type terms struct {
 	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers
 	holder     string
 	ttl        time.Duration
-	margin     time.Duration // what trust ends before the lease, see Config.Margin
+	margin     time.Duration // how long before the lease trust ends, see Config.Margin
 	renewUntil time.Time     // nothing is renewed later; zero: no bound
 
 	// Of a lock that was resumed. An undone Park binds it to its job again.
@@ -107,25 +107,25 @@ const (
 	lockLost
 )
 
-// doubt says how far the checks have come that a forced push asks for.
+// doubt is how far the check is that a forced push asks for.
 type doubt uint8
 
 const (
 	noDoubt  doubt = iota // nobody checks
-	checking              // somebody checks, or has checked just now
-	doubted               // there was a push after the latest check began
+	checking              // a check has begun, and there was no push since
+	doubted               // there was a push, and no check has begun since
 )
 
-// step is what an event leaves to be done besides.
+// step is what to do after an event, besides what it returns.
 type step struct {
 	tell  event.Kind    // what has happened; 0: nothing that anybody is told
 	late  time.Duration // of event.RenewedLate: how late
 	lost  *Error        // why the holding was lost by this event; nil if it was not
-	moved bool          // the answer of next has changed
-	found bool          // it had been given up for lost, which was premature
+	moved bool          // next has changed
+	found bool          // the loss that was told before was premature
 }
 
-// granted is the first event: the store answered a call sent at sent with fence.
+// granted is the first event: the store has granted fence to a call sent at sent.
 func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, fence)
@@ -336,14 +336,14 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 // renewingStopped lets the lease run out.
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to be sent, for job and under a reservation of hold.
+// parkBegun returns the Park to be sent, for job and with that reservation.
 // grace is the longest time until a keeper first looks at the job. If wait is true
 // nothing has changed, and the call is to be repeated when no renewal that would undo
 // the Park is under way.
 //
 // After a Park without an answer the same call is made again. Its term is then named
 // by its own nonce too, for a renewal may have taken that Park back.
-func (h *holding) parkBegun(op, nonce, job string, hold, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
+func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err
 	}
@@ -354,15 +354,15 @@ func (h *holding) parkBegun(op, nonce, job string, hold, grace time.Duration) (r
 	if h.parkNonce == "" {
 		h.parkNonce = nonce
 	}
-	h.parkHold = max(h.parkHold, hold)
+	h.parkReserve = max(h.parkReserve, reserve)
 	h.state = lockParking
 	return driver.ParkRequest{
 		Term:    term,
 		Nonce:   h.parkNonce,
-		Reserve: hold,
+		Reserve: reserve,
 		Retain:  h.retain,
 		Job:     job,
-		Grace:   max(driver.MinPeriod, min(grace, hold/2)), // or it would lapse before the first look
+		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // or it would lapse before the first look
 	}, false, nil
 }
 
@@ -418,7 +418,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 	if past(now, h.lostAt(h.trusted(sent))) {
 		return step{}, lateGrant(op, h.key)
 	}
-	h.state, h.over, h.job, h.parkHold = lockHeld, nil, h.resumedBy, 0
+	h.state, h.over, h.job, h.parkReserve = lockHeld, nil, h.resumedBy, 0
 	h.begin(sent, r.Fence)
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
@@ -434,7 +434,7 @@ type release struct {
 	job               string // the job that is done, if done
 	done              bool
 	brief             time.Duration // how long to remember it if nobody else may ask, see Config.brief
-	hold              time.Duration // the reservation of a Park, unless it asked for another
+	reserve           time.Duration // what a Park reserves unless it says otherwise
 }
 
 // releasing is a Release under way.
@@ -472,7 +472,7 @@ func (h *holding) releaseBegun(r release) (releasing, error) {
 	}
 	out.until = h.trust.Add(h.margin)
 	if reserved {
-		out.until = out.until.Add(max(r.hold, h.parkHold))
+		out.until = out.until.Add(max(r.reserve, h.parkReserve))
 	}
 	return out, nil
 }

@@ -146,10 +146,10 @@ var holdingEvents = []struct {
 		return pair(h.reclaimAnswered("reclaim", at(12*time.Second), at(13*time.Second), silence))
 	}},
 	{"releaseBegun", func(h *holding) []any {
-		return asked(h.releaseBegun(release{op: "release", nonce: "r1", brief: time.Second, hold: 20 * time.Second}))
+		return asked(h.releaseBegun(release{op: "release", nonce: "r1", brief: time.Second, reserve: 20 * time.Second}))
 	}},
 	{"releaseBegun, done", func(h *holding) []any {
-		return asked(h.releaseBegun(release{op: "release", nonce: "r1", reason: "ok", job: "q/1", done: true, brief: time.Hour, hold: time.Hour}))
+		return asked(h.releaseBegun(release{op: "release", nonce: "r1", reason: "ok", job: "q/1", done: true, brief: time.Hour, reserve: time.Hour}))
 	}},
 	{"releaseAnswered, OK", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, ok(0), nil)) }},
 	{"releaseAnswered, refused", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, refused, nil)) }},
@@ -271,7 +271,7 @@ func fieldsOf(h *holding) []field {
 		{"job", text(h.job)}, {"over", text(h.over)}, {"retain", text(h.retain)}, {"shared", text(h.shared)},
 		{"renewing", text(h.renewing)}, {"renewAt", text(h.renewAt)}, {"underWay", text(h.underWay)},
 		{"takingBack", text(int64(h.takingBack))},
-		{"parkNonce", text(h.parkNonce)}, {"parkHold", text(h.parkHold)},
+		{"parkNonce", text(h.parkNonce)}, {"parkReserve", text(h.parkReserve)},
 		{"reclaimNonce", text(h.reclaimNonce)}, {"reclaimSent", text(h.reclaimSent)}, {"releaseNonce", text(h.releaseNonce)},
 		{"doubt", text(h.doubt)},
 	}
@@ -527,14 +527,14 @@ remembered
 	held asking owed undoing stopped capped pushed checking resumed parking released lost late: retain=1h0m0s shared=true
 	shared parked reclaiming: retain=1h0m0s
 parkBegun
-	held shared asking stopped capped pushed checking resumed: state=parking parkNonce=p1 parkHold=1h0m0s →park 10 as p1 for q/1 1h0m0s grace 20s
-	owed: state=parking parkHold=1h0m0s →park 10/p0 as p0 for q/1 1h0m0s grace 20s
+	held shared asking stopped capped pushed checking resumed: state=parking parkNonce=p1 parkReserve=1h0m0s →park 10 as p1 for q/1 1h0m0s grace 20s
+	owed: state=parking parkReserve=1h0m0s →park 10/p0 as p0 for q/1 1h0m0s grace 20s
 	undoing: waits
 	parking parked reclaiming: ErrNotOwner
 	released: ErrAlreadyReleased
 	lost late: ErrLost
 parkBegun, briefly
-	held shared asking stopped capped pushed checking resumed: state=parking parkNonce=p1 parkHold=10s →park 10 as p1 for q/1 10s grace 5s
+	held shared asking stopped capped pushed checking resumed: state=parking parkNonce=p1 parkReserve=10s →park 10 as p1 for q/1 10s grace 5s
 	owed: state=parking →park 10/p0 as p0 for q/1 10s grace 5s
 	undoing: waits
 	parking parked reclaiming: ErrNotOwner
@@ -563,8 +563,8 @@ reclaimBegun, a TTL later
 reclaimAnswered, OK
 	held shared asking owed undoing stopped capped pushed checking resumed: -
 	parking: ErrNotOwner
-	parked: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkHold=0s tells reclaimed moved
-	reclaiming: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkHold=0s reclaimNonce=none reclaimSent=never tells reclaimed moved
+	parked: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkReserve=0s tells reclaimed moved
+	reclaiming: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkReserve=0s reclaimNonce=none reclaimSent=never tells reclaimed moved
 	released: ErrAlreadyReleased
 	lost late: ErrLost
 reclaimAnswered, too late

@@ -41,7 +41,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	k.check()
 	k.mu.Lock()
 	r, err := k.h.releaseBegun(release{
-		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), hold: k.l.cfg.Reserve,
+		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), reserve: k.l.cfg.Reserve,
 	})
 	if err != nil {
 		k.mu.Unlock()
