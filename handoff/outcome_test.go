@@ -111,7 +111,7 @@ func TestErrorsOfRedisInTheMiddleOfAnEnqueue(t *testing.T) {
 		{"applied, reply lost", func(_ context.Context, apply func() error) error {
 			return errors.Join(apply(), errReset)
 		}, true},
-		{"applied after the first look", func(_ context.Context, apply func() error) error {
+		{"applied after the first reading", func(_ context.Context, apply func() error) error {
 			time.AfterFunc(100*time.Millisecond, func() { _ = apply() })
 			return errReset
 		}, true},
@@ -234,7 +234,7 @@ func TestEnqueueThatHangsIsCutShortAndDecidedLater(t *testing.T) {
 				w.warm(t)
 				const after = 4 * time.Minute
 				w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
-					time.Sleep(after) // and does not look at its context, as go-redis does not
+					time.Sleep(after) // and ignores its context, as go-redis does not
 					if !tc.applied {
 						return errDown
 					}
@@ -246,7 +246,7 @@ func TestEnqueueThatHangsIsCutShortAndDecidedLater(t *testing.T) {
 				start := time.Now()
 				info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
 				if took := time.Since(start); took != 2*time.Second+settleFor {
-					t.Errorf("took %s, want the context's 2s and SettleFor", took)
+					t.Errorf("took %s, want the context's 2s and settleFor", took)
 				}
 				if !errors.Is(err, joblock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || info != nil {
 					t.Errorf("Enqueue = %v, %v; want ErrUnavailable and the context's error", info, err)

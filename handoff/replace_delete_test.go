@@ -79,7 +79,7 @@ func TestJobInAWorkersHandsIsReplacedWhenSnoozed(t *testing.T) {
 	})
 }
 
-// One that waits for its lock in place is not put back: the lock goes back to it,
+// One that waits for its lock in place is not snoozed: the lock goes back to it,
 // and the new task is taken out again.
 func TestJobThatCannotBeDeletedIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestReplacementWhenTheDeletionIsUnknown(t *testing.T) {
 				w.wantNoTask(t, first)
 				w.task(t, "default", "second")
 				if st := wantState(t, w.locks, "k", joblock.StateParked); st.Job != "default/first" {
-					t.Errorf("the key is reserved for %q until the keeper looks", st.Job)
+					t.Errorf("the key is reserved for %q until the keeper checks", st.Job)
 				}
 			})
 		})

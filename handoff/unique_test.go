@@ -132,7 +132,7 @@ func TestKeyDoesNotLapseUnderAScheduledJob(t *testing.T) {
 	})
 }
 
-// Nor while it waits in its queue, if only somebody looks: here what the keeper of
+// Nor while it waits in its queue, if only somebody asks: here what the keeper of
 // package worker does. asynq's uniqueness is a time to guess.
 func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

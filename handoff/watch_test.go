@@ -71,7 +71,7 @@ func TestUnknownOutcomeStaysParkedUntilItIsKnown(t *testing.T) {
 			time.Sleep(watchFor + time.Minute)
 			w.faults.setDown(nil)
 			time.Sleep(30 * time.Minute)
-			wantState(t, w.locks, "k", joblock.StateParked) // nobody looks any more
+			wantState(t, w.locks, "k", joblock.StateParked) // nobody asks any more
 			time.Sleep(30 * time.Minute)
 			wantState(t, w.locks, "k", joblock.StateFree) // the reservation has ended
 		})
@@ -153,8 +153,8 @@ func TestServerThatHangsIsUnknown(t *testing.T) {
 	})
 }
 
-// A server that thaws answers a look before it applies the command that it had
-// received earlier: one look is not enough in the background either.
+// A server that thaws answers a question before it applies the command that it had
+// received earlier: one reading is not enough in the background either.
 func TestTaskThatAppearsAfterABackgroundLookIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
@@ -164,7 +164,7 @@ func TestTaskThatAppearsAfterABackgroundLookIsFound(t *testing.T) {
 			w.faults.setHang(frozen)
 			time.AfterFunc(time.Minute, func() {
 				w.faults.setHang(nil)
-				close(frozen) // the looks that hang are answered
+				close(frozen) // the calls that hang are answered
 				time.AfterFunc(100*time.Millisecond, func() { _ = apply() })
 			})
 			return errDown

@@ -115,7 +115,7 @@ func TestLocksOfAnAggregateThatWaits(t *testing.T) {
 		var p probe
 		r.enqueue("a", 0, asynq.Group("g"))
 		r.group(func([]*asynq.Task) *asynq.Task {
-			return asynq.NewTask(taskType, nil, asynq.ProcessIn(2*hold))
+			return asynq.NewTask(taskType, nil, asynq.ProcessIn(2*reserve))
 		}, p.handler(succeed))
 		r.untilTask("a", "gone")
 		for range 18 {
@@ -128,8 +128,8 @@ func TestLocksOfAnAggregateThatWaits(t *testing.T) {
 	})
 }
 
-// again has asynq look at a group once more. It puts the members of an aggregation
-// that failed back into their group after two minutes, and looks at the group when
+// again makes asynq read a group once more. It puts the members of an aggregation
+// that failed back into their group after two minutes, and reads the group when
 // another member comes.
 func (r *rig) again(id string) {
 	r.t.Helper()
@@ -156,7 +156,7 @@ func TestLocksOfAGroupWhoseAggregateIsRefused(t *testing.T) {
 		}, p.handler(succeed))
 		for i := range 2 {
 			r.again(fmt.Sprint("plain-", i))
-			time.Sleep(hold)
+			time.Sleep(reserve)
 			for _, id := range []string{"a", "b"} {
 				r.wantTask(id, "aggregating", 0)
 				r.wantHeld("key-" + id)

@@ -102,9 +102,9 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
-// A lock of an archived task, under the lease of a dead process, is to be looked
+// A lock of an archived task, under the lease of a dead process, is to be checked
 // at again when that has run out. Close does not wait for it.
-func TestCloseEndsRepeatedLooks(t *testing.T) {
+func TestCloseEndsRepeatedChecks(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.crash("a", r.enqueue("a", 0))

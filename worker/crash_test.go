@@ -84,7 +84,7 @@ func TestCrashOnTheLastAttempt(t *testing.T) {
 }
 
 // Somebody has the archived task run again before the lease of the dead has run
-// out: the second look at it leaves the lock to the task.
+// out: the second check of it leaves the lock to the task.
 func TestRunTaskWhileTheLeaseOfTheDeadRunsOn(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -30,7 +30,7 @@ var vanish = map[string]func(r *rig, token joblock.Token) *joblock.Lock{
 	},
 	"taken": func(r *rig, token joblock.Token) *joblock.Lock { return r.steal(token.Key()) },
 	"forgotten": func(r *rig, _ joblock.Token) *joblock.Lock {
-		time.Sleep(hold + 5*time.Minute + time.Minute)
+		time.Sleep(reserve + 5*time.Minute + time.Minute)
 		return nil
 	},
 }

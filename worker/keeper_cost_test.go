@@ -74,7 +74,7 @@ func TestCostOfAPeriod(t *testing.T) {
 		per := func(call string) float64 { return float64(r.faults.Calls(call)-before[call]) / periods }
 		t.Logf("per period: %.0f commands to asynq's Redis, %.1f due, %.1f inspect, %.1f reserve, %.1f forget",
 			asynqs, per(faultstore.Due), per(faultstore.Inspect), per(faultstore.Reserve), per(faultstore.Forget))
-		// An interval between looks is up to a tenth shorter than a period.
+		// An interval between checks is up to a tenth shorter than a period.
 		if asynqs < 2*waiting || asynqs > 2*waiting*1.2 {
 			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want about %d", asynqs, waiting, 2*waiting)
 		}
@@ -89,7 +89,7 @@ func TestCostOfAPeriod(t *testing.T) {
 	})
 }
 
-// How long a keeper takes to look once at each of so many locks of tasks that wait,
+// How long a keeper takes to check once each of so many locks of tasks that wait,
 // with a Redis on the same machine, and what it asks for. Run it with -benchtime 1x:
 // filling the Redis takes longer than the round.
 func BenchmarkKeeper(b *testing.B) {

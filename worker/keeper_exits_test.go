@@ -104,12 +104,12 @@ func TestLockAfterTheInspector(t *testing.T) {
 					if err := tt.do(r, state); err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(every + time.Millisecond) // and the look itself
+					time.Sleep(every + time.Millisecond) // and the check itself
 					if tt.reason != "" {
 						r.wantFreed("key-a", tt.reason)
 						return
 					}
-					time.Sleep(3 * hold)
+					time.Sleep(3 * reserve)
 					r.wantState("key-a", joblock.StateParked, "a")
 				})
 			})
@@ -211,7 +211,7 @@ func TestLockWhoseTaskIsNotThereYet(t *testing.T) {
 					if late > 0 {
 						time.Sleep(late)
 						r.submit("a", r.seal(0, token), 1, asynq.ProcessIn(2*time.Hour))
-						time.Sleep(hold)
+						time.Sleep(reserve)
 						r.wantState("key-a", joblock.StateParked, "a")
 						return
 					}

@@ -76,7 +76,7 @@ func TestKeepersTakeTurns(t *testing.T) {
 				}
 				time.Sleep(every + time.Second)
 				r.wantFreed("key-alive-0", absent)
-				time.Sleep(3 * hold)
+				time.Sleep(3 * reserve)
 				for i := 1; i < 20; i++ {
 					r.wantState(fmt.Sprint("key-alive-", i), joblock.StateParked, fmt.Sprint("alive-", i))
 				}

@@ -182,7 +182,7 @@ func TestKeeperMeetsATaskThatCannotBeRead(t *testing.T) {
 		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(every + time.Millisecond) // and the look itself
+		time.Sleep(every + time.Millisecond) // and the check itself
 		r.wantFreed("key-dead", absent)
 		r.wantState("key-broken", joblock.StateParked, "broken")
 	})
@@ -198,7 +198,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 		if err := r.inspector.DeleteTask(queue, "dead"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(hold + time.Minute)
+		time.Sleep(reserve + time.Minute)
 		if r.status("key-a").Locked() {
 			t.Fatal("the reservation did not lapse")
 		}
@@ -206,7 +206,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, _ := r.keep(r.locks, worker.Config{})
-		time.Sleep(every / 2) // one look
+		time.Sleep(every / 2) // one check
 		r.wantState("key-a", joblock.StateParked, "a")
 		if st := r.status("key-taken"); st.State != joblock.StateHeld || st.Job != "" {
 			t.Errorf("the lock that somebody took is %+v, want theirs", st)
@@ -224,7 +224,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 func TestKeeperLeavesTheRunningAlone(t *testing.T) {
 	kept(t, func(r *rig) {
 		token := r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
-		lock, err := r.locks.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, "a")), joblock.Reserve(hold))
+		lock, err := r.locks.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, "a")), joblock.Reserve(reserve))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestKeeperFreesWhatItHasLookedAtAndNothingLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		deleted.Store(true)
-		time.Sleep(hold)
+		time.Sleep(reserve)
 		r.wantTask("a", "scheduled", 0)
 		r.wantState("key-a", joblock.StateParked, "a")
 		if st := r.status("key-a"); st.Fence == token.Fence() {
@@ -312,7 +312,7 @@ func TestDryRun(t *testing.T) {
 		before := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Forget)
 		time.Sleep(2 * time.Minute)
 		r.wantState("key-a", joblock.StateParked, "a")
-		time.Sleep(hold - 4*time.Minute - time.Second)
+		time.Sleep(reserve - 4*time.Minute - time.Second)
 		for _, key := range []string{"key-a", "key-b"} {
 			if st := r.status(key); st.Reserved > 2*time.Second {
 				t.Errorf("%s is reserved for another %s: it was extended", key, st.Reserved)

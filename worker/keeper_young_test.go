@@ -87,7 +87,7 @@ func TestShortReservationsDoNotLapse(t *testing.T) {
 				return
 			}
 		}
-		time.Sleep(hold)
+		time.Sleep(reserve)
 		r.wantState("key-a", joblock.StateParked, "a")
 	})
 }

@@ -29,7 +29,7 @@ import (
 
 const (
 	ttl       = 10 * time.Second // of the locks in virtual time
-	hold      = 10 * time.Minute // of every reservation, unless a test says otherwise
+	reserve   = 10 * time.Minute // of every reservation, unless a test says otherwise
 	retryWait = 20 * time.Second // of the servers' RetryDelayFunc
 	queue     = "default"
 	taskType  = "export"
@@ -126,7 +126,7 @@ func (r *rig) newWorker(locks *joblock.Locker, cfg worker.Config) *worker.Worker
 	r.t.Helper()
 	cfg.Logger = r.log.Text()
 	if cfg.Reserve == 0 {
-		cfg.Reserve = hold
+		cfg.Reserve = reserve
 	}
 	w, err := worker.New(locks, r.inspector, &cfg)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *rig) park(id string, keys ...string) []joblock.Token {
 
 func (r *rig) parkLock(lock *joblock.Lock, id string) joblock.Token {
 	r.t.Helper()
-	token, err := lock.Park(context.Background(), joblock.Reserve(hold), joblock.ForJob(envelope.Job(queue, id)))
+	token, err := lock.Park(context.Background(), joblock.Reserve(reserve), joblock.ForJob(envelope.Job(queue, id)))
 	if err != nil {
 		r.t.Fatalf("park %q for %s: %v", lock.Key(), id, err)
 	}

@@ -47,7 +47,7 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 				r.untilRetry("a", used)
 				r.occupy("a")
 			}
-			time.Sleep(hold + 2*time.Minute)
+			time.Sleep(reserve + 2*time.Minute)
 			r.untilRetry("a", used)
 			r.wantState("carried", joblock.StateParked, "a")
 			r.wantRuns(&p, used)
@@ -164,7 +164,7 @@ func TestTasksThatWantEachOthersLocks(t *testing.T) {
 	})
 }
 
-// Two tasks take two locks each, in opposite orders: put back, they meet at other
+// Two tasks take two locks each, in opposite orders: snoozed, they meet at other
 // times.
 func TestTasksThatTakeTwoLocksInOppositeOrders(t *testing.T) {
 	virtual(t, func(r *rig) {

@@ -236,7 +236,7 @@ func TestOverrunOfALockThatIsNotCarried(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		began := make(chan time.Time, 2)
-		// The next task waits in place all the time, or it would come a put-back late.
+		// The next task waits in place all the time, or it would come a snooze late.
 		use := overlap(worker.MaxWait(5 * time.Minute))
 		r.serve(service{use: use, worker: worker.Config{Overrun: time.Minute}},
 			p.handler(func(_ context.Context, n int) error {

@@ -12,11 +12,11 @@ import (
 // Config.Reserve beyond the lease: the worker may die the next moment.
 func TestReservationIsKeptAheadOfALongAttempt(t *testing.T) {
 	virtual(t, func(r *rig) {
-		r.enqueue("a", 0, asynq.Timeout(4*hold))
+		r.enqueue("a", 0, asynq.Timeout(4*reserve))
 		r.serve(service{}, func(context.Context, *asynq.Task) error {
-			time.Sleep(3 * hold)
-			if left := r.status("key-a").Reserved; left < hold {
-				t.Errorf("reserved for %s after %s, want at least %s", left, 3*hold, hold)
+			time.Sleep(3 * reserve)
+			if left := r.status("key-a").Reserved; left < reserve {
+				t.Errorf("reserved for %s after %s, want at least %s", left, 3*reserve, reserve)
 			}
 			return nil
 		})

@@ -133,7 +133,7 @@ func TestMaxWaitIsKept(t *testing.T) {
 	})
 }
 
-// byArchive has a task without retries put back, and returns when it is in the archive.
+// byArchive snoozes a task without retries, and returns when it is in the archive.
 func (r *rig) byArchive(opts ...asynq.Option) *joblock.Lock {
 	r.t.Helper()
 	lock := r.occupy("k")
@@ -176,7 +176,7 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: hold}}, p.handler(succeed))
+		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
 		r.byArchive()
 		s.Shutdown()
 		if err := s.worker.Close(context.Background()); err != nil {
@@ -262,7 +262,7 @@ func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
 		var p probe
 		lock := r.occupy("k")
 		r.plain(600, "k", 0)
-		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: hold}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
 		time.Sleep(10 * time.Millisecond) // all of them have been in it; longer has many come back again and again
 		r.release(lock)
 		time.Sleep(10 * time.Second)

@@ -314,7 +314,7 @@ func TestLockThatIsWithAnotherJobIsWaitedFor(t *testing.T) {
 						back := time.Now()
 						r.untilTask("a", "gone")
 						r.wantRuns(&p, 1)
-						// A lock in hand is back in a moment, and looked for accordingly.
+						// A lock in hand is back in a moment, and tried for accordingly.
 						if took := time.Since(back); inHand && took > 5*time.Second {
 							t.Errorf("the task ran %s after it had its lock", took)
 						}

@@ -21,14 +21,14 @@ const elsewhere envelope.Cause = "another store"
 var distrustTexts = map[envelope.Cause]string{
 	envelope.Unknown: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
 		"it was sealed with a key that is not known here. Either the header is forged, or who enqueues " +
-		"looks at another Redis, database or prefix, or has other joblock.Config.Secrets, than this worker",
+		"uses another Redis, database or prefix, or has other joblock.Config.Secrets, than this worker",
 	envelope.Forged: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
 		"its seal does not match, the header is forged or was changed",
 	envelope.Copied: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
 		"the header was copied from another task, or this task was enqueued again in another way than by handoff",
 	envelope.Unread: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
 		"the header is forged, or of a build that is newer than this worker",
-	elsewhere: "worker: who enqueued a task looks at another Redis, database or prefix for its locks than this worker, " +
+	elsewhere: "worker: who enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
 		"or that store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 

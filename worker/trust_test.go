@@ -343,7 +343,7 @@ func TestCopyInAGroupFromAnotherQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := lock.Park(context.Background(), joblock.Reserve(hold), joblock.ForJob(envelope.Job("low", "low")))
+		token, err := lock.Park(context.Background(), joblock.Reserve(reserve), joblock.ForJob(envelope.Job("low", "low")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -561,7 +561,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	}
 }
 
-// The enqueuing side and the workers look at different locks: that is told with the first
+// The enqueuing side and the workers use different locks: that is told with the first
 // job, and by which side.
 func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 	for _, secret := range []joblock.Secret{"", "shared by all who are honest"} {
@@ -596,7 +596,7 @@ func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 				if secret == "" {
 					r.wantTrustErrors("not known here")
 				} else {
-					r.wantTrustErrors("looks at another Redis, database or prefix")
+					r.wantTrustErrors("uses another Redis, database or prefix")
 				}
 				if text := r.log.String(); !strings.Contains(text, `worker:`) || strings.Contains(text, string(secret)) && secret != "" {
 					t.Errorf("the log should name the worker's prefix, and no secret:\n%s", text)

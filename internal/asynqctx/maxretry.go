@@ -10,12 +10,11 @@ import (
 
 // WithMaxRetry returns a child of ctx in which asynq.GetMaxRetry answers n.
 //
-// A task that carries locks is enqueued with one retry more than its author
-// asked for. Handlers, error handlers and other people's middleware commonly
-// compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether this
-// attempt is the last; they must go on being right, and asynq offers no way to
-// say so. Hence a copy of its unexported metadata with the one field changed. If
-// a later asynq lays that out differently, ctx answers as asynq left it.
+// A task that carries locks has one retry more than its author asked for. Handlers, error
+// handlers and other people's middleware compare asynq.GetRetryCount with
+// asynq.GetMaxRetry to find out whether this attempt is the last. They must get the right
+// answer, and asynq has no call for that. Hence a copy of its unexported metadata with one
+// field changed. If a later asynq lays that out differently, ctx answers as asynq made it.
 func WithMaxRetry(ctx context.Context, n int) context.Context {
 	return maxRetryCtx{ctx, n}
 }

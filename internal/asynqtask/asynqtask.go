@@ -1,11 +1,10 @@
-// Package asynqtask reads what asynq v0.26 keeps to itself about a task: the
-// options it was made with. Adding a header to somebody else's task means making
-// the task again, and whoever makes it again without its options has dropped its
-// queue, its retries and its schedule without a word.
+// Package asynqtask reads the options that a task was made with, which asynq v0.26 does not
+// export. To add a header to a task means to make the task again, and without its options
+// the new one would silently lose its queue, its retries and its schedule.
 //
-// The roads not taken: asking callers to pass options at enqueue only (nobody
-// would notice when one does not), and linking to asynq's internals (refused by
-// the linker, and silent about changes of layout).
+// The roads not taken: to ask callers to pass options at the enqueue only, as nobody would
+// notice when one does not; and to link to asynq's internals, which the linker refuses, and
+// which would not notice a change of layout.
 package asynqtask
 
 import (

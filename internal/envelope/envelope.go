@@ -2,13 +2,12 @@
 // what handoff writes and worker reads. A header, unlike a payload, leaves asynq's
 // Unique key and consumers in other languages untouched.
 //
-// A lock token is good for the lock, so whoever can write a header could take locks, or
-// have another's task take them along. Hence envelopes are sealed for one job, by those
-// who have the locks' store or a secret (package seal). One that is not genuine counts
-// as absent: the task is what it would be without.
+// A token is good for its lock. So whoever can write a header could take locks, or make
+// another's task carry them. Hence envelopes are sealed for one job, by those who have the
+// locks' store or a secret (package seal). An envelope that is not genuine counts as absent.
 //
-// The payload is not sealed: asynq lets people change that of a scheduled task, and such
-// a task is to keep its lock.
+// The payload is not sealed: asynq lets people change that of a scheduled task, and such a
+// task is to keep its lock.
 package envelope
 
 import (
@@ -28,17 +27,16 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Header is the one header. Its value is a text sealed by package seal: which job and
-// which type of task it is of, the tokens, and what the worker is to do with them. One
-// header, so that nothing of it can be left out, added or exchanged; and as JSON, so
-// that a person sees what it is.
+// Header is the name of the one header. Its value is a text sealed by package seal: the job,
+// the type of the task, the tokens, and what the worker is to do with them. One header, so
+// that no part can be left out, added or exchanged; as JSON, so that people can read it.
 const Header = "joblock"
 
 const (
 	// MaxTokens bounds the locks that are handed over with one task.
 	MaxTokens = 64
-	// MaxCarried bounds the locks that a task may carry: one that was made of a
-	// group has those of all its members.
+	// MaxCarried bounds the locks that a task may carry: one that a group was aggregated
+	// into has those of all members.
 	MaxCarried = 1024
 )
 
@@ -47,24 +45,23 @@ type Envelope struct {
 	// Tokens are those of all locks.
 	Tokens []joblock.Token
 
-	// Retries is the caller's own MaxRetry. The task itself is enqueued with one more,
-	// the spare slot: asynq archives a task that has used up its retries before it looks
-	// at whether the last attempt was charged, so without a spare one a busy lock would
-	// cost the job. -1 when the task has no spare slot.
+	// Retries is the author's own MaxRetry. The task itself has one more, the spare retry:
+	// asynq archives a task that has used up its retries before it asks whether the last
+	// attempt counts, so without a spare one a busy lock would cost the job. -1 if the
+	// task has no spare retry.
 	Retries int
 
-	// Of Tokens, those with a shorter life than the job: whose locks are released when
-	// the handler starts, and whose locks nobody has taken yet, but the worker does when
+	// Of Tokens, those of locks with a shorter life than the job. UntilStart are released
+	// when the handler starts. FromStart nobody has taken yet; the worker takes them when
 	// the task is about to run.
 	UntilStart, FromStart []joblock.Token
 }
 
-// Job returns the name under which a task's locks are bound to it. A slash in
-// the queue's name is escaped, so that no two tasks have the same name.
+// Job returns the name under which locks are bound to a task. A slash in the queue's name is
+// escaped, so that no two tasks have the same name.
 func Job(queue, taskID string) string { return queueEscaper.Replace(queue) + "/" + taskID }
 
-// ParseJob is the reverse of Job. ok is false for the name of something else than
-// a task.
+// ParseJob is the reverse of Job. ok is false if job is no name of a task.
 func ParseJob(job string) (queue, taskID string, ok bool) {
 	queue, taskID, ok = strings.Cut(job, "/")
 	queue = queueUnescaper.Replace(queue)
@@ -78,9 +75,9 @@ var (
 
 const aggregatePrefix = "aggregate:"
 
-// AggregateID returns an ID for the task that a group of tasks is made into. It
-// names one of them, the lead: while asynq has not enqueued the new task, the locks
-// that are bound to it are those of tasks that still exist.
+// AggregateID returns an ID for the task that a group is aggregated into. It names one of
+// the members, the lead. While asynq has not enqueued the new task, the members still exist,
+// and need the locks that are bound to it.
 func AggregateID(lead string) string {
 	return aggregatePrefix + uuid.NewString() + ":" + lead
 }
@@ -153,8 +150,7 @@ type Opened struct {
 	Envelope
 	Job string // that it was sealed for
 
-	// Elsewhere says that it was sealed by one who looks at another store, who has the
-	// same secret.
+	// Elsewhere says that the sealer has the same secret and uses another store.
 	Elsewhere bool
 }
 
@@ -191,13 +187,13 @@ func (d *Distrust) Error() string {
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
-// Opener is how a seal is looked at: Open or OpenKnown of a seal.Ring.
+// Opener verifies a seal: Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
 // Open reads the envelope of a task. ok is false for a task that has none. A header is
-// untrusted input: nothing of it is decoded before its seal was found right, and then
-// job and type are compared. An error that is a *Distrust says that the envelope is not
-// this task's; any other, that the store has not answered.
+// untrusted input: nothing of it is decoded before its seal was found right, and then job
+// and type are compared. A *Distrust says that the envelope is not this task's; any other
+// error says that the store has not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -225,8 +221,8 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 	return e, true, nil
 }
 
-// Unverified reads an envelope without a look at its seal. It is for tests: whoever acts
-// upon what it returns acts for anybody who can enqueue a task.
+// Unverified reads an envelope without checking its seal. It is for tests: whoever acts upon
+// what it returns acts for anybody who can enqueue a task.
 func Unverified(headers map[string]string) (Opened, bool, error) {
 	sealed, ok := headers[Header]
 	if !ok {

@@ -189,7 +189,7 @@ func TestWhatIsNotATokenIsNotSealed(t *testing.T) {
 	}
 }
 
-// Whoever acts upon an envelope must have looked at its seal.
+// Whoever acts upon an envelope must have checked its seal.
 func TestOnlyTestsReadEnvelopesUnverified(t *testing.T) {
 	read := 0
 	for _, dir := range []string{"../../handoff", "../../worker", "../../scheduler", "../../joblock"} {
@@ -207,7 +207,7 @@ func TestOnlyTestsReadEnvelopesUnverified(t *testing.T) {
 			}
 			read++
 			if strings.Contains(string(text), "envelope.Unverified(") || strings.Contains(string(text), "seal.Text(") {
-				t.Errorf("%s reads an envelope without a look at its seal", file)
+				t.Errorf("%s reads an envelope without checking its seal", file)
 			}
 		}
 	}

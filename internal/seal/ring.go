@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// refresh is how often a Ring in use reads the store's keys again, in the
-	// background: how long after a flush of the store those who come new may find none
-	// of the keys that others go on using.
+	// refresh is how often a Ring in use reads the store's keys again, in the background.
+	// For so long after a flush of the store, newcomers may find none of the keys that
+	// others go on using.
 	refresh = 10 * time.Second
 
-	// lookPause lies between two looks at the store: what a flood of unknown keys costs.
-	lookPause = time.Second
+	// readPause lies between two readings of the store: it bounds what a flood of unknown keys
+	// costs.
+	readPause = time.Second
 
 	// maxStrangers bounds the names of unknown keys that are remembered.
 	maxStrangers = 64
@@ -34,10 +35,10 @@ type Config struct {
 	Where func() string
 }
 
-// Ring has the keys of a process. It reads those of the store when one is needed first,
-// and again in the background while it is in use; so sealing and opening take no round
-// trip. It never forgets a key before it has asked the store again, and puts back what
-// the store has lost.
+// Ring has the keys of a process. It reads the store's keys when one is first needed, and
+// again in the background while it is in use. So sealing and opening take no round trip. It
+// forgets no key before it has asked the store again, and puts back what the store has
+// lost.
 type Ring struct {
 	cfg     Config
 	secrets []signer // of Sources that are not nil
@@ -47,21 +48,21 @@ type Ring struct {
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
-	busy sync.WaitGroup // the looks
+	busy sync.WaitGroup // the readings
 
-	mu        sync.Mutex // guards what follows
-	closed    bool
-	keys      []Key // of the store; nil before the first look that was answered
-	signers   []signer
-	looks     int64 // begun so far
-	answered  int64 // the latest look that was answered
-	lastLook  time.Time
-	look      *look                // under way
-	strangers map[string]time.Time // when a look has not found the key of that name
+	mu          sync.Mutex // guards what follows
+	closed      bool
+	keys        []Key // of the store; nil before the first reading that was answered
+	signers     []signer
+	readings    int64 // begun so far
+	answered    int64 // the latest reading that was answered
+	lastReading time.Time
+	reading     *reading             // under way
+	strangers   map[string]time.Time // when a reading has not found the key of that name
 }
 
-// look is one reading of the keys.
-type look struct {
+// reading is one call of Config.Load.
+type reading struct {
 	number int64
 	done   chan struct{} // closed when err is set
 	err    error
@@ -89,7 +90,7 @@ func NewRing(cfg Config) *Ring {
 // Where says which store this is, for people.
 func (r *Ring) Where() string { return r.cfg.Where() }
 
-// Ready returns nil if Seal would: for a check beforehand.
+// Ready returns the error that Seal would return, for a check beforehand.
 func (r *Ring) Ready(ctx context.Context) error {
 	_, err := r.current(ctx)
 	return err
@@ -112,23 +113,23 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 // Opened is what Open has found.
 type Opened struct {
 	Text string
-	// Elsewhere is true if the sealer looks at another store, and only a secret that
-	// was configured says that it is one of ours.
+	// Elsewhere is true if the sealer uses another store. Only a configured secret shows
+	// then that it is one of ours.
 	Elsewhere bool
 }
 
-// Open verifies a sealed text. A key that is not known is looked for in the store, for
-// a second or so at the most while that answers.
+// Open verifies a sealed text. It searches the store for an unknown key, for about a second
+// while the store answers.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }
 
-// OpenKnown is Open without such a look.
+// OpenKnown is Open without asking the store for an unknown key.
 func (r *Ring) OpenKnown(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, false)
 }
 
-func (r *Ring) open(ctx context.Context, sealed string, look bool) (Opened, error) {
+func (r *Ring) open(ctx context.Context, sealed string, ask bool) (Opened, error) {
 	f, err := parse(sealed)
 	if err != nil {
 		return Opened{}, err
@@ -140,13 +141,13 @@ func (r *Ring) open(ctx context.Context, sealed string, look bool) (Opened, erro
 		if err := s.check(f); err != nil {
 			return Opened{}, err
 		}
-		_, err := r.find(ctx, f.store, look)
+		_, err := r.find(ctx, f.store, ask)
 		return Opened{Text: f.text, Elsewhere: errors.Is(err, ErrUnknownKey)}, nil
 	}
 	if !r.stored {
 		return Opened{}, ErrUnknownKey
 	}
-	s, err := r.find(ctx, f.key, look)
+	s, err := r.find(ctx, f.key, ask)
 	if err == nil {
 		err = s.check(f)
 	}
@@ -162,7 +163,7 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 		r.mu.Lock()
 		if r.keys != nil {
 			defer r.mu.Unlock()
-			if time.Since(r.lastLook) >= refresh {
+			if time.Since(r.lastReading) >= refresh {
 				r.beginLocked() // whoever asks next has the answer; after Close nobody needs it
 			}
 			return r.signers, nil
@@ -175,14 +176,14 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	}
 }
 
-// find returns the store's key of that name. Where it may look, ErrUnknownKey is the
-// store's word of now, or of not longer than lookPause ago.
-func (r *Ring) find(ctx context.Context, id string, look bool) (signer, error) {
+// find returns the store's key of that name. If it may ask the store, ErrUnknownKey is the
+// store's answer, at most readPause old.
+func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 	if _, err := r.current(ctx); err != nil {
 		return signer{}, err
 	}
 	r.mu.Lock()
-	met := r.looks
+	met := r.readings
 	r.mu.Unlock()
 	for {
 		r.mu.Lock()
@@ -192,11 +193,11 @@ func (r *Ring) find(ctx context.Context, id string, look bool) (signer, error) {
 				return s, nil
 			}
 		}
-		if at, seen := r.strangers[id]; !look || seen && time.Since(at) < lookPause {
+		if at, seen := r.strangers[id]; !ask || seen && time.Since(at) < readPause {
 			r.mu.Unlock()
 			return signer{}, ErrUnknownKey
 		}
-		if r.answered > met { // by a look that began when id had been met
+		if r.answered > met { // by a reading that began after id was met
 			if len(r.strangers) >= maxStrangers {
 				clear(r.strangers)
 			}
@@ -204,7 +205,7 @@ func (r *Ring) find(ctx context.Context, id string, look bool) (signer, error) {
 			r.mu.Unlock()
 			return signer{}, ErrUnknownKey
 		}
-		l, pause := r.look, lookPause-time.Since(r.lastLook)
+		l, pause := r.reading, readPause-time.Since(r.lastReading)
 		if l == nil && pause <= 0 {
 			l = r.beginLocked()
 		}
@@ -221,20 +222,20 @@ func (r *Ring) find(ctx context.Context, id string, look bool) (signer, error) {
 	}
 }
 
-// beginLocked begins a look, or joins that under way.
-func (r *Ring) beginLocked() *look {
-	if r.look != nil {
-		return r.look
+// beginLocked begins a reading, or joins the one under way.
+func (r *Ring) beginLocked() *reading {
+	if r.reading != nil {
+		return r.reading
 	}
-	r.looks++
-	r.lastLook = time.Now()
-	l := &look{number: r.looks, done: make(chan struct{})}
+	r.readings++
+	r.lastReading = time.Now()
+	l := &reading{number: r.readings, done: make(chan struct{})}
 	if r.closed {
 		_, l.err = r.cfg.Load(r.ctx, nil, r.fresh)
 		close(l.done)
 		return l
 	}
-	r.look = l
+	r.reading = l
 	known := r.keys
 	r.busy.Go(func() {
 		keys, err := r.cfg.Load(r.ctx, known, r.fresh)
@@ -247,14 +248,14 @@ func (r *Ring) beginLocked() *look {
 				r.signers[i] = newSigner(k.Secret[:])
 			}
 		}
-		l.err, r.look = err, nil
+		l.err, r.reading = err, nil
 		close(l.done)
 	})
 	return l
 }
 
-// wait returns the look's error, or that of ctx.
-func (l *look) wait(ctx context.Context) error {
+// wait returns the reading's error, or that of ctx.
+func (l *reading) wait(ctx context.Context) error {
 	select {
 	case <-l.done:
 		return l.err
@@ -274,8 +275,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Close ends the look under way; Wait waits for it. What the Ring knows it goes on
-// sealing and opening with.
+// Close ends the reading under way; Wait waits for it. The Ring goes on sealing and opening
+// with the keys that it knows.
 func (r *Ring) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -283,5 +284,5 @@ func (r *Ring) Close() {
 	r.stop()
 }
 
-// Wait returns when no look is under way, after Close.
+// Wait returns, after Close, when no reading is under way.
 func (r *Ring) Wait() { r.busy.Wait() }

@@ -178,7 +178,7 @@ func secretsOutrankTheStoresKeysAndRotate(t *testing.T) {
 			}
 		}
 	}
-	// Who looks at another store is told so, with a secret too.
+	// Who uses another store is told so, with a secret too.
 	wantOpen(t, other.ring(t, old), byOld, Opened{Text: "text", Elsewhere: true}, nil)
 	wantOpen(t, s.ring(t, old), byOld, Opened{Text: "text"}, nil)
 }
@@ -212,7 +212,7 @@ func TestAnUnknownKeyIsNotDecidedWithoutTheStore(t *testing.T) {
 		wantOpen(t, late, stranger, Opened{}, down)
 		wantOpen(t, late, sealed, Opened{Text: "text"}, nil)
 		time.Sleep(time.Hour)
-		wantOpen(t, late, sealed, Opened{Text: "text"}, nil) // and a look in the background fails
+		wantOpen(t, late, sealed, Opened{Text: "text"}, nil) // and a reading in the background fails
 	})
 }
 
@@ -224,14 +224,14 @@ func TestAFlushedKeyIsPutBackByWhoKnowsIt(t *testing.T) {
 		web := s.ring(t)
 		before := seal(t, web, "text")
 		time.Sleep(time.Minute)
-		seal(t, web, "text") // in use: a look in the background
+		seal(t, web, "text") // in use: a reading in the background
 		synctest.Wait()
 		s.flush()
 		worker := s.ring(t)
 		wantOpen(t, worker, before, Opened{}, ErrUnknownKey)
 		mine := seal(t, worker, "text")
-		wantOpen(t, web, mine, Opened{Text: "text"}, nil) // the look for it puts the old one back
-		time.Sleep(lookPause)
+		wantOpen(t, web, mine, Opened{Text: "text"}, nil) // the search for it puts the old one back
+		time.Sleep(readPause)
 		wantOpen(t, worker, before, Opened{Text: "text"}, nil)
 		wantOpen(t, s.ring(t), before, Opened{Text: "text"}, nil)
 		if a, b := seal(t, web, "x"), seal(t, worker, "x"); a != b {
@@ -263,10 +263,10 @@ func TestAFloodOfUnknownKeysCostsOneLookASecond(t *testing.T) {
 		}
 		open.Wait()
 		took := time.Since(began)
-		if n := s.count() - before; n > int(took/lookPause)+1 {
-			t.Errorf("%d looks in %s", n, took)
+		if n := s.count() - before; n > int(took/readPause)+1 {
+			t.Errorf("%d readings in %s", n, took)
 		}
-		if took > 11*lookPause {
+		if took > 11*readPause {
 			t.Errorf("ten in a row took %s", took)
 		}
 		// The same one again costs nothing for a second.
@@ -274,8 +274,8 @@ func TestAFloodOfUnknownKeysCostsOneLookASecond(t *testing.T) {
 		for range 1000 {
 			wantOpen(t, r, fmt.Sprintf("1.%016x.%016x.%s.text", 99009, 0, strings.Repeat("A", macLen)), Opened{}, ErrUnknownKey)
 		}
-		if n := s.count() - before; n > 2 || time.Since(began) > 2*lookPause {
-			t.Errorf("%d looks in %s for one unknown key", n, time.Since(began))
+		if n := s.count() - before; n > 2 || time.Since(began) > 2*readPause {
+			t.Errorf("%d readings in %s for one unknown key", n, time.Since(began))
 		}
 		wantOpen(t, r, good, Opened{Text: "text"}, nil)
 		if len(r.strangers) > maxStrangers {

@@ -3,9 +3,9 @@
 // not by one who can merely enqueue tasks.
 //
 // A sealed text is "1.key.store.mac.text": the version, the name of the key, the name
-// of the store that the sealer looks at, and HMAC-SHA256 over all the rest. The MAC is
-// over the text as it stands, and the text is looked at only when the MAC has been
-// found right: there is no second encoding that would have to be canonical.
+// of the store that the sealer uses, and HMAC-SHA256 over all the rest. The MAC is over the
+// text as it stands, and the text is read only when the MAC has been found right: there is
+// no second encoding that would have to be canonical.
 package seal
 
 import (
@@ -27,8 +27,8 @@ type Key struct {
 	Since  time.Time
 }
 
-// What is wrong with a text that cannot be trusted. Other errors of a Ring say that
-// this is not known: the store has not answered.
+// Why a text cannot be trusted. Other errors of a Ring say that the store has not answered,
+// and it is not known whether the text can be trusted.
 var (
 	ErrMalformed  = errors.New("it is no sealed text of a version that this build knows")
 	ErrUnknownKey = errors.New("it was sealed with a key that is not known here")
@@ -101,7 +101,7 @@ func parse(sealed string) (frame, error) {
 	return frame{key: parts[1], store: parts[2], mac: parts[3], text: parts[4]}, nil
 }
 
-// Text returns what is in a sealed text, without a look at the seal: for tests and for
+// Text returns what is in a sealed text, without checking the seal: for tests and for
 // those who only show it. Nothing may be done because of it.
 func Text(sealed string) (string, error) {
 	f, err := parse(sealed)
