@@ -261,6 +261,6 @@ func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
 	err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
 	if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // handed over to a job, or on the way
 		m.logger.WarnContext(ctx, "handoff: release after the response failed",
-			"key", lock.Key(), "fence", lock.Fence(), "owner", lock.Digest(), "err", err)
+			"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest, "err", err)
 	}
 }

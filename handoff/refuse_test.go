@@ -107,7 +107,7 @@ func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
 // Whatever is the matter, a client learns a code and when to come again. The key may
 // be a secret (an HMAC is to keep it from being guessed), and so may be who has it.
 func TestAnswersTellNoMoreThanACode(t *testing.T) {
-	keys, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: "export", Secret: []byte("0123456789abcdef")})
+	keys, err := joblock.NewKeyBuilder("export", []byte("0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, 
 	lock, err := s.direct.locks.Resume(ctx, token, joblock.ForJob(envelope.Job(info.Queue, info.ID)))
 	switch joblock.CodeOf(err) {
 	case joblock.CodeOf(joblock.ErrNotOwner), joblock.CodeOf(joblock.ErrAlreadyReleased), joblock.CodeOf(joblock.ErrNotFound):
-		return s.direct.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](), joblock.Owner(token.Owner()))
+		return s.direct.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](), joblock.Owner(door.IdentityOf(token).Owner))
 	}
 	return lock, err
 }

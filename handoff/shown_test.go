@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
@@ -62,7 +63,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			secrets = append(secrets, string(text), token.Owner())
+			secrets = append(secrets, string(text), door.IdentityOf(token).Owner)
 		}
 	}
 	secrets = append(secrets, "tokens", envelope.Header+":", envelope.Header+"\"")

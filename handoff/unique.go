@@ -109,7 +109,7 @@ func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	if u.OnConflict != KeepLast {
 		return nil
 	}
-	run, err := joblock.NewToken(u.Key, token.Owner(), token.TTL())
+	run, err := joblock.NewToken(u.Key, door.IdentityOf(token).Owner, door.IdentityOf(token).TTL)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -134,7 +135,7 @@ func (w *web) resume(ctx context.Context, env envelope.Envelope, job string) (*j
 		return w.locks.Resume(ctx, token, joblock.ForJob(job))
 	}
 	run := env.FromStart[0]
-	return w.locks.TryAcquire(ctx, run.Key(), joblock.Owner(run.Owner()), joblock.TTL(run.TTL()))
+	return w.locks.TryAcquire(ctx, run.Key(), joblock.Owner(door.IdentityOf(run).Owner), joblock.TTL(door.IdentityOf(run).TTL))
 }
 
 // slotOf returns the key that a job under u has from its enqueue on.

@@ -91,8 +91,8 @@ type Config struct {
 	// enqueue a task is not the right to take a lock. The first one seals; one sealed
 	// with any of them counts. Set the same in all processes. Default: SecretOfStore
 	// alone, a key that lives with the locks, and nothing has to be set. A secret of your
-	// own also keeps out those who may read the locks, but not write them. Each is at
-	// least MinSecretBytes and at most MaxSecretBytes long; there are at most MaxSecrets.
+	// own also keeps out those who may read the locks, but not write them. Each has from
+	// 16 to 1024 bytes; there are at most 8.
 	//
 	// To change a secret, or to have one for the first time, add it at the end
 	// everywhere, then put it first everywhere, then remove the old one when no tasks

@@ -12,14 +12,15 @@ import (
 
 func init() {
 	door.Open(door.Joblock{
-		Locker:  func(locker any) door.Locker { return inside{locker.(*Locker)} },
-		Lock:    func(lock any) door.Lock { return insideLock{lock.(*Lock)} },
-		Status:  func(r driver.Record) any { return statusOf(r) },
-		Option:  doorOption,
-		Invalid: func(op, key, detail string) error { return invalid(op, key, "%s", detail) },
-		Refusal: errorOf,
-		Text:    checkText,
-		Period:  checkDuration,
+		Locker:   func(locker any) door.Locker { return inside{locker.(*Locker)} },
+		Lock:     func(lock any) door.Lock { return insideLock{lock.(*Lock)} },
+		Status:   func(r driver.Record) any { return statusOf(r) },
+		Option:   doorOption,
+		Identity: identityOf,
+		Invalid:  func(op, key, detail string) error { return invalid(op, key, "%s", detail) },
+		Refusal:  errorOf,
+		Text:     checkText,
+		Period:   checkDuration,
 	})
 }
 
@@ -27,6 +28,19 @@ func doorOption(d door.Option) any {
 	return option(func(o *options) {
 		o.own, o.memo = o.own || d.OwnKey, o.memo || d.Memo
 	})
+}
+
+func identityOf(lockOrToken any) (id door.Identity) {
+	switch of := lockOrToken.(type) {
+	case Token:
+		id = door.Identity{Owner: of.owner.reveal(), Fence: of.fence, TTL: of.ttl}
+	case *Lock:
+		if !of.none() {
+			id = door.Identity{Owner: *of.h.owner, Fence: of.Fence(), TTL: of.h.ttl}
+		}
+	}
+	id.Digest = digest(id.Owner)
+	return id
 }
 
 // inside is a Locker as package door shows it. The Locker may be nil.

@@ -162,10 +162,7 @@ func ExampleKey() {
 }
 
 func ExampleNewKeyBuilder() {
-	keys, err := joblock.NewKeyBuilder(&joblock.KeyConfig{
-		Function: "mail",
-		Secret:   []byte("not this one, at least 16 bytes"),
-	})
+	keys, err := joblock.NewKeyBuilder("mail", []byte("not this one, at least 16 bytes"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -28,3 +28,21 @@ func CheckKey(key string) error { return checkKey("test", key) }
 
 // CheckTaken is the check that every key passes before an application takes its lock.
 func CheckTaken(key string) error { return checkTaken("test", key, false) }
+
+// What the toolkit sees of locks and tokens through package door.
+
+func (t Token) Owner() string      { return identityOf(t).Owner }
+func (t Token) Fence() int64       { return identityOf(t).Fence }
+func (t Token) TTL() time.Duration { return identityOf(t).TTL }
+func (k *Lock) Owner() string {
+	if !k.none() {
+		k.share() // the test may ask for the lock by it
+	}
+	return identityOf(k).Owner
+}
+func (k *Lock) Digest() string     { return identityOf(k).Digest }
+func (k *Lock) TTL() time.Duration { return identityOf(k).TTL }
+func (k *Lock) Recovered() bool    { return !k.none() && k.recovered }
+
+// MaxTokenBytes bounds every form of a token.
+const MaxTokenBytes = maxTokenBytes

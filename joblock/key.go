@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// MinSecretBytes is the least length of a key builder's secret, and of Config.Secrets.
-const MinSecretBytes = 16
+// minSecretBytes is the least length of a key builder's secret, and of Config.Secrets.
+const minSecretBytes = 16
 
 // Key joins parts with ':' into a key. It is injective: Key("a:b", "c") and
 // Key("a", "b:c") differ, and plain parts stay readable in redis-cli. Inside a part
@@ -53,18 +53,6 @@ func Key(parts ...string) string {
 	return b.String()
 }
 
-// KeyConfig configures a KeyBuilder.
-type KeyConfig struct {
-	// Function prefixes every key with a function's name and "::", which no key made
-	// by the function Key has in it: keys of one function are different from those of
-	// another, and from all keys without a function. Empty is no prefix.
-	Function string
-	// Secret, when set, replaces what follows the function's name by an
-	// HMAC-SHA256, so that neither guests of the Redis nor makers of keys can
-	// enumerate or pre-plant them. At least MinSecretBytes long.
-	Secret []byte
-}
-
 // KeyBuilder builds the keys of one function or application. It is safe for
 // concurrent use.
 type KeyBuilder struct {
@@ -72,18 +60,20 @@ type KeyBuilder struct {
 	secret []byte
 }
 
-// NewKeyBuilder returns a KeyBuilder; nil configures global, readable keys.
-// It returns ErrInvalid for a secret that is set but shorter than MinSecretBytes.
-func NewKeyBuilder(cfg *KeyConfig) (*KeyBuilder, error) {
-	if cfg == nil {
-		cfg = &KeyConfig{}
+// NewKeyBuilder returns a KeyBuilder whose keys all begin with the function's name and
+// "::". No key made by the function Key has that, so keys of one function differ from
+// those of another, and from all keys without a function. "" is no prefix.
+//
+// A secret that is not nil replaces what follows the function's name by an HMAC-SHA256.
+// Then neither guests of the Redis nor makers of keys can enumerate or pre-plant keys.
+// ErrInvalid: it has fewer than 16 bytes.
+func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
+	if secret != nil && len(secret) < minSecretBytes {
+		return nil, invalid("key builder", "", "secret has %d bytes, needs at least %d", len(secret), minSecretBytes)
 	}
-	if cfg.Secret != nil && len(cfg.Secret) < MinSecretBytes {
-		return nil, invalid("key builder", "", "secret has %d bytes, needs at least %d", len(cfg.Secret), MinSecretBytes)
-	}
-	b := &KeyBuilder{secret: append([]byte(nil), cfg.Secret...)}
-	if cfg.Function != "" {
-		b.prefix = Key(cfg.Function) + "::"
+	b := &KeyBuilder{secret: append([]byte(nil), secret...)}
+	if function != "" {
+		b.prefix = Key(function) + "::"
 	}
 	return b, nil
 }

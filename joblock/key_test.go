@@ -43,34 +43,34 @@ func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
 
 func TestKeyBuilderScopes(t *testing.T) {
 	secret := []byte("0123456789abcdef")
-	build := func(cfg *joblock.KeyConfig) *joblock.KeyBuilder {
+	build := func(function string, secret []byte) *joblock.KeyBuilder {
 		t.Helper()
-		b, err := joblock.NewKeyBuilder(cfg)
+		b, err := joblock.NewKeyBuilder(function, secret)
 		wantNil(t, "NewKeyBuilder", err)
 		return b
 	}
-	if got := build(nil).Key("a", "b:c"); got != "a:b%3Ac" {
+	if got := build("", nil).Key("a", "b:c"); got != "a:b%3Ac" {
 		t.Errorf("global key %q", got)
 	}
-	if got := build(&joblock.KeyConfig{Function: "send:mail"}).Key("user", "1"); got != "send%3Amail::user:1" {
+	if got := build("send:mail", nil).Key("user", "1"); got != "send%3Amail::user:1" {
 		t.Errorf("function key %q", got)
 	}
-	hidden := build(&joblock.KeyConfig{Function: "mail", Secret: secret})
+	hidden := build("mail", secret)
 	got := hidden.Key("user", "1")
 	if !strings.HasPrefix(got, "mail::") || len(got) != len("mail::")+64 || strings.Contains(got, "user") {
 		t.Errorf("secret key %q", got)
 	}
 	all := []string{
 		got, hidden.Key("user:1"), hidden.Key("user", "2"),
-		build(&joblock.KeyConfig{Function: "sms", Secret: secret}).Key("user", "1")[len("sms::"):],
-		build(&joblock.KeyConfig{Function: "mail", Secret: []byte("fedcba9876543210")}).Key("user", "1"),
+		build("sms", secret).Key("user", "1")[len("sms::"):],
+		build("mail", []byte("fedcba9876543210")).Key("user", "1"),
 	}
 	all = append(all, got[len("mail::"):])
 	if n := len(slices.Compact(slices.Sorted(slices.Values(all)))); n != len(all) {
 		t.Errorf("only %d of %d keys differ: %q", n, len(all), all)
 	}
 
-	if got, global := build(&joblock.KeyConfig{Function: "a"}).Key("b"), joblock.Key("a", "b"); got == global {
+	if got, global := build("a", nil).Key("b"), joblock.Key("a", "b"); got == global {
 		t.Errorf("function a's key of b is %q, and so is the key of a and b without a function", got)
 	}
 
@@ -80,7 +80,7 @@ func TestKeyBuilderScopes(t *testing.T) {
 		t.Error("the key follows the caller's slice")
 	}
 	for _, bad := range [][]byte{{}, []byte("0123456789abcde")} {
-		_, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Secret: bad})
+		_, err := joblock.NewKeyBuilder("", bad)
 		wantErr(t, err, joblock.ErrInvalid)
 		if !strings.Contains(err.Error(), "at least 16") || strings.Contains(err.Error(), "0123") {
 			t.Errorf("error %q", err)
@@ -91,9 +91,9 @@ func TestKeyBuilderScopes(t *testing.T) {
 // An empty part is mostly a parameter that was not there: it must not make one key of
 // all requests.
 func TestEmptyPartIsRefused(t *testing.T) {
-	plain, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: "f"})
+	plain, err := joblock.NewKeyBuilder("f", nil)
 	wantNil(t, "NewKeyBuilder", err)
-	hidden, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Secret: []byte("0123456789abcdef")})
+	hidden, err := joblock.NewKeyBuilder("", []byte("0123456789abcdef"))
 	wantNil(t, "NewKeyBuilder", err)
 	for key, part := range map[string]string{
 		joblock.Key(""):              "part 1",
@@ -189,7 +189,7 @@ func FuzzKey(f *testing.F) {
 			t.Errorf("%q gives %q, %q gives %q", as, ka, bs, kb)
 		}
 		if as[0] != "" {
-			scope, err := joblock.NewKeyBuilder(&joblock.KeyConfig{Function: as[0]})
+			scope, err := joblock.NewKeyBuilder(as[0], nil)
 			wantNil(t, "NewKeyBuilder", err)
 			if scope.Key(as[1:]...) == kb && joblock.CheckKey(kb) == nil {
 				t.Errorf("%q gives %q, and so does %q of function %q", bs, kb, as[1:], as[0])

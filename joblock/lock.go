@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -92,7 +90,7 @@ func (k *Lock) unlock(s step) {
 		k.l.engine.reschedule(k)
 	}
 	if s.lost != nil {
-		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", k.Digest(), "cause", s.lost)
+		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", digest(*k.h.owner), "cause", s.lost)
 	}
 	k.l.tell(e)
 }
@@ -124,29 +122,11 @@ func (k *Lock) Key() string {
 	return k.h.key
 }
 
-// Owner returns the owner token, with which Locker.Release can release the lock
-// from anywhere. It is a secret.
-func (k *Lock) Owner() string {
-	if k.none() {
-		return ""
-	}
-	k.share()
-	return *k.h.owner
-}
-
 // share notes that somebody else may come to know the owner.
 func (k *Lock) share() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.h.ownerShared()
-}
-
-// Digest returns a short digest of the owner that can be shown and logged.
-func (k *Lock) Digest() string {
-	if k.none() {
-		return digest("")
-	}
-	return digest(*k.h.owner)
 }
 
 // Fence returns the fencing number of this holding: larger than that of every
@@ -158,14 +138,6 @@ func (k *Lock) Fence() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.h.fence
-}
-
-// TTL returns the length of the lock's leases.
-func (k *Lock) TTL() time.Duration {
-	if k.none() {
-		return 0
-	}
-	return k.h.ttl
 }
 
 // ExpiresAt returns the trust deadline: the local time at which the lock counts
@@ -187,10 +159,6 @@ func (k *Lock) Prior() Ended {
 	}
 	return k.prior
 }
-
-// Recovered reports whether Resume found even the reservation run out, though
-// nobody had taken the key in between.
-func (k *Lock) Recovered() bool { return !k.none() && k.recovered }
 
 // Done returns a channel that is closed when the lock is lost, at the latest at
 // its trust deadline. A lock that is released or handed over is not lost: its
@@ -275,7 +243,7 @@ func (k *Lock) String() string {
 	if k.none() {
 		return "lock(nil)"
 	}
-	return fmt.Sprintf("lock(%q fence %d owner %s)", k.h.key, k.Fence(), k.Digest())
+	return fmt.Sprintf("lock(%q fence %d owner %s)", k.h.key, k.Fence(), digest(*k.h.owner))
 }
 
 // Format writes String for every verb, %#v and %d included.
@@ -284,17 +252,11 @@ func (k *Lock) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 
 // LogValue keeps slog from marshalling the token.
 func (k *Lock) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// MarshalText returns the token's text form.
+// MarshalText returns the token's text form, which encoding/json uses too.
 func (k *Lock) MarshalText() ([]byte, error) { return k.Token().MarshalText() }
 
-// MarshalBinary returns the token's binary form.
+// MarshalBinary returns the token's binary form, which msgpack uses too.
 func (k *Lock) MarshalBinary() ([]byte, error) { return k.Token().MarshalBinary() }
-
-// MarshalJSON returns the token's JSON form.
-func (k *Lock) MarshalJSON() ([]byte, error) { return k.Token().MarshalJSON() }
-
-// EncodeMsgpack writes the token's msgpack form.
-func (k *Lock) EncodeMsgpack(enc *msgpack.Encoder) error { return k.Token().EncodeMsgpack(enc) }
 
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})

@@ -32,15 +32,15 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	if err := resumeOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
 		return nil, err
 	}
-	o.owner = token.Owner()
+	o.owner = token.owner.reveal()
 	sent := l.now()
 	r, err := l.resume(ctx, op, driver.ResumeRequest{
-		Key: token.key, Owner: token.Owner(), Nonce: newNonce(),
+		Key: token.key, Owner: token.owner.reveal(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
 		Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.memo,
 	})
 	if r.Outcome == driver.OutcomeBusy {
-		l.tellContended(token.key, token.Owner(), r)
+		l.tellContended(token.key, token.owner.reveal(), r)
 	}
 	if err == nil {
 		err = errorOf(op, token.key, r)

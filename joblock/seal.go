@@ -3,16 +3,15 @@ package joblock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Bounds of Config.Secrets. See MinSecretBytes too.
+// Bounds of Config.Secrets. See minSecretBytes too.
 const (
-	MaxSecretBytes = 1024
-	MaxSecrets     = 8
+	maxSecretBytes = 1024
+	maxSecrets     = 8
 )
 
 // Secret is one of Config.Secrets. fmt, slog and encoding/json do not show it.
@@ -21,8 +20,7 @@ type Secret string
 // SecretOfStore stands for the key that lives with the locks: see Config.Secrets.
 const SecretOfStore Secret = "store"
 
-// String tells whether there is a secret, and not which.
-func (s Secret) String() string {
+func (s Secret) shown() string {
 	switch s {
 	case "":
 		return ""
@@ -32,23 +30,20 @@ func (s Secret) String() string {
 	return "(secret)"
 }
 
-// Format writes String for every verb, %#v and %x included.
-func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.String()) }
+// Format writes for every verb, %#v and %x included, what MarshalText returns.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.shown()) }
 
-// LogValue is String.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText is String: a Config that is written out and read again has lost its
-// secrets, and New says so.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+// MarshalText tells whether there is a secret, and not which: a Config that is written
+// out and read again has lost its secrets, and New says so.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
 func checkSecrets(op string, secrets []Secret) error {
-	if len(secrets) > MaxSecrets {
-		return invalid(op, "", "Config.Secrets has %d secrets, at most %d are allowed", len(secrets), MaxSecrets)
+	if len(secrets) > maxSecrets {
+		return invalid(op, "", "Config.Secrets has %d secrets, at most %d are allowed", len(secrets), maxSecrets)
 	}
 	for i, s := range secrets {
-		if s != SecretOfStore && (len(s) < MinSecretBytes || len(s) > MaxSecretBytes) {
-			return invalid(op, "", "Config.Secrets[%d] has %d bytes, must have from %d to %d", i, len(s), MinSecretBytes, MaxSecretBytes)
+		if s != SecretOfStore && (len(s) < minSecretBytes || len(s) > maxSecretBytes) {
+			return invalid(op, "", "Config.Secrets[%d] has %d bytes, must have from %d to %d", i, len(s), minSecretBytes, maxSecretBytes)
 		}
 	}
 	return nil

@@ -189,7 +189,7 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	}
 	job, done := door.JobDone(ctx)
 	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: token.key, Owner: token.Owner()}, Job: cmp.Or(job, o.job), Done: done,
+		Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
 		Reason: o.reason, Kind: o.kind,
 	})
 }

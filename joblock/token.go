@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -16,9 +15,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// MaxTokenBytes bounds every form of a token. Longer input is refused before a
+// maxTokenBytes bounds every form of a token. Longer input is refused before a
 // byte of it is decoded.
-const MaxTokenBytes = 2048
+const maxTokenBytes = 2048
 
 const (
 	tokenVersion = 1
@@ -85,22 +84,12 @@ func ParseToken(text string) (Token, error) {
 // Key returns the key of the lock.
 func (t Token) Key() string { return t.key }
 
-// Owner returns the owner, which is a secret.
-func (t Token) Owner() string { return t.owner.reveal() }
-
-// Fence returns the fence under which the token was made: a lower bound of the
-// lock's present one. It is 0 for a token of NewToken.
-func (t Token) Fence() int64 { return t.fence }
-
-// TTL returns the length of the leases of this lock.
-func (t Token) TTL() time.Duration { return t.ttl }
-
 // IsZero reports whether t is the zero Token, which names no lock.
 func (t Token) IsZero() bool { return t == Token{} }
 
 // Digest returns a short digest of the owner, the same that Status shows. It can
 // be logged.
-func (t Token) Digest() string { return digest(t.Owner()) }
+func (t Token) Digest() string { return digest(t.owner.reveal()) }
 
 // String describes the token without the owner. It is not the text form.
 func (t Token) String() string {
@@ -116,7 +105,7 @@ func (t Token) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 
 // LogValue keeps slog from marshalling the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText returns the text form. The zero Token is an ErrInvalid.
+// MarshalText returns the text form, which encoding/json uses too. The zero Token is an ErrInvalid.
 func (t Token) MarshalText() ([]byte, error) {
 	bin, err := t.MarshalBinary()
 	if err != nil {
@@ -142,32 +131,8 @@ func (t *Token) UnmarshalText(text []byte) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// MarshalJSON returns the text form as a JSON string.
-func (t Token) MarshalJSON() ([]byte, error) {
-	text, err := t.MarshalText()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(string(text))
-}
-
-// UnmarshalJSON reads a JSON string; null leaves t as it was.
-func (t *Token) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		return nil
-	}
-	if err := checkTokenSize(len(data) - 2); err != nil {
-		return err
-	}
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return tokenError("not a JSON string")
-	}
-	return t.UnmarshalText([]byte(text))
-}
-
 // MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in
-// ms]. The zero Token is an ErrInvalid.
+// ms], which msgpack writes as a byte string. The zero Token is an ErrInvalid.
 func (t Token) MarshalBinary() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -178,7 +143,7 @@ func (t Token) MarshalBinary() ([]byte, error) {
 		func() error { return enc.EncodeArrayLen(tokenFields) },
 		func() error { return enc.EncodeInt(tokenVersion) },
 		func() error { return enc.EncodeString(t.key) },
-		func() error { return enc.EncodeString(t.Owner()) },
+		func() error { return enc.EncodeString(t.owner.reveal()) },
 		func() error { return enc.EncodeInt(t.fence) },
 		func() error { return enc.EncodeInt(t.ttl.Milliseconds()) },
 	} {
@@ -191,7 +156,7 @@ func (t Token) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary reads the binary form. On error t is left as it was.
 //
-// Only five scalars are ever decoded, from at most MaxTokenBytes: msgpack v5
+// Only five scalars are ever decoded, from at most maxTokenBytes: msgpack v5
 // decoders of maps, slices and interfaces can be made to allocate gigabytes by
 // a few bytes.
 func (t *Token) UnmarshalBinary(data []byte) error {
@@ -244,18 +209,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// EncodeMsgpack writes the binary form as one msgpack byte string, so that a
-// Token can be a field of any message.
-func (t Token) EncodeMsgpack(enc *msgpack.Encoder) error {
-	bin, err := t.MarshalBinary()
-	if err != nil {
-		return err
-	}
-	return enc.EncodeBytes(bin)
-}
-
-// DecodeMsgpack reads what EncodeMsgpack wrote; nil leaves t as it was. The
-// length is checked before anything is allocated.
+// DecodeMsgpack reads a byte string with the binary form; nil leaves t as it was. The
+// length is checked before anything is allocated, which UnmarshalBinary comes too late for.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
@@ -283,7 +238,7 @@ func (t Token) check() error {
 	if err := checkKey(op, t.key); err != nil {
 		return err
 	}
-	if err := checkText(op, "", "owner", t.Owner(), 1, driver.MaxOwnerBytes); err != nil {
+	if err := checkText(op, "", "owner", t.owner.reveal(), 1, driver.MaxOwnerBytes); err != nil {
 		return err
 	}
 	if t.fence < 0 || t.fence > maxFence {
@@ -293,8 +248,8 @@ func (t Token) check() error {
 }
 
 func checkTokenSize(n int) error {
-	if n > MaxTokenBytes {
-		return tokenError(fmt.Sprintf("%d bytes, at most %d are allowed", n, MaxTokenBytes))
+	if n > maxTokenBytes {
+		return tokenError(fmt.Sprintf("%d bytes, at most %d are allowed", n, maxTokenBytes))
 	}
 	if n <= 0 {
 		return tokenError("empty")

@@ -85,7 +85,12 @@ func TestTokenRoundTrips(t *testing.T) {
 		for what, marshal := range map[string][2]func() ([]byte, error){
 			"text":   {token.MarshalText, lock.MarshalText},
 			"binary": {token.MarshalBinary, lock.MarshalBinary},
-			"JSON":   {token.MarshalJSON, lock.MarshalJSON},
+			"JSON": {
+				func() ([]byte, error) { return json.Marshal(token) }, func() ([]byte, error) { return json.Marshal(lock) },
+			},
+			"msgpack": {
+				func() ([]byte, error) { return msgpack.Marshal(token) }, func() ([]byte, error) { return msgpack.Marshal(lock) },
+			},
 		} {
 			a, _ := marshal[0]()
 			b, err := marshal[1]()
@@ -268,7 +273,7 @@ func FuzzTokenDecode(f *testing.F) {
 		}{
 			"binary": {func(t *joblock.Token) error { return t.UnmarshalBinary(data) }, joblock.Token.MarshalBinary},
 			"text":   {func(t *joblock.Token) error { return t.UnmarshalText(data) }, joblock.Token.MarshalText},
-			"JSON":   {func(t *joblock.Token) error { return t.UnmarshalJSON(data) }, nil},
+			"JSON":   {func(t *joblock.Token) error { return json.Unmarshal(data, t) }, nil},
 			"msgpack": {func(t *joblock.Token) error {
 				return t.DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(data)))
 			}, nil},
@@ -278,7 +283,8 @@ func FuzzTokenDecode(f *testing.F) {
 				if !token.IsZero() {
 					t.Errorf("%s: changed on error", name)
 				}
-				if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
+				notAString := name == "JSON" && json.Unmarshal(data, new(string)) != nil // encoding/json says so itself
+				if !notAString && joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
 					t.Errorf("%s: error %v is not ErrInvalid", name, err)
 				}
 				continue

@@ -373,7 +373,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	// The key may be one of the toolkit's own: of a permit, or of a job that waits for
 	// another.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
-		joblock.Owner(token.Owner()), joblock.TTL(token.TTL()))
+		joblock.Owner(door.IdentityOf(token).Owner), joblock.TTL(door.IdentityOf(token).TTL))
 	if err != nil {
 		return nil, err
 	}

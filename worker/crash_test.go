@@ -53,8 +53,8 @@ func TestCrashedAttemptIsTakenUpByTheNext(t *testing.T) {
 		r.untilTask("a", "gone")
 		r.wantEnded("key-a", "job done")
 		runs := p.all()
-		if len(runs) != 1 || runs[0].retried != 1 || runs[0].budget != 1 || runs[0].fence <= token.Fence() {
-			t.Errorf("runs %+v, want one, retry 1 of 1, with a larger fence than %d", runs, token.Fence())
+		if len(runs) != 1 || runs[0].retried != 1 || runs[0].budget != 1 || runs[0].fence <= door.IdentityOf(token).Fence {
+			t.Errorf("runs %+v, want one, retry 1 of 1, with a larger fence than %d", runs, door.IdentityOf(token).Fence)
 		}
 		if got := p.heard(); len(got) != 0 {
 			t.Errorf("the ErrorHandler heard %v; asynq's recoverer tells it nothing", got)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
@@ -58,8 +59,8 @@ func TestGone(t *testing.T) {
 					r.serve(service{worker: worker.Config{Gone: tt.policy}, asynq: asynq.Config{ErrorHandler: p.ear()}},
 						p.handler(func(ctx context.Context, _ int) error {
 							lock, ok := joblock.LocksFromContext(ctx).ByKey("key-b")
-							if !ok || lock.Fence() <= tokens[1].Fence() || lock.Owner() != tokens[1].Owner() {
-								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, tokens[1].Fence())
+							if !ok || lock.Fence() <= door.IdentityOf(tokens[1]).Fence || door.IdentityOf(lock).Owner != door.IdentityOf(tokens[1]).Owner {
+								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, door.IdentityOf(tokens[1]).Fence)
 							}
 							r.wantState("key-b", joblock.StateHeld, "a")
 							return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -107,7 +108,7 @@ func TestEndsOfAttempts(t *testing.T) {
 				if got := p.heard(); len(got) != tt.told {
 					t.Errorf("the ErrorHandler heard %v, want %d calls", got, tt.told)
 				}
-				fence := token.Fence()
+				fence := door.IdentityOf(token).Fence
 				for i, run := range p.all() {
 					if run.fence <= fence {
 						t.Errorf("run %d has fence %d, want more than %d", i, run.fence, fence)
@@ -122,7 +123,7 @@ func TestEndsOfAttempts(t *testing.T) {
 						t.Errorf("the ErrorHandler saw retry %d of %d, want at most %d", tell.retried, tell.budget, tt.retries)
 					}
 				}
-				if log := r.log.String(); strings.Contains(log, token.Owner()) {
+				if log := r.log.String(); strings.Contains(log, door.IdentityOf(token).Owner) {
 					t.Errorf("the log shows the owner token:\n%s", log)
 				}
 			})

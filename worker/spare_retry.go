@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqctx"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -131,7 +132,7 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	}
 	for i, lock := range locks {
 		token := a.tokens[i]
-		anew := token.Fence() != 0 && lock.First > token.Fence()
+		anew := door.IdentityOf(token).Fence != 0 && lock.First > door.IdentityOf(token).Fence
 		switch {
 		case lock.Job != a.job() || lock.Owner != token.Digest():
 		case lock.Ended == joblock.EndedReleased:

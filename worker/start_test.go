@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
@@ -28,7 +29,7 @@ func (r *rig) untilStart(id string, retries int) {
 func (r *rig) queued(id string, retries int, opts ...asynq.Option) {
 	r.t.Helper()
 	slot := r.park(id, "slot-"+id)[0]
-	run, err := joblock.NewToken("run", slot.Owner(), slot.TTL())
+	run, err := joblock.NewToken("run", door.IdentityOf(slot).Owner, door.IdentityOf(slot).TTL)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestLockFromStartOutlivesACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := env.FromStart[0]
-		lock, err := r.locks.TryAcquire(context.Background(), "run", joblock.Owner(run.Owner()))
+		lock, err := r.locks.TryAcquire(context.Background(), "run", joblock.Owner(door.IdentityOf(run).Owner))
 		if err != nil {
 			t.Fatal(err)
 		}

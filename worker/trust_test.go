@@ -205,7 +205,7 @@ func TestCopiedHeadersCarryNoLock(t *testing.T) {
 					return parent.handler(func(ctx context.Context, _ int) error {
 						r.untilTask("child", "gone")
 						lock, ok := joblock.FromContext(ctx)
-						if !ok || lock.Owner() != token.Owner() {
+						if !ok || door.IdentityOf(lock).Owner != door.IdentityOf(token).Owner {
 							t.Error("the parent has no lock")
 							return nil
 						}
@@ -415,7 +415,7 @@ func TestTaskIsSnoozedWhileItsSealCannotBeChecked(t *testing.T) {
 			token := r.enqueue("a", 0)
 			r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.SealKeys)
 			r.serve(service{locks: r.newLocker(), unconfigure: unconfigure}, p.handler(func(ctx context.Context, _ int) error {
-				if lock, ok := joblock.FromContext(ctx); !ok || lock.Owner() != token.Owner() {
+				if lock, ok := joblock.FromContext(ctx); !ok || door.IdentityOf(lock).Owner != door.IdentityOf(token).Owner {
 					t.Error("the job runs without its lock")
 				}
 				return nil
@@ -565,7 +565,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 // job, and by which side.
 func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 	for _, secret := range []joblock.Secret{"", "shared by all who are honest"} {
-		t.Run("secret "+secret.String(), func(t *testing.T) {
+		t.Run(fmt.Sprint("secret ", secret), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redistest.Ran(t, redistest.MiniBackend())
 				mini := redistest.Mini(t)

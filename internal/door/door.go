@@ -88,17 +88,29 @@ func OfLock(lock any) Lock { return behind.Lock(lock) }
 
 // Joblock is what package joblock has behind the door.
 type Joblock struct {
-	Locker  func(locker any) Locker
-	Lock    func(lock any) Lock
-	Status  func(driver.Record) any // a joblock.Status
-	Option  func(Option) any        // a joblock.Option
-	Invalid func(op, key, detail string) error
-	Refusal func(op, key string, r driver.Reply) error
-	Text    func(op, key, what, text string, minLen, maxLen int) error
-	Period  func(op, key, what string, d, least, most time.Duration) error
+	Locker   func(locker any) Locker
+	Lock     func(lock any) Lock
+	Status   func(driver.Record) any // a joblock.Status
+	Identity func(lockOrToken any) Identity
+	Option   func(Option) any // a joblock.Option
+	Invalid  func(op, key, detail string) error
+	Refusal  func(op, key string, r driver.Reply) error
+	Text     func(op, key, what, text string, minLen, maxLen int) error
+	Period   func(op, key, what string, d, least, most time.Duration) error
 }
 
 var behind Joblock
+
+// Identity is what a lock or a token says of itself to the toolkit only.
+type Identity struct {
+	Owner  string // a secret
+	Digest string // of the owner, fit for logs
+	Fence  int64  // of a token, the one under which it was made
+	TTL    time.Duration
+}
+
+// IdentityOf returns the Identity of a *joblock.Lock, which may be nil, or a joblock.Token.
+func IdentityOf(lockOrToken any) Identity { return behind.Identity(lockOrToken) }
 
 // Open is for package joblock's init.
 func Open(j Joblock) { behind = j }

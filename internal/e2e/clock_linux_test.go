@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -87,8 +88,8 @@ func TestServersClockIsSetBack(t *testing.T) {
 	if lock, err = locks.Resume(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
-	if token.Fence() <= fence || lock.Fence() <= token.Fence() {
-		t.Errorf("fences %d, %d, %d do not grow", fence, token.Fence(), lock.Fence())
+	if door.IdentityOf(token).Fence <= fence || lock.Fence() <= door.IdentityOf(token).Fence {
+		t.Errorf("fences %d, %d, %d do not grow", fence, door.IdentityOf(token).Fence, lock.Fence())
 	}
 	// A waiter's push comes as before, and its lease is none of the past.
 	next := make(chan *joblock.Lock, 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -113,7 +114,7 @@ func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.L
 			return err
 		}
 		fmt.Println("got", lock.Fence())
-		if err := enter(ctx, rdb, lock.Fence(), store.take(lock.Owner()), p.Hold); err != nil {
+		if err := enter(ctx, rdb, lock.Fence(), store.take(door.IdentityOf(lock).Owner), p.Hold); err != nil {
 			return err
 		}
 		if err := lock.Release(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -69,7 +70,7 @@ func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token jobl
 
 func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	e.At, e.Trust = now(), lock.ExpiresAt().UnixNano()
-	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), lock.Digest(), lock.Fence(), lock.TTL()
+	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), door.IdentityOf(lock).Digest, lock.Fence(), door.IdentityOf(lock).TTL
 	e.Holding = r.id()
 	r.write(e)
 	own := e.Job
@@ -169,7 +170,7 @@ func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (
 	token, err := h.Lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(job))
 	switch {
 	case err == nil:
-		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: token.Fence()})
+		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: door.IdentityOf(token).Fence})
 	case !errors.Is(err, joblock.ErrUnavailable):
 		h.write(Event{Kind: Refused, Call: call, At: now()})
 	}

@@ -54,7 +54,7 @@ var rules = []rule{
 	{"internal/testkit", []string{"internal/dice"}},
 	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/dice", "internal/faultstore", "internal/testkit"}},
 	{"internal/redistest", []string{goredis, mini}},
-	{"internal/history", []string{"joblock", "joblock/jobs", "internal/keyspace", porcup}},
+	{"internal/history", []string{"joblock", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
@@ -256,11 +257,11 @@ func TestFreeLeavesALaterTermAlone(t *testing.T) {
 			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Fence: fence, Reason: "the task was deleted"})[0]
 		}
 		wantErr(t, release(-1), joblock.ErrInvalid)
-		wantNil(t, "release", release(first.Fence()))
+		wantNil(t, "release", release(door.IdentityOf(first).Fence))
 		second := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
-		wantErr(t, release(first.Fence()), joblock.ErrNotOwner)
+		wantErr(t, release(door.IdentityOf(first).Fence), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
-		wantNil(t, "release", release(second.Fence()))
+		wantNil(t, "release", release(door.IdentityOf(second).Fence))
 	})
 }
 

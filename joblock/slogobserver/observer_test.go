@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -135,7 +136,7 @@ func TestNoOwnerIsLogged(t *testing.T) {
 			t.Errorf("%q is in\n%s", secret, out)
 		}
 	}
-	if n := strings.Count(out.String(), "owner="+lock.Digest()); n != 4 {
+	if n := strings.Count(out.String(), "owner="+door.IdentityOf(lock).Digest); n != 4 {
 		t.Errorf("%d lines with the digest, want 4:\n%s", n, out)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -47,7 +48,7 @@ func (p *ours) Acquire(ctx context.Context, key string) (Held, error) {
 	}
 	held := (*ourHeld)(lock)
 	if p.places != nil {
-		return placed{held, p.places.take(lock.Owner())}, nil
+		return placed{held, p.places.take(door.IdentityOf(lock).Owner)}, nil
 	}
 	return held, nil
 }
