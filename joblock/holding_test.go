@@ -720,7 +720,6 @@ type holdingPlay struct {
 	renewals []playedRenewal
 	parking  bool
 	reclaims []time.Time
-	checks   []int64
 	trace    []played
 }
 
