@@ -224,6 +224,15 @@
 // bounds of this package: printable UTF-8 with any punctuation. A store escapes them
 // where its own syntax needs it.
 //
+// # Errors
+//
+// An error means that it is not known what came of an item; a refusal is none. joblock makes
+// ErrUnavailable of an error and asks again under the same Nonce, so a store does not try
+// again itself. An error that is a *joblock.Error is handed on as it is: ErrInvalid is for
+// a store that was set up wrongly. Errors are logged, and have no owner in them.
+//
+// A store that has a String method says by it where the locks are, in messages to people.
+//
 // # Compatibility
 //
 // Additions are not breaking. Fields may be added to requests, replies and records, and

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of driver.Store. A back end, also
-// one from outside this module, is right when Run passes:
+// Package storetest is the conformance suite of driver.Store. A store, also one from
+// outside this module, is right when Run passes:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) *storetest.Harness {
@@ -9,11 +9,13 @@
 //		})
 //	}
 //
-// The suite begins with a table of every call in every state a record can be in
-// (transitions.go), then looks at each area closer, one file per area; the queue
-// of waiters takes several (queue*.go, grant.go, listen.go). Benchmark measures the hot
-// paths.
+// The suite begins with the transition table of package driver: every call in every state
+// that a record can be in (transitions.go). A failure names the row of the table. Then it
+// looks at each area closer, one file per area. The queue of waiters takes several files
+// (queue*.go, grant.go, listen.go). Benchmark measures the calls that matter most.
 //
-// Nothing in Run depends on how fast the machine is: a lease that has to be alive
-// lasts a minute, and one that has to be over is waited for with time to spare.
+// Nothing in Run depends on how fast the machine is. A lease that has to be alive lasts a
+// minute, and one that has to be over is waited for with time to spare.
+//
+// How to write a store is in docs/writing-a-store.md.
 package storetest
