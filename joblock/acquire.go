@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -30,9 +31,6 @@ const (
 	nearLine = 32
 )
 
-// errMaxWait is why a wait that MaxWait bounds is over.
-var errMaxWait = errors.New("MaxWait is over")
-
 // TryAcquire takes the lock on key if it is free, and does not wait. Errors:
 // ErrHeld with the holder and what is left of its lease; ErrInvalid for a bad
 // key or option, or a foreign value at the key; ErrUnavailable when the store
@@ -42,16 +40,9 @@ var errMaxWait = errors.New("MaxWait is over")
 // The lock is renewed until it is released, handed over or lost, independently
 // of ctx, which bounds this call only.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) (*Lock, error) {
-	return tryAcquire(ctx, l, key, opts)
-}
-
-func tryAcquire[O AcquireOption](ctx context.Context, l *Locker, key string, opts []O) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
 		return nil, err
-	}
-	if a.o.limit > 0 {
-		return permitsOf(a, opts).try(ctx)
 	}
 	defer a.abandon()
 	lock, err := a.try(ctx)
@@ -68,8 +59,6 @@ func tryAcquire[O AcquireOption](ctx context.Context, l *Locker, key string, opt
 // outage of the store is put up with until Config.CallTimeout after the first call
 // that failed, then reported as ErrUnavailable. On error the caller holds nothing.
 //
-// With Limit the lock is a permit, one of several for the key.
-//
 // Waiters of all processes get the lock in the order in which they came; who
 // frees it makes the first of them the owner in the same step and tells it so. A
 // message that gets lost costs at most Config.Poll. Waiters that died cost one TTL and a
@@ -79,9 +68,6 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
 		return nil, err
-	}
-	if a.o.limit > 0 {
-		return permitsOf(a, opts).wait(ctx)
 	}
 	if err := l.enter("acquire", key); err != nil {
 		return nil, err
@@ -123,7 +109,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	if err := acquireOptions(&l.cfg, &a.o, op, key, opts); err != nil {
 		return nil, err
 	}
-	if err := checkTaken(op, key, a.o.own); err != nil {
+	if err := checkTaken(op, key, a.o.door.OwnKey); err != nil {
 		return nil, err
 	}
 	if !a.o.hasOwn {
@@ -131,7 +117,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	}
 	a.req = driver.AcquireRequest{
 		Key: key, Owner: a.o.owner, Nonce: newNonce(), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
-		Memo: a.o.memo,
+		Memo: a.o.door.Memo,
 	}
 	return a, nil
 }
@@ -233,7 +219,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 	if a.o.hasWait {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.o.maxWait, errMaxWait)
+		ctx, cancel = context.WithTimeoutCause(ctx, a.o.maxWait, door.ErrMaxWait)
 		defer cancel()
 	}
 	if a.l.inbox.ready() {
@@ -362,12 +348,12 @@ func (a *acquisition) untilNextPoll() time.Duration {
 // ended is the error of a wait that ctx ended; err is the latest attempt's.
 func (a *acquisition) ended(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnavailable) {
-		if cause := context.Cause(ctx); cause != errMaxWait && !errors.Is(err, cause) {
+		if cause := context.Cause(ctx); cause != door.ErrMaxWait && !errors.Is(err, cause) {
 			err = &Error{Code: codeUnavailable, Op: "acquire", Key: a.req.Key, Err: errors.Join(cause, errors.Unwrap(err))}
 		}
 		return err
 	}
-	if context.Cause(ctx) == errMaxWait {
+	if context.Cause(ctx) == door.ErrMaxWait {
 		return a.held(codeTimeout)
 	}
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) && a.last.Outcome == driver.OutcomeHeld {
@@ -395,14 +381,14 @@ func (a *acquisition) tellContended() {
 		return
 	}
 	a.busySince = a.sent
-	if a.o.part == nil {
+	if !a.o.door.Part {
 		a.l.tellContended(a.req.Key, a.req.Owner, a.last)
 	}
 }
 
 // tellGaveUp tells of a wait that err has ended.
 func (a *acquisition) tellGaveUp(err error) {
-	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.part != nil || CodeOf(err) == codeHeld {
+	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.door.Part || CodeOf(err) == codeHeld {
 		return // it has not waited, or its whole has more to tell
 	}
 	a.l.tell(event.Event{
@@ -413,8 +399,8 @@ func (a *acquisition) tellGaveUp(err error) {
 
 func (a *acquisition) waited() time.Duration {
 	since := a.busySince
-	if a.o.part != nil {
-		since = a.o.part.busySince
+	if a.o.door.Part {
+		since = a.o.door.Since
 	}
 	if since.IsZero() {
 		return 0

@@ -20,6 +20,10 @@ type Locks []*Lock
 // whole. Errors are those of Acquire, for the first key that failed; the locks
 // taken before it are released. Owner gives all of them the same owner.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
+	return l.acquireAll(ctx, keys, opts, l.Acquire)
+}
+
+func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOption, acquire acquirer) (Locks, error) {
 	const op = "acquire all"
 	if err := l.open(op, ""); err != nil {
 		return nil, err
@@ -37,7 +41,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireO
 		return nil, err
 	}
 	for _, key := range keys {
-		if err := checkTaken(op, key, o.own); err != nil {
+		if err := checkTaken(op, key, o.door.OwnKey); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +58,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireO
 			}
 			opts = append(slices.Clip(opts), MaxWait(left))
 		}
-		lock, err := l.Acquire(ctx, key, opts...)
+		lock, err := acquire(ctx, key, opts...)
 		if err != nil {
 			if rerr := taken.Release(ctx); rerr != nil {
 				err = errors.Join(err, rerr)

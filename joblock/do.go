@@ -13,11 +13,18 @@ import (
 // Do returns Acquire's error, or fn's. If the lock was lost while fn ran the
 // result matches ErrLost, whatever fn returned; a failure to release is joined
 // too, and the lock then runs out by itself.
-func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
+	return l.do(ctx, key, fn, opts, l.Acquire)
+}
+
+// acquirer is a call like Acquire: that, or one of package limit.
+type acquirer = func(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error)
+
+func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context) error, opts []AcquireOption, acquire acquirer) (err error) {
 	if fn == nil {
 		return invalid("do", key, "the function is nil")
 	}
-	lock, err := l.Acquire(ctx, key, opts...)
+	lock, err := acquire(ctx, key, opts...)
 	if err != nil {
 		return err
 	}

@@ -116,11 +116,8 @@
 //
 // # Several holders
 //
-// With [Limit] up to n have a key at a time. Each has a permit, which is a lock on a
-// key of its own; the line in which they wait is one for all of them, and as fair. A
-// waiter takes the gate, one more lock, and waits for all permits at once while it
-// has that; a newcomer tries a permit at once only if nobody is at the gate.
-// [Locker.LimitStatus] shows who has the permits.
+// Package limit lets up to n have a key at a time. Package singleflight computes a result
+// once in the cluster and shares it. Package memo keeps what a holder leaves for the next.
 //
 // # The locks of jobs
 //

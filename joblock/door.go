@@ -26,7 +26,15 @@ func init() {
 
 func doorOption(d door.Option) any {
 	return option(func(o *options) {
-		o.own, o.memo = o.own || d.OwnKey, o.memo || d.Memo
+		o.door.OwnKey = o.door.OwnKey || d.OwnKey
+		o.door.Memo = o.door.Memo || d.Memo
+		o.door.Silent = o.door.Silent || d.Silent
+		if d.Part {
+			o.door.Part, o.door.Since, o.hasWait = true, d.Since, false
+		}
+		if d.Owner != "" {
+			o.owner, o.hasOwn = d.Owner, true
+		}
 	})
 }
 
@@ -63,7 +71,7 @@ func (in inside) Settings() door.Settings {
 		return door.Settings{}
 	}
 	c := &in.l.cfg
-	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain, Logger: c.Logger}
+	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, Logger: c.Logger}
 }
 
 func (in inside) Check(op string, keys ...string) error {
@@ -95,14 +103,37 @@ func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
 		err = acquireOptions(&in.l.cfg, &o, op, key, opts)
 	}
 	if err == nil {
-		err = checkTaken(op, key, o.own)
+		err = checkTaken(op, key, o.door.OwnKey)
 	}
-	return door.Asked{Retain: o.retain}, err
+	if !o.hasOwn {
+		o.owner = newOwner()
+	}
+	return door.Asked{
+		Retain: o.retain, Holder: o.holder, Owner: o.owner, Digest: digest(o.owner), Bounded: o.hasWait, MaxWait: o.maxWait,
+	}, err
 }
 
 func (in inside) Call(ctx context.Context, op, key string, f func(context.Context, driver.Store) error) error {
 	return in.l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, in.l.store) })
 }
+
+func (in inside) Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error) {
+	return in.l.inspectAll(ctx, op, key, req)
+}
+
+func (in inside) Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error {
+	return in.l.do(ctx, key, fn, opts.([]AcquireOption), acquire.(acquirer))
+}
+
+func (in inside) AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error) {
+	return in.l.acquireAll(ctx, keys, opts.([]AcquireOption), acquire.(acquirer))
+}
+
+func (in inside) Enter(op, key string) (done func(), err error) {
+	return in.l.waiters.Done, in.l.enter(op, key)
+}
+
+func (in inside) Now() time.Time { return in.l.now() }
 
 func (in inside) Tell(e event.Event) { in.l.tell(e) }
 
@@ -125,6 +156,10 @@ func (in insideLock) WriteMemo(ctx context.Context, memo []byte) error {
 		return invalid(op, in.k.Key(), "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
 	}
 	return in.k.renewNow(ctx, op, append([]byte{}, memo...))
+}
+
+func (in insideLock) GiveBack(ctx context.Context, reason string) {
+	_ = in.k.end(ctx, "release", reason)
 }
 
 func (in insideLock) RememberFor(d time.Duration) {

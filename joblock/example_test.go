@@ -130,29 +130,6 @@ func ExampleLocker_AcquireAll() {
 	// <nil>
 }
 
-// At most two at a time call the service, whichever process they are in.
-func ExampleLimit() {
-	ctx := context.Background()
-	locks, err := joblock.New(newStore(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer locks.Close(ctx)
-
-	call := func(ctx context.Context) error {
-		st, err := locks.LimitStatus(ctx, "geocoder", 2)
-		fmt.Println(st.Taken, "of", st.Limit)
-		return err
-	}
-	fmt.Println(locks.Do(ctx, "geocoder", func(ctx context.Context) error {
-		return locks.Do(ctx, "geocoder", call, joblock.Limit(2))
-	}, joblock.Limit(2)))
-	// Output:
-	// 2 of 2
-	// <nil>
-}
-
 func ExampleKey() {
 	fmt.Println(joblock.Key("export", "acct-7"))
 	fmt.Println(joblock.Key("a:b", "c"), joblock.Key("a", "b:c"))

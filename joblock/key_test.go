@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
@@ -124,7 +125,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 			for call, err := range map[string]error{
 				"TryAcquire": second(k.locks.TryAcquire(ctx, key)),
 				"Acquire":    second(k.locks.Acquire(ctx, key)),
-				"a permit":   second(k.locks.TryAcquire(ctx, key, joblock.Limit(2))),
+				"a permit":   second(limit.New(k.locks, 2).TryAcquire(ctx, key)),
 				"AcquireAll": second(k.locks.AcquireAll(ctx, []string{"fine", key})),
 				"Do":         k.locks.Do(ctx, key, func(context.Context) error { return nil }),
 				"Singleton":  k.locks.Singleton(ctx, key, func(context.Context) error { return nil }),

@@ -51,7 +51,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 	if resumed {
 		t.resumed, t.resumedBy, t.reserve = true, o.job, o.reserve
 	}
-	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.silent, r.Memo, r.Now, -1
+	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.door.Silent, r.Memo, r.Now, -1
 	k.h = granted(t, sent, r.Fence, !o.noRenew, o.retain)
 	if o.shared || o.hasKeep {
 		k.h.ownerShared()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -13,14 +14,14 @@ import (
 //	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
 //	TTL, Holder, NoRenew           x          x        x
 //	MaxRenew, Retain               x          x        x
-//	Owner, Limit                   x          x
+//	Owner                          x          x
 //	MaxWait                                   x
 //	Reserve                                            x      x
 //	ForJob                                             x      x                      x
 //	IfIdle                                                                           x
 //	Reason                                                           x               x
 //
-// ¹ and AcquireAll, Do, Singleton, and those of package singleflight.
+// ¹ and AcquireAll, Do, Singleton, and those of packages limit and singleflight.
 //
 // A nil option is ErrInvalid.
 
@@ -31,7 +32,7 @@ type TryOption interface {
 }
 
 // AcquireOption is an option of Acquire and of the calls built on it: AcquireAll, Do,
-// Singleton, and those of package singleflight.
+// Singleton, and those of packages limit and singleflight.
 type AcquireOption interface{ acquire(*options) }
 
 // ResumeOption is an option of Resume.
@@ -94,17 +95,12 @@ type options struct {
 	owner    string
 	hasOwn   bool
 	holder   string
-	memo     bool
 	job      string
 	reserve  time.Duration
 	noRenew  bool
-	limit    int // 0 for a lock, else how many permits there are
-	hasLimit bool
 	maxRenew time.Duration
 	hasRenew bool
-	part     *permits // the acquisition under a Limit that this one is a part of
-	silent   bool     // no event tells of the lock: its user does not see it
-	own      bool     // the key may be one of the toolkit's own, see package keyspace
+	door     door.Option // what only the toolkit asks for
 }
 
 // TTL sets the length of the lease, from a millisecond up to Config.MaxTTL, in whole
@@ -289,9 +285,6 @@ func (o *options) check(c *Config, op, key string) error {
 		}
 	}
 	if err := checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes); err != nil {
-		return err
-	}
-	if err := o.checkLimit(op, key); err != nil {
 		return err
 	}
 	return checkText(op, key, "holder", o.holder, 0, driver.MaxLabelBytes)

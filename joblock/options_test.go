@@ -36,7 +36,6 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		"Retain":    {joblock.Retain, taking},
 		"WithGrant": {memo.WithGrant, taking},
 		"Owner":     {joblock.Owner, acquiring},
-		"Limit":     {joblock.Limit, acquiring},
 		"MaxWait":   {joblock.MaxWait, waiting},
 		"Reserve":   {joblock.Reserve, []string{"Resume", "Park"}},
 		"ForJob":    {joblock.ForJob, []string{"Resume", "Park", "Locker.Release"}},

@@ -37,7 +37,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	r, err := l.resume(ctx, op, driver.ResumeRequest{
 		Key: token.key, Owner: token.owner.reveal(), Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
-		Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.memo,
+		Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.door.Memo,
 	})
 	if r.Outcome == driver.OutcomeBusy {
 		l.tellContended(token.key, token.owner.reveal(), r)

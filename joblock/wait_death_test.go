@@ -74,7 +74,7 @@ func TestDeadHolderAndAllBeforeTheLastInLine(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						testkit.Seed(t, seed)
 						k := newKit(t, nil)
-						p := k.process()
+						p := k.Process()
 						k.crash("key", ttl)
 						crashed := time.Now()
 						var ws []*waiting
@@ -83,7 +83,7 @@ func TestDeadHolderAndAllBeforeTheLastInLine(t *testing.T) {
 						}
 						w := k.wait(k.peer(), "key", joblock.TTL(ttl))
 						time.Sleep(ttl / 3) // a lease that is renewed has two thirds left
-						p.die()
+						p.Die()
 						poll := min(joblock.DefaultPoll, ttl/6)
 						late := poll / 4 // when it is among the first
 						if dead > 7 {
@@ -107,13 +107,13 @@ func TestDeadWaitersCostOneLease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				holder := k.acquire("key", joblock.TTL(ttl))
-				p := k.process()
+				p := k.Process()
 				var ws []*waiting
 				for range 7 {
 					ws = append(ws, k.wait(p.Locker, "key", joblock.TTL(ttl)))
 				}
 				w := k.wait(k.peer(), "key", joblock.TTL(ttl))
-				p.die()
+				p.Die()
 				wantNil(t, "Release", holder.Release(t.Context()))
 				w.granted(ttl + min(joblock.DefaultPoll, ttl/6)/4 + onTime)
 				for _, w := range ws {

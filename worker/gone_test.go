@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -285,7 +286,7 @@ func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
 // a limit. It takes that anew like any other.
 func TestGoneLockOnTheToolkitsOwnKey(t *testing.T) {
 	virtual(t, func(r *rig) {
-		lock, err := r.locks.TryAcquire(context.Background(), "key", joblock.Limit(2))
+		lock, err := limit.New(r.locks, 2).TryAcquire(context.Background(), "key")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // defaultMaxWait is the default of MaxWait.
@@ -31,9 +32,9 @@ const shortWait = 500 * time.Millisecond
 // OverlapOption changes what WithoutOverlapping does.
 type OverlapOption func(*overlap)
 
-// Limit lets up to n tasks with the same key run at a time; see joblock.Limit.
+// Limit lets up to n tasks with the same key run at a time; see package limit.
 func Limit(n int) OverlapOption {
-	return func(o *overlap) { o.opts, o.limited = append(o.opts, joblock.Limit(n)), true }
+	return func(o *overlap) { o.limit, o.limited = n, true }
 }
 
 // MaxWait sets the longest wait in place for a busy key; 0 means not to wait. Need bounds it
@@ -127,8 +128,8 @@ const (
 type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string
-	opts    []joblock.AcquireOption
-	limited bool
+	limit   int
+	limited bool // Limit was given
 	maxWait time.Duration
 	hasWait bool
 	need    time.Duration
@@ -197,8 +198,8 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 	}
 	wanted := func(t joblock.Token) bool {
 		if o.limited {
-			limit, ok := keyspace.Limit(t.Key())
-			return ok && limit == key
+			limited, ok := keyspace.Limit(t.Key())
+			return ok && limited == key
 		}
 		return t.Key() == key
 	}
@@ -279,8 +280,11 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		}
 		return r
 	}, a.job())
-	opts := append(slices.Clip(o.opts), joblock.Holder(a.holder(job)))
-	lock, err := o.w.locks.Acquire(a.ctx, key, append(opts, joblock.MaxWait(0))...)
+	holder, acquire := joblock.Holder(a.holder(job)), o.w.locks.Acquire
+	if o.limited {
+		acquire = limit.New(o.w.locks, o.limit).Acquire
+	}
+	lock, err := acquire(a.ctx, key, holder, joblock.MaxWait(0))
 	if !busy(err) {
 		return lock, err
 	}
@@ -299,7 +303,7 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	if wait <= 0 {
 		return nil, err
 	}
-	return o.w.locks.Acquire(a.ctx, key, append(opts, joblock.MaxWait(wait))...)
+	return acquire(a.ctx, key, holder, joblock.MaxWait(wait))
 }
 
 // enterWait reports whether one more task may wait in place, and counts it.

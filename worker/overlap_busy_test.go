@@ -13,13 +13,27 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/worker"
 )
 
 // occupy takes key for somebody else.
 func (r *rig) occupy(key string, opts ...joblock.TryOption) *joblock.Lock {
 	r.t.Helper()
-	lock, err := r.locks.TryAcquire(context.Background(), key, append(opts, joblock.Holder("somebody"))...)
+	return r.occupyBy(r.locks.TryAcquire, key, opts...)
+}
+
+// occupyPermit takes the only permit of key.
+func (r *rig) occupyPermit(key string) *joblock.Lock {
+	r.t.Helper()
+	return r.occupyBy(limit.New(r.locks, 1).TryAcquire, key)
+}
+
+func (r *rig) occupyBy(
+	try func(context.Context, string, ...joblock.TryOption) (*joblock.Lock, error), key string, opts ...joblock.TryOption,
+) *joblock.Lock {
+	r.t.Helper()
+	lock, err := try(context.Background(), key, append(opts, joblock.Holder("somebody"))...)
 	if err != nil {
 		r.t.Fatalf("acquire %q: %v", key, err)
 	}
@@ -159,7 +173,7 @@ func TestPoliciesForABusyKey(t *testing.T) {
 				r.step = 50 * time.Millisecond // asynq cuts a pause of a second short
 				r.serve(service{use: overlap(tt.opts...), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 				lock := r.occupy("k")
-				limited := r.occupy("k", joblock.Limit(1))
+				limited := r.occupyPermit("k")
 				start := time.Now()
 				retries := 1
 				if tt.last {

@@ -97,16 +97,16 @@ func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 // A task does not wait for the lock, or the permit, that it carries itself.
 func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	for name, c := range map[string]struct {
-		take []joblock.TryOption
+		take func(r *rig) *joblock.Lock
 		opts []worker.OverlapOption
 	}{
-		"a lock":   {nil, nil},
-		"a permit": {[]joblock.TryOption{joblock.Limit(1)}, []worker.OverlapOption{worker.Limit(1)}},
+		"a lock":   {func(r *rig) *joblock.Lock { return r.occupy("k") }, nil},
+		"a permit": {func(r *rig) *joblock.Lock { return r.occupyPermit("k") }, []worker.OverlapOption{worker.Limit(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
-				lock := r.occupy("k", c.take...)
+				lock := c.take(r)
 				token := r.parkLock(lock, "a")
 				r.serve(service{use: overlap(c.opts...)}, p.handler(func(ctx context.Context, _ int) error {
 					if locks := joblock.LocksFromContext(ctx); len(locks) != 1 || locks[0].Key() != lock.Key() {

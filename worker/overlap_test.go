@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -158,7 +159,7 @@ func TestLimitOfTasks(t *testing.T) {
 		if c.most != 3 {
 			t.Errorf("%d ran at once, want 3", c.most)
 		}
-		if st, err := r.locks.LimitStatus(context.Background(), "k", 3); err != nil || st.Taken+st.Waiting > 0 {
+		if st, err := limit.New(r.locks, 3).Status(context.Background(), "k"); err != nil || st.Taken+st.Waiting > 0 {
 			t.Errorf("%d permits are taken, %d wait, %v", st.Taken, st.Waiting, err)
 		}
 	})

@@ -51,6 +51,21 @@ type Locker interface {
 	// the error is ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
+	// Inspect reads records, all or none; an error is about key.
+	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)
+
+	// Do and AcquireAll are those of joblock.Locker, but take each lock with acquire. That
+	// has the signature of Locker.Acquire; opts is a []joblock.AcquireOption; what
+	// AcquireAll returns is a joblock.Locks.
+	Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error
+	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
+
+	// Enter returns ErrClosed after Close. Otherwise Close waits until done is called.
+	Enter(op, key string) (done func(), err error)
+
+	// Now is what the Locker's clock says, with a monotonic reading.
+	Now() time.Time
+
 	// Tell tells the Observer, if there is one.
 	Tell(event.Event)
 }
@@ -60,12 +75,18 @@ type Settings struct {
 	Holder  string
 	Reserve time.Duration
 	Retain  time.Duration
+	TTL     time.Duration
 	Logger  *slog.Logger
 }
 
 // Asked is what the options of an acquisition ask for, or the defaults.
 type Asked struct {
-	Retain time.Duration
+	Retain  time.Duration
+	Holder  string
+	Owner   string // a new one if the options name none
+	Digest  string // of Owner, as events have it
+	Bounded bool   // MaxWait was given
+	MaxWait time.Duration
 }
 
 // Of returns the inside of locker, a *joblock.Locker that may be nil.
@@ -78,6 +99,10 @@ type Lock interface {
 	// AsOf is the store's clock when it told the memo that came with the grant.
 	AsOf() time.Time
 	WriteMemo(ctx context.Context, memo []byte) error
+
+	// GiveBack releases a lock that nobody has seen, also while its Locker is being closed.
+	// If that fails it is repeated in the background, or the lease ends.
+	GiveBack(ctx context.Context, reason string)
 
 	// RememberFor keeps the memo for at least d after the lock's end.
 	RememberFor(d time.Duration)
@@ -146,6 +171,17 @@ type Option struct {
 
 	// Memo has the store send the key's memo along with the grant; see package memo.
 	Memo bool
+
+	// Part says that the acquisition is a part of a larger one, which tells of the wait,
+	// and bounds it. So there is no event.Contended and no event.GaveUp; event.Acquired
+	// counts Waited from Since, unless that is zero. Owner, if it is set, is the owner of
+	// the whole.
+	Part  bool
+	Since time.Time
+	Owner string
+
+	// Silent says that no event tells of the lock: its user does not see it.
+	Silent bool
 }
 
 // Use returns o as an option of type O of package joblock.
@@ -159,6 +195,10 @@ func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 // loss that came from outside: a job that takes longer than its lock may be held would
 // be put back without end.
 var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxRenew or StopRenewing)")
+
+// ErrMaxWait is the cause with which the context of a wait ends that MaxWait bounds. An
+// acquisition in such a context reports ErrTimeout, and who was in the way.
+var ErrMaxWait = errors.New("MaxWait is over")
 
 type doneKey struct{}
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // Four processes with six waiters each share three permits.
@@ -42,21 +43,22 @@ func TestLimitAcrossProcesses(t *testing.T) {
 // killed: the permit goes to the next in line.
 func TestPermitMovesOnWhenProcessesAreKilled(t *testing.T) {
 	t.Parallel()
-	const limit = 2
+	const permits = 2
 	server := redistest.Start(t)
 	locks := newLocks(t, server.Addr(), &waitConfig)
 	ctx := t.Context()
-	mine, err := locks.TryAcquire(ctx, "k", joblock.Limit(limit))
+	two := limit.New(locks, permits)
+	mine, err := two.TryAcquire(ctx, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := queuePlan{Addr: server.Addr(), Key: "k", Waiters: 1, Rounds: 1, Limit: limit, Hold: -1, Config: waitConfig}
+	plan := queuePlan{Addr: server.Addr(), Key: "k", Waiters: 1, Rounds: 1, Limit: permits, Hold: -1, Config: waitConfig}
 	holder := startQueue(t, plan)
 	holder.got(t)
 	waiting := func(n int) {
 		t.Helper()
 		await(t, "the line", func() bool {
-			st, err := locks.LimitStatus(ctx, "k", limit)
+			st, err := two.Status(ctx, "k")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +69,7 @@ func TestPermitMovesOnWhenProcessesAreKilled(t *testing.T) {
 	waiting(1)
 	got := make(chan *joblock.Lock, 1)
 	go func() {
-		lock, err := locks.Acquire(ctx, "k", joblock.Limit(limit), joblock.MaxWait(time.Minute))
+		lock, err := two.Acquire(ctx, "k", joblock.MaxWait(time.Minute))
 		if err != nil {
 			t.Error(err)
 		}

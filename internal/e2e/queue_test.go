@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -104,12 +105,12 @@ func queue() error {
 }
 
 func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.Locker, store *joins) error {
-	var opts []joblock.AcquireOption
+	acquire := locks.Acquire
 	if p.Limit > 0 {
-		opts = append(opts, joblock.Limit(p.Limit))
+		acquire = limit.New(locks, p.Limit).Acquire
 	}
 	for range p.Rounds {
-		lock, err := locks.Acquire(ctx, p.Key, opts...)
+		lock, err := acquire(ctx, p.Key)
 		if err != nil {
 			return err
 		}

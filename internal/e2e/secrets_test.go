@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/singleflight"
 	"github.com/joblock/toolkit/scheduler"
@@ -139,8 +140,13 @@ func (s *stage) playLocks() {
 	s.note(s.locks.ForceRelease(ctx, "core:d", "stuck"))
 	<-forced.Done()
 	s.note(forced.Err(), forced.Renew(ctx), forced.Release(ctx))
-	permit := s.take(s.locks, "core:limit", joblock.Limit(1))
-	_, err = s.locks.Acquire(ctx, "core:limit", joblock.Limit(1), joblock.MaxWait(50*time.Millisecond))
+	one := limit.New(s.locks, 1)
+	permit, err := one.TryAcquire(ctx, "core:limit")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.note(permit)
+	_, err = one.Acquire(ctx, "core:limit", joblock.MaxWait(50*time.Millisecond))
 	s.refused("to get a permit", err)
 	s.note(permit.Release(ctx))
 	_, err = singleflight.Do(ctx, s.locks, "core:flight", time.Second, func(context.Context) (int, error) {

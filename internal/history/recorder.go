@@ -48,8 +48,13 @@ func (r *Recorder) write(e Event) {
 	r.err = errors.Join(r.err, err)
 }
 
-// Acquire is Locker.Acquire; with MaxWait(0) it is TryAcquire.
-func (r *Recorder) Acquire(ctx context.Context, locks *joblock.Locker, key string, opts ...joblock.AcquireOption) (*Holding, error) {
+// Acquirer is a joblock.Locker, or a limit.Limit.
+type Acquirer interface {
+	Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error)
+}
+
+// Acquire is Acquire of locks; with MaxWait(0) it is TryAcquire.
+func (r *Recorder) Acquire(ctx context.Context, locks Acquirer, key string, opts ...joblock.AcquireOption) (*Holding, error) {
 	call := now()
 	lock, err := locks.Acquire(ctx, key, opts...)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
@@ -107,7 +108,7 @@ func (l *load) queue(locks *joblock.Locker, i int) error {
 }
 
 func (l *load) limit(locks *joblock.Locker, i int) error {
-	lock, err := locks.Acquire(l.ctx, joblock.Key("limit", fmt.Sprint(i%3)), joblock.Limit(3), joblock.MaxWait(time.Second))
+	lock, err := limit.New(locks, 3).Acquire(l.ctx, joblock.Key("limit", fmt.Sprint(i%3)), joblock.MaxWait(time.Second))
 	if errors.Is(err, joblock.ErrTimeout) {
 		l.gaveUp.Add(1)
 		return nil

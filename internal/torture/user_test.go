@@ -15,6 +15,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // player is what the users of a process share.
@@ -61,12 +62,11 @@ func (u *user) acquire(ctx context.Context) *history.Holding {
 		ctx, cancel = context.WithTimeout(ctx, u.upTo(u.TTL/4))
 		defer cancel()
 	}
-	key := u.lockKey(u.dice)
+	key, locks := u.lockKey(u.dice), history.Acquirer(u.locks)
 	if u.oneIn(5) {
-		key = u.limitKey(u.dice)
-		opts = append(opts, joblock.Limit(permits))
+		key, locks = u.limitKey(u.dice), limit.New(u.locks, permits)
 	}
-	h, err := u.rec.Acquire(ctx, u.locks, key, opts...)
+	h, err := u.rec.Acquire(ctx, locks, key, opts...)
 	if err != nil {
 		pause(ctx, u.upTo(5*time.Millisecond))
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
@@ -271,9 +272,9 @@ func live(t *testing.T, store *Store) {
 
 	_, err = store.SealKeys(ctx, driver.SealKeysRequest{})
 	must("seal keys", err)
-	permit, err := locks.Acquire(ctx, "permits", joblock.Limit(3))
+	permit, err := limit.New(locks, 3).Acquire(ctx, "permits")
 	must("permit", err)
-	_, err = locks.LimitStatus(ctx, "permits", 3)
+	_, err = limit.New(locks, 3).Status(ctx, "permits")
 	must("status of a limit", err)
 	must("release of a permit", permit.Release(ctx))
 	for range 2 {

@@ -103,18 +103,12 @@ func (f *flight[T]) check(retain *time.Duration, opts []joblock.AcquireOption) e
 }
 
 // read reads the key, with its memo if that is asked for.
-func (f *flight[T]) read(ctx context.Context, withMemo bool) (rec driver.Record, err error) {
-	err = f.in.Call(ctx, op, f.key, func(ctx context.Context, store driver.Store) error {
-		recs, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{f.key}, Memo: withMemo})
-		if err == nil && len(recs) != 1 {
-			return door.Refusal(op, f.key, driver.Reply{})
-		}
-		if err == nil {
-			rec = recs[0]
-		}
-		return err
-	})
-	return rec, err
+func (f *flight[T]) read(ctx context.Context, withMemo bool) (driver.Record, error) {
+	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: withMemo})
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return recs[0], nil
 }
 
 // compute runs fn under lock and shares what it returns.

@@ -83,6 +83,26 @@ func (k *Kit) Peer() *joblock.Locker {
 	return k.Open(k.Mem, &joblock.Config{Holder: "peer"})
 }
 
+// Process is the Locker of a process that can die.
+type Process struct {
+	*joblock.Locker
+	Store *faultstore.Store
+}
+
+// Process makes a Locker of another process, on the same store.
+func (k *Kit) Process() Process {
+	k.Helper()
+	store := faultstore.New(k.Mem)
+	p := Process{k.Open(store, &joblock.Config{CallTimeout: 10 * time.Second}), store}
+	k.Cleanup(func() { store.Clear() })
+	return p
+}
+
+// Die cuts the process off. What it has goes on to exist in the store.
+func (p Process) Die() {
+	p.Store.Set(faultstore.Fault{}, faultstore.Acquire, faultstore.Renew, faultstore.Release, faultstore.Inspect, faultstore.Push)
+}
+
 // Acquire takes the lock on key with TryAcquire.
 func (k *Kit) Acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	k.Helper()
@@ -125,5 +145,79 @@ func (k *Kit) WantFreeWithin(key string, d time.Duration) {
 			k.Fatalf("%q is still %s after %s", key, k.Record(key).State, d)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Acquirer takes locks: a Locker, or a limit of package limit.
+type Acquirer interface {
+	Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error)
+}
+
+// Waiting is an Acquire that runs in a goroutine of its own.
+type Waiting struct {
+	Cancel context.CancelCauseFunc
+	Done   chan struct{} // closed when Lock and Err are there, at the time Took
+	Lock   *joblock.Lock
+	Err    error
+	Took   time.Duration
+
+	t testing.TB
+}
+
+// Wait starts an Acquire, and returns when it can do no more on its own: it has its
+// place in the queue, or its result.
+func (k *Kit) Wait(locks Acquirer, key string, opts ...joblock.AcquireOption) *Waiting {
+	k.Helper()
+	ctx, cancel := context.WithCancelCause(k.Context())
+	w := &Waiting{t: k.T, Cancel: cancel, Done: make(chan struct{})}
+	start := time.Now()
+	go func() {
+		defer close(w.Done)
+		w.Lock, w.Err = locks.Acquire(ctx, key, opts...)
+		w.Took = time.Since(start)
+	}()
+	synctest.Wait()
+	return w
+}
+
+// Over reports whether the Acquire has returned, after all that can happen now.
+func (w *Waiting) Over() bool {
+	synctest.Wait()
+	select {
+	case <-w.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Granted waits for the lock, at most d.
+func (w *Waiting) Granted(d time.Duration) *joblock.Lock {
+	w.t.Helper()
+	w.within(d)
+	if w.Err != nil {
+		w.t.Fatalf("Acquire: %v", w.Err)
+	}
+	return w.Lock
+}
+
+// Failed waits for the error, at most d.
+func (w *Waiting) Failed(d time.Duration) error {
+	w.t.Helper()
+	w.within(d)
+	if w.Lock != nil {
+		w.t.Fatal("got the lock")
+	}
+	return w.Err
+}
+
+func (w *Waiting) within(d time.Duration) {
+	w.t.Helper()
+	select {
+	case <-w.Done:
+	case <-time.After(d):
+		if !w.Over() {
+			w.t.Fatalf("still waiting after %s", d)
+		}
 	}
 }

@@ -90,7 +90,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "reserve.lua", "reserved = math.max(reserved, now + 1 + ARGV[2])", "reserved = math.max(reserved, now + 1)"}},
 		[]string{history.RuleOrder}, false},
 	{"a limit has a permit too many",
-		[]edit{{"joblock/permit.go", "numbers := rand.Perm(p.o.limit)", "numbers := rand.Perm(p.o.limit + 1)"}},
+		[]edit{{"joblock/limit/permits.go", "numbers := dice.Perm(p.n)", "numbers := dice.Perm(p.n + 1)"}},
 		[]string{history.RuleLimit}, false},
 	{"a lock that is taken back stays its job's",
 		[]edit{

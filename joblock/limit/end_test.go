@@ -1,4 +1,4 @@
-package joblock_test
+package limit_test
 
 import (
 	"context"
@@ -10,44 +10,27 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 )
-
-// process is a Locker that can be made to be never heard of again.
-type process struct {
-	*joblock.Locker
-	store *faultstore.Store
-}
-
-func (k *kit) process() process {
-	k.Helper()
-	store := faultstore.New(k.mem)
-	p := process{k.open(store, &joblock.Config{CallTimeout: 10 * time.Second}), store}
-	k.Cleanup(func() { store.Clear() })
-	return p
-}
-
-// die cuts the process off; what it has goes on to exist in the store.
-func (p process) die() {
-	p.store.Set(faultstore.Fault{}, faultstore.Acquire, faultstore.Renew, faultstore.Release, faultstore.Inspect, faultstore.Push)
-}
 
 func TestDeadHoldersPermitGoesToTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		p := k.process()
-		_, err := p.TryAcquire(t.Context(), "key", joblock.Limit(2))
+		p := k.Process()
+		_, err := limit.New(p.Locker, 2).TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
-		k.acquire("key", joblock.Limit(2))
-		first, second := k.wait(k.locks, "key", joblock.Limit(2)), k.wait(k.peer(), "key", joblock.Limit(2))
+		k.take(2, "key")
+		first, second := k.Wait(limit.New(k.Locks, 2), "key"), k.Wait(limit.New(k.Peer(), 2), "key")
 		time.Sleep(time.Hour)
-		p.die()
-		lock := first.granted(joblock.DefaultTTL + onTime)
+		p.Die()
+		lock := first.Granted(lockkit.TTL + lockkit.OnTime)
 		if lock.Prior() != joblock.EndedLapsed {
 			t.Errorf("prior is %q, want lapsed", lock.Prior())
 		}
-		if second.over() {
+		if second.Over() {
 			t.Error("the second in line got a permit too")
 		}
 	})
@@ -60,34 +43,34 @@ func TestDeathInLine(t *testing.T) {
 		before int // waiters ahead of the one that dies
 		within time.Duration
 	}{
-		"at the gate": {0, 5*time.Second + onTime},
-		"behind it":   {1, 5*time.Second + 5*time.Second + onTime},
+		"at the gate": {0, 5*time.Second + lockkit.OnTime},
+		"behind it":   {1, 5*time.Second + 5*time.Second + lockkit.OnTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) {
 					testkit.Seed(t, seed)
-					const limit = 3
+					const most = 3
 					k := newKit(t, nil)
-					held := k.permits("key", limit)
-					var ahead []*waiting
+					held := k.permits("key", most)
+					var ahead []*lockkit.Waiting
 					for range c.before {
-						ahead = append(ahead, k.wait(k.locks, "key", joblock.Limit(limit)))
+						ahead = append(ahead, k.Wait(limit.New(k.Locks, most), "key"))
 					}
-					p := k.process()
-					dead := k.wait(p.Locker, "key", joblock.Limit(limit))
-					next := k.wait(k.peer(), "key", joblock.Limit(limit))
+					p := k.Process()
+					dead := k.Wait(limit.New(p.Locker, most), "key")
+					next := k.Wait(limit.New(k.Peer(), most), "key")
 					time.Sleep(time.Minute)
-					p.die()
-					time.Sleep(3 * joblock.DefaultPoll) // its places are no longer kept
+					p.Die()
+					time.Sleep(3 * lockkit.Poll) // its places are no longer kept
 					for i, w := range ahead {
 						wantNil(t, "Release", held[i].Release(t.Context()))
-						w.granted(onTime)
+						w.Granted(lockkit.OnTime)
 					}
-					wantNil(t, "Release", held[limit-1].Release(t.Context()))
-					next.granted(c.within)
-					dead.failed(time.Minute)
-					k.wantLimit("key", limit, limit, 0)
+					wantNil(t, "Release", held[most-1].Release(t.Context()))
+					next.Granted(c.within)
+					dead.Failed(time.Minute)
+					k.wantLimit("key", most, most, 0)
 				})
 			}
 		})
@@ -100,17 +83,17 @@ func TestPermitGrantedToTheDeadHeadOfTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		held := k.permits("key", 1)
-		p := k.process()
-		dead := k.wait(p.Locker, "key", joblock.Limit(1))
-		next := k.wait(k.peer(), "key", joblock.Limit(1))
-		p.die()
+		p := k.Process()
+		dead := k.Wait(limit.New(p.Locker, 1), "key")
+		next := k.Wait(limit.New(k.Peer(), 1), "key")
+		p.Die()
 		wantNil(t, "Release", held[0].Release(t.Context()))
 		start := time.Now()
-		next.granted(joblock.DefaultTTL + onTime)
-		if d := time.Since(start); d < joblock.DefaultTTL {
+		next.Granted(lockkit.TTL + lockkit.OnTime)
+		if d := time.Since(start); d < lockkit.TTL {
 			t.Errorf("granted after %s, while the lease of the dead stood", d)
 		}
-		dead.failed(time.Minute)
+		dead.Failed(time.Minute)
 	})
 }
 
@@ -120,19 +103,19 @@ func TestDeadLineDoesNotBlockTryAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		held := k.permits("key", 2)
-		p := k.process()
-		dead := []*waiting{k.wait(p.Locker, "key", joblock.Limit(2)), k.wait(p.Locker, "key", joblock.Limit(2))}
-		p.die()
+		p := k.Process()
+		dead := []*lockkit.Waiting{k.Wait(limit.New(p.Locker, 2), "key"), k.Wait(limit.New(p.Locker, 2), "key")}
+		p.Die()
 		time.Sleep(time.Minute)
-		k.wantState("key%#gate", joblock.StateFree)
-		if n := k.record("key%#gate").Waiters; n == 0 {
+		k.WantState("key%#gate", joblock.StateFree)
+		if n := k.Record("key%#gate").Waiters; n == 0 {
 			t.Fatal("nobody has left a place behind: this proves nothing")
 		}
 		wantNil(t, "Release", held[0].Release(t.Context()))
-		k.acquire("key", joblock.Limit(2))
+		k.take(2, "key")
 		k.wantLimit("key", 2, 2, 0)
 		for _, w := range dead {
-			w.failed(time.Minute)
+			w.Failed(time.Minute)
 		}
 	})
 }
@@ -142,24 +125,24 @@ func TestTryAcquireServesALivingLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		held := k.permits("key", 2)
-		p, next := k.process(), k.process()
-		dead := k.wait(p.Locker, "key", joblock.Limit(2))
-		w := k.wait(next.Locker, "key", joblock.Limit(2))
-		p.die()
+		p, next := k.Process(), k.Process()
+		dead := k.Wait(limit.New(p.Locker, 2), "key")
+		w := k.Wait(limit.New(next.Locker, 2), "key")
+		p.Die()
 		time.Sleep(4 * time.Second)
-		next.die()
-		time.Sleep(1100 * time.Millisecond)                                // the gate's lease is 5 s
-		k.wantState("key%#gate", joblock.StateFree)                        // next could not ask yet, but is about to
-		_, err := k.locks.TryAcquire(t.Context(), "key", joblock.Limit(4)) // two are free
+		next.Die()
+		time.Sleep(1100 * time.Millisecond)                            // the gate's lease is 5 s
+		k.WantState("key%#gate", joblock.StateFree)                    // next could not ask yet, but is about to
+		_, err := limit.New(k.Locks, 4).TryAcquire(t.Context(), "key") // two are free
 		wantErr(t, err, joblock.ErrHeld)
-		if gate := k.record("key%#gate"); gate.State != joblock.StateHeld || gate.Waiters != 0 {
+		if gate := k.Record("key%#gate"); gate.State != joblock.StateHeld || gate.Waiters != 0 {
 			t.Errorf("the gate is %s with %d waiters, want it given to the one who waited", gate.State, gate.Waiters)
 		}
-		next.store.Clear()
-		time.Sleep(3 * joblock.DefaultPoll) // the places of the dead are no longer kept
+		next.Store.Clear()
+		time.Sleep(3 * lockkit.Poll) // the places of the dead are no longer kept
 		wantNil(t, "Release", held[0].Release(t.Context()))
-		w.granted(onTime)
-		dead.failed(time.Minute)
+		w.Granted(lockkit.OnTime)
+		dead.Failed(time.Minute)
 	})
 }
 
@@ -169,28 +152,28 @@ func TestWaiterThatGivesUp(t *testing.T) {
 	for name, i := range map[string]int{"at the gate": 0, "behind it": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const limit = 3
+				const most = 3
 				k := newKit(t, nil)
-				held := k.permits("key", limit)
-				var ws []*waiting
+				held := k.permits("key", most)
+				var ws []*lockkit.Waiting
 				for range 3 {
-					ws = append(ws, k.wait(k.peer(), "key", joblock.Limit(limit)))
+					ws = append(ws, k.Wait(limit.New(k.Peer(), most), "key"))
 				}
 				gone := errors.New("the client has gone")
-				ws[i].cancel(gone)
-				err := ws[i].failed(0)
+				ws[i].Cancel(gone)
+				err := ws[i].Failed(0)
 				wantErr(t, err, gone)
 				wantNotErr(t, err, joblock.ErrTimeout)
-				k.wantLimit("key", limit, limit, 2)
+				k.wantLimit("key", most, most, 2)
 				wantNil(t, "Release", held[1].Release(t.Context()))
 				wantNil(t, "Release", held[2].Release(t.Context()))
 				for j, w := range ws {
 					if j != i {
-						w.granted(0)
+						w.Granted(0)
 					}
 				}
-				k.wantLimit("key", limit, limit, 0)
-				k.wantNoPlaces("key", limit)
+				k.wantLimit("key", most, most, 0)
+				k.wantNoPlaces("key", most)
 			})
 		})
 	}
@@ -201,21 +184,21 @@ func TestWaiterThatGivesUp(t *testing.T) {
 func TestGrantAndCancellationTogether(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			const limit = 4
+			const most = 4
 			k := newKit(t, nil)
-			held := k.permits("key", limit)
-			w := k.wait(k.locks, "key", joblock.Limit(limit))
+			held := k.permits("key", most)
+			w := k.Wait(limit.New(k.Locks, most), "key")
 			var wg sync.WaitGroup
 			wg.Go(func() { wantNil(t, "Release", held[0].Release(context.Background())) })
-			wg.Go(func() { w.cancel(nil) })
+			wg.Go(func() { w.Cancel(nil) })
 			wg.Wait()
-			<-w.done
-			taken := limit - 1
-			if w.lock != nil {
+			<-w.Done
+			taken := most - 1
+			if w.Lock != nil {
 				taken++
 			}
-			k.wantLimit("key", limit, taken, 0)
-			k.wantNoPlaces("key", limit)
+			k.wantLimit("key", most, taken, 0)
+			k.wantNoPlaces("key", most)
 		})
 	}
 }
@@ -225,13 +208,13 @@ func TestCloseAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		held := k.permits("key", 2)
-		p := k.process()
-		w := k.wait(p.Locker, "key", joblock.Limit(2))
-		next := k.wait(k.peer(), "key", joblock.Limit(2))
+		p := k.Process()
+		w := k.Wait(limit.New(p.Locker, 2), "key")
+		next := k.Wait(limit.New(k.Peer(), 2), "key")
 		wantNil(t, "Close", p.Close(t.Context()))
-		wantErr(t, w.failed(0), joblock.ErrClosed)
+		wantErr(t, w.Failed(0), joblock.ErrClosed)
 		wantNil(t, "Release", held[0].Release(t.Context()))
-		next.granted(0)
+		next.Granted(0)
 		k.wantLimit("key", 2, 2, 0)
 	})
 }
@@ -254,26 +237,26 @@ func TestLimitWhileTheStoreIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				peer := k.peer()
+				peer := k.Peer()
 				var others joblock.Locks
 				for range 2 {
-					lock, err := peer.TryAcquire(t.Context(), "key", joblock.Limit(2))
+					lock, err := limit.New(peer, 2).TryAcquire(t.Context(), "key")
 					wantNil(t, "TryAcquire", err)
 					others = append(others, lock)
 				}
 				if c.from == "line" {
-					k.wait(peer, "key", joblock.Limit(2), joblock.MaxWait(time.Hour))
+					k.Wait(limit.New(peer, 2), "key", joblock.MaxWait(time.Hour))
 				}
 				if c.from == "start" {
-					k.store.Set(faultstore.Fault{Mode: c.mode}, all...)
+					k.Store.Set(faultstore.Fault{Mode: c.mode}, all...)
 				}
-				w := k.wait(k.locks, "key", append(c.opts, joblock.Limit(2))...)
-				k.store.Set(faultstore.Fault{Mode: c.mode}, all...)
-				err := w.failed(time.Minute)
+				w := k.Wait(limit.New(k.Locks, 2), "key", c.opts...)
+				k.Store.Set(faultstore.Fault{Mode: c.mode}, all...)
+				err := w.Failed(time.Minute)
 				wantErr(t, err, joblock.ErrUnavailable)
 				wantNotErr(t, err, joblock.ErrTimeout)
 
-				k.store.Clear()
+				k.Store.Clear()
 				time.Sleep(2 * time.Hour)
 				wantNil(t, "Release", others.Release(t.Context()))
 				k.wantLimit("key", 2, 0, 0)
@@ -286,11 +269,11 @@ func TestLimitWhileTheStoreIsAway(t *testing.T) {
 func TestShortOutageInAWaitForAPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.Acquire)
-		w := k.wait(k.locks, "key", joblock.Limit(2))
+		k.Store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.Acquire)
+		w := k.Wait(limit.New(k.Locks, 2), "key")
 		time.Sleep(time.Second)
-		k.store.Clear()
-		w.granted(2 * time.Second)
+		k.Store.Clear()
+		w.Granted(2 * time.Second)
 		k.wantLimit("key", 2, 1, 0)
 	})
 }
@@ -314,8 +297,8 @@ func TestOnePermitOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.permits("key", 3)
-		w := k.wait(k.open(&lame{k.mem, "key%#2"}, nil), "key", joblock.Limit(3))
-		wantErr(t, w.failed(time.Minute), joblock.ErrUnavailable)
+		w := k.Wait(limit.New(k.Open(&lame{k.Mem, "key%#2"}, nil), 3), "key")
+		wantErr(t, w.Failed(time.Minute), joblock.ErrUnavailable)
 		k.wantLimit("key", 3, 3, 0)
 		k.wantNoPlaces("key", 3)
 	})
@@ -326,11 +309,11 @@ func TestLongWaitAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.permits("key", 2)
-		locks := k.open(k.mem, &joblock.Config{MaxRenew: time.Minute})
-		k.wait(locks, "key", joblock.Limit(2), joblock.Holder("me"), joblock.MaxWait(2*time.Hour))
-		before := k.record("key%#gate")
+		locks := k.Open(k.Mem, &joblock.Config{MaxRenew: time.Minute})
+		k.Wait(limit.New(locks, 2), "key", joblock.Holder("me"), joblock.MaxWait(2*time.Hour))
+		before := k.Record("key%#gate")
 		time.Sleep(time.Hour)
-		after := k.record("key%#gate")
+		after := k.Record("key%#gate")
 		if after.State != joblock.StateHeld || after.Fence != before.Fence || after.Holder != "me" {
 			t.Errorf("the gate is %s by %q with fence %d, was taken with %d", after.State, after.Holder, after.Fence, before.Fence)
 		}
@@ -341,14 +324,14 @@ func TestLongWaitAtTheGate(t *testing.T) {
 func TestTimeoutTellsOfTheEndOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		early := k.acquire("key", joblock.Limit(2), joblock.Holder("early"), joblock.TTL(5*time.Second))
-		k.acquire("key", joblock.Limit(2), joblock.Holder("late"))
-		w := k.wait(k.locks, "key", joblock.Limit(2), joblock.MaxWait(30*time.Second))
+		early := k.take(2, "key", joblock.Holder("early"), joblock.TTL(5*time.Second))
+		k.take(2, "key", joblock.Holder("late"))
+		w := k.Wait(limit.New(k.Locks, 2), "key", joblock.MaxWait(30*time.Second))
 		k.park(early)
-		err := w.failed(time.Minute)
+		err := w.Failed(time.Minute)
 		wantErr(t, err, joblock.ErrTimeout)
 		var e *joblock.Error
-		if errors.As(err, &e); e.Holder != "late" || e.Remaining > joblock.DefaultTTL+onTime {
+		if errors.As(err, &e); e.Holder != "late" || e.Remaining > lockkit.TTL+lockkit.OnTime {
 			t.Errorf("%+v, want late", e)
 		}
 	})

@@ -1,4 +1,4 @@
-package joblock_test
+package limit_test
 
 import (
 	"context"
@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // room is what a limit guards: it notices when there are too many inside, two with
@@ -46,16 +49,16 @@ func (r *room) enter(lock *joblock.Lock) (leave func()) {
 	}
 }
 
-// check fails the test unless there were n stays, up to limit at once.
-func (r *room) check(t testing.TB, n, limit int) {
+// check fails the test unless there were n stays, up to most at once.
+func (r *room) check(t testing.TB, n, most int) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.wrong {
 		t.Error(w)
 	}
-	if r.entries != n || r.most != limit {
-		t.Errorf("%d stays, at most %d at once; want %d, at most %d", r.entries, r.most, n, limit)
+	if r.entries != n || r.most != most {
+		t.Errorf("%d stays, at most %d at once; want %d, at most %d", r.entries, r.most, n, most)
 	}
 }
 
@@ -64,7 +67,7 @@ func (k *kit) permits(key string, n int) joblock.Locks {
 	k.Helper()
 	var locks joblock.Locks
 	for range n {
-		locks = append(locks, k.acquire(key, joblock.Limit(n)))
+		locks = append(locks, k.take(n, key))
 	}
 	return locks
 }
@@ -73,8 +76,8 @@ func (k *kit) permits(key string, n int) joblock.Locks {
 func (k *kit) wantLimit(key string, n, taken, waiting int) {
 	k.Helper()
 	synctest.Wait()
-	st, err := k.locks.LimitStatus(context.Background(), key, n)
-	wantNil(k, "LimitStatus", err)
+	st, err := limit.New(k.Locks, n).Status(context.Background(), key)
+	wantNil(k, "Status", err)
 	if st.Taken != taken || st.Waiting != waiting {
 		k.Errorf("%d permits taken and %d waiting, want %d and %d", st.Taken, st.Waiting, taken, waiting)
 	}
@@ -84,8 +87,8 @@ func (k *kit) wantLimit(key string, n, taken, waiting int) {
 func (k *kit) wantNoPlaces(key string, n int) {
 	k.Helper()
 	synctest.Wait()
-	st, err := k.locks.LimitStatus(context.Background(), key, n)
-	wantNil(k, "LimitStatus", err)
+	st, err := limit.New(k.Locks, n).Status(context.Background(), key)
+	wantNil(k, "Status", err)
 	for _, permit := range st.Permits {
 		if permit.Waiters != 0 {
 			k.Errorf("%d are in the queue of %s", permit.Waiters, permit.Key)
@@ -94,17 +97,17 @@ func (k *kit) wantNoPlaces(key string, n int) {
 }
 
 func TestNeverMoreThanTheLimit(t *testing.T) {
-	for _, c := range []struct{ limit, waiters, rounds int }{{1, 20, 5}, {3, 40, 5}, {8, 1000, 1}} {
-		t.Run(fmt.Sprintf("%d waiters for %d", c.waiters, c.limit), func(t *testing.T) {
+	for _, c := range []struct{ most, waiters, rounds int }{{1, 20, 5}, {3, 40, 5}, {8, 1000, 1}} {
+		t.Run(fmt.Sprintf("%d waiters for %d", c.waiters, c.most), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
-				lockers := []*joblock.Locker{k.locks, k.peer(), k.peer()}
+				lockers := []*joblock.Locker{k.Locks, k.Peer(), k.Peer()}
 				var room room
 				var wg sync.WaitGroup
 				for i := range c.waiters {
 					wg.Go(func() {
 						for range c.rounds {
-							lock, err := lockers[i%len(lockers)].Acquire(t.Context(), "key", joblock.Limit(c.limit))
+							lock, err := limit.New(lockers[i%len(lockers)], c.most).Acquire(t.Context(), "key")
 							if err != nil {
 								t.Errorf("waiter %d: %v", i, err)
 								return
@@ -117,9 +120,9 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				room.check(t, c.waiters*c.rounds, c.limit)
-				k.wantLimit("key", c.limit, 0, 0)
-				k.wantNoPlaces("key", c.limit)
+				room.check(t, c.waiters*c.rounds, c.most)
+				k.wantLimit("key", c.most, 0, 0)
+				k.wantNoPlaces("key", c.most)
 			})
 		})
 	}
@@ -129,27 +132,27 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 // the moment in which one is given back, and who tries meanwhile overtakes nobody.
 func TestPermitsAreGivenInTheOrderInWhichWaitersCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const limit, n = 3, 60
+		const most, n = 3, 60
 		k := newKit(t, nil)
-		lockers := []*joblock.Locker{k.locks, k.peer(), k.peer()}
-		held := k.permits("key", limit)
-		var ws []*waiting
+		lockers := []*joblock.Locker{k.Locks, k.Peer(), k.Peer()}
+		held := k.permits("key", most)
+		var ws []*lockkit.Waiting
 		for i := range n {
-			ws = append(ws, k.wait(lockers[i%len(lockers)], "key", joblock.Limit(limit)))
+			ws = append(ws, k.Wait(limit.New(lockers[i%len(lockers)], most), "key"))
 		}
-		k.wantLimit("key", limit, limit, n)
+		k.wantLimit("key", most, most, n)
 		for i, w := range ws {
 			wantNil(t, "Release", held[0].Release(t.Context()))
 			for _, locks := range lockers {
-				_, err := locks.TryAcquire(t.Context(), "key", joblock.Limit(limit))
+				_, err := limit.New(locks, most).TryAcquire(t.Context(), "key")
 				wantErr(t, err, joblock.ErrHeld)
 			}
-			held = append(held[1:], w.granted(0))
-			if i+1 < n && ws[i+1].over() {
-				t.Fatalf("waiter %d got a permit that nobody had given back: %v", i+1, ws[i+1].err)
+			held = append(held[1:], w.Granted(0))
+			if i+1 < n && ws[i+1].Over() {
+				t.Fatalf("waiter %d got a permit that nobody had given back: %v", i+1, ws[i+1].Err)
 			}
 		}
-		k.wantLimit("key", limit, limit, 0)
+		k.wantLimit("key", most, most, 0)
 	})
 }
 
@@ -157,25 +160,25 @@ func TestPermitsAreGivenInTheOrderInWhichWaitersCame(t *testing.T) {
 // first one is granted first.
 func TestPermitsFreedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const limit = 8
+		const most = 8
 		k := newKit(t, nil)
-		held := k.permits("key", limit)
-		var ws []*waiting
-		for range limit + 2 {
-			ws = append(ws, k.wait(k.locks, "key", joblock.Limit(limit)))
+		held := k.permits("key", most)
+		var ws []*lockkit.Waiting
+		for range most + 2 {
+			ws = append(ws, k.Wait(limit.New(k.Locks, most), "key"))
 		}
 		var wg sync.WaitGroup
 		for _, lock := range held {
 			wg.Go(func() { wantNil(t, "Release", lock.Release(t.Context())) })
 		}
 		wg.Wait()
-		for _, w := range ws[:limit] {
-			w.granted(onTime)
+		for _, w := range ws[:most] {
+			w.Granted(lockkit.OnTime)
 		}
-		if ws[limit].over() || ws[limit+1].over() {
+		if ws[most].Over() || ws[most+1].Over() {
 			t.Error("more permits than there are")
 		}
-		k.wantLimit("key", limit, limit, 2)
+		k.wantLimit("key", most, most, 2)
 	})
 }
 
@@ -185,17 +188,17 @@ func TestLimitsOfTwoSizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.permits("key", 2)
-		_, err := k.locks.TryAcquire(t.Context(), "key", joblock.Limit(2))
+		_, err := limit.New(k.Locks, 2).TryAcquire(t.Context(), "key")
 		wantErr(t, err, joblock.ErrHeld)
-		lock := k.acquire("key", joblock.Limit(4))
-		last := k.acquire("key", joblock.Limit(4))
-		_, err = k.locks.TryAcquire(t.Context(), "key", joblock.Limit(4))
+		lock := k.take(4, "key")
+		last := k.take(4, "key")
+		_, err = limit.New(k.Locks, 4).TryAcquire(t.Context(), "key")
 		wantErr(t, err, joblock.ErrHeld)
 
-		w := k.wait(k.peer(), "key", joblock.Limit(2))
+		w := k.Wait(limit.New(k.Peer(), 2), "key")
 		wantNil(t, "Release", lock.Release(t.Context()))
 		wantNil(t, "Release", last.Release(t.Context()))
-		if w.over() {
+		if w.Over() {
 			t.Error("a third holder under a limit of two")
 		}
 		k.wantLimit("key", 4, 2, 1)
@@ -206,10 +209,10 @@ func TestLimitsOfTwoSizes(t *testing.T) {
 func TestKeysOfLimitsDoNotMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
-		k.acquire("key")
-		k.acquire("key", joblock.Limit(1))
-		k.acquire(joblock.Key("key%#1"))
-		lock := k.acquire("other", joblock.Limit(2))
+		k.Acquire("key")
+		k.take(1, "key")
+		k.Acquire(joblock.Key("key%#1"))
+		lock := k.take(2, "other")
 		if key := lock.Key(); key != "other%#1" && key != "other%#2" {
 			t.Errorf("the permit's key is %q", key)
 		}
@@ -220,34 +223,34 @@ func TestPermitIsALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		ctx := t.Context()
-		lock, err := k.locks.Acquire(ctx, "key", joblock.Limit(1), joblock.TTL(time.Minute), joblock.Holder("me"), joblock.Owner("mine"))
+		lock, err := limit.New(k.Locks, 1).Acquire(ctx, "key", joblock.TTL(time.Minute), joblock.Holder("me"), joblock.Owner("mine"))
 		wantNil(t, "Acquire", err)
-		if lock.TTL() != time.Minute || lock.Owner() != "mine" || k.record(lock.Key()).Holder != "me" {
-			t.Errorf("the options are lost: %s, %q", lock.TTL(), k.record(lock.Key()).Holder)
+		if id := door.IdentityOf(lock); id.TTL != time.Minute || id.Owner != "mine" || k.Record(lock.Key()).Holder != "me" {
+			t.Errorf("the options are lost: %s, %q", id.TTL, k.Record(lock.Key()).Holder)
 		}
 		time.Sleep(time.Hour) // it is renewed
 		token := k.park(lock, joblock.ForJob("q/1"))
-		_, err = k.locks.TryAcquire(ctx, "key", joblock.Limit(1))
+		_, err = limit.New(k.Locks, 1).TryAcquire(ctx, "key")
 		wantErr(t, err, joblock.ErrHeld)
 		var e *joblock.Error
-		if errors.As(err, &e); e.Key != "key" || e.Job != "q/1" || e.Remaining.Round(time.Second) != joblock.DefaultReserve {
+		if errors.As(err, &e); e.Key != "key" || e.Job != "q/1" || e.Remaining.Round(time.Second) != lockkit.Reserve {
 			t.Errorf("refused with %+v", e)
 		}
-		resumed, err := k.peer().Resume(ctx, token, joblock.ForJob("q/1"))
+		resumed, err := k.Peer().Resume(ctx, token, joblock.ForJob("q/1"))
 		wantNil(t, "Resume", err)
 		if resumed.Key() != lock.Key() || resumed.Fence() <= lock.Fence() {
 			t.Errorf("resumed %v, was %v", resumed, lock)
 		}
 		wantNil(t, "Release", resumed.Release(ctx))
 
-		wantErr(t, k.locks.Do(ctx, "key", func(ctx context.Context) error {
+		wantErr(t, limit.New(k.Locks, 1).Do(ctx, "key", func(ctx context.Context) error {
 			permit, _ := joblock.FromContext(ctx)
-			wantNil(t, "ForceRelease", k.locks.ForceRelease(ctx, permit.Key(), "test"))
+			wantNil(t, "ForceRelease", k.Locks.ForceRelease(ctx, permit.Key(), "test"))
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), joblock.ErrLost)
 			return nil
-		}, joblock.Limit(1)), joblock.ErrLost)
-		all, err := k.locks.AcquireAll(ctx, []string{"b", "a"}, joblock.Limit(1))
+		}), joblock.ErrLost)
+		all, err := limit.New(k.Locks, 1).AcquireAll(ctx, []string{"b", "a"})
 		wantNil(t, "AcquireAll", err)
 		if len(all) != 2 || all[0].Key() != "b%#1" || all[1].Key() != "a%#1" {
 			t.Errorf("AcquireAll gave %v", all)

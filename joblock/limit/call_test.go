@@ -1,4 +1,4 @@
-package joblock_test
+package limit_test
 
 import (
 	"context"
@@ -13,26 +13,28 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // What is told of a refusal is about the holder whose permit can be had first.
 func TestRefusalTellsOfTheSoonest(t *testing.T) {
 	for name, acquire := range map[string]func(*kit) error{
 		"try": func(k *kit) error {
-			_, err := k.locks.TryAcquire(k.Context(), "key", joblock.Limit(3))
+			_, err := limit.New(k.Locks, 3).TryAcquire(k.Context(), "key")
 			wantErr(k, err, joblock.ErrHeld)
 			return err
 		},
 		"no wait": func(k *kit) error {
-			_, err := k.locks.Acquire(k.Context(), "key", joblock.Limit(3), joblock.MaxWait(0))
+			_, err := limit.New(k.Locks, 3).Acquire(k.Context(), "key", joblock.MaxWait(0))
 			wantErr(k, err, joblock.ErrHeld)
 			return err
 		},
 		"MaxWait": func(k *kit) error {
-			_, err := k.locks.Acquire(k.Context(), "key", joblock.Limit(3), joblock.MaxWait(time.Second))
+			_, err := limit.New(k.Locks, 3).Acquire(k.Context(), "key", joblock.MaxWait(time.Second))
 			wantErr(k, err, joblock.ErrTimeout)
 			wantNotErr(k, err, context.DeadlineExceeded)
 			return err
@@ -40,13 +42,13 @@ func TestRefusalTellsOfTheSoonest(t *testing.T) {
 		"deadline": func(k *kit) error {
 			ctx, cancel := context.WithTimeout(k.Context(), time.Second)
 			defer cancel()
-			_, err := k.locks.Acquire(ctx, "key", joblock.Limit(3))
+			_, err := limit.New(k.Locks, 3).Acquire(ctx, "key")
 			wantErr(k, err, joblock.ErrTimeout, context.DeadlineExceeded)
 			return err
 		},
 		"in line": func(k *kit) error {
-			k.wait(k.peer(), "key", joblock.Limit(3))
-			_, err := k.locks.Acquire(k.Context(), "key", joblock.Limit(3), joblock.MaxWait(time.Second))
+			k.Wait(limit.New(k.Peer(), 3), "key")
+			_, err := limit.New(k.Locks, 3).Acquire(k.Context(), "key", joblock.MaxWait(time.Second))
 			wantErr(k, err, joblock.ErrTimeout)
 			return err
 		},
@@ -57,10 +59,10 @@ func TestRefusalTellsOfTheSoonest(t *testing.T) {
 					testkit.Seed(t, seed)
 					k := newKit(t, nil)
 					for i, ttl := range []time.Duration{20 * time.Second, 10 * time.Second, 30 * time.Second} {
-						k.acquire("key", joblock.Limit(3), joblock.NoRenew(), joblock.TTL(ttl), joblock.Holder(fmt.Sprint("holder-", i)))
+						k.take(3, "key", joblock.NoRenew(), joblock.TTL(ttl), joblock.Holder(fmt.Sprint("holder-", i)))
 					}
 					var e *joblock.Error
-					if err := acquire(k); !errors.As(err, &e) || e.Key != "key" || e.Holder != "holder-1" || e.Remaining < 8*time.Second || e.Remaining > 10*time.Second+onTime {
+					if err := acquire(k); !errors.As(err, &e) || e.Key != "key" || e.Holder != "holder-1" || e.Remaining < 8*time.Second || e.Remaining > 10*time.Second+lockkit.OnTime {
 						t.Errorf("%+v, want holder-1 and what is left of 10s", e)
 					}
 				})
@@ -73,22 +75,22 @@ func TestLimitOutOfBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		ctx := t.Context()
-		for _, n := range []int{0, -1, joblock.MaxLimit + 1} {
-			_, err := k.locks.TryAcquire(ctx, "key", joblock.Limit(n))
+		for _, n := range []int{0, -1, limit.Max + 1} {
+			_, err := limit.New(k.Locks, n).TryAcquire(ctx, "key")
 			wantErr(t, err, joblock.ErrInvalid)
 			if !strings.Contains(err.Error(), fmt.Sprintf("Limit is %d, must be from 1 to 256", n)) {
 				t.Errorf("Limit(%d): %v", n, err)
 			}
-			_, err = k.locks.LimitStatus(ctx, "key", n)
+			_, err = limit.New(k.Locks, n).Status(ctx, "key")
 			wantErr(t, err, joblock.ErrInvalid)
 		}
 		longest := strings.Repeat("x", driver.MaxKeyBytes-len("%#gate"))
-		_, err := k.locks.TryAcquire(ctx, longest+"x", joblock.Limit(2))
+		_, err := limit.New(k.Locks, 2).TryAcquire(ctx, longest+"x")
 		wantErr(t, err, joblock.ErrInvalid)
-		k.permits(longest, joblock.MaxLimit)
-		_, err = k.locks.Acquire(ctx, longest, joblock.Limit(joblock.MaxLimit), joblock.MaxWait(time.Second))
+		k.permits(longest, limit.Max)
+		_, err = limit.New(k.Locks, limit.Max).Acquire(ctx, longest, joblock.MaxWait(time.Second))
 		wantErr(t, err, joblock.ErrTimeout)
-		_, err = k.locks.LimitStatus(ctx, "", 1)
+		_, err = limit.New(k.Locks, 1).Status(ctx, "")
 		wantErr(t, err, joblock.ErrInvalid)
 	})
 }
@@ -99,12 +101,12 @@ func TestWhatALimitCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10
 		k := newKit(t, nil)
-		peer := k.peer() // whose calls are not counted
-		var w *waiting
-		limit := joblock.Limit(n)
-		held := joblock.Locks{k.acquire("key", limit)}
-		k.acquire("busy")
-		k.wait(k.locks, "busy").cancel(nil) // the subscription is there
+		peer := k.Peer() // whose calls are not counted
+		var w *lockkit.Waiting
+		mine, theirs := limit.New(k.Locks, n), limit.New(peer, n)
+		held := joblock.Locks{k.take(n, "key")}
+		k.Acquire("busy")
+		k.Wait(k.Locks, "busy").Cancel(nil) // the subscription is there
 		synctest.Wait()
 		for _, c := range []struct {
 			what                      string
@@ -112,44 +114,44 @@ func TestWhatALimitCosts(t *testing.T) {
 			reads, acquires, releases int
 		}{
 			{"free", func() {
-				held = append(held, k.acquire("other", limit))
+				held = append(held, k.take(n, "other"))
 			}, 1, 1, 0},
 			{"release", func() {
 				wantNil(t, "Release", held[1].Release(t.Context()))
 			}, 0, 0, 1},
 			{"one left", func() {
 				for range n - 1 {
-					lock, err := peer.TryAcquire(t.Context(), "key", limit)
+					lock, err := theirs.TryAcquire(t.Context(), "key")
 					wantNil(t, "TryAcquire", err)
 					held = append(held, lock)
 				}
 			}, 0, 0, 0},
 			{"refused", func() {
-				_, err := k.locks.TryAcquire(t.Context(), "key", limit)
+				_, err := mine.TryAcquire(t.Context(), "key")
 				wantErr(t, err, joblock.ErrHeld)
 			}, 1 + n - 1, 1, 0},
 			{"first in line", func() {
-				w = k.wait(k.locks, "key", limit)
+				w = k.Wait(mine, "key")
 			}, 1 + n - 1, 1 + 1 + n, 0},
 			{"granted", func() {
 				wantNil(t, "Release", held[0].Release(t.Context()))
-				w.granted(0)
+				w.Granted(0)
 			}, 0, 1, 1 + n - 1 + 1},
 			{"second in line", func() {
-				k.wait(peer, "key", limit)
-				w = k.wait(k.locks, "key", limit)
+				k.Wait(theirs, "key")
+				w = k.Wait(mine, "key")
 			}, 1 + n, 1, 0},
 			{"left", func() {
-				w.cancel(nil)
-				<-w.done
+				w.Cancel(nil)
+				<-w.Done
 			}, 0, 0, 1},
 		} {
-			read, acquired, released := k.store.Items(faultstore.Inspect), k.store.Items(faultstore.Acquire), k.store.Items(faultstore.Release)
+			read, acquired, released := k.Store.Items(faultstore.Inspect), k.Store.Items(faultstore.Acquire), k.Store.Items(faultstore.Release)
 			c.do()
 			synctest.Wait()
-			read = k.store.Items(faultstore.Inspect) - read
-			acquired = k.store.Items(faultstore.Acquire) - acquired
-			released = k.store.Items(faultstore.Release) - released
+			read = k.Store.Items(faultstore.Inspect) - read
+			acquired = k.Store.Items(faultstore.Acquire) - acquired
+			released = k.Store.Items(faultstore.Release) - released
 			if read != c.reads || acquired != c.acquires || released != c.releases {
 				t.Errorf("%s: %d reads, %d acquires, %d releases; want %d, %d, %d",
 					c.what, read, acquired, released, c.reads, c.acquires, c.releases)
@@ -190,21 +192,21 @@ func TestEventsOfALimit(t *testing.T) {
 			}
 			got = nil
 		}
-		limit := joblock.Limit(2)
-		lock := k.acquire("key", limit)
-		k.acquire("key", limit, joblock.Holder("soonest"), joblock.NoRenew(), joblock.TTL(20*time.Second))
+		two := limit.New(k.Locks, 2)
+		lock := k.take(2, "key")
+		k.take(2, "key", joblock.Holder("soonest"), joblock.NoRenew(), joblock.TTL(20*time.Second))
 		want("free", "acquired key%# 0s", "acquired key%# 0s")
-		_, err := k.locks.TryAcquire(t.Context(), "key", limit)
+		_, err := two.TryAcquire(t.Context(), "key")
 		wantErr(t, err, joblock.ErrHeld)
 		want("refused", "contended key 0s soonest")
-		w := k.wait(k.locks, "key", limit, joblock.MaxWait(10*time.Second))
-		next := k.wait(k.locks, "key", limit)
+		w := k.Wait(two, "key", joblock.MaxWait(10*time.Second))
+		next := k.Wait(two, "key")
 		want("in line", "contended key 0s soonest", "contended key 0s soonest")
-		wantErr(t, w.failed(time.Minute), joblock.ErrTimeout)
+		wantErr(t, w.Failed(time.Minute), joblock.ErrTimeout)
 		want("timed out", "gave up key 10s soonest")
 		time.Sleep(5 * time.Second)
 		wantNil(t, "Release", lock.Release(t.Context()))
-		next.granted(0)
+		next.Granted(0)
 		want("granted", "acquired key%# 15s", "released key%# 0s")
 	})
 }

@@ -1,0 +1,274 @@
+package limit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// gateTTL bounds the lease of the gate, and so how long a waiter that dies at the
+// head of the line keeps those behind it from asking.
+const gateTTL = 5 * time.Second
+
+// permits is one acquisition of a permit.
+//
+// A permit is a lock, and each has its own queue. One line for all of them comes
+// from one more lock, the gate: a waiter first waits for the gate, and while it
+// has that, it is the only one in the queues of all permits, takes the first that
+// is granted to it, and lets the next one through the gate. Whoever comes meanwhile
+// sees that the gate is held and lines up; only when nobody is at the gate does a newcomer
+// try a permit at once.
+//
+// A counter and one queue in a single record would take fewer commands. But then
+// leases, fences, Park and Resume, whatever is true of a lock, would have to be
+// true a second time of the entries of that record.
+type permits struct {
+	locks *joblock.Locker
+	in    door.Locker
+	n     int
+	key   string
+	opts  []joblock.AcquireOption
+	asked door.Asked // what they ask for
+
+	soonest   *joblock.Error // of the refusals, the one with the least time left
+	busySince time.Time      // when there was no permit to be had; zero if there was
+}
+
+// permit returns the options for a permit: those of the call, but MaxWait, which is for
+// the whole. The whole tells of the wait.
+func (p *permits) permit() []joblock.AcquireOption {
+	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
+		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
+	}))
+}
+
+// gate returns the options for the gate, of which no event tells.
+func (p *permits) gate() []joblock.AcquireOption {
+	return []joblock.AcquireOption{
+		joblock.TTL(min(gateTTL, p.in.Settings().TTL)), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
+		door.Use[joblock.AcquireOption](door.Option{OwnKey: true, Part: true, Silent: true}),
+	}
+}
+
+// tryAcquire takes the lock on key if it is free.
+func (p *permits) tryAcquire(ctx context.Context, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
+	return p.locks.Acquire(ctx, key, append(opts, joblock.MaxWait(0))...)
+}
+
+// try takes a permit without waiting. joblock.ErrHeld also when there are free permits but
+// they are about to be given to those who wait.
+func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
+	ours, err := p.nobodyWaits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Asking for any of them is a call less than finding out which are free, and
+	// mostly enough.
+	numbers := dice.Perm(p.n)
+	if ours {
+		lock, err := p.take(ctx, numbers[0])
+		if !errors.Is(err, joblock.ErrHeld) {
+			return lock, err
+		}
+		numbers = numbers[1:]
+	}
+	keys := make([]string, len(numbers))
+	for i, n := range numbers {
+		keys[i] = keyspace.Permit(p.key, n+1)
+	}
+	recs, err := p.in.Inspect(ctx, "acquire", p.key, driver.InspectRequest{Keys: keys})
+	if err != nil {
+		return nil, err
+	}
+	for i, rec := range recs {
+		if st := door.Status[joblock.Status](rec); st.Locked() {
+			p.refused(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
+			continue
+		}
+		if ours {
+			lock, err := p.take(ctx, numbers[i])
+			if !errors.Is(err, joblock.ErrHeld) {
+				return lock, err
+			}
+		}
+	}
+	held := p.held(joblock.ErrHeld)
+	p.busySince = p.in.Now()
+	p.in.Tell(event.Event{
+		Kind: event.Contended, Key: p.key, Owner: p.asked.Digest,
+		Holder: held.Holder, Job: held.Job, Remaining: held.Remaining,
+	})
+	return nil, held
+}
+
+// take asks for the permit with index i.
+func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
+	lock, err := p.tryAcquire(ctx, keyspace.Permit(p.key, i+1), p.permit())
+	p.refused(err)
+	return lock, err
+}
+
+// nobodyWaits reports whether the line is empty at some instant of the call. Whoever
+// lines up afterwards came later.
+func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
+	key := keyspace.Gate(p.key)
+	recs, err := p.in.Inspect(ctx, "acquire", key, driver.InspectRequest{Keys: []string{key}})
+	if err != nil || recs[0].State == driver.StateHeld {
+		return false, err
+	}
+	if recs[0].State == driver.StateFree && recs[0].Waiters == 0 {
+		return true, nil
+	}
+	// The one at the gate has died. There may be others, alive or dead: who asks
+	// serves the first who is alive.
+	lock, err := p.tryAcquire(ctx, key, p.gate())
+	if lock != nil {
+		return true, lock.Release(ctx)
+	}
+	if errors.Is(err, joblock.ErrHeld) {
+		err = nil
+	}
+	return false, err
+}
+
+// wait takes a permit, waiting for one as Acquire does.
+func (p *permits) wait(ctx context.Context) (*joblock.Lock, error) {
+	if p.asked.Bounded && p.asked.MaxWait == 0 {
+		return p.try(ctx)
+	}
+	lock, err := p.waitInLine(ctx)
+	if err != nil {
+		p.tellGaveUp(err)
+	}
+	return lock, err
+}
+
+func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
+	if p.asked.Bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.asked.MaxWait, door.ErrMaxWait)
+		defer cancel()
+	}
+	lock, err := p.try(ctx)
+	if err == nil {
+		return lock, nil
+	}
+	if retry := errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrUnavailable); !retry || ctx.Err() != nil {
+		return nil, p.failed(ctx, err)
+	}
+	gate, err := p.locks.Acquire(ctx, keyspace.Gate(p.key), p.gate()...)
+	if err != nil {
+		return nil, p.failed(ctx, err)
+	}
+	return p.first(ctx, gate)
+}
+
+// first waits for all permits at once and returns the first that is granted. It
+// leaves the queues of the others, and lets the next one through the gate, in the
+// background. A gate that is lost meanwhile costs those behind it their order and
+// nothing else, so nobody watches it.
+func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
+	done, err := p.in.Enter("acquire", p.key)
+	if err != nil {
+		p.giveBack(ctx, gate)
+		return nil, err
+	}
+	type answer struct {
+		lock *joblock.Lock
+		err  error
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer, p.n)
+	opts := p.permit()
+	for i := range p.n {
+		go func() {
+			lock, err := p.locks.Acquire(waiting, keyspace.Permit(p.key, i+1), opts...)
+			answers <- answer{lock, err}
+		}()
+	}
+	leave := func(others int) {
+		defer done()
+		var surplus sync.WaitGroup
+		for range others {
+			a := <-answers
+			p.refused(a.err)
+			if a.lock != nil {
+				surplus.Go(func() { p.giveBack(ctx, a.lock) })
+			}
+		}
+		surplus.Wait()
+		p.giveBack(ctx, gate)
+	}
+	a := <-answers
+	if a.lock != nil {
+		go leave(p.n - 1)
+		return a.lock, nil
+	}
+	cancel()
+	p.soonest = nil // what was seen before the wait is old
+	p.refused(a.err)
+	leave(p.n - 1)
+	return nil, p.failed(ctx, a.err)
+}
+
+// giveBack releases a lock that nobody has seen. That it fails concerns nobody
+// here: it is repeated in the background, or the lease ends.
+func (p *permits) giveBack(ctx context.Context, lock *joblock.Lock) {
+	door.OfLock(lock).GiveBack(ctx, "no longer waited for")
+}
+
+// refused notes who is in the way.
+func (p *permits) refused(err error) {
+	var e *joblock.Error
+	if errors.As(err, &e) && e.Remaining > 0 && (p.soonest == nil || e.Remaining < p.soonest.Remaining) {
+		p.soonest = e
+	}
+}
+
+// held describes whose permit may be had first.
+func (p *permits) held(sentinel error) *joblock.Error {
+	e := &joblock.Error{Code: joblock.CodeOf(sentinel), Op: "acquire", Key: p.key}
+	if p.soonest != nil {
+		e.Holder, e.Job, e.Remaining = p.soonest.Holder, p.soonest.Job, p.soonest.Remaining
+	}
+	return e
+}
+
+// tellGaveUp is to a permit what it is to a lock.
+func (p *permits) tellGaveUp(err error) {
+	if p.busySince.IsZero() {
+		return
+	}
+	held := p.held(joblock.ErrHeld)
+	p.in.Tell(event.Event{
+		Kind: event.GaveUp, Key: p.key, Owner: p.asked.Digest,
+		Holder: held.Holder, Job: held.Job, Waited: p.in.Now().Sub(p.busySince), Err: err,
+	})
+}
+
+// failed is the error of a wait in which err was the first; ctx is the wait's.
+func (p *permits) failed(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil, errors.Is(err, joblock.ErrUnavailable):
+		return err
+	case cause == door.ErrMaxWait:
+		return p.held(joblock.ErrTimeout)
+	case errors.Is(cause, context.DeadlineExceeded) && p.soonest != nil:
+		e := p.held(joblock.ErrTimeout)
+		e.Err = context.DeadlineExceeded
+		return e
+	}
+	return fmt.Errorf("limit: acquire %q: %w", p.key, cause)
+}
