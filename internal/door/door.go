@@ -193,7 +193,7 @@ func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 // ErrNotRenewed is the cause of a joblock.ErrLost that came because the lock was no
 // longer renewed, as its own side had asked for. Package worker must tell it from a
 // loss that came from outside: a job that takes longer than its lock may be held would
-// be put back without end.
+// be snoozed without end.
 var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxRenew or StopRenewing)")
 
 // ErrMaxWait is the cause with which the context of a wait ends that MaxWait bounds. An

@@ -20,8 +20,8 @@ const (
 	// so that this many keep the link busy, and not the server.
 	concurrency = 8
 
-	// askGiveUp is after how many failures in a row the other tasks are not asked
-	// about: each may take as long as a Redis client waits for a silent server.
+	// askGiveUp is after how many failures in a row the other tasks are not asked about:
+	// each question may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 )
 
@@ -70,9 +70,9 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the lock, as it is now. One that has
-// ended may be an earlier task under an ID for which an enqueue is about to be refused.
-// What cannot be verified is no proof.
+// carries reports whether the task of c carries the lock, as it is now. A task that has ended
+// may be an earlier one, because of whose ID an enqueue is about to be refused. What cannot
+// be verified is no proof.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -91,8 +91,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	if err != nil || f.kind != absent {
 		return f, err
 	}
-	// The task that a group is to become. While its enqueue has not come about the
-	// group stands, and asynq tries again.
+	// The task that a group is to be aggregated into. While it is not enqueued the group
+	// exists, and asynq tries again.
 	if lead, ok := envelope.LeadOf(id); ok {
 		l, err := k.find(queue, lead)
 		if err != nil || l.state == asynq.TaskStateAggregating {
@@ -102,9 +102,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find looks for a task in every asynq database known here, and returns what speaks
-// for keeping its lock the longest. Only where each of them has answered a task is
-// taken for ended or absent.
+// find asks every asynq database known here, and returns the finding that keeps the lock the
+// longest. A task counts as ended or absent only if each of them has answered.
 func (k *Keeper) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
 	var failed error
@@ -125,8 +124,7 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// met notes the queues that were met. One that was and is no longer there was deleted,
-// with its tasks.
+// met remembers the queues that exist. One that no longer does was deleted, with its tasks.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -2,9 +2,9 @@
 // a task reserved for as long as the task exists, and frees the lock of a task that has
 // ended where no middleware ran. Package worker has the table of what it does when.
 //
-// One Keeper of the cluster works at a time. It asks the locks' store which locks are
-// due (store.go), asks asynq for their tasks (inspect.go), decides about each
-// (verdict.go, pure), and acts (reconcile.go).
+// One Keeper of the cluster works at a time. It asks the locks' store which locks are due
+// (package jobs), asks asynq for their tasks (inspect.go), decides about each (verdict.go,
+// pure), and acts (reconcile.go).
 package keeper
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 const (
@@ -114,7 +115,7 @@ func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNa
 func (k *Keeper) pass(ctx context.Context) error {
 	later := k.cfg.Every - k.nap() // it takes up to a nap to find that something is due
 	for {
-		due, err := k.due(ctx, batch, later)
+		due, err := jobs.Due(ctx, k.cfg.Locks, batch, later)
 		if err != nil {
 			return err
 		}

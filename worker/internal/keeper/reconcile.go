@@ -22,8 +22,8 @@ type candidate struct {
 // mark reports whether the lock is a mark: see judgeMark.
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile decides about each of due and acts on it. An error means that some were left
-// alone for want of an answer.
+// reconcile decides about each of due and acts. An error means that some were left alone for
+// want of an answer.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -71,10 +71,14 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	return errors.Join(asked, unrun, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
 }
 
-// read tells the entries whose lock has ended, or is another job's, from those of
-// locks that nobody runs under. Of the others, whoever holds the lock renews it.
+// read sorts due: over are entries whose lock has ended or is another job's, idle are locks
+// that nobody runs under. The others are held, and renewed by their holders.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
-	locks, err := k.statuses(ctx, due)
+	keys := make([]string, len(due))
+	for i, d := range due {
+		keys[i] = d.Key
+	}
+	locks, err := k.cfg.Locks.Status(ctx, keys...)
 	if err != nil {
 		n.Unanswered += int64(len(due))
 		return nil, nil, err
@@ -92,9 +96,8 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	return over, idle, nil
 }
 
-// rerun takes the task of a mark out of asynq's archive, where it was snoozed by a
-// process that has died since. Afterwards the mark is to go, or to stay for the next
-// check if there was no answer.
+// rerun runs the task of a mark, which is in asynq's archive: the process that snoozed it
+// has died since. Afterwards the mark goes; without an answer it stays for the next check.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
 	if k.cfg.DryRun {
@@ -118,7 +121,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, err := range k.extend(ctx, short) {
+	for _, err := range jobs.Reserve(ctx, k.cfg.Locks, short...) {
 		switch {
 		case err == nil:
 			n.Extended++
@@ -132,11 +135,16 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks of the dead. It returns those that are free now.
+// free frees the locks of the dead, each only if nobody has taken it since it was read. It
+// returns those that are free now.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
-		if errs = k.release(ctx, dead); ctx.Err() != nil {
+		releases := make([]jobs.Release, len(dead))
+		for i, c := range dead {
+			releases[i] = jobs.Release{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
+		}
+		if errs = jobs.Free(ctx, k.cfg.Locks, releases...); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -158,8 +166,8 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 	return freed, failed
 }
 
-// tellNeverResumed tells, once, of a lock that was freed although nobody had taken it up
-// since it was parked: its task was deleted by hand, or has run without it.
+// tellNeverResumed logs, once, that a lock was freed that nobody had resumed since it was
+// parked: its task was deleted by hand, or has run without the lock.
 func (k *Keeper) tellNeverResumed(c candidate) {
 	reason := c.verdict.reason
 	if c.lock.State != joblock.StateParked || reason != reasonAbsent && reason != reasonCompleted || k.toldNeverResumed.Swap(true) {
@@ -178,5 +186,5 @@ func (k *Keeper) forget(ctx context.Context, entries []jobs.Entry) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return k.drop(ctx, entries)
+	return jobs.Forget(ctx, k.cfg.Locks, entries...)
 }

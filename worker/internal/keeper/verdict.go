@@ -58,7 +58,7 @@ type action uint8
 
 const (
 	leave       action = iota // nothing is known
-	leaveOthers               // it is not for this keeper to decide
+	leaveOthers               // it is in no asynq database that is known here
 	keep                      // its task lives, or may still be on its way
 	extend                    // its task lives, and the reservation is to be prolonged
 	free                      // its task has ended
@@ -90,8 +90,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark decides about a mark, which a process leaves for a task that it snoozes by
-// way of asynq's archive. Nobody holds this one: the process has died.
+// judgeMark decides about a mark: the lock that a process holds while a task of it is snoozed
+// by way of asynq's archive. Nobody holds this one, so the process has died.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered:
@@ -114,8 +114,8 @@ func ending(lock joblock.Status, reason string) verdict {
 	return verdict{action: forget}
 }
 
-// standing tells for how long a lock has been as it is, since it was parked or resumed
-// last.
+// standing returns for how long a lock has been as it is, since it was last parked or
+// resumed.
 func standing(lock joblock.Status) time.Duration {
 	now := lock.Since.Add(lock.Age) // by the same clock
 	return now.Sub(lock.Changed)
