@@ -71,8 +71,8 @@ type holding struct {
 	over   *Error        // why the handle is over; nil while held
 	retain time.Duration // how long the store remembers the lock after its end
 
-	// Calls that may have been applied without an answer. They keep their nonces, by
-	// which the store recognises a repeated call.
+	// Calls that may have been applied without an answer keep their nonces, by which
+	// the store recognises a repeated call.
 	parkNonce    string        // set while the answer to a Park is owed
 	parkReserve  time.Duration // the longest reservation that was asked for
 	takingBack   int           // renewals under way that would take that Park back
@@ -286,9 +286,9 @@ type renewalAnswer struct {
 	again time.Time    // of a renewal that was due: when to send the next one if there was no answer
 }
 
-// renewalAnswered returns what a user who asked for the renewal is told. A refusal
-// loses the lock, unless it is that of an earlier term. While Park is under way its
-// own answer decides.
+// renewalAnswered returns the error for a user who asked for the renewal. A refusal
+// loses the lock, unless it is about an earlier term. While a Park is under way its own
+// answer decides.
 func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	due := !a.again.IsZero()
 	if due {
@@ -336,13 +336,12 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 // renewingStopped lets the lease run out.
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to be sent, for job and with that reservation.
-// grace is the longest time until a keeper first looks at the job. If wait is true
-// nothing has changed, and the call is to be repeated when no renewal that would undo
-// the Park is under way.
+// parkBegun returns the Park to be sent, for job and with that reservation. grace is the
+// longest time until a keeper first checks the job. If wait is true nothing has changed:
+// try again when the renewal is answered that would undo the Park.
 //
-// After a Park without an answer the same call is made again. Its term is then named
-// by its own nonce too, for a renewal may have taken that Park back.
+// After a Park without an answer the same call is made again, under the same nonce. Its
+// term is then named by that nonce too, because a renewal may have taken the Park back.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err
@@ -362,12 +361,12 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 		Reserve: reserve,
 		Retain:  h.retain,
 		Job:     job,
-		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // or it would lapse before the first look
+		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // or it would lapse before the first check
 	}, false, nil
 }
 
-// parkAnswered returns why nothing was parked, nil if it was. An answer that comes
-// after the loss was told is good all the same: the token is the holder of the key.
+// parkAnswered returns why nothing was parked, nil if it was. An OK that comes after the
+// loss was told counts all the same: the key is reserved for the token.
 func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	switch r.Outcome {
 	case driver.OutcomeOK:
@@ -387,8 +386,8 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 }
 
 // reclaimBegun returns the Reclaim to be sent, and from when its lease counts. A
-// repeated one finds the grant of the one before, whose lease counts from there; once
-// that is over there is nothing to be found, and it begins anew.
+// repeated one may find the grant of the one before, so its lease counts from when that
+// was sent. When that lease is over there is nothing to find, and it is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
 		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
@@ -403,8 +402,8 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}, h.reclaimSent, nil
 }
 
-// reclaimAnswered returns why the handle does not hold the lock, nil if it does: a
-// call beside this one may have got it back, and may have ended it.
+// reclaimAnswered returns why the handle does not hold the lock, nil if it does. A
+// Reclaim beside this one may have got the lock back, and it may be over again.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}

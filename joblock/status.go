@@ -1,16 +1,13 @@
 package joblock
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Status is what anyone may see of a key. It has no secrets in it.
@@ -163,82 +160,4 @@ func statusOf(r driver.Record) Status {
 		st.Age = max(0, r.Now.Sub(r.Since))
 	}
 	return st
-}
-
-// Release releases the lock of token from anywhere, whoever of the owner's chain holds
-// it at present: a live holder finds out at its next renewal. Reason says why.
-//
-// IfIdle frees it only while nobody runs under it. That is for the lock of a job that
-// will not run again: it is not pulled away from an attempt that is still at work.
-// ForJob frees it only while it is bound to that job: it may have been handed on.
-//
-// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound
-// when there is no such lock or its time ran out; ErrBusy with IfIdle while a lease is
-// alive; ErrInvalid; ErrClosed. After ErrUnavailable it may be released.
-func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
-	const op = "release"
-	if err := l.open(op, token.key); err != nil {
-		return err
-	}
-	if err := token.check(); err != nil {
-		return err
-	}
-	o, err := releaseOptionsOf(op, token.key, opts)
-	if err != nil {
-		return err
-	}
-	job, done := door.JobDone(ctx)
-	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
-		Reason: o.reason, Kind: o.kind,
-	})
-}
-
-// ForceRelease frees key whoever owns it: for people, after a look at Status.
-// The live holder, if there is one, is told at once if its Locker has
-// Config.WatchForced, otherwise it finds out at its next renewal: its contexts end
-// with ErrLost. Until then two may hold the lock; fences tell them apart. reason,
-// at most MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
-// ErrInvalid, ErrUnavailable, ErrClosed.
-func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
-	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
-}
-
-func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) error {
-	if err := l.open(op, req.Key); err != nil {
-		return err
-	}
-	if err := checkKey(op, req.Key); err != nil {
-		return err
-	}
-	if err := checkText(op, req.Key, "reason", req.Reason, 0, driver.MaxLabelBytes); err != nil {
-		return err
-	}
-	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	r, err := l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) { return l.release(ctx, req) })
-	if err != nil {
-		return err
-	}
-	if r.Outcome == driver.OutcomeLapsed {
-		r.Outcome = driver.OutcomeNotFound
-	}
-	if r.Outcome == driver.OutcomeOK {
-		l.tellEnded(req)
-	}
-	return errorOf(op, req.Key, r)
-}
-
-// tellEnded tells of a lock that was ended from outside.
-func (l *Locker) tellEnded(req driver.ReleaseRequest) {
-	if l.cfg.Observer == nil {
-		return
-	}
-	e := event.Event{Kind: event.ReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
-	switch req.Kind {
-	case driver.ReleaseIdle, driver.ReleaseForJob:
-		e.Kind = event.Freed
-	case driver.ReleaseForced:
-		e.Kind = event.Forced
-	}
-	l.tell(e)
 }
