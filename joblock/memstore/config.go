@@ -7,16 +7,16 @@ import (
 
 // Config configures a Store. The zero value of each field means its default.
 type Config struct {
-	// Now is the store's clock. It is called with a lock held, so it must not
-	// call the Store. Default: the wall time at which New was called plus the
-	// monotonic time since.
+	// Now is the store's clock. It must not call the Store, which would wait for
+	// itself. Default: the wall time at which New was called plus the monotonic time
+	// since.
 	Now func() time.Time
 
-	// Notice says what to make of a store that guards one process only. Default
+	// Notice says how to point out that the store guards one process only. Default
 	// NoticeWarn.
 	Notice Notice
 
-	// Logger hears the warning of NoticeWarn. Default slog.Default().
+	// Logger gets the warning of NoticeWarn. Default slog.Default().
 	Logger *slog.Logger
 }
 

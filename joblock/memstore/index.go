@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// index has the keys that were bound to jobs, the one that is due first on top of
-// a heap: what is due is found without a look at the others.
+// index has the keys that were bound to jobs. It is a heap by the time at which they are
+// due, so what is due is found without a look at the others.
 type index struct {
 	order []*entry
 	find  map[pair]*entry
@@ -19,16 +19,16 @@ type pair struct{ key, job string }
 
 type entry struct {
 	pair
-	// mark is when the entry is due, in us: even if a lock was bound to its job
-	// then, odd if it was looked at, so that neither is taken for the other.
+	// mark is when the entry is due, in us. It is even where a lock was bound to its
+	// job, and odd where Due has returned it: neither is taken for the other.
 	mark int64
 	at   int // its place in order
 }
 
 func newIndex() index { return index{find: make(map[pair]*entry)} }
 
-// bound notes that the lock on key is to be that of job. It drops up to two entries
-// that nobody looks at, and so more than what is added.
+// bound notes that the lock on key is to be that of job. It drops up to two entries that
+// nobody asks for, so that where no keeper runs more go than come.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].mark <= now.us-driver.JobKeep.Microseconds() {

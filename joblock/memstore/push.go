@@ -17,11 +17,10 @@ type listener struct {
 	busy sync.WaitGroup
 }
 
-// Subscribe is the call of driver.Store. Nothing is lost: a push is delivered
-// before the call that made it returns, by the goroutine of that call. The
-// Store's mutex is not held meanwhile, so deliver may call the Store; pushes made
-// by several goroutines are delivered at the same time. Everyone who subscribes to
-// an inbox gets every push. deliver must not call stop, which would wait for it.
+// Subscribe is the call of driver.Store. No push is lost. The goroutine that made it
+// delivers it, before its call returns; several may deliver at a time. deliver may call
+// the Store, whose mutex is not held meanwhile. It must not call stop, which would wait
+// for it. Everyone who subscribes to an inbox gets every push.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err

@@ -34,8 +34,8 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// New returns an empty Store; nil means the defaults. A Config that is no good is
-// reported by Validate, and thereby by joblock.New.
+// New returns an empty Store. A nil cfg means the defaults. Validate reports a bad cfg,
+// and so does joblock.New.
 func New(cfg *Config) *Store {
 	return &Store{
 		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,

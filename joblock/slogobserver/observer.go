@@ -10,13 +10,13 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Level chooses the level of an event; it is called by several goroutines at a
-	// time. Default: the function Level.
+	// Level chooses the level of an event. Several goroutines may call it at a time.
+	// Default: the function Level.
 	Level func(event.Event) slog.Level
 }
 
-// New returns an Observer that logs to logger, by default slog.Default(); cfg may
-// be nil. Events below the logger's level cost next to nothing.
+// New returns an Observer that logs to logger. A nil logger means slog.Default(), a nil
+// cfg the defaults. Events below the logger's level cost next to nothing.
 func New(logger *slog.Logger, cfg *Config) event.Observer {
 	if logger == nil {
 		logger = slog.Default()
@@ -33,10 +33,12 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 	}
 }
 
-// Level is the level that events have by default: Warn for what puts work at risk
-// (lost, renewed late, renewal unanswered, cleanup failed); Info for locks that were
-// ended from outside (released by token, freed, forced) and for those resumed after
-// even their reservation had run out; Debug for the rest.
+// Level is the level that events have by default:
+//
+//	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed
+//	Info    a lock was ended from outside: released by token, freed, forced; or it was
+//	        resumed after even its reservation had run out
+//	Debug   all others
 func Level(e event.Event) slog.Level {
 	switch e.Kind {
 	case event.Lost, event.RenewedLate, event.RenewalUnanswered, event.CleanupFailed:

@@ -81,7 +81,7 @@ var exactCases = []testCase{
 			k.wantState("key", driver.StateFree)
 		}
 	}},
-	{"a park at the instant of a look keeps its entry", func(k *kit) {
+	{"a park at the instant of a Due keeps its entry", func(k *kit) {
 		for range 2 { // whether the clock shows an even number of microseconds or an odd one
 			k.parkDue("key", "me", "q/job")
 			seen := k.due(10, k.Unit)

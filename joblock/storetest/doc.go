@@ -12,7 +12,7 @@
 // The suite begins with the transition table of package driver: every call in every state
 // that a record can be in (transitions.go). A failure names the row of the table. Then it
 // looks at each area closer, one file per area. The queue of waiters takes several files
-// (queue*.go, grant.go, listen.go). Benchmark measures the calls that matter most.
+// (queue*.go, grant.go, subscribe.go). Benchmark measures the calls that matter most.
 //
 // Nothing in Run depends on how fast the machine is. A lease that has to be alive lasts a
 // minute, and one that has to be over is waited for with time to spare.

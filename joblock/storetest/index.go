@@ -22,7 +22,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10)
 	}},
-	{"a look puts off what it finds", func(k *kit) {
+	{"Due puts off what it returns", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		first := k.due(10, k.Unit)
 		k.wantLocks(first, "q/job key")
@@ -60,7 +60,7 @@ var indexCases = []testCase{
 		k.forget(driver.JobLock{Key: "absent", Job: "q/job", Mark: 1})
 		k.forget()
 	}},
-	{"an entry that was looked at since is not forgotten", func(k *kit) {
+	{"an entry that Due has returned since is not forgotten", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		stale := k.due(10, k.Unit)
 		k.lapse()
@@ -90,7 +90,7 @@ var indexCases = []testCase{
 		seen := k.due(10, long)
 		k.wantLocks(k.sorted(seen), "key q/job", "q/job key", "q/job other key", "q/other key")
 	}},
-	{"a lock that has ended stays in it until it is looked at", func(k *kit) {
+	{"a lock that has ended stays in it until it is forgotten", func(k *kit) {
 		k.parkDue("released", "me", "q/job")
 		k.want("release", k.release(k.freeReq("released", "q/job")), driver.OutcomeOK)
 		k.wantDue(10, "q/job released")
@@ -178,7 +178,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(1000)
 	}},
-	{"each entry goes to one of those who look at once", func(k *kit) {
+	{"each entry goes to one of those who ask at once", func(k *kit) {
 		const n, lookers = 60, 4
 		for i := range n {
 			k.parkDue(fmt.Sprintf("key-%d", i), "me", "q/job")

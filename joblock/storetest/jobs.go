@@ -6,8 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// jobCases are about what is done to a job's lock by whoever knows the job and not
-// the owner.
+// jobCases are about calls that know the job of a lock and not its owner.
 var jobCases = []testCase{
 	{"a reservation is prolonged, whoever runs and whoever owns", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", 10*long)

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// What the cases about the locks of jobs work with, beside the rest of the kit.
+// This file is the part of the kit that is for the locks of jobs.
 
 func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
 	return driver.ReserveRequest{Key: key, Job: job, Reserve: 10 * long, Retain: long}
@@ -71,7 +71,7 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue looks, and puts what it finds off for long.
+// wantDue calls Due, which puts off for long what it returns.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)

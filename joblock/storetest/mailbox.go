@@ -99,7 +99,7 @@ func (m *mailbox) wantGrant(call string) {
 	}
 }
 
-// granted waits for the push to an Acquire that waits, and has it ask.
+// granted waits for the push to an Acquire, and sends that again.
 func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	m.kit.Helper()
 	m.wantGrant(req.Nonce)
@@ -132,7 +132,7 @@ func (k *kit) waitReq(key, owner string, m *mailbox) driver.AcquireRequest {
 	return req
 }
 
-// join has an Acquire wait for the key, which must not be free.
+// join sends an Acquire that is to wait: the key must not be free.
 func (k *kit) join(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	reply := k.acquire(req)

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// listenCases are about the subscription itself.
-var listenCases = []testCase{
+// subscribeCases are about the subscription itself.
+var subscribeCases = []testCase{
 	{"nothing is delivered after it was stopped", func(k *kit) {
 		m, other := k.listen(), k.listen()
 		k.hold("key", "me")
@@ -27,10 +27,10 @@ var listenCases = []testCase{
 		k.free("key")
 		other.wantGrant(witness.Nonce)
 		if n := m.left(); n != 0 {
-			k.Errorf("%d grants were delivered to an inbox that was stopped", n)
+			k.Errorf("%d grants were delivered after the subscription was stopped", n)
 		}
 	}},
-	{"an inbox can be listened to again", func(k *kit) {
+	{"an inbox can be subscribed to again", func(k *kit) {
 		m := k.listen()
 		m.stop()
 		stop, err := k.Store.Subscribe(k.ctx, m.inbox, m.deliver)

@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// watchCases are about the pushes to holders whose locks are taken away.
-var watchCases = []testCase{
-	{"forcing a live lease tells everyone who watches", func(k *kit) {
+// forcedCases are about the pushes to ForcedInbox, to holders whose locks are taken away.
+var forcedCases = []testCase{
+	{"forcing a live lease tells everyone who subscribes", func(k *kit) {
 		one, two := k.watch(k.ctx), k.watch(k.ctx)
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.forceReq("key")
@@ -93,7 +93,7 @@ type watcher struct {
 	pushes chan driver.Push
 }
 
-// watch watches until the test ends.
+// watch subscribes to ForcedInbox until the test ends.
 func (k *kit) watch(ctx context.Context) *watcher {
 	k.Helper()
 	w := &watcher{kit: k, pushes: make(chan driver.Push, 16)}
