@@ -57,7 +57,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "grant.lua", "lease = now + 1 + heir_ttl", "lease = now + 3600000"}},
 		[]string{leakedLock}, false},
 	{"fences do not grow",
-		[]edit{{scripts + "record.lua", "math.max((fence or 0) + 1, now_us)", "(fence or 1)"}},
+		[]edit{{scripts + "record.lua", "now_us\nif fence and fence >= now_us then next_fence = fence + 1 end", "fence or 1"}},
 		[]string{history.RuleFence}, false},
 	{"a live holder is pre-empted by the next attempt",
 		[]edit{{scripts + "resume.lua", "elseif lease > now then\n", "elseif false then\n"}},

@@ -38,7 +38,7 @@ local key = KEYS[1]
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
-local now = math.floor(now_us / 1000) -- times of a record are in ms
+local now = (now_us - now_us % 1000) / 1000 -- in ms, as the times of a record are
 
 local row = redis.pcall('HMGET', key, 's', 'q')
 if row.err and not string.find(row.err, 'WRONGTYPE', 1, true) then return row end
@@ -49,9 +49,11 @@ local fence, lease, reserved, first, since, changed, ended, owner, nonce, last, 
 if lines then
   fence, lease, reserved, first, since, changed, ended, owner, nonce, last, prior, holder, job, reason = string.match(lines,
     '^(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%d+)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%a*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
-  fence, lease, reserved = tonumber(fence or nil), tonumber(lease or nil), tonumber(reserved or nil)
-  first, since, changed = tonumber(first or nil), tonumber(since or nil), tonumber(changed or nil)
-  foreign = not fence or math.max(fence, lease, reserved, first, since, changed) >= MAX_FENCE
+  if fence then -- + makes a number of a text of digits, faster than tonumber
+    fence, lease, reserved, first, since, changed = fence + 0, lease + 0, reserved + 0, first + 0, since + 0, changed + 0
+  end
+  foreign = not fence or fence >= MAX_FENCE or lease >= MAX_FENCE or reserved >= MAX_FENCE
+    or first >= MAX_FENCE or since >= MAX_FENCE or changed >= MAX_FENCE
     or (ended ~= '' and ended ~= 'released' and ended ~= 'forced' and ended ~= 'done')
     or (prior ~= '' and prior ~= 'released' and prior ~= 'forced' and prior ~= 'done' and prior ~= 'lapsed')
 else
@@ -61,7 +63,8 @@ local exists = fence ~= nil
 local live = exists and ended == '' and reserved > now
 
 -- The server's clock makes fences grow even where the last one was forgotten.
-local next_fence = math.max((fence or 0) + 1, now_us)
+local next_fence = now_us
+if fence and fence >= now_us then next_fence = fence + 1 end
 
 local head, tail, waiting = 0, 0, 0
 if queue then
