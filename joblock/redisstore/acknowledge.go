@@ -17,25 +17,26 @@ import (
 const (
 	// defaultReplicaTimeout is how long replicas are waited for.
 	defaultReplicaTimeout = 200 * time.Millisecond
-	// maxReplicaTimeout leaves a renewal time for its own round trip.
+	// maxReplicaTimeout leaves time for the round trip of a renewal itself.
 	maxReplicaTimeout = renewTimeout / 2
 	// maxReplicas bounds Config.Replicas.
 	maxReplicas = 16
 
-	// ackTries is how often a call is sent to a slot's master: a server may not know
-	// the script, and a slot may move on while a call is sent on, each once.
+	// ackTries is how often a call is sent to the master of a slot. A server may not
+	// know the script, and a slot may move while a redirected call is on its way, each
+	// once.
 	ackTries = 4
 )
 
-// oneAcknowledged is one for Stores with Config.Replicas: the same call, and a
-// grant only once the replicas have it. Otherwise it is an error, and the Locker
-// cleans up or tries again as after any call without an answer.
+// oneAcknowledged is one for Stores with Config.Replicas. A grant that too few replicas
+// have is an error, and the Locker cleans up or tries again as after any call without an
+// answer.
 //
-// The WAIT goes along in the same pipeline, for it has to be on the same connection:
-// from Redis 7.2 on it waits for what that connection has written last, and for nothing
-// else. So a script that answers with a grant always writes, also where it finds that an
-// earlier call has granted it. A refusal waits too, although nothing depends on it: to
-// wait only for grants would cost them a second round trip.
+// The WAIT is in the same pipeline, because it has to be on the same connection: from
+// Redis 7.2 on it waits only for what that connection has written last. For the same
+// reason a script that answers with a grant always writes, also if an earlier run of the
+// call made the grant. Refusals wait as well, although nothing depends on it: a WAIT for
+// grants alone would be a second round trip.
 func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	key := c.texts[0]
 	for try := 1; ; try++ {
@@ -72,8 +73,8 @@ func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) 
 	}
 }
 
-// renewAcknowledged is Renew for Stores with Config.Replicas: one pipeline per
-// node, which ends in a WAIT. If that fails none of the node's renewals counts.
+// renewAcknowledged is runAll for the renewals of Stores with Config.Replicas. It sends one
+// pipeline per node, with a WAIT at its end. If that fails, no renewal of the node counts.
 func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
 	todo := make([]int, len(cmds))
@@ -98,7 +99,7 @@ func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.
 	return out
 }
 
-// renewOn sends the items of one node and returns those that have to go again.
+// renewOn sends the items of one node, and returns those that have to be sent again.
 func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sender, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items)+1)
 	for _, i := range items {
@@ -107,7 +108,7 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sen
 	wait := s.waitCmd(ctx)
 	exec(ctx, node, append(batch, wait))
 	short := s.enough(wait)
-	elsewhere := make(map[string][]int) // by where that is
+	elsewhere := make(map[string][]int) // by address
 	for n, i := range items {
 		out[i] = answerOf(batch[n])
 		addr, on := redirected(ctx, rdb, out[i].err)
@@ -128,8 +129,8 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sen
 	return again
 }
 
-// renewAt renews the items that were sent on to addr, and returns those that have to
-// go again.
+// renewAt sends the items that were redirected to addr, and returns those that have to be
+// sent again.
 func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sender, addr string, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items))
 	for _, i := range items {
@@ -150,10 +151,11 @@ func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sen
 	return again
 }
 
-// follow sends calls that a node of a cluster did not take on to addr, with a WAIT,
-// and tells what enough says of that. The connection is made for it: the node may be
-// none that the cluster client knows as yet, and go-redis, which follows such answers
-// by itself, does not say on which connection.
+// follow sends calls to addr that a node of a cluster redirected there, and a WAIT. The
+// error is the one of enough.
+//
+// It makes a connection for this. go-redis follows redirections too, but does not say on
+// which connection, and the cluster client may not know the node yet.
 func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
 	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
 	if strings.HasPrefix(addr, ":") {                   // the same host, says a node that does not know its own
@@ -163,13 +165,13 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 	opt.Addr = addr
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	batch := slices.Clone(cmds) // those without an answer
+	batch := slices.Clone(cmds) // nil once there is an answer
 	out := make([]answer, len(cmds))
-	var short error // of those with one
+	var short error // of those with an answer
 	for try := 1; ; try++ {
 		var pipe []*redis.Cmd
 		for _, cmd := range batch {
-			if cmd != nil { // a node that has the slot for good takes no notice of the ASKING
+			if cmd != nil { // a node that has the slot for good ignores the ASKING
 				pipe = append(pipe, redis.NewCmd(ctx, "asking"), cmd)
 			}
 		}
@@ -184,8 +186,8 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 			if try == 1 && isNoScript(out[i].err) {
 				batch[i], unknown = sc.withSource(ctx, cmd), true
 			} else if short == nil {
-				// The next pipeline may go through another connection, and its WAIT says
-				// nothing about this one.
+				// The next pipeline may take another connection, and its WAIT says nothing
+				// about what this one wrote.
 				short = s.enough(wait)
 			}
 		}
@@ -208,10 +210,10 @@ func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "wait", s.replicas, s.replicaTimeout.Milliseconds())
 }
 
-// errTooFew is the error of a call that took effect without enough replicas.
+// errTooFew is the error of a call that took effect but that too few replicas have.
 var errTooFew = errors.New("too few replicas acknowledged")
 
-// enough returns errTooFew unless as many replicas have answered as are wanted.
+// enough returns errTooFew unless Config.Replicas have acknowledged.
 func (s *Store) enough(wait *redis.Cmd) error {
 	n, err := wait.Int()
 	if err == nil && n < s.replicas {
@@ -228,10 +230,9 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// redirected tells where a key is that the node which was asked for it no longer has
-// (MOVED), or has already given away while its slot migrates (ASK). After MOVED the
-// client looks for itself, too; but not at once, and until it knows more it asks the
-// same node again.
+// redirected returns where a key is if the node that was asked no longer has its slot
+// (MOVED), or no longer has the key while the slot migrates (ASK). After MOVED the client
+// reads the topology again; but not at once, and until then it asks the same node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

@@ -12,24 +12,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check looks at the servers and at what this client may do there, and reports
-// what endangers locks and what to change: eviction, version, persistence, memory
-// that runs out, replicas, clocks, permissions, pushes. It is meant for the start of
-// a program and for a person's terminal:
+// Check reports what endangers locks on these servers, and what to change: eviction,
+// version, persistence, memory that runs out, replicas, clocks, permissions, pushes. It is
+// meant for the start of a program and for a person's terminal:
 //
 //	report, err := store.Check(ctx)
 //	if err == nil {
 //		err = report.Err() // or log the report
 //	}
 //
-// It plays one hand-over between two waiters at a key of its own, which it removes
-// afterwards, and otherwise only reads: INFO, and CONFIG GET where it is allowed;
-// what may not be read is said in a Note. An empty Report means that there is
-// nothing to change. The error, joblock.ErrInvalid for a Store that Validate
-// refuses and go-redis's own otherwise, means that the servers could not be looked
-// at; what was found until then is returned with it.
+// Check hands a lock over between two owners, at a key of its own that it removes
+// afterwards. Otherwise it only reads: INFO, and CONFIG GET if that is allowed. A Note says
+// what it may not read. An empty Report means that there is nothing to change.
 //
-// A server can be changed after it was checked: run Check from monitoring too.
+// An error means that the servers could not be looked at: joblock.ErrInvalid if Validate
+// refuses the Store, otherwise the error of go-redis. What was found before is returned
+// with it.
+//
+// Servers change after they were checked, so run Check from monitoring too.
 func (s *Store) Check(ctx context.Context) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 	switch {
 	case err == nil:
 		err = c.probe(ctx)
-	case denied(err): // nothing could be sent to a node, for none was found
+	case denied(err): // no node was found to send anything to
 		c.add(Finding{Fault, "", "permissions", "this user may not find the servers: " + err.Error(), clusterRights.means, c.fix(err.Error())})
 		err = nil
 	}
@@ -52,7 +52,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 type check struct {
 	s *Store
 
-	mu     sync.Mutex // the nodes of a cluster are asked side by side
+	mu     sync.Mutex // guards what follows: the nodes of a cluster are asked at a time
 	report Report
 	skews  []time.Duration
 }
@@ -91,7 +91,7 @@ func (c *check) servers(ctx context.Context) error {
 		if one, ok := c.s.ops.(*redis.Client); ok {
 			return f(ctx, one)
 		}
-		return nil // of a wrapper there is no telling how many servers it speaks to
+		return nil // there is no telling how many servers a wrapper talks to
 	}
 	switch many := c.s.ops.(type) {
 	case *redis.ClusterClient:
@@ -114,7 +114,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	switch {
 	case err == nil:
 		c.mu.Lock()
-		// Half of the round trip is as good a guess as any for when it was answered.
+		// The server has answered after half of the round trip, as far as anybody knows.
 		c.skews = append(c.skews, now.Sub(sent.Add(time.Since(sent)/2)))
 		c.mu.Unlock()
 	case !denied(err):
@@ -138,9 +138,9 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-// clocks compares the servers with this machine. Nothing is decided by a
-// difference, but one of the clocks must be wrong, and a fail-over goes from one
-// server's to another's.
+// clocks compares the clocks of the servers with that of this machine. Locks do not depend
+// on a difference. But one of the clocks is wrong, and a fail-over goes from one server's to
+// another's.
 func (c *check) clocks() {
 	for _, skew := range c.skews {
 		if skew.Abs() > time.Second {
@@ -153,8 +153,8 @@ func (c *check) clocks() {
 	}
 }
 
-// denied reports whether the server refuses the command to this user, or does not
-// have it, as with managed servers.
+// denied reports whether the server refuses the command to this user, or does not have it,
+// as some managed servers.
 func denied(err error) bool {
 	if err == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 // minVersion is the oldest Redis that the tests run on.
 const minVersion = "7.0"
 
-// fullAt is the share of maxmemory from which on a server counts as full.
+// fullAt is the share of maxmemory above which a server counts as full.
 const fullAt = 0.9
 
 // checkedServer is one server as Check sees it.
@@ -26,13 +26,13 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
-// unread says that something could not be looked at.
+// unread notes that something could not be read.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
 }
 
-// config returns a setting; ok is false when it may not be read.
+// config returns a setting. ok is false if it may not be read.
 func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
 	all, err := rdb.ConfigGet(ctx, name).Result()
 	val, ok = all[name]
@@ -48,7 +48,7 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan compares major and minor; what is no version is not older.
+// olderThan compares major and minor numbers. A text that is no version is not older.
 func olderThan(v, than string) bool {
 	var have, want [2]int
 	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {

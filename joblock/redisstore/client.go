@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// renewPoolSize is enough: a Locker renews in one batch at a time.
+	// renewPoolSize is enough: a Locker sends one batch of renewals at a time.
 	renewPoolSize = 4
 
-	// renewTimeout bounds what one renewal waits for a connection, a write and a
-	// reply each, with several tries inside a lease in mind.
+	// renewTimeout is how long a renewal waits for a connection, for a write and for a
+	// reply, each. It leaves time for several tries within a lease.
 	renewTimeout = time.Second
 
-	// reloadInterval is how soon a cluster client looks for a fail-over that no
-	// redirect told it of. With go-redis's own minute a lease of 30 s is lost
-	// whenever a master dies (go-redis#3979).
+	// reloadInterval is how often a cluster client reads the topology, for fail-overs
+	// that no redirection tells it of. With the minute that go-redis takes, a lease of
+	// 30 s is lost whenever a master dies (go-redis#3979).
 	reloadInterval = 2 * time.Second
 )
 
-// isNil also finds the nil pointer in an interface that is none.
+// isNil reports whether rdb is nil, or an interface with a nil pointer in it.
 func isNil(rdb redis.UniversalClient) bool {
 	v := reflect.ValueOf(rdb)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// split makes the two clients of a Store from the one that it was given, and
-// tells whether they are its own to close.
-func split(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned bool) {
+// ownClients makes the two clients of a Store from the one that it was given. owned says that
+// the Store has to close them.
+func ownClients(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned bool) {
 	switch c := rdb.(type) {
 	case *redis.Client:
 		return redis.NewClient(opsOptions(c.Options())), redis.NewClient(renewOptions(c.Options())), true
@@ -43,9 +43,9 @@ func split(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned b
 	return rdb, rdb, false
 }
 
-// cloneOptions copies options that a client has already initialised, such that
-// a second initialisation gives the same again: go-redis has by then replaced
-// the -1 that switches something off by the 0 that asks for the default.
+// cloneOptions copies the options of a client so that a new client gets the same ones.
+// A plain copy would not do: in the options of a client go-redis has replaced the -1 that
+// switches something off by 0, and in those of a new one 0 asks for the default.
 func cloneOptions(from *redis.Options) *redis.Options {
 	o := *from
 	o.MaxRetries = off(o.MaxRetries)
@@ -53,25 +53,26 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	o.MaxRetryBackoff = off(o.MaxRetryBackoff)
 	o.ReadTimeout = timeoutOff(o.ReadTimeout)
 	o.WriteTimeout = timeoutOff(o.WriteTimeout)
-	o.ContextTimeoutEnabled = true // else a call outlives its deadline by ReadTimeout
-	o.MinIdleConns = 0             // the application's idea for its own pool
+	o.ContextTimeoutEnabled = true // otherwise a call outlives its deadline by ReadTimeout
+	o.MinIdleConns = 0             // it was meant for the application's pool
 
-	// NewClient has put its own processor there, which does not take the
-	// handlers of a second client.
+	// The processor is the one of the first client, and does not take the handlers of a
+	// second.
 	o.PushNotificationProcessor = nil
-	// A cache of replies is of no use to scripts, and tracks on every connection.
+	// A cache of replies is of no use to scripts, and would track keys on every
+	// connection.
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.AutoPipelineOptions = nil
-	// Else CLIENT SETINFO is sent on every connection, for which there is no right before
-	// Redis 7.2, and each time ACL LOG notes a command that was denied.
+	// Otherwise every connection sends CLIENT SETINFO. Before Redis 7.2 no user could be
+	// allowed that, and ACL LOG has an entry for each.
 	o.DisableIdentity = true
 	return &o
 }
 
 func opsOptions(from *redis.Options) *redis.Options { return cloneOptions(from) }
 
-// renewOptions gives renewals a pool of their own that fails fast: the Locker
-// tries again itself, and knows until when.
+// renewOptions gives renewals a pool of their own that fails fast. The Locker tries again
+// itself, and knows until when.
 func renewOptions(from *redis.Options) *redis.Options {
 	o := cloneOptions(from)
 	o.MaxRetries = -1
@@ -83,7 +84,7 @@ func renewOptions(from *redis.Options) *redis.Options {
 	o.WriteTimeout = atMost(o.WriteTimeout, renewTimeout)
 	o.PoolTimeout = renewTimeout
 	o.Limiter = nil // an open circuit breaker must not cost a lease
-	// Maintenance notifications stretch the timeouts.
+	// Maintenance notifications make timeouts longer.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o
 }
@@ -104,9 +105,9 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.AutoPipelineOptions = nil
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	// All calls name their key. With the policies go-redis asks some node for its COMMANDs
-	// in front of a call, for up to five seconds whatever the deadline, and in front of
-	// every call where that is not allowed.
+	// All calls name their key. With the policies go-redis sends COMMAND to some node
+	// before a call, for up to five seconds whatever the deadline, and before every call
+	// if COMMAND is not allowed.
 	o.DisableRoutingPolicies = true
 	newNode := o.NewClient
 	o.NewClient = func(opt *redis.Options) *redis.Client {
@@ -123,8 +124,8 @@ func opsClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return cloneClusterOptions(from)
 }
 
-// renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without
-// it a client could not follow a slot to its new node.
+// renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without it a
+// client could not follow a slot to its new node.
 func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o := cloneClusterOptions(from)
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
@@ -138,7 +139,7 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return o
 }
 
-// off turns an initialised "none" back into the value that means it.
+// off returns the option that asks for v: -1 for the 0 that go-redis has made of it.
 func off[T ~int | ~int64](v T) T {
 	if v == 0 {
 		return -1
@@ -146,8 +147,7 @@ func off[T ~int | ~int64](v T) T {
 	return v
 }
 
-// timeoutOff is off for the timeouts of Options, where -2 became -1 and -1
-// became 0.
+// timeoutOff is off for the timeouts of Options, where -2 became -1 and -1 became 0.
 func timeoutOff(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d - 1
@@ -155,7 +155,7 @@ func timeoutOff(d time.Duration) time.Duration {
 	return d
 }
 
-// atMost cuts a timeout; none at all is cut as well.
+// atMost returns d, or limit if d is longer or none.
 func atMost(d, limit time.Duration) time.Duration {
 	if d <= 0 || d > limit {
 		return limit
@@ -163,9 +163,9 @@ func atMost(d, limit time.Duration) time.Duration {
 	return d
 }
 
-// lookup is a hook of the nodes of a cluster. A client that does not know yet who has
-// which slot asks one node after the other. Each is given half of the time that the call
-// has left: one that hangs would use up all of it, and the next call might ask it again.
+// lookup is a hook of the nodes of a cluster. A client that does not know yet which node
+// has which slots asks one node after the other. Each gets half of the time that the call
+// has left: a node that hangs would use up all of it, and the next call might ask it again.
 type lookup struct{}
 
 func (lookup) DialHook(next redis.DialHook) redis.DialHook { return next }

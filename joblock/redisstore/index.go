@@ -10,21 +10,21 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errUnlisted is the answer of resume.lua to a call that has to write the index
-// first. It does not leave this package.
+// errUnlisted is the answer of resume.lua to a call that has to write the index first. No
+// caller of this package sees it.
 var errUnlisted = errors.New("redisstore: not in the index")
 
-// index is where the index of the locks of jobs is: at the bare prefix, which no
-// lock can have for its name, so that the ACL pattern of the locks covers it too.
+// index is where the index of the locks of jobs is: at the bare prefix. No lock can have
+// that name, and the ACL pattern of the locks covers it.
 func (s *Store) index() string { return s.prefix }
 
-// bind writes the entry of a key that is to be bound to a job.
+// bind writes the index entry of a key that is about to be bound to a job.
 func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) error {
 	_, err := s.one(ctx, bindScript, newCall(bindScript, s.index()).str(job).str(key).micros(grace))
 	return s.indexError(err)
 }
 
-// Due implements driver.Store. It takes one round trip. In a cluster the index is
+// Due implements driver.Store. It takes one round trip. In a cluster all of the index is
 // on one node.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	if err := s.Validate(); err != nil {
@@ -40,7 +40,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 	mark := f.clock().UnixMicro()
 	due := make([]driver.JobLock, 0, len(f.rest))
 	for !f.bad && len(f.rest) > 0 {
-		// What this package has not written is nobody's lock.
+		// A member that this package has not written is no lock.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
 			due = append(due, driver.JobLock{Key: key, Job: job, Mark: mark})
 		}
@@ -64,8 +64,8 @@ func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	return s.indexError(a.err)
 }
 
-// indexError says what is wrong where something else is in the place of the index.
-// Scripts never let the type of a record become an error.
+// indexError explains the error when something else is in the place of the index. It can
+// be about nothing but the index: a record of the wrong type is no error in a script.
 func (s *Store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return invalid("the value at %q, the place of the index of the locks of jobs, is something else", s.index())

@@ -22,10 +22,10 @@ const (
 // List implements driver.Store: one SCAN and one pipeline per page. Values of
 // other kinds under the prefix are listed as driver.StateForeign.
 //
-// In a cluster it goes from master to master. When the one at the cursor is a
-// master no longer, List fails rather than leave out the rest of its keys, and
-// the listing has to be begun again. A cursor that List did not make is
-// joblock.ErrInvalid. A page with an error has no records.
+// In a cluster it goes from master to master. If the one at the cursor is a master no
+// longer, List fails rather than leave out the rest of its keys, and the caller has to
+// begin again. A cursor that List did not make is joblock.ErrInvalid. With an error there
+// are no records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	if err := s.Validate(); err != nil {
 		return driver.ListPage{}, err
@@ -64,9 +64,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// scanNode finds the node that the cursor is at, and the address of the one to
-// read after it, "" after the last. The returned cursor names the node where
-// the given one was the beginning.
+// scanNode returns the node that the cursor is at, the cursor with the name of that node,
+// and the address of the node to read next, "" after the last.
 func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
@@ -108,9 +107,8 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 	return nodes[i], at, following, nil
 }
 
-// cursor is the place of the next page: a SCAN cursor, and in a cluster the
-// address of the master that it belongs to. The zero cursor is the beginning of
-// a listing, and its end.
+// cursor is where the next page begins: a SCAN cursor, and in a cluster the address of the
+// master that it belongs to. The zero cursor is the beginning of a listing, and its end.
 type cursor struct {
 	node string
 	scan uint64

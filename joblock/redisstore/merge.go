@@ -11,22 +11,20 @@ import (
 )
 
 const (
-	// mergeAbove is how many calls and pipelines are under way before further calls
-	// are held back to go together. Low, it saves more; high, calls to a server that
-	// is far away wait less: about a round trip divided by this.
+	// mergeAbove is how many calls and pipelines may be under way before further calls
+	// wait to go together. A smaller number saves more. With a larger one calls to a
+	// server far away wait less: about a round trip divided by this number.
 	mergeAbove = 4
 
 	// mergeMost bounds a pipeline, so that it is no long pause for the server.
 	mergeMost = 100
 )
 
-// merger does single calls for many goroutines. While few are under way each is
-// sent by its own caller, at once. Above that the next ones wait for one of those
-// to be answered and then go in one pipeline: most of what a small call costs both
-// sides is its system calls.
+// merger makes single calls for many goroutines. While few are under way each caller
+// sends its own at once. Further ones wait until one of those is answered, and then go in
+// one pipeline: most of the cost of a small call, on both sides, is system calls.
 //
-// go-redis has the like of it (AutoPipeline), through a goroutine for every call
-// and experimental.
+// go-redis has AutoPipeline for this. It is experimental, and takes a goroutine per call.
 type merger struct {
 	rdb   redis.UniversalClient // that has the connections
 	via   sender                // what calls are sent through: rdb, or hooks and then rdb
@@ -37,17 +35,17 @@ type merger struct {
 	waiting  []*pipeline
 }
 
-// pipeline is calls that go together. The merger has their commands to itself until
-// done is closed.
+// pipeline is calls that go together. Until done is closed only the merger may use their
+// commands.
 type pipeline struct {
 	cmds  []*redis.Cmd // guarded by the merger's mu until sent
 	sent  bool         // it is no longer in waiting
-	until time.Time    // when the last of the callers will have gone
+	until time.Time    // the latest deadline of its callers
 	done  chan struct{}
 }
 
-// newMerger merges calls to one server only: in a cluster, a node that hangs would
-// hold up the calls to all others.
+// newMerger merges calls to one server only. In a cluster, a node that hangs would hold up
+// the calls to all others.
 func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	if _, one := rdb.(*redis.Client); one {
 		return &merger{rdb: rdb, via: via, above: mergeAbove}
@@ -60,8 +58,8 @@ func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
 
-// do makes one call. Its caller must not use cmd any more. When ctx ends before the
-// answer, the call may still be applied, but not if it has only been waiting.
+// do makes one call. The caller must not use cmd afterwards. If ctx ends before the answer,
+// the call may still be applied, unless it was waiting to be sent.
 func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
 	if p == nil {
@@ -73,12 +71,11 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	case <-p.done:
 	case <-ctx.Done():
 		m.leave(p, cmd)
-		return answer{err: ctx.Err()} // not its cause: as from go-redis
+		return answer{err: ctx.Err()} // go-redis does not return the cause either
 	}
 	a := answerOf(cmd)
 	if a.err != nil {
-		// Perhaps another call's fault, and of a pipeline go-redis repeats less than
-		// of a call by itself.
+		// Another call may be at fault, and go-redis retries pipelines less than calls.
 		cmd = newCmd(ctx, cmd.Args())
 		_ = m.via.Process(ctx, cmd)
 		a = answerOf(cmd)
@@ -86,7 +83,8 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// enter counts a call as under way and returns nil, or puts it into a pipeline.
+// enter counts a call as under way and returns nil, or puts it into a pipeline and returns
+// that.
 func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,9 +107,8 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call that nobody waits for any more out of its pipeline, unless that
-// is under way. Sent all the same, such calls would add to the load that has made them
-// wait for too long.
+// leave takes a call out of its pipeline when its caller has gone, unless that is under
+// way. Otherwise such calls would add to the load that made them wait too long.
 func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,14 +120,14 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 // forever is beyond every deadline; the client's own timeouts end such calls.
 var forever = time.Unix(1<<40, 0)
 
-// next is called when what was under way has ended.
+// next is called when a call has ended, and sends the next pipeline.
 func (m *merger) next() {
 	if p := m.take(); p != nil {
 		go m.send(p)
 	}
 }
 
-// take returns the pipeline whose turn it is, or counts one less under way.
+// take returns the next pipeline, or nil and counts one less under way.
 func (m *merger) take() *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,10 +141,11 @@ func (m *merger) take() *pipeline {
 	return p
 }
 
-// send has a goroutine of its own, as no caller's context is good for all.
+// send sends p and the pipelines after it. It runs in a goroutine of its own: the context
+// of one caller must not end the calls of others.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
-		if len(p.cmds) > 0 { // else all callers have gone
+		if len(p.cmds) > 0 { // not all callers have gone
 			ctx, cancel := context.WithDeadline(context.Background(), p.until)
 			exec(ctx, m.via, p.cmds)
 			cancel()

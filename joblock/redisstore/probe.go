@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// probeTTL is the lease of the lock that is played with, and how long it is
-	// remembered if nothing removes it.
+	// probeTTL is the lease of the probe's lock, and how long that stays if nothing
+	// removes it.
 	probeTTL = 10 * time.Second
 	// probeWait is how long a push may take.
 	probeWait = 2 * time.Second
 )
 
-// probe asks what this user may do, and goes through what happens to a lock at a key of
-// its own. The index is not played, for an entry in it is for the keeper to look at.
+// probe asks what this user may do, and then tries the transitions of a lock at a key of
+// its own. It does not try the index: keepers look at what is in that.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
 	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
 	if err != nil {
 		return fmt.Errorf("redisstore: check: permissions: %w", err)
 	}
-	if !usable { // what was begun could not be taken back
+	if !usable { // a lock that is taken might not be given back
 		return nil
 	}
 	if err = p.transitions(ctx); err == nil {
@@ -53,7 +53,7 @@ func (c *check) probe(ctx context.Context) error {
 	if told {
 		return nil
 	}
-	// Everything but the listing works without SCAN.
+	// Only List needs SCAN.
 	if _, lerr := c.s.List(ctx, driver.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
 		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
 			listRights.means, "+scan"})
@@ -63,12 +63,12 @@ func (c *check) probe(ctx context.Context) error {
 	return nil
 }
 
-// probe is the lock that is played with.
+// probe is a lock for trying things.
 type probe struct {
 	s    *Store
 	id   string // key, owner and inbox
 	n    int    // of calls
-	step string // what is being tried, for people
+	step string // what is tried now, for people
 	deaf string // why pushes do not arrive; "" if they do
 }
 
@@ -77,10 +77,10 @@ func (p *probe) nonce() string {
 	return fmt.Sprintf("check-%d", p.n)
 }
 
-// want passes an error on, and turns an answer that is not the expected one into one.
+// want returns err, or an error if the outcome is not the expected one.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
-		err = fmt.Errorf("outcome %d where %d was to be expected", r.Outcome, want)
+		err = fmt.Errorf("the outcome is %q, not %q", r.Outcome, want)
 	}
 	return err
 }
@@ -102,7 +102,7 @@ func (p *probe) release(ctx context.Context, owner string) error {
 	return p.want(rs[0], nil, driver.OutcomeOK)
 }
 
-// transitions are those of a lock that nobody waits for.
+// transitions tries those of a lock that nobody waits for.
 func (p *probe) transitions(ctx context.Context) error {
 	p.step = "acquire"
 	r, err := p.acquire(ctx, p.id, p.nonce(), "")
@@ -137,7 +137,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	return err
 }
 
-// handOver has a second owner wait for the lock, and get it by a push.
+// handOver lets a second owner wait for the lock and get it by a push.
 func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"

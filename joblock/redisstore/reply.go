@@ -10,22 +10,22 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errReply means that a script answered something that it cannot answer: a
-// proxy, a mock, or a server that is not what it seems. The outcome is unknown.
+// errReply is the error of a reply that no script gives. It comes from a proxy, a mock, or
+// a server that is not what it seems. The outcome is unknown.
 var errReply = errors.New("redisstore: unexpected reply of a script")
 
-// Beside the joblock.Outcomes, and only between the scripts and this package.
+// Outcomes that only the scripts and this package know.
 const (
 	unlisted = int64(10) // of resume.lua
 	more     = int64(11) // of acquire.lua and release.lua
 )
 
-// errMore is the answer of a call that has to be sent again, as not all who wait have been
-// looked at. A release has been done by then, and its reply is good.
+// errMore is the answer of a call that has to be sent again, because not all dead waiters
+// were dropped. A release has taken effect by then, and its reply is good.
 var errMore = errors.New("redisstore: there are more waiters to be looked at")
 
-// fields reads the answer of a script from front to back. The first field that
-// is not what is asked for spoils it, which end reports.
+// fields reads the answer of a script from front to back. A field that is not as asked for
+// makes it bad, which end reports.
 type fields struct {
 	rest []any
 	bad  bool
@@ -65,8 +65,8 @@ func (f *fields) str() string {
 	return s
 }
 
-// clock reads microseconds since 1970, which do not fit Lua's way to integers of
-// every server.
+// clock reads microseconds since 1970. They come as text, because not every server makes
+// an integer of so large a number of Lua's.
 func (f *fields) clock() time.Time {
 	us, err := strconv.ParseInt(f.str(), 10, 64)
 	if err != nil || us <= 0 {
@@ -129,7 +129,7 @@ func (f *fields) ended() driver.Ended {
 	return e
 }
 
-// outcome opens an answer and reads its first field.
+// outcome begins to read an answer: its first field.
 func outcome(val any) (driver.Outcome, fields) {
 	var f fields
 	n, alone := val.(int64) // where there is nothing to add
@@ -144,8 +144,8 @@ func outcome(val any) (driver.Outcome, fields) {
 	return driver.Outcome(n), f
 }
 
-// end closes an answer: all of it must have been read, and as expected. The
-// values themselves are not shown, an owner might be among them.
+// end reports whether all fields were read and none was bad. The error does not show the
+// values: an owner might be among them.
 func (f *fields) end(op string) error {
 	if f.bad || len(f.rest) > 0 {
 		return fmt.Errorf("%w: %s", errReply, op)
@@ -153,7 +153,7 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// foreign reads what is told of a value that is no lock record.
+// foreign reads what is said of a value that is no record.
 func (f *fields) foreign() string {
 	kind, key := f.str(), f.str()
 	if kind == "" { // this user may not ask
@@ -213,8 +213,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	return r, nil
 }
 
-// parseRecord reads the answer of inspect. It reports false where there is no
-// record.
+// parseRecord reads the answer of inspect, and reports whether there is a record.
 func parseRecord(key string, val any) (driver.Record, bool, error) {
 	out, f := outcome(val)
 	rec := driver.Record{Key: key}

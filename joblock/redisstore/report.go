@@ -13,11 +13,11 @@ type Severity uint8
 
 // The severities.
 const (
-	// Note is what to know; locks are as safe as this set-up can make them.
+	// Note is good to know. Locks are as safe as this set-up can make them.
 	Note Severity = iota
-	// Warning is what weakens a promise at times: a restart, a fail-over, a full server.
+	// Warning weakens a promise in some events: a restart, a fail-over, a full server.
 	Warning
-	// Fault is what breaks locks, or calls, in everyday use.
+	// Fault breaks locks, or calls, in everyday use.
 	Fault
 )
 
@@ -66,8 +66,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Err returns nil if there is no Fault, otherwise an error with all of them that
-// matches joblock.ErrInvalid: for programs that would rather not start.
+// Err returns nil if there is no Fault. Otherwise it returns an error that names all of
+// them and matches joblock.ErrInvalid, for programs that would rather not start.
 func (r Report) Err() error {
 	var faults []string
 	for _, f := range r {
@@ -81,7 +81,7 @@ func (r Report) Err() error {
 	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "check", Detail: strings.Join(faults, "\n")}
 }
 
-// sort puts the worst first and keeps findings about the same subject together.
+// sort puts the worst first, and findings about the same subject together.
 func (r Report) sort() {
 	slices.SortStableFunc(r, func(a, b Finding) int {
 		if a.Severity != b.Severity {

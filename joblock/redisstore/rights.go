@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// right is what an ACL has to allow, as ACL SETUSER takes it behind a +, and a call that
-// needs it. In the call $key and $index are names in Redis, $channel is a channel.
+// right is a rule that ACL SETUSER takes behind a +, and a call that needs it. In the call
+// $key and $index stand for names in Redis, and $channel for a channel.
 type right struct{ rule, call string }
 
 // area is a part of what a Store does, and the rights that it needs. The package comment
-// lists the same, and a test compares.
+// lists the same rights; a test compares them.
 type area struct {
 	rights   []right
 	severity Severity
@@ -51,7 +51,7 @@ var pushRights = area{severity: Warning, subject: "pub/sub",
 var listRights = area{severity: Warning, subject: "permissions", means: "List fails, all else works",
 	rights: []right{{"scan", "SCAN 0"}}}
 
-// clusterRights are for go-redis, which looks for a key's node and follows its answers.
+// clusterRights are for go-redis, which looks for a key's node and follows redirections.
 var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster are not found, or not those that have the keys",
 	rights: []right{{"cluster|slots", "CLUSTER SLOTS"}, {"asking", "ASKING"}}}
 
@@ -71,8 +71,8 @@ func (s *Store) areas() []area {
 	return all
 }
 
-// rights finds out what this user may not do, without doing it: told is whether the
-// server says so, which not all that speak like Redis do, and usable whether locks can be had.
+// rights asks the server what this user may not do. told is false if the server cannot
+// say, as some that speak like Redis; usable is whether locks can be had.
 func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
 	areas := c.s.areas()
 	var rules []string
@@ -84,8 +84,8 @@ func (c *check) rights(ctx context.Context, key string) (told, usable bool, err 
 			calls = append(calls, names.Replace(r.call))
 		}
 	}
-	// A name may have a space in it, but no line break. A command that the server does
-	// not know is none that it denies.
+	// The words of a call are separated by line breaks, as a name may have a space in it
+	// but no line break. A command that the server does not know is not denied.
 	answer := c.s.ops.Eval(ctx, `
 if not redis.acl_check_cmd then return false end
 local denied = {}
@@ -130,7 +130,7 @@ return denied`, []string{key}, calls...)
 	return true, usable, nil
 }
 
-// fix says what is to be allowed to a user to whom a call was denied with that text.
+// fix says what to allow a user whose call was denied with that text.
 func (c *check) fix(text string) string {
 	switch {
 	case strings.Contains(text, "access a key") || strings.Contains(text, "one of the keys"):

@@ -14,8 +14,8 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// stages are the parts of the scripts: "record" is the beginning of scripts/record.lua,
-// "record#write" the part of that file which begins with the line "--# write".
+// stages are the parts that scripts are made of: "record" is scripts/record.lua up to the
+// first line that begins with "--# ", "record#write" is what follows "--# write" in it.
 var stages = readStages()
 
 func readStages() map[string]string {
@@ -42,7 +42,7 @@ func readStages() map[string]string {
 	return all
 }
 
-// The scripts, each a row of stages.
+// The scripts. Each is a row of stages; record.lua says what the stages have in common.
 var (
 	acquireScript = newScript("acquire", "record", "record#memo", "record#foreign", "acquire", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
 	resumeScript  = newScript("resume", "record", "record#memo", "record#foreign", "resume", "record#write", "record#state", "answer")
@@ -57,8 +57,8 @@ var (
 	sealScript    = newScript("seal keys", "seal")
 )
 
-// script is a Lua script, with the arguments that its calls begin with. They are kept as
-// interfaces, so that no call has to box them.
+// script is a Lua script with the arguments that its calls begin with. They are kept as
+// interfaces, so that calls need not box them.
 type script struct {
 	op      string
 	source  any
@@ -85,15 +85,15 @@ func newScript(op string, row ...string) *script {
 	}
 }
 
-// withSource makes the EVAL that does the same as an EVALSHA from call.
+// withSource makes an EVAL of an EVALSHA.
 func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	args := append([]any(nil), cmd.Args()...)
 	args[0], args[1] = sc.eval, sc.source
 	return newCmd(ctx, args)
 }
 
-// run does one call in one round trip, or two where the server does not know
-// the script: after a restart, a SCRIPT FLUSH or a fail-over.
+// run makes one call. It takes one round trip, or two if the server does not know the
+// script: after a restart, a SCRIPT FLUSH or a fail-over.
 func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	a := m.do(ctx, cmd)
 	if isNoScript(a.err) {
@@ -102,18 +102,19 @@ func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	return a
 }
 
-// answer is what came back for one item of a batch.
+// answer is what came back for one call.
 type answer struct {
 	val any
 	err error
 }
 
-// runAll does a batch in one pipeline. go-redis has no fall-back for unknown
-// scripts in pipelines, so those items go again: in a second pipeline that
-// brings the script along with its first item, which serves all the others of
-// the same node, and where several nodes did not know it, in a third that brings
-// it with every item. Always the latter would be simpler, and after a fail-over
-// send megabytes to a server that has just come up.
+// runAll makes a batch of calls in one pipeline.
+//
+// In pipelines go-redis does not help with unknown scripts, so those items are sent
+// again. The second pipeline has the script in its first item, which serves all other
+// items of that node. If several nodes did not know it, a third has it in every item.
+// To do that at once would be simpler, but would send megabytes to a server that has just
+// come up after a fail-over.
 func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	if len(cmds) == 1 {
 		return []answer{sc.run(ctx, m, cmds[0])}
@@ -151,8 +152,8 @@ func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		// A hook may have failed the pipeline before any command was touched;
-		// without this such a command would look like an empty answer.
+		// A hook may fail the pipeline before any command was touched. Such a command
+		// must not look like one with an empty answer.
 		for _, cmd := range cmds {
 			if cmd != nil && cmd.Err() == nil && cmd.Val() == nil {
 				cmd.SetErr(err)
@@ -161,9 +162,9 @@ func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 	}
 }
 
-// answerOf prefers a reply to an error: when a connection breaks in the middle
-// of a pipeline, go-redis puts the error on the items before the break as well,
-// but an answer that has been read is an answer.
+// answerOf prefers a reply to an error. When a connection breaks in the middle of a
+// pipeline, go-redis puts the error on the items before the break as well, but a reply
+// that was read is a reply.
 func answerOf(cmd *redis.Cmd) answer {
 	if val := cmd.Val(); val != nil {
 		return answer{val: val}
@@ -171,8 +172,8 @@ func answerOf(cmd *redis.Cmd) answer {
 	return answer{err: withoutArgs(cmd.Err())}
 }
 
-// withoutArgs cuts the arguments off an error of the server. Of a command that it does
-// not know a server repeats the first ones, and the owner's token is among them.
+// withoutArgs cuts the arguments off an error of the server. A server that does not know
+// a command repeats its first arguments, and the owner is among them.
 func withoutArgs(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -184,12 +185,13 @@ func withoutArgs(err error) error {
 	return err
 }
 
-// serverError is an error reply, as go-redis' own are, which have no constructor.
+// serverError is an error reply of the server. go-redis has a type for these, but no
+// constructor.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
 
-// RedisError makes it one for go-redis.
+// RedisError makes it a redis.Error.
 func (e serverError) RedisError() {}
 
 func isNoScript(err error) bool {

@@ -13,9 +13,8 @@ import (
 // the number of keys.
 const keyAt = 3
 
-// scriptCall is a call of a script. It is made in one allocation: its arguments are
-// pointers into it, which go-redis takes as well. As values, each would be boxed in an
-// interface.
+// scriptCall is a call of a script. It is one allocation: the arguments are pointers into
+// it, which go-redis takes as well. Values would each be boxed in an interface.
 type scriptCall struct {
 	made  redis.Cmd
 	args  [keyAt + 12]any
@@ -44,9 +43,9 @@ func (c *scriptCall) str(s string) *scriptCall {
 	return c
 }
 
-// millis adds a duration in whole milliseconds. It is rounded up: a lease may be longer
-// in the store than its holder believes, but not shorter. It is at least 1, as a PEXPIRE
-// with less would delete the record and its fence.
+// millis adds a duration in milliseconds, rounded up: a lease may be longer in the store
+// than its holder believes, but not shorter. It is at least 1, because a PEXPIRE with less
+// would delete the record and its fence.
 func (c *scriptCall) millis(d time.Duration) *scriptCall {
 	return c.int(max(1, int64((d+time.Millisecond-1)/time.Millisecond)))
 }

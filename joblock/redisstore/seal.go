@@ -13,13 +13,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys is where the seal keys are: under the prefix, so that the ACL pattern of
-// the locks covers them too, and at a name that joblock reserves for itself, as '%'
-// does not stand before two hexadecimal digits in it.
+// sealKeys is where the seal keys are. The name is under the prefix, so the ACL pattern of
+// the locks covers it. No lock has it: joblock reserves names with a '%' that no two
+// hexadecimal digits follow.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
-// String says where the locks are, as far as the client tells: for messages to people
-// who have two programs look at different places.
+// String says where the locks are, as far as the client tells: for people whose programs
+// turn out to look at different places.
 func (s *Store) String() string {
 	if s == nil {
 		return "no Store"
@@ -34,8 +34,8 @@ func (s *Store) String() string {
 	return fmt.Sprintf("Redis keys with the prefix %q%s", s.prefix, where)
 }
 
-// SealKeys implements driver.Store. It takes one round trip. In a cluster the keys
-// are on one node.
+// SealKeys implements driver.Store. It takes one round trip. In a cluster all of them are
+// on one node.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 		secret, err := hex.DecodeString(text)
 		us, terr := strconv.ParseFloat(at, 64) // a score
 		if err != nil || terr != nil || len(secret) != driver.SealKeyBytes || !(us > 0 && us < 1<<53) {
-			continue // what this package has not written is nobody's key
+			continue // this package has not written it
 		}
 		keys = append(keys, driver.SealKey{Secret: [driver.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
 	}

@@ -39,11 +39,11 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
-// Store keeps lock records in Redis. It is safe for concurrent use; make it with
-// New.
+// Store keeps lock records in Redis. Make it with New. It may be used by several
+// goroutines at a time.
 type Store struct {
 	prefix  string
-	invalid error // what New was given wrongly; answers every call
+	invalid error // what is wrong with what New was given; every call returns it
 
 	ops   redis.UniversalClient // for all but renewals; re-sends by itself
 	renew redis.UniversalClient // for renewals; never re-sends
@@ -59,14 +59,13 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// New returns a Store on the Redis that rdb talks to; a nil cfg means the
-// defaults. Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg
-// is reported by Validate and by every call.
+// New returns a Store in the Redis that rdb talks to. A nil cfg means the defaults.
+// Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg is reported by
+// joblock.New, through Validate, and by every call.
 //
-// A *redis.Client (of Sentinel as well) and a *redis.ClusterClient are not used
-// themselves: the Store opens connections of its own with the same options, as
-// the package comment explains, and Close closes those. Any other
-// implementation is used as it is.
+// The Store does not use a *redis.Client or a *redis.ClusterClient itself. It opens
+// connections of its own with the same options, which Close closes; the package comment
+// says how they differ. Any other implementation is used as it is.
 func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
@@ -88,7 +87,7 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
 		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
 	default:
-		s.ops, s.renew, s.owned = split(rdb)
+		s.ops, s.renew, s.owned = ownClients(rdb)
 		_, s.oneSlot = rdb.(*redis.Client)
 		if s.replicas > 0 && !s.owned {
 			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
@@ -98,8 +97,8 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	return s
 }
 
-// Validate reports what is wrong with what New was given, or that s was not made
-// by New, as joblock.ErrInvalid. joblock.New calls it.
+// Validate returns joblock.ErrInvalid if New was given a bad Config or no client, or if s
+// was not made by New. joblock.New calls it.
 func (s *Store) Validate() error {
 	if s == nil || s.ops == nil && s.invalid == nil {
 		return invalid("the Store was not made by New")
@@ -107,8 +106,8 @@ func (s *Store) Validate() error {
 	return s.invalid
 }
 
-// Close closes the connections that the Store opened, never the client that it
-// was given. Calls in flight fail, and so does every later one.
+// Close closes the connections that the Store opened, and not the client that New was
+// given. Calls that are under way fail, and so does every later one.
 func (s *Store) Close() error {
 	if !s.owned {
 		return nil
@@ -121,7 +120,7 @@ func (s *Store) Close() error {
 }
 
 // Acquire implements driver.Store. It takes one round trip, and one more for every
-// hundred waiters that have died at the head of the queue of a free key.
+// hundred dead waiters at the head of the queue of a free key.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		c := newCall(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
@@ -139,9 +138,8 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}
 }
 
-// Resume implements driver.Store. It takes one round trip, two where it binds the
-// lock back to a job, and three where it recovers a job's lock. The answer to a
-// re-send does not repeat Recovered.
+// Resume implements driver.Store. It takes one round trip, two if it binds the lock back
+// to a job, and three if it recovers a job's lock.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 	call := func(listed bool) *scriptCall {
 		c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
@@ -153,7 +151,7 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Re
 	}
 	job := req.Job
 	switch {
-	case req.Unpark && req.Back == "": // nothing that is recovered here stays a job's
+	case req.Unpark && req.Back == "": // it is no job's lock afterwards
 		return s.one(ctx, resumeScript, call(true))
 	case req.Unpark:
 		job = req.Back
@@ -169,7 +167,7 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Re
 	return s.one(ctx, resumeScript, call(true))
 }
 
-// Park implements driver.Store. It takes one round trip, and two for a job in a
+// Park implements driver.Store. It takes one round trip, and two if it is for a job in a
 // cluster, where the index is in another slot.
 func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	keys := append(make([]string, 0, 2), s.prefix+req.Key)
@@ -187,8 +185,7 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 	return reply, s.indexError(err)
 }
 
-// Renew implements driver.Store. It takes one pipeline, on the connections that
-// are kept for renewals.
+// Renew implements driver.Store. It takes one pipeline, on the connections for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
 		c := newCall(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
@@ -262,8 +259,8 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return replies, err
 }
 
-// Inspect implements driver.Store. It takes one pipeline, and always asks
-// masters. On error the records that could not be read have only their Key.
+// Inspect implements driver.Store. It takes one pipeline, and asks masters only. With an
+// error, the records that could not be read have only their Key.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -273,7 +270,7 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return recs, err
 }
 
-// inspect reads keys and hands every record to found, also those without one.
+// inspect reads keys and calls found for each of them, also for those without a record.
 func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	if len(req.Keys) == 0 {
 		return nil

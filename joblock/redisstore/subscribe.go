@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// pushBuffer is how many pushes may wait for delivery. Delivering does not
-	// block, so this is for bursts; go-redis drops what finds it full for
-	// pushTimeout, and then asking finds the grant.
+	// pushBuffer is how many pushes may wait for delivery, in a burst: delivering does
+	// not block. When it stays full for pushTimeout go-redis drops the push, and the
+	// waiter finds its grant by asking.
 	pushBuffer  = 1000
 	pushTimeout = time.Second
 
-	// pingEvery is how soon a subscription whose connection died in silence is
-	// made anew. Until then waiters live by asking.
+	// pingEvery is how soon a subscription is made anew whose connection has died in
+	// silence. Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 )
 
@@ -43,8 +43,8 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		channel, parse = s.forced(), s.parseForced
 	}
 	sub := s.ops.Subscribe(ctx, channel)
-	// Subscribed only once the server says so: before that a push could be missed
-	// without a reconnection as its reason.
+	// Before the server confirms the subscription a push could be missed although the
+	// connection has not broken.
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}

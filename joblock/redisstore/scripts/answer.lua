@@ -1,6 +1,5 @@
--- The last stage: the answer with an outcome. Where somebody has the key it tells who,
--- and for how long. Of a free key only the job that the record is bound to is told,
--- and only to those who asked for another one.
+-- The last stage: answers with the outcome. If somebody has the key it says who, and for
+-- how long. Of a free key it says nothing, but for its job if the call is for another one.
 
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end
 if outcome == RELEASED then return {RELEASED, ended, reason} end

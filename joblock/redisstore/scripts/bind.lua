@@ -1,4 +1,4 @@
--- Writes an entry of the index, where the record is in another slot.
+-- Writes an entry of the index if the record is in another slot.
 -- KEYS[1]  the index
 -- ARGV     job, key, how long until it is due in us
 -- Returns  OK

@@ -1,4 +1,4 @@
--- Takes entries out of the index, unless they were written since.
+-- Takes entries out of the index whose score is still the given one.
 -- KEYS[1]  the index
 -- ARGV     score, member [, score, member ...]
 -- Returns  1

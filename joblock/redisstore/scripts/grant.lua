@@ -1,4 +1,4 @@
--- Makes the heir the owner of the free key.
+-- Makes the heir the owner of the free key. Nothing else grants one.
 
 if heir_call then
   prior = ended or ''

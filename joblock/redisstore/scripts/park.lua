@@ -5,9 +5,9 @@
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
--- This very call has parked it before. A lease above 0 means that a Renew took the
--- lock back since: then this is the next Park. Another job means that the caller never
--- got the answer and parks for that one now.
+-- again: an earlier run of this call has parked the lock. If a Renew has taken it back
+-- since, the lease is not 0, and this is a new Park. With another job the caller had no
+-- answer, and now parks for that job.
 local again = live and owner == ARGV[1] and nonce == ARGV[4] and lease == 0
 if again and job == ARGV[7] then
   resent, answer = true, {OK, fence}

@@ -1,22 +1,27 @@
--- Serves the queue of waiters of a key.
+-- Serves the queue of waiters of a key: gives up the place of leaving, makes the first
+-- waiter the heir of a vacant key, and gives the asker a place if it did not get the key.
 --
--- Waiters are numbered. 'q' holds the number of the first, the one that the next to
--- come will get, and how many there are; 'q<n>' what is known of waiter n: until when
--- its place is kept (ms), the ttl and retain of its lease (ms), its call, owner, holder
--- and inbox; 'w<call>' its number. Where places in between were left there is a gap:
--- 'g<n>' at either end of it holds the number of the other end, and gaps that touch are
--- one. So the first place and the last one are always taken, and joining, refreshing,
--- leaving and granting each take a constant number of commands, however many wait, and
--- however many have left.
+-- Places are numbered. In the record they are these fields:
 --
--- Places of waiters that have died are dropped when it would be their turn; no call
--- drops more than STEPS. If that is not enough the key stays free, and the answer is
--- MORE: the same call is to be sent again, and goes on.
+--   q        head: the first place, tail: the one that the next to come will get, and how
+--            many wait
+--   q<n>     a line each: until when place n is kept (ms), ttl and retain of the lease (ms),
+--            call, owner, holder and inbox of the waiter
+--   w<call>  the place of a call
+--   g<n>     the other end of a gap that begins or ends at n
+--
+-- When waiters between others have left there is a gap. Gaps that touch are one, and there
+-- is none at either end of the queue. So joining, asking again, leaving and granting each
+-- take a constant number of commands, however many wait and however many have left.
+--
+-- The place of a waiter that has died is dropped when its turn comes. A call drops no more
+-- than STEPS places. If that is not enough the key stays free, and the answer is MORE: the
+-- caller sends the call again.
 
 if queue or asker then
   local STEPS = 100 -- some 1.5 ms of the server's time
 
-  -- place returns the number of a call's place, nil if it has none.
+  -- place returns the place of a call, nil if it has none.
   local function place(call)
     local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
     if not n or n < head or n >= tail then return nil end
@@ -25,14 +30,14 @@ if queue or asker then
     return nil
   end
 
-  -- join gives the asker its place, or keeps the one it has, and returns how many
-  -- places are before it, those in gaps included.
+  -- join gives the asker a place, or keeps the one it has for longer, and returns how many
+  -- places are before it, including those in gaps.
   local function join()
     local n = place(asker.call)
     if not n then
       n, tail, waiting, queue_changed = tail, tail + 1, waiting + 1, true
       redis.call('HSET', key, 'w' .. asker.call, n)
-      redis.call('HDEL', key, 'g' .. n) -- there is none, unless somebody else has written it
+      redis.call('HDEL', key, 'g' .. n) -- only somebody else can have written one
     end
     redis.call('HSET', key, 'q' .. n, string.format('%d\n%d\n%d\n', now + asker.patience, asker.ttl, asker.retain)
       .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
@@ -41,15 +46,15 @@ if queue or asker then
     return n - head
   end
 
-  -- other_end reads what is at one end of a gap: the number of the other, which must be
-  -- from lo to hi; nil if there is no gap.
+  -- other_end reads a field g<n>: the other end of the gap, which must be from lo to hi;
+  -- nil if there is no gap.
   local function other_end(text, lo, hi)
     local n = tonumber(text or nil)
     if n and n >= lo and n <= hi and n % 1 == 0 then return n end
     return nil
   end
 
-  -- leave gives a place up.
+  -- leave gives up the place of a call.
   local function leave(call)
     local n = place(call)
     if not n then return end
@@ -67,8 +72,8 @@ if queue or asker then
     end
   end
 
-  -- in_line takes an entry apart. It returns what is known of the waiter, nil if its
-  -- place is not kept any more or the entry is none, and its call.
+  -- in_line reads a field q<n>. It returns the waiter, and its call. The waiter is nil if
+  -- its place is no longer kept, or if this is no entry.
   local function in_line(entry)
     local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
       '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
@@ -78,19 +83,19 @@ if queue or asker then
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
-  -- first takes the first waiter whose place is still kept out of the queue, and
-  -- returns what is known of it; nil if nobody waits, and nil and true if it has looked
-  -- at STEPS places and there are more.
-  local function first()
+  -- next_waiter takes the first waiter whose place is still kept out of the queue and
+  -- returns it, or nil if there is none. It returns nil and true if there are more places
+  -- after STEPS.
+  local function next_waiter()
     local found
     queue_changed = true
     for _ = 1, STEPS do
       if head == tail then break end
       local at = redis.call('HMGET', key, 'q' .. head, 'g' .. head + 1)
       if not at[1] then
-        -- Nobody here leaves a queue without its first place. Those who wait join anew
-        -- when they ask, and nobody looks for them in a number of places that somebody
-        -- else has made up.
+        -- We never leave a queue without its first place: somebody else has written
+        -- this. So the queue is dropped, rather than walked for as long as it claims to
+        -- be. Those who wait join anew when they ask again.
         head, waiting = tail, 0
         break
       end
@@ -110,7 +115,7 @@ if queue or asker then
 
   if leaving then leave(leaving) end
   if vacant and queue then
-    local waiter, more = first()
+    local waiter, more = next_waiter()
     if more then
       heir_call, answer = nil, {MORE, answer}
     elseif waiter and not (asker and waiter.call == asker.call) then

@@ -1,33 +1,34 @@
 -- How a record is kept, read and written. No other file knows, but queue.lua for the
 -- places in the queue.
 --
--- Every script about a lock is a row of stages, one behind the other, which share the
--- locals of this file. script.go says which, in which order. First the record is read.
--- Then the call is decided: its own stage sets the fields of the record and the answer,
--- or names the outcome that refuses it. Then the queue of waiters is served, the record
--- written, and the answer given.
+-- A script about a lock is a row of stages that share the locals of this file. script.go
+-- lists the stages of each script. The record is read first. Then the stage of the call
+-- decides: it sets the fields of the record and the answer, or the outcome that refuses
+-- the call. Its branches are the rows of the transition table in package driver, in the
+-- same order. After that the queue of waiters is served, the record written, and the
+-- answer given.
 --
--- These are stages rather than functions because a script runs from its top at every
--- call. Making its functions anew would take longer than what most calls do.
+-- There are stages rather than functions because a script runs from its top at every
+-- call. To make its functions anew would take longer than what most calls do.
 --
 -- KEYS[1]  the record. In a cluster no script touches another key, so all of them run
 --          there, also while a slot migrates.
 --
--- A value that is no record is answered with FOREIGN and never written to. Whatever
--- somebody else has written into a record may cost a refusal, but never a lock for
--- two or a loop without end.
+-- A value that is no record is answered with FOREIGN and never written to. What somebody
+-- else has written into a record may cost a refusal, but it never gives a lock to two and
+-- never makes a loop without end.
 --
 -- A record is a hash:
 --
---   s        the state: a line for each field, as read below
+--   s        the state: a line for each of the fields read below
 --   memo     as it was given
 --   q        head, tail and length of the queue of waiters; for the rest see queue.lua
 --   q<n>     the entry of waiter n
 --   g<n>     the other end of a gap among them
 --   w<call>  the n of the waiter that came with this call
 --
--- The state is one field of 14 lines rather than 14 fields: every call reads
--- and writes most of it, and a field costs several times as much as a line.
+-- The state is one field of 14 lines rather than 14 fields. Every call reads and writes
+-- most of it, and a field costs several times as much as a line.
 
 local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local UNLISTED, MORE = 10, 11 -- only between the scripts and this package
@@ -75,11 +76,11 @@ end
 
 -- What the next stages decide:
 local answer -- to be returned as it is
-local outcome -- if there is no answer: to be returned with who has the key
-local extra, extra2 -- what the answer with an outcome ends with
+local outcome -- without an answer: to be returned together with who has the key
+local extra, extra2 -- the last fields of that
 local ends, retain -- the record is to be written, and remembered until retain ms after ends
-local brief, left -- with them, where an ownership was ended: see write
-local resent -- an earlier run of this call has done it, and the record is to stay as it is
+local brief, left -- the same for an ownership that this call ends; see write
+local resent -- an earlier run of this call has done it: the record stays as it is
 local new_memo -- what the memo is to become; '' deletes it
 local vacant -- the key is free: it goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
@@ -90,9 +91,9 @@ local queue_changed
 local memo = false -- as it was read; nil would end an answer
 
 --# memo
--- Reads the memo, if it is asked for. It may be large, and a script that reads what
--- nobody wants keeps all others waiting. One that is too large is somebody else's,
--- and refused before anything is written.
+-- Reads the memo if it is asked for. It may be large, and while it is read all other
+-- calls wait. A memo that is too large is not ours: the call is refused before anything
+-- is written.
 -- ARGV[1]  the memo is asked for: 1|0
 
 local MAX_MEMO = 65536 -- driver.MaxMemoBytes
@@ -103,8 +104,8 @@ if ARGV[1] == '1' and exists and not foreign then
 end
 
 --# foreign
--- The answer about a value that is no record. The type is for people; a user that may
--- not ask for it goes without.
+-- Answers about a value that is no record. The type is for people; it is '' if the user
+-- may not ask for it.
 
 if foreign then
   local kind = redis.pcall('TYPE', key)
@@ -112,7 +113,7 @@ if foreign then
 end
 
 --# state
--- Says what the record amounts to, and for how many ms.
+-- Says what state the key is in, and for how many ms.
 
 local STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED = 0, 1, 2, 3
 local state, remaining = STATE_FREE, 0
@@ -125,12 +126,12 @@ end
 --# write
 -- Writes what was decided, and returns the answer if there is one by now.
 --
--- Of a lock that was released nobody may need to know more than that it has ended: then
--- brief says for how many ms it is remembered, otherwise brief is 0. It does not hold
--- where the clock has not reached the fence: were that forgotten, the next one might be
--- smaller. And a release does not shorten the life of a memo by more than the
--- reservation that it ends, of which left ms were left: who ends an ownership need not
--- know for how long the memo is to be kept.
+-- A release sets brief and left. If brief is not 0, everybody who may ask knows that the
+-- ownership has ended, and brief ms are enough to remember it for. There are two
+-- exceptions. A fence that the clock has not reached is not forgotten so soon, because the
+-- next one might be smaller. And a memo keeps the time to live it had, less the left ms of
+-- the reservation that was given up: who ends an ownership need not know for how long the
+-- memo is wanted.
 --
 -- The order of the writes is for a server that is out of memory. It refuses HSET, but
 -- not PEXPIRE, and refuses nothing to a script that has already written. So locks that
@@ -148,7 +149,7 @@ if ends then
   elseif brief and brief ~= '0' and fence <= now_us then
     life = brief
   end
-  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- places are kept in it
+  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- it has the queue
   life = string.format('%d', life)
   local lines = string.format('%d\n%d\n%d\n%d\n%d\n%d\n', fence, lease, reserved, first, since, changed)
     .. ended .. '\n' .. owner .. '\n' .. nonce .. '\n' .. last .. '\n' .. prior .. '\n'
@@ -162,8 +163,8 @@ if ends then
   end
   if not exists then redis.call('PEXPIRE', key, life) end
 elseif resent then
-  -- From Redis 7.2 on WAIT waits only for what its own connection has written. So
-  -- something is written that changes nothing.
+  -- From Redis 7.2 on WAIT waits only for what its own connection has written. So this
+  -- writes something that changes nothing.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
 end
 if queue_changed then
@@ -174,8 +175,8 @@ if queue_changed then
   end
 end
 if push then
-  -- Where the caller's ACL forbids it the grant stands all the same, and the waiter
-  -- finds it when it asks.
+  -- If the caller's ACL forbids it the grant stands all the same, and the waiter finds it
+  -- by asking.
   redis.pcall('PUBLISH', push, heir_call)
 end
 if answer then return answer end

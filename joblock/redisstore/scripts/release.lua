@@ -1,23 +1,22 @@
--- Ends an ownership. The record stays behind, or goes to the first waiter. The memo is
--- not touched. A grant also names a place in the queue, which is given up.
+-- Ends an ownership, and passes the key on to the first waiter. The memo stays. If the
+-- grant is that of a waiter, it gives up its place in the queue.
 -- ARGV     owner, fence or 'any', grant, nonce, retain ms, brief ms, reason,
 --          force: 0, or the channel to tell the holder on, idle only 1|0
 --          [, job, the job is done 1|0]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
---          {MORE, OK or LAPSED}, if it is not known yet who is next
+--          {MORE, OK or LAPSED}, if it is not known yet who is first in line
 
 local call, force = ARGV[4], ARGV[8] ~= '0'
 
 if ARGV[3] ~= '' then leaving = ARGV[3] end
 
 if exists and call ~= '' and last == call then
-  -- This very call has ended an ownership before; the next may have begun since.
-  -- 'until' is cleared only where the reservation still stood: what is left of it
-  -- tells the re-send that the first answer was LAPSED.
+  -- An earlier run of this call has ended an ownership, and the next may have begun. If
+  -- the reservation had run out by then it was not set to 0, and the answer was LAPSED.
   answer = ended ~= '' and reserved > 0 and LAPSED or OK
   vacant = ended ~= ''
-elseif outcome and not force then -- term.lua has refused it
+elseif outcome and not force then -- refused by term.lua
 elseif force and not live then
   outcome = NOT_FOUND
 elseif force and ARGV[2] ~= 'any' and tonumber(ARGV[2]) ~= fence then

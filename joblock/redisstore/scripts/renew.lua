@@ -1,5 +1,4 @@
--- Extends a live lease, and takes back a lock that the caller's own unanswered Park
--- had parked.
+-- Extends a live lease, or takes back what the caller's own unanswered Park has parked.
 -- ARGV     owner, fence, grant, ttl ms, retain ms, reserve ms
 --          [, with a grant the job of before the Park] [, memo; '' deletes it]
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}

@@ -5,10 +5,10 @@
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
---          UNLISTED, where that must be 1 and is not: a job's lock is to be recovered
+--          UNLISTED: the call recovers a job's lock, and has to write the index first
 --
--- A re-send is told that it was not recovered, whatever the first answer said: by then
--- the record no longer shows it.
+-- The answer to a re-send does not say that the lock was recovered: the record no longer
+-- shows it.
 
 if not exists then
   outcome = NOT_FOUND

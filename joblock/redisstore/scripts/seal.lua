@@ -1,13 +1,13 @@
--- Reads the keys that seal what tasks carry: a sorted set, its members the keys in
--- hexadecimal, their scores the time in us at which they were made.
+-- Returns the keys that seal what tasks carry. They are a sorted set: the members are the
+-- keys in hexadecimal, the scores the times in us at which they were made.
 -- KEYS[1]  the set
--- ARGV     how many at the most, a key for the case that there is none
---          [, time, key ...], those that the caller knows
+-- ARGV     how many at most, a key to add if there is none
+--          [, time, key ...], the keys that the caller knows, to add if they are missing
 -- Returns  {key, time [, key, time ...]}, the oldest first
 
 local set = KEYS[1]
 local function add(time, key)
-  -- A full server refuses a script's ZADD, unless it has written.
+  -- A full server refuses ZADD to a script that has not written yet.
   redis.call('ZREM', set, key)
   redis.call('ZADD', set, time, key)
 end

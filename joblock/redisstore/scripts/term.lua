@@ -1,5 +1,5 @@
--- Refuses a call whose term is not the one in the record.
--- ARGV     owner, fence or 'any', grant: the nonce of the call that began the term
+-- Refuses a call that does not name the present term.
+-- ARGV     owner, fence or 'any', grant: the nonce of the call that began the term, or ''
 
 if not exists then
   outcome = NOT_FOUND
