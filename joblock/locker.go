@@ -41,7 +41,7 @@ type Locker struct {
 
 // New returns a Locker on store; cfg may be nil. It returns ErrInvalid, naming
 // the value and the bound, for a nil store, for a store that reports itself
-// unusable (a Validate() error method, as redisstore and memstore have), and for
+// unusable (see driver.Validator; redisstore and memstore do), and for
 // a Config out of bounds. Nothing is sent to the store.
 //
 // The Locker owns the Store from here on and closes it in Close. To share a
@@ -50,7 +50,7 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
 	}
-	if v, ok := store.(interface{ Validate() error }); ok {
+	if v, ok := store.(driver.Validator); ok {
 		if err := v.Validate(); err != nil {
 			return nil, err
 		}

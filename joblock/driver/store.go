@@ -66,3 +66,9 @@ type Store interface {
 	// second call does nothing and returns nil.
 	Close() error
 }
+
+// Validator is a Store whose constructor returns no error. joblock.New calls Validate, and
+// returns its error if the Store was given something that it cannot use.
+type Validator interface {
+	Validate() error
+}

@@ -57,7 +57,10 @@ type Store struct {
 	replicaTimeout time.Duration
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store     = (*Store)(nil)
+	_ driver.Validator = (*Store)(nil)
+)
 
 // New returns a Store in the Redis that rdb talks to. A nil cfg means the defaults.
 // Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg is reported by
