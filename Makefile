@@ -98,6 +98,11 @@ microbench: setup ## run the packages' own Go benchmarks
 	@packages=$$(.ci/having.sh Benchmark); test -n "$$packages" || { echo "no benchmarks found" >&2; exit 1; }; \
 		go test -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
 
+.PHONY: picture
+picture: ## draw docs/architecture.svg anew from its text; needs dot, of Graphviz
+	dot -Tsvg docs/architecture.dot -o docs/architecture.svg
+	echo "<!-- drawn from a text with SHA-256 $$(sha256sum docs/architecture.dot | cut -d' ' -f1) -->" >> docs/architecture.svg
+
 .PHONY: quickstart
 quickstart: ## run the smallest example; it needs no Redis
 	go run ./examples/quickstart

@@ -22,8 +22,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// What it takes to give an existing asynq application its locks. The README
-// quotes the parts between the brackets.
+// What it takes to give an existing asynq application its locks. README.md and
+// docs quote the parts between the brackets.
 func Example() {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true)
@@ -40,41 +40,38 @@ func Example() {
 	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
 	done := make(chan bool)
 	ctx := context.Background()
+	account := "acct-7"
 	handle := func(ctx context.Context, task *asynq.Task) error {
-		_, ok := joblock.FromContext(ctx)
-		done <- ok
+		// [fence
+		lock, ok := joblock.LocksFromContext(ctx).ByKey(joblock.Key("export", account))
+		// fence]
+		done <- ok && lock.Fence() > 0
 		return nil
 	}
 
-	// [locks
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil) // rdb: your go-redis client
-	check(err)
-	// locks]
+	// [adopt
+	// In every process, web and worker. must ends the program on an error.
+	locks := must(joblock.New(redisstore.New(rdb, nil), nil)) // rdb: your go-redis client
 
-	// [web
-	jobs, err := handoff.NewClient(locks, client, inspector, nil) // your asynq client and inspector
-	check(err)
-	oneAtATime := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
+	// Web: at most one export per account, from the request to the end of its job.
+	jobs := must(handoff.NewClient(locks, client, inspector, nil)) // your asynq client and inspector
+	perAccount := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
 	})
-	routes.Handle("POST /exports/{account}", oneAtATime(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
-			handoff.Refuse(w, r, err) // 503 if Redis was away, 500 if the task is wrong, …
-			return                    // the lock is released with the response; if Redis was away, once it is known that there is no job
+			handoff.Refuse(w, r, err)
 		}
-		w.WriteHeader(http.StatusAccepted) // the lock is the job's now
 	})))
-	// web]
 
-	// [worker
-	w, err := worker.New(locks, inspector, nil)
-	check(err)
+	// Worker.
+	w := must(worker.New(locks, inspector, nil))
 	tasks.Use(w.Middleware)
-	tasks.HandleFunc("export", handle) // ctx ends with cause joblock.ErrLost if the lock is lost
-	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.WarnLevel}))
-	go w.Run(ctx) // the keeper: see promise 5
-	// worker]
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
+	go w.Run(ctx) // the keeper
+	// adopt]
+	tasks.HandleFunc("export", handle)
 
 	// [overlap
 	tasks.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
@@ -103,7 +100,7 @@ func Example() {
 	// stop]
 
 	// Output:
-	// 202
+	// 200
 	// 429
 	// the job has the lock: true
 }
@@ -143,9 +140,9 @@ func Example_watch() {
 	check(err)
 
 	// [list
-	sts, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
+	found, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
 	check(err)
-	st := sts[0]
+	st := found[0]
 	fmt.Println(st.State, st.Holder, st.Job, st.Age.Round(time.Second), st.Remaining, st.Waiters)
 	for st, err := range locks.List(ctx, joblock.ListOptions{Prefix: "export:"}) {
 		check(err)
@@ -249,6 +246,11 @@ func Example_unique() {
 	// pending true
 	// 202
 	// 429
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
 }
 
 func check(err error) {

@@ -1,5 +1,5 @@
-// Package readme keeps the README true: its Go code is that of compiled, run
-// examples, and the errors it lists are the ones there are.
+// Package readme keeps README.md and docs true: their Go code is that of compiled, run
+// examples, their links lead somewhere, and the errors they list are the ones there are.
 package readme
 
 import (
@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,17 +24,68 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
+// guides returns README.md and the pages in docs whose code is that of the examples;
+// docs/writing-a-store.md has an example of its own.
+func guides(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob(root + "docs/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("%d pages in docs: %v", len(pages), err)
+	}
+	names := []string{"README.md"}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "writing-a-store.md" {
+			names = append(names, "docs/"+name)
+		}
+	}
+	return names
+}
+
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+
 // Every Go block is, up to indentation, a bracketed part of the example.
 func TestCodeIsCompiled(t *testing.T) {
 	source := unindent(read(t, "examples/example_test.go"))
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
-	if len(blocks) == 0 {
-		t.Fatal("the README has no Go code")
-	}
-	for _, b := range blocks {
-		if !strings.Contains(source, unindent(b[1])) {
-			t.Errorf("not in examples/example_test.go as it stands:\n%s", b[1])
+	blocks := 0
+	for _, page := range guides(t) {
+		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
+			blocks++
+			if !strings.Contains(source, unindent(b[1])) {
+				t.Errorf("%s: not in examples/example_test.go as it stands:\n%s", page, b[1])
+			}
 		}
+	}
+	if blocks < 8 {
+		t.Errorf("found only %d blocks of Go", blocks)
+	}
+}
+
+// The README is read before anything else, so it is short.
+func TestREADMEIsShort(t *testing.T) {
+	if n := len(strings.Fields(read(t, "README.md"))); n > 1000 {
+		t.Errorf("README.md has %d words, at most 1000 are meant", n)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+
+// What a page links to within the project is there.
+func TestLinksLeadSomewhere(t *testing.T) {
+	links := 0
+	for _, page := range append(guides(t), "docs/writing-a-store.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md",
+		"joblock/EVIDENCE.md", "joblock/FAULTS.md", "worker/EXITS.md", "bench/README.md") {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+		}
+	}
+	if links < 40 {
+		t.Errorf("found only %d links", links)
 	}
 }
 
@@ -72,27 +124,31 @@ func TestErrorTableIsComplete(t *testing.T) {
 	if len(want) < 10 {
 		t.Fatalf("found only %d sentinels", len(want))
 	}
-	rows := regexp.MustCompile("(?m)^\\| `(Err\\w+)` \\| `(LOCK_\\w+)` \\|").FindAllStringSubmatch(read(t, "README.md"), -1)
+	rows := regexp.MustCompile("(?m)^\\| `(Err\\w+)` \\| `(LOCK_\\w+)` \\|").FindAllStringSubmatch(read(t, "docs/locks.md"), -1)
 	got := map[string]string{}
 	for _, r := range rows {
 		got[r[1]] = r[2]
 	}
 	for name, code := range want {
 		if got[name] != code {
-			t.Errorf("README says %q for %s, want %q", got[name], name, code)
+			t.Errorf("docs/locks.md says %q for %s, want %q", got[name], name, code)
 		}
 	}
 	for name := range got {
 		if want[name] == "" {
-			t.Errorf("README lists %s, which does not exist", name)
+			t.Errorf("docs/locks.md lists %s, which does not exist", name)
 		}
 	}
 }
 
-// What the README tells people to run is there to be run.
+// What the pages tell people to run is there to be run.
 func TestCommandsExist(t *testing.T) {
-	readme, makefile := read(t, "README.md"), read(t, "Makefile")
-	for _, m := range regexp.MustCompile(`(?m)^make (\w+)`).FindAllStringSubmatch(readme, -1) {
+	makefile := read(t, "Makefile")
+	var readme string
+	for _, page := range append(guides(t), "CONTRIBUTING.md") {
+		readme += read(t, page)
+	}
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z]+)").FindAllStringSubmatch(readme, -1) {
 		if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
 			t.Errorf("make %s: no such target", m[1])
 		}
