@@ -24,29 +24,31 @@
 //
 // # One step
 //
-// Each item of a call is judged and applied in one atomic step, and so is everything
-// that follows from it: a release that frees a key and the grant to the first waiter are
-// one step. The items of a batch are steps of their own and need not be one.
+// Each item of a call is judged and applied in one atomic step. What follows from it is
+// part of that step: a release that frees a key also makes the grant to the first waiter.
+// Each item of a batch is a step of its own.
 //
-// Only the store's clock counts. A deadline is never early; up to one millisecond late
-// is allowed, so that a store may round up. Where the clock is set back deadlines last
-// longer, and nothing else may happen.
+// Only the store's clock counts. A deadline is never early. It may be up to one millisecond
+// late, so a store may round up. If the clock is set back, deadlines last longer, and
+// nothing else may happen.
 //
 // # Fences
 //
-// A fence is a number from 1 to 2^53-1. Each term of a key gets a larger one than all
-// terms of that key before it, also where the record of those was forgotten and where
-// the clock was set back. Nobody reads anything else out of a fence: one sequence for the
-// whole store will do, and so will max(the last fence + 1, the clock in microseconds).
-// Record.First is the fence that the present ownership began with, and stays until the
-// next ownership begins.
+// A fence is a number from 1 to 2^53-1. Each term of a key has a larger one than every term
+// of that key before it. That holds if the record was forgotten in between, and if the
+// clock was set back. Nobody reads anything else out of a fence. One sequence for the whole
+// store is best. The larger of the last fence + 1 and the clock in microseconds will do; it
+// fails only if the clock goes back by more than the time for which records are remembered.
+//
+// Record.First is the fence that the present ownership began with. It stays until the next
+// ownership begins.
 //
 // # Calls that come again
 //
 // A caller without an answer sends its call again, under the same Nonce. The rows named
-// "again" find out: such a call gets its first answer and changes nothing. Of the answer
-// only what the record still shows has to be right; Recovered does not. Renew and Reserve
-// have no Nonce, because they may simply be done twice.
+// "again" recognise such a call: it gets its first answer and changes nothing. Only what the
+// record still shows has to be as in the first answer; Recovered need not be. Renew and
+// Reserve have no Nonce, because to do them twice does no harm.
 //
 // A call may also arrive long after its caller has given up, and after others. It is
 // judged by the record that it finds.
@@ -148,8 +150,8 @@
 // QUEUE gives an Acquire with an Inbox a place: see The queue. A release also gives up the
 // place of the Acquire that its Grant names, whichever row decides.
 //
-// A key is never passed on by time alone. What has run out stays its owner's until
-// somebody asks: the owner can Resume it, and the first Acquire that comes ends it.
+// Time alone passes no key on. After a reservation has run out its owner can still Resume
+// it. That ends with the first Acquire that comes.
 //
 // # Replies
 //
@@ -171,26 +173,25 @@
 // It is told all that it would have been told at once; Lease is what is left. The record is
 // remembered until the last place ends, and Retain beyond.
 //
-// Reply.Ahead counts the places before the caller's; those that have ended may count, and
-// those that were given up may. Record.Waiters counts all that are not known to have
-// ended.
+// Reply.Ahead is how many places are before the caller's. It may include places that have
+// ended or were given up. Record.Waiters may include places that have ended.
 //
 // A store may bound the work of one call, where thousands have died in line. It then
 // answers as it would have, and goes on at the next call.
 //
 // # Pushes
 //
-// A push saves its receiver from asking often. It may be lost: whoever waits asks
-// all the same, only less often. So a store pushes after the step, outside of
-// it, and does not fail a call for it.
+// A push saves its receiver from asking often. It may be lost: whoever waits also asks from
+// time to time. So a store pushes after the step, and a call does not fail because its push
+// did.
 //
 // # The index of jobs
 //
 // The index finds the locks of jobs without a look at all records. It has an entry for
 // each pair of a key and the job that its record is bound to. The entry is written before
-// the record is bound, or in the same step: by Park with a Job, due Grace from now; and by
-// Resume, due Grace from now, where it recovers a job's lock or binds one to Back. If the
-// entry cannot be written the call is an error and the record is not bound.
+// the record is bound, or in the same step, and is due Grace from then. Park with a Job
+// writes it, and so does a Resume that recovers a job's lock or binds one to Back. If the
+// entry cannot be written the call is an error, and the record is not bound.
 //
 // Nothing else takes an entry away or writes one: not a release, not the end of a
 // reservation, not Reserve or Renew. So the index has entries that are no longer true,
@@ -206,23 +207,26 @@
 //
 // # Retention
 //
-// A record is remembered until Retain after the end of its reservation, as the last call
-// that changed it says; an ended one until Retain after its END. Then it is forgotten: as
-// if there were none. The table's "ended" needs that memory, and so do re-sent releases.
+// A record is remembered for Retain after the end of its reservation, or after its END. The
+// last call that changed the record says what Retain is. Then the record is forgotten, as if
+// it had never been. The rows "ended" and "again" need that memory.
 //
-// A record with a memo is kept by an END for at least as long as it would have been kept
-// without, less what was left of its reservation: whoever ends it need not know for how
-// long the memo is wanted. A record without a memo is kept for Brief instead, where that
-// is set; but for Retain if a fence given after that could be smaller, as where fences
-// come from a clock that is behind the record's.
+// An END does not shorten the life of a memo: whoever ends a lock need not know for how long
+// its memo is wanted. So a record with a memo is remembered, from the END on, for what was
+// its time after the reservation, if that is longer than Retain.
+//
+// A record without a memo is remembered for Brief after its END, if Brief is set. It is
+// remembered for Retain all the same if the next fence could be smaller otherwise: if fences
+// come from a clock, and the record's is ahead of it.
 //
 // # Hostile values
 //
-// Who can write to a store's back end can do any harm. What is not a record must not be
-// taken for one: such a value is answered Foreign, shown as StateForeign, and never
-// written to. Keys, owners, labels and nonces are what users make of them, within the
-// bounds of this package: printable UTF-8 with any punctuation. A store escapes them
-// where its own syntax needs it.
+// A value that is no record is not taken for one: the answer is Foreign, it is shown as
+// StateForeign, and it is never written to.
+//
+// Keys, owners, labels, jobs and nonces are any UTF-8 without control characters, within the
+// bounds of this package. Two are the same if their bytes are. A store escapes them where
+// its own syntax needs that.
 //
 // # Errors
 //
@@ -235,8 +239,8 @@
 //
 // # Compatibility
 //
-// Additions are not breaking. Fields may be added to requests, replies and records, and
-// methods to Store. A store outside this module then stops compiling, and is meant to:
-// the new behaviour would be missing in silence. So do not embed Store in a store; a
-// wrapper in a test may.
+// Additions are not breaking: any version may add fields to requests, replies and records,
+// and methods to Store. After a new method a store outside this module no longer compiles.
+// That is intended, because the new behaviour would be missing in silence otherwise. So a
+// store does not embed Store; a wrapper in a test may.
 package driver
