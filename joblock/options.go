@@ -215,6 +215,9 @@ type parkOptions struct {
 }
 
 func (c *Config) parkOptions(op, key string, opts []ParkOption) (parkOptions, error) {
+	if len(opts) == 0 {
+		return parkOptions{reserve: c.Reserve}, nil
+	}
 	var o parkOptions
 	for _, opt := range opts {
 		if opt == nil {
