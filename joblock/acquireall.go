@@ -13,12 +13,14 @@ import (
 // Locks is several locks held together.
 type Locks []*Lock
 
-// AcquireAll takes the locks on all keys, or none. They are taken in the same
-// order everywhere, so that two calls with overlapping keys cannot wait for each
-// other for ever, and returned in the order of keys; a key named twice is taken
-// once and its lock returned once. It waits as Acquire does; MaxWait bounds the
-// whole. Errors are those of Acquire, for the first key that failed; the locks
-// taken before it are released. Owner gives all of them the same owner.
+// AcquireAll takes the locks on all keys, or none, and returns them in the order of
+// keys. A key named twice is taken once, and its lock returned once. They are taken in
+// one order everywhere, so that two calls with overlapping keys cannot wait for each
+// other for ever.
+//
+// It waits as Acquire does; MaxWait bounds the whole. Owner gives all locks the same
+// owner. Errors are those of Acquire, for the first key that failed; the locks taken
+// before are released. No keys are ErrInvalid.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
 	return l.acquireAll(ctx, keys, opts, l.Acquire)
 }
@@ -78,8 +80,8 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	return out, nil
 }
 
-// Release releases all of them, and joins the errors. It does so at once: a store that is
-// silent costs the time of one call.
+// Release releases all locks at once and joins the errors. A store that does not answer
+// costs the time of one call.
 func (ls Locks) Release(ctx context.Context) error {
 	errs := make([]error, len(ls))
 	var all sync.WaitGroup

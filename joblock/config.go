@@ -26,8 +26,8 @@ const (
 // Config configures a Locker. The zero value of each field means its default;
 // negative values are refused.
 type Config struct {
-	// TTL is the length of a lease, renewed every third of it, and so the time
-	// after which a crashed holder's lock can be had again. At least a millisecond;
+	// TTL is the length of a lease. It is renewed every third of it. A crashed holder's
+	// lock can be had again after one TTL. At least a millisecond;
 	// New warns of less than a second, which leaves little room for a slow network.
 	// Default 30 s.
 	TTL time.Duration
@@ -35,64 +35,65 @@ type Config struct {
 	// MaxTTL is the longest TTL that a call or a token may ask for. Default 24 h.
 	MaxTTL time.Duration
 
-	// Margin is subtracted from the trust deadline: room for the store's clock
-	// to run faster than ours, and for the work to notice. It must be below
+	// Margin is how long before the end of its lease a lock stops being trusted: room
+	// for the store's clock to run faster than ours, and for the work to notice. At most
 	// TTL/2. Default a twentieth of the lease, at most 1 s.
 	Margin time.Duration
 
-	// MaxRenew is how long a lock is renewed at the most; afterwards it is left to
-	// run out, so that a forgotten lock does not live for ever. Default: no bound.
+	// MaxRenew is how long a lock is renewed at the most. Then it runs out, so that a
+	// forgotten lock does not live for ever. Default: no bound.
 	MaxRenew time.Duration
 
 	// Reserve is how long a parked lock stays reserved for its job where the option of
 	// the same name does not say. Default 1 h.
 	Reserve time.Duration
 
-	// Retain is how long the store remembers a lock that has ended, so that
-	// "already released" can be told from "not found" and memos survive. What it
-	// costs is the rate of distinct keys times this. A lock that was released by its
-	// holder, has no memo, and of which no token was ever made or owner asked for, is
-	// remembered for twice CallTimeout only, and five seconds at least, unless the
-	// option Retain says otherwise. Default 5 min.
+	// Retain is how long the store remembers a lock that has ended. So long "already
+	// released" can be told from "not found", and memos live. The store keeps as many
+	// records as there are distinct keys in that time. Default 5 min.
+	//
+	// A lock that nobody else can ask for is remembered for twice CallTimeout only, at
+	// least five seconds: its holder has released it, it has no memo, no token was made of
+	// it, and neither the option Owner nor Retain was given.
 	Retain time.Duration
 
-	// JobGrace passes between a Park for a job and the first time that jobs.Due shows
-	// the lock, or half of the reservation if that is less, so that it can be prolonged
-	// in time. Most jobs are over by then, and cost a keeper nothing. The task is
-	// enqueued after the Park, and may take longer to be there. Default 20 s.
+	// JobGrace passes between a Park for a job and the first time that jobs.Due shows the
+	// lock, or half of the reservation if that is less. Most jobs are over by then and
+	// cost a keeper nothing; and a task, which is enqueued after the Park, is in its
+	// queue. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often, give or take a quarter, a waiting Acquire asks although
-	// nothing was pushed to it: what a lost push costs at most, and what a waiter
-	// costs the store. At least six times in a lease it asks in any case. A waiter
-	// that died keeps its place in the queue for three polls. Default 4 s.
+	// Poll is how often a waiting Acquire asks although nothing was pushed to it, give or
+	// take a quarter. It asks at least six times in a lease in any case. Poll is what a
+	// lost push costs at most, and what a waiter costs the store. A waiter that died keeps
+	// its place in the queue for three polls. Default 4 s.
 	Poll time.Duration
 
-	// WatchForced keeps a subscription open, from the first lock on, by which
-	// ForceRelease makes the holder look at once instead of at its next renewal. It is
-	// for Lockers whose locks people take away, and costs a connection.
+	// WatchForced lets a holder find out at once, and not at its next renewal, that
+	// ForceRelease has taken its lock away. It costs a connection, from the first lock on.
 	WatchForced bool
 
-	// CallTimeout bounds every call to the store, give or take an eighth, and how
-	// long after the first unanswered call a waiting Acquire gives up. A call whose
-	// context is cancelled while it waits for an answer returns after that at the
-	// latest; a deadline is kept to. Default 3 s.
+	// CallTimeout bounds every call to the store, give or take an eighth. A call whose
+	// context is cancelled while it waits for an answer returns after that at the latest;
+	// a context's deadline is kept to. A waiting Acquire gives up that long after the
+	// first call without an answer. Default 3 s.
 	CallTimeout time.Duration
 
 	// Holder labels this process's locks for people: Status, List and the errors
 	// of others show it. Default "host:pid".
 	Holder string
 
-	// Logger hears of lost locks and of clean-up that failed. It never hears an
-	// owner token. Default slog.Default().
+	// Logger is told of lost locks and of clean-up that failed, and never of an owner
+	// token. Default slog.Default().
 	Logger *slog.Logger
 
 	// Secrets seal what tasks carry in packages handoff and worker, so that the right to
-	// enqueue a task is not the right to take a lock. The first one seals; one sealed
-	// with any of them counts. Set the same in all processes. Default: SecretOfStore
-	// alone, a key that lives with the locks, and nothing has to be set. A secret of your
-	// own also keeps out those who may read the locks, but not write them. Each has from
-	// 16 to 1024 bytes; there are at most 8.
+	// enqueue a task is not the right to take a lock. The first one seals. What was sealed
+	// with any of them counts. Set the same in all processes: at most 8, each from 16 to
+	// 1024 bytes long.
+	//
+	// Default: SecretOfStore alone, a key that lives with the locks. A secret of your own
+	// also keeps out those who may read the locks, but not write them.
 	//
 	// To change a secret, or to have one for the first time, add it at the end
 	// everywhere, then put it first everywhere, then remove the old one when no tasks

@@ -34,10 +34,10 @@ var (
 	ErrTimeout error = &Error{Code: codeTimeout}
 	// ErrNotFound: there is no such lock, or it ended too long ago to be remembered.
 	ErrNotFound error = &Error{Code: codeNotFound}
-	// ErrNotOwner: the lock belongs to another owner, another job, or a later
+	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later
 	// holder of the same token.
 	ErrNotOwner error = &Error{Code: codeNotOwner}
-	// ErrAlreadyReleased: this owner's lock was released or forced before.
+	// ErrAlreadyReleased: this owner's lock was released before, by whomever.
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
 	// ErrBusy: the token is right, but another attempt holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
@@ -47,14 +47,15 @@ var (
 	// ErrUnavailable: the store did not answer; whether the call took effect is
 	// unknown.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
-	// ErrInvalid: bad input. Nothing was sent to the store and nothing written,
-	// except where the store itself found a foreign value at the key.
+	// ErrInvalid: bad input, of which nothing was sent to the store; or the value that the
+	// store has at the key is no lock, and was left as it was.
 	ErrInvalid error = &Error{Code: codeInvalid}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
-// Error is the error type of this package. It never contains an owner token.
+// Error is what a call was refused with, or how it failed. It never contains an owner
+// token. Which fields are set besides Code depends on the code.
 type Error struct {
 	Code string // stable, fit for an API answer: "LOCK_TIMEOUT", …
 	Op   string // the call that failed: "acquire", "park", …

@@ -15,27 +15,25 @@ import (
 // minSecretBytes is the least length of a key builder's secret, and of Config.Secrets.
 const minSecretBytes = 16
 
-// Key joins parts with ':' into a key. It is injective: Key("a:b", "c") and
-// Key("a", "b:c") differ, and plain parts stay readable in redis-cli. Inside a part
-// it writes '%', ':', control characters and other invisible ones (of the Unicode
+// Key joins parts with ':' into a key. Different parts make different keys: Key("a:b",
+// "c") and Key("a", "b:c") differ. Plain parts stay readable. Inside a part Key writes
+// '%', ':' and invisible characters (control characters and those of the Unicode
 // categories Cf, Zl and Zp, such as a zero-width space) as %XX.
 //
-// An empty part is refused: it is mostly a parameter that was not there, and would
-// make one key of all requests. Key has no error to return, so it returns a key that
-// every call refuses with ErrInvalid, naming the part. A result that is empty, too
-// long or not UTF-8 is refused in the same way.
+// Key returns no error. Every call refuses with ErrInvalid a key that is empty, longer
+// than 512 bytes or not UTF-8, and one with an empty part, which the error names: an
+// empty part is mostly a parameter that was not there, and would make one key of all
+// requests.
 //
-// Keys are compared byte by byte. "Acct" and "acct" are two keys, "é" as one code
-// point and as two are two keys, and so are "7" and "07". Where they mean the same to
-// the application, it must bring them into one form before it calls Key: trim them,
-// fold their case, normalise them to NFC, print the number that was parsed. Only the
-// application knows which of these are right.
+// Keys are compared byte by byte. "Acct" and "acct" are two keys, "7" and "07", and "é"
+// as one code point and as two. Only the application knows which of them mean the same.
+// It must bring those into one form before it calls Key: trim, fold case, normalise to
+// NFC, print the number that was parsed.
 //
-// A key that was not built with Key must be UTF-8 without control and other invisible
-// characters, and may have '%' only as Key writes it, before two upper-case
-// hexadecimal digits. All other keys with '%' are the toolkit's own: permits of a
-// limit, the keeper's, those of package scheduler. Calls that take a lock refuse them
-// with ErrInvalid. Calls that look at locks, and ForceRelease, accept them.
+// A key that was not built with Key must be UTF-8 without invisible characters, with '%'
+// only before two upper-case hexadecimal digits. All other keys with '%' are the
+// toolkit's own. Calls that take a lock refuse them with ErrInvalid; calls that read
+// locks, and ForceRelease, accept them.
 func Key(parts ...string) string {
 	if len(parts) == 1 && parts[0] != "" && !needsEscape(parts[0]) {
 		return parts[0]
@@ -78,9 +76,9 @@ func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	return b, nil
 }
 
-// Key builds a key from parts as the function Key does, in the builder's scope.
-// With a secret the parts become 64 hexadecimal digits. Parts of which Key makes a
-// key that is refused make one here too. A nil KeyBuilder is the function Key.
+// Key is the function Key within the builder's scope. With a secret the parts become 64
+// hexadecimal digits. Parts that the function Key makes a refused key of make one here
+// too. A nil KeyBuilder is the function Key.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
 	if b == nil || checkKey("", key) != nil {

@@ -39,10 +39,9 @@ type Locker struct {
 	closed  chan struct{}  // closed when Close has ended
 }
 
-// New returns a Locker on store; cfg may be nil. It returns ErrInvalid, naming
-// the value and the bound, for a nil store, for a store that reports itself
-// unusable (see driver.Validator; redisstore and memstore do), and for
-// a Config out of bounds. Nothing is sent to the store.
+// New returns a Locker on store; cfg may be nil. It sends nothing to the store.
+// ErrInvalid: the store is nil or reports itself unusable (see driver.Validator), or a
+// value of the Config is out of bounds. The error names the value and the bound.
 //
 // The Locker owns the Store from here on and closes it in Close. To share a
 // Redis between Lockers, share the client, not the Store.

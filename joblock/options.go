@@ -8,23 +8,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Options are typed by the call that takes them, so that an option which makes no
-// sense for a call does not compile there.
-//
-//	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
-//	TTL, Holder, NoRenew           x          x        x
-//	MaxRenew, Retain               x          x        x
-//	Owner                          x          x
-//	MaxWait                                   x
-//	Reserve                                            x      x
-//	ForJob                                             x      x                      x
-//	IfIdle                                                                           x
-//	Reason                                                           x               x
-//
-// ¹ and AcquireAll, Do, Singleton, and those of packages limit and singleflight.
-//
-// A nil option is ErrInvalid.
-
 // TryOption is an option of TryAcquire, and of every other call that acquires.
 type TryOption interface {
 	AcquireOption
@@ -39,6 +22,20 @@ type AcquireOption interface{ acquire(*options) }
 type ResumeOption interface{ resume(*options) }
 
 // Option is an option of every call that acquires or resumes.
+//
+// Options are typed by the calls that take them. One that makes no sense for a call does
+// not compile there. A nil option is ErrInvalid.
+//
+//	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
+//	TTL, Holder, NoRenew           x          x        x
+//	MaxRenew, Retain               x          x        x
+//	Owner                          x          x
+//	MaxWait                                   x
+//	Reserve                                            x      x
+//	ForJob                                             x      x                      x
+//	IfIdle                                                                           x
+//
+// ¹ and AcquireAll, Do, Singleton, and the calls of packages limit and singleflight.
 type Option interface {
 	TryOption
 	ResumeOption
@@ -103,30 +100,28 @@ type options struct {
 	door     door.Option // what only the toolkit asks for
 }
 
-// TTL sets the length of the lease, from a millisecond up to Config.MaxTTL, in whole
-// milliseconds (rounded down). Zero and negative are errors and never mean "for
-// ever". Default: Config.TTL; for Resume, the TTL in the token.
+// TTL sets the length of the lease: from a millisecond up to Config.MaxTTL, rounded
+// down to whole milliseconds. Zero and negative are ErrInvalid and never mean "for
+// ever". Default: Config.TTL; for Resume the TTL in the token.
 func TTL(d time.Duration) Option {
 	return option(func(o *options) { o.ttl = d })
 }
 
-// MaxWait bounds how long Acquire, Do and AcquireAll wait; afterwards they
-// return ErrTimeout. Zero means not to wait at all: ErrHeld. Default: as long as
-// ctx lets them.
+// MaxWait bounds the wait; then the error is ErrTimeout. Zero means not to wait at all:
+// ErrHeld. Negative is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return acquireOption(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
-// Owner sets the owner token instead of a random UUIDv4: 1 to MaxOwnerBytes of
-// UTF-8 without control characters. It is a secret, and whoever knows it can
-// release the lock. The same owner does not get a lock it already holds: locks
-// are not re-entrant.
+// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters.
+// Default: a random UUIDv4. It is a secret: whoever knows it can release the lock (see
+// NewToken). Locks are not re-entrant: the same owner does not get a lock it holds.
 func Owner(owner string) TryOption {
 	return tryOption(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
 
-// Holder sets the label that people see in Status, List and errors, at most
-// MaxLabelBytes long. Default: Config.Holder.
+// Holder sets the label that people see in Status, List and errors: at most 256 bytes.
+// Default: Config.Holder.
 func Holder(label string) Option {
 	return option(func(o *options) { o.holder = label })
 }
@@ -166,20 +161,21 @@ func Reason(text string) ReasonOption { return reasonOption(text) }
 // IfIdle releases the lock only while nobody runs under it; see Locker.Release.
 func IfIdle() ReleaseOption { return idleOption{} }
 
-// NoRenew makes the lock run out one TTL after it was taken, unless Renew is
-// called by hand.
+// NoRenew leaves renewing to the caller: the lock is lost one TTL after it was taken,
+// unless Lock.Renew is called before.
 func NoRenew() Option {
 	return option(func(o *options) { o.noRenew = true })
 }
 
-// MaxRenew sets how long the lock is renewed at the most, in place of
-// Config.MaxRenew. It must be positive.
+// MaxRenew bounds how long the lock is renewed, from a millisecond to 366 days. Then it
+// runs out. Default: Config.MaxRenew.
 func MaxRenew(d time.Duration) Option {
 	return option(func(o *options) { o.maxRenew, o.hasRenew = d, true })
 }
 
-// Retain sets how long the store remembers this key after the lock has ended,
-// in place of Config.Retain: the life of its memo.
+// Retain sets how long the store remembers the key after the lock has ended, from a
+// millisecond to 366 days. So long "already released" can be told from "not found", and
+// the key's memo lives. Default: Config.Retain.
 func Retain(d time.Duration) Option {
 	return option(func(o *options) { o.retain, o.hasKeep = d, true })
 }

@@ -97,12 +97,13 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	})
 }
 
-// ForceRelease frees key whoever owns it: for people, after a look at Status.
-// The live holder, if there is one, is told at once if its Locker has
-// Config.WatchForced, otherwise it finds out at its next renewal: its contexts end
-// with ErrLost. Until then two may hold the lock; fences tell them apart. reason,
-// at most MaxLabelBytes, is kept for Status. Errors: ErrNotFound when the key is free,
-// ErrInvalid, ErrUnavailable, ErrClosed.
+// ForceRelease frees key whoever owns it. It is for people who have read the Status. A
+// live holder's contexts end with ErrLost: at once if its Locker has Config.WatchForced,
+// else at its next renewal. Until then two may hold the lock; fences tell them apart.
+// Status shows the reason, which has at most 256 bytes.
+//
+// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable
+// it may be free.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
 }

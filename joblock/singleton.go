@@ -5,23 +5,28 @@ import (
 	"errors"
 )
 
-// Singleton runs fn on one Locker of the cluster at a time: the one that holds
-// the lock on key. The others wait in line; when the running one releases, dies
-// or loses the lock, the next in line runs its fn, at once after a release, and after
-// a crash at most a TTL later and a quarter of a poll: also if up to seven in line die
-// with it. If more do it is a poll and a quarter. A poll is Config.Poll, or a sixth of
-// the TTL where that is shorter.
+// Singleton runs fn on one Locker of the cluster at a time: the one that holds the lock
+// on key. The others wait in line. The next one runs its fn
 //
-// fn's context carries the lock (see FromContext) and ends with cause ErrLost when
-// the lock is lost. fn should return then; Singleton waits for it, so there is never
-// a second fn in this process, and stands for election again. It returns when fn
-// has returned while the lock was still held: with fn's error, having released the
-// lock. It also returns when ctx ends, with its cause, or MaxWait passes, with
-// ErrTimeout, before fn's turn came; when the Locker is closed, with ErrClosed; and
-// with ErrInvalid for a nil fn, a bad key or a bad option. An outage of the store is
-// waited out. A panic of fn goes on, after the lock was released.
+//   - at once when the running one releases the lock;
+//   - at most a TTL and a quarter of a poll after the running one has crashed, or a TTL
+//     and one and a quarter polls if more than seven in line have died with it. A poll is
+//     Config.Poll, or a sixth of the TTL where that is shorter.
 //
-// Two fns can overlap where the first heeds neither its context nor the fence.
+// fn's context carries the lock (see FromContext) and ends with cause ErrLost when the
+// lock is lost. fn should return then. Singleton waits for it, so there is never a second
+// fn in this process, and lines up again. It waits out an outage of the store.
+//
+// Singleton returns
+//
+//   - fn's error, after releasing the lock, when fn has returned while it held the lock;
+//   - the cause of ctx, when that ends before fn runs;
+//   - ErrTimeout when MaxWait passes before fn runs;
+//   - ErrClosed when the Locker is closed;
+//   - ErrInvalid for a nil fn, a bad key or a bad option.
+//
+// A panic of fn goes on after the lock was released. Two fns can overlap if the first
+// ignores both its context and the fence.
 func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return invalid("singleton", key, "the function is nil")

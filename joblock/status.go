@@ -110,11 +110,10 @@ type ListOptions struct {
 	Ended bool
 }
 
-// List walks over the locks in the store, page by page, in no particular order.
-// It is meant for people and tools: its cost is that of walking all keys of the
-// store. A lock that changes meanwhile may be missed or seen twice. After a
-// pair with an error, one of ErrInvalid, ErrUnavailable, ErrClosed, the walk is
-// over.
+// List walks over the locks in the store, page by page, in no particular order. It is
+// for people and tools: it costs as much as walking over all keys of the store. A lock
+// that changes meanwhile may be missed or seen twice. The walk ends after a pair with an
+// error: ErrInvalid, ErrUnavailable or ErrClosed.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	const op = "list"
 	return func(yield func(Status, error) bool) {

@@ -55,10 +55,12 @@ func (s secret) reveal() string {
 	return s.h.Value()
 }
 
-// NewToken names a lock that nobody has taken yet: what a job carries that is to
-// take it, when it runs, as this owner. Resume answers ErrNotFound, or ErrNotOwner
-// while another has it, until somebody has taken it with the token's Owner. owner
-// is 1 to MaxOwnerBytes long, ttl from a millisecond to 366 days; errors are ErrInvalid.
+// NewToken names the lock of an owner on key, whether or not it was taken yet. A job
+// can carry it that is to take the lock when it runs, with the option Owner. Until then
+// Resume answers ErrNotFound, or ErrNotOwner while another has the key. Locker.Release
+// takes such a token too.
+//
+// owner has 1 to 128 bytes, ttl is from a millisecond to 366 days; else ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	const op = "new token"
 	if err := checkDuration(op, key, "TTL", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
