@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// To snooze a task is to give it back to asynq for a while without charging it a retry:
-// it has not run. This file has how long, and by which error asynq is told; the functions
-// that Configure puts into asynq's Config read that error.
+// To snooze a task is to give it back to asynq for a while without charging it a retry,
+// because it has not run. This file decides for how long. asynq is told by an error, which
+// the functions that Configure wraps recognise.
 
 // snoozeError tells asynq to try the task again after delay, without charge.
 type snoozeError struct {
@@ -23,12 +23,11 @@ func (e *snoozeError) Error() string { return "worker: snoozed without charge: "
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// busyPause is the longest pause before a task is tried again that found an
-// attempt of its own in the way. That one is most likely about to be settled: its
-// server was shut down, or its time was up. One that works on is met again and
-// again at this pace, but there is at most one task per such attempt, unlike for a
-// key that many want. asynq counts no snoozes, so there is nothing to let the
-// pause grow by.
+// busyPause is the longest pause if an earlier attempt of the same task is in the way. Most
+// likely that one is about to be settled: its server was shut down, or its time was up. If
+// it goes on, the task comes back at this pace again and again; but that is one task for one
+// attempt, unlike for a key that many want. asynq counts no snoozes, so the pause cannot
+// grow with them.
 const busyPause = 2 * time.Second
 
 // snooze returns the error that snoozes the task, if err is nothing but somebody in the
@@ -51,7 +50,8 @@ func (w *Worker) snooze(err error) *snoozeError {
 	return &snoozeError{err: err, delay: jittered(delay)}
 }
 
-// canSnooze reports whether asynq will take the task back without charge.
+// canSnooze reports whether asynq will take the task back without charge: Configure was
+// called, and the task has a retry left.
 func (w *Worker) canSnooze(a *attempt) bool {
 	if w.delay.Load() == nil {
 		if !w.told.configure.Swap(true) {
