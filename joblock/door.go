@@ -95,13 +95,7 @@ func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
 		return door.Asked{}, err
 	}
 	var o options
-	var err error
-	switch opts := opts.(type) {
-	case []AcquireOption:
-		err = acquireOptions(&in.l.cfg, &o, op, key, opts)
-	case []TryOption:
-		err = acquireOptions(&in.l.cfg, &o, op, key, opts)
-	}
+	err := acquireOptions(&in.l.cfg, &o, op, key, opts.([]AcquireOption))
 	if err == nil {
 		err = checkTaken(op, key, o.door.OwnKey)
 	}

@@ -173,7 +173,7 @@ func TestParkAgainWaitsForARenewalThatWouldUndoIt(t *testing.T) {
 	})
 }
 
-// The same of a renewal that the user asked for, by Renew or SetMemo.
+// The same of a renewal that the user asked for, by Renew or memo.Write.
 func TestParkAgainWaitsForARenewThatWouldUndoIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

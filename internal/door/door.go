@@ -7,9 +7,9 @@
 // documentation, and could be misused: an application that takes a key of the toolkit,
 // or says that a job is done, loses a job. Only this module can import package door.
 //
-// Package joblock imports door and hangs in, in its init, what is behind it. So door
-// cannot name joblock's types. Where a parameter is an any its comment says which type
-// of joblock it has to be; any other type panics.
+// Package joblock imports door, and says in its init what is behind the door. So door
+// cannot name joblock's types. Where a parameter is an any, its comment says which type
+// of joblock it must be; any other type panics.
 //
 // Package keyspace names the toolkit's keys and package seal seals. They need no door.
 package door
@@ -42,8 +42,8 @@ type Locker interface {
 	// made or a bad key, and nil otherwise. Call it before Call and Tell.
 	Check(op string, keys ...string) error
 
-	// Asked returns what opts ask for, a []joblock.AcquireOption or []joblock.TryOption. Its
-	// errors are those with which an application's Acquire of key would begin.
+	// Asked returns what opts ask for, a []joblock.AcquireOption. Its errors are those with
+	// which an Acquire of key with these options would begin.
 	Asked(op, key string, opts any) (Asked, error)
 
 	// Call runs f with the store and a context that ends with Config.CallTimeout. An error
@@ -191,9 +191,9 @@ func Use[O any](o Option) O { return behind.Option(o).(O) }
 func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 
 // ErrNotRenewed is the cause of a joblock.ErrLost that came because the lock was no
-// longer renewed, as its own side had asked for. Package worker must tell it from a
-// loss that came from outside: a job that takes longer than its lock may be held would
-// be snoozed without end.
+// longer renewed, as its own side had asked for. Package worker must tell it from a loss
+// that came from outside, or it would snooze for ever a job that takes longer than its
+// lock may be held.
 var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxRenew or StopRenewing)")
 
 // ErrMaxWait is the cause with which the context of a wait ends that MaxWait bounds. An
