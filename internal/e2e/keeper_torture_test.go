@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -17,7 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -55,6 +56,7 @@ func tortureOf(t *testing.T) torture {
 // is killed and replaced, the leading keeper among them. In the end every job is
 // done, no lock is left, and never did two hold one key at once.
 func TestJobsSurviveKilledWorkers(t *testing.T) {
+	testkit.Seed(t, testkit.EnvSeed(t))
 	plan := tortureOf(t)
 	server := redistest.Start(t)
 	redistest.Ran(t, server.Backend())
@@ -85,8 +87,8 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 	})
 	kills := 0
 	for end := time.Now().Add(plan.kill); time.Now().Before(end); kills++ {
-		time.Sleep(plan.pause/2 + rand.N(plan.pause))
-		i := rand.IntN(len(procs))
+		time.Sleep(plan.pause/2 + dice.N(plan.pause))
+		i := dice.Perm(len(procs))[0]
 		procs[i].kill()
 		if plan.cut {
 			cutLeases(t, rdb, slices.Concat(procs[:i], procs[i+1:]))
@@ -155,7 +157,7 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 		case !errors.Is(err, joblock.ErrHeld):
 			t.Errorf("enqueue %s: %v", id, err)
 			return
-		case errors.As(err, &held) && held.Job != "" && rand.IntN(2) == 0:
+		case errors.As(err, &held) && held.Job != "" && dice.N(2) == 0:
 			// Refused while somebody runs.
 			_ = jobs.Free(t.Context(), locks, jobs.Release{Key: key, Job: held.Job, Reason: "for another job"})[0]
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -139,11 +140,12 @@ func TestKeepLast(t *testing.T) {
 }
 
 // pause lets the workers in between two calls.
-func pause() { time.Sleep(rand.N(50 * time.Millisecond)) }
+func pause() { time.Sleep(dice.N(50 * time.Millisecond)) }
 
 // Under load, with several who enqueue: never two at once, of each caller's the last
 // runs last, nothing is archived and no lock stays behind.
 func TestKeepLastUnderLoad(t *testing.T) {
+	testkit.Seed(t, 1)
 	const callers, calls = 4, 40
 	var g gauge
 	var runs notes
@@ -196,6 +198,7 @@ func TestKeepLastUnderLoad(t *testing.T) {
 // Calls beside each other that replace each other's jobs, while workers take what
 // they can get: each job either runs once or was replaced, and none is lost.
 func TestReplaceUnderLoad(t *testing.T) {
+	testkit.Seed(t, 1)
 	const callers, calls = 4, 40
 	var g gauge
 	var runs notes

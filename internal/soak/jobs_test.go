@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -77,8 +77,8 @@ func (j *jobs) enqueue() error {
 	}
 	task := asynq.NewTask("job", nil, asynq.MaxRetry(100))
 	err := func() error {
-		if rand.N(2) == 0 {
-			_, err := j.handed.EnqueueUnique(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(rand.N(100)))}, task)
+		if dice.N(2) == 0 {
+			_, err := j.handed.EnqueueUnique(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(int(dice.N(100))))}, task)
 			return err
 		}
 		lock, err := l.lockers[0].TryAcquire(l.ctx, l.once("job"))
@@ -115,10 +115,10 @@ func (j *jobs) handle(ctx context.Context, _ *asynq.Task) error {
 	if lock.Err() != nil {
 		return lock.Err()
 	}
-	if _, err := wait(ctx, rand.N(2*time.Millisecond)); err != nil {
+	if _, err := wait(ctx, dice.N(2*time.Millisecond)); err != nil {
 		return err
 	}
-	if rand.N(10) == 0 {
+	if dice.N(10) == 0 {
 		j.load.retried.Add(1)
 		return errAgain
 	}

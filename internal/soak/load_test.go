@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/singleflight"
@@ -90,7 +90,7 @@ func (l *load) hold(locks *joblock.Locker, i int) error {
 // queue waits for a key, for a while that often ends before the wait does, in one of the
 // two ways there are.
 func (l *load) queue(locks *joblock.Locker, i int) error {
-	ctx, patience := l.ctx, rand.N(3*time.Second)
+	ctx, patience := l.ctx, dice.N(3*time.Second)
 	opts := []joblock.AcquireOption{joblock.Retain(queueRetain)}
 	if i%2 == 0 {
 		opts = append(opts, joblock.MaxWait(patience))
@@ -99,7 +99,7 @@ func (l *load) queue(locks *joblock.Locker, i int) error {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	lock, err := locks.Acquire(ctx, joblock.Key("queue", fmt.Sprint(rand.N(l.queues))), opts...)
+	lock, err := locks.Acquire(ctx, joblock.Key("queue", fmt.Sprint(int(dice.N(time.Duration(l.queues))))), opts...)
 	if errors.Is(err, joblock.ErrTimeout) || errors.Is(err, joblock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 		l.gaveUp.Add(1)
 		return nil
@@ -133,7 +133,7 @@ func (l *load) park(locks *joblock.Locker, i int) error {
 	if err != nil {
 		return err
 	}
-	abandon, hold := rand.N(10) == 0, 30*time.Second
+	abandon, hold := dice.N(10) == 0, 30*time.Second
 	if abandon {
 		hold = time.Second
 	}
@@ -153,7 +153,7 @@ func (l *load) use(lock *joblock.Lock, err error, count *atomic.Int64) error {
 		return err
 	}
 	count.Add(1)
-	_, _ = wait(l.ctx, rand.N(2*time.Millisecond))
+	_, _ = wait(l.ctx, dice.N(2*time.Millisecond))
 	return lock.Release(context.WithoutCancel(l.ctx))
 }
 

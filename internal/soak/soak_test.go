@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -22,6 +23,7 @@ const guard = 3 * time.Minute
 // Nothing grows while everything that there is goes on at full speed, and nothing is
 // left when it has ended.
 func TestSoak(t *testing.T) {
+	testkit.Seed(t, testkit.EnvSeed(t))
 	plan := planOf(t)
 	server := redistest.Start(t)
 	redistest.Ran(t, server.Backend())

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -30,18 +30,13 @@ const processes = 4
 // that is given to all.
 func settings(t *testing.T, short time.Duration, share float64) (length time.Duration, seed uint64) {
 	t.Helper()
-	length, seed = short, rand.Uint64()
-	var err error
+	length, seed = short, testkit.EnvSeed(t)
 	if text := os.Getenv("JOBLOCK_TORTURE"); text != "" {
-		if length, err = time.ParseDuration(text); err != nil {
+		all, err := time.ParseDuration(text)
+		if err != nil {
 			t.Fatalf("JOBLOCK_TORTURE: %v", err)
 		}
-		length = time.Duration(share * float64(length))
-	}
-	if text := os.Getenv("JOBLOCK_SEED"); text != "" {
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("JOBLOCK_SEED: %v", err)
-		}
+		length = time.Duration(share * float64(all))
 	}
 	return length, seed
 }
@@ -75,7 +70,7 @@ func beside(t *testing.T) (length time.Duration, seed uint64) {
 // torture does to a rig first what is to be done in any case, and then anything for
 // some time.
 func torture(t *testing.T, r *rig, length time.Duration, seed uint64) {
-	t.Logf("%v: JOBLOCK_TORTURE: %v of it, JOBLOCK_SEED=%d", r, length, seed)
+	t.Logf("%v: JOBLOCK_TORTURE: %v of it", r, length)
 	dir := t.TempDir()
 	c := newCenter(t, r, dir)
 	begun := time.Now()
