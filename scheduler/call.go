@@ -12,11 +12,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// queuePoll is how often a queued tick asks whether the task before it is done.
+// queuePoll is how often OverlapQueue tries to enqueue while an earlier task is not done.
 const queuePoll = 2 * time.Second
 
-// call calls the job's function, and calls it again while it fails and has retries left. It
-// returns the number of calls and the error of the last one.
+// call calls the job's function, and again after a failure while retries are left. It
+// returns the number of attempts and the error of the last one.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = context.WithValue(ctx, tickKey{}, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
@@ -74,7 +74,7 @@ func taskResult(tick Tick, err error) error {
 		return err
 	}
 	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
-		return nil // by the task of this tick
+		return nil // the task of this tick holds the lock, so it is enqueued
 	}
 	return errors.Join(errTaskOverlaps, err)
 }

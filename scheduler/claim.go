@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// claim takes the lock of a job that has something to do, and does it. The caller has taken
-// a slot, which claim gives back. It returns when to read the ledger again.
+// claim takes the lock of a job and executes what is due. It frees the slot that the caller
+// has taken, and returns when to read the ledger again.
 func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	defer func() { <-s.slots }()
 	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
@@ -24,16 +24,15 @@ func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	return s.runTerm(ctx, j, lock)
 }
 
-// standBy waits in line for the lock of a job that another node executes. Usually it gets
-// the lock when the execution is done, and finds nothing to do. The caller has taken a
-// place among the standbys, which standBy gives back. It returns when to read the ledger
-// again.
+// standBy waits for the lock of a job that another node executes. Usually the execution
+// ends well, and standBy finds nothing to do. It frees the place in standbys that the
+// caller has taken, and returns when to read the ledger again.
 func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
 	<-s.standbys
 	if err != nil {
 		if ctx.Err() == nil {
-			s.reportTrouble(j, "wait in line for the lock", err)
+			s.reportTrouble(j, "wait for the lock", err)
 		}
 		return soon(s.clock.now().Add(unanswered))
 	}
@@ -48,8 +47,8 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm does what the ledger says while this node holds the job's lock, and releases it.
-// It returns when to read the ledger again.
+// runTerm executes what is due under the job's lock, and releases the lock. It returns when
+// to read the ledger again.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -67,8 +66,8 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release gives a lock back. Its error changes nothing: a release without an answer is
-// repeated in the background, and a lost lock needs none.
+// release releases a lock. It only logs an error: the Locker repeats a release that got no
+// answer, and a lost lock needs none.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the loss was logged
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

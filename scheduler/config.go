@@ -25,26 +25,25 @@ const (
 // Config configures a Scheduler. Scope must be set. For every other field the zero value
 // means the default; negative values are refused.
 type Config struct {
-	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. Schedulers of one
-	// scope on one store share their jobs, which they know by name; those of different
-	// scopes know nothing of each other. There is no default, because two applications
-	// without a Scope would share jobs of the same name, and each would execute some ticks
-	// of the other's. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
+	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. On one store,
+	// schedulers with the same scope share jobs of the same name; schedulers with different
+	// scopes share nothing. There is no default: two applications without a Scope would
+	// execute each other's ticks. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
 	// Zone is the time zone of specs that do not name one, unless the job has In.
 	// Default UTC.
 	Zone *time.Location
 
-	// Node is the name of this node in the ledger, in events and in the status of locks.
-	// Default "host:pid".
+	// Node is the name of this node in the ledger, in events and in the status of locks:
+	// at most 256 bytes of UTF-8 without control characters. Default "host:pid".
 	Node string
 
-	// Concurrency is how many functions this node runs at the same time. When it is full,
-	// ticks are left to other nodes or come late. Default 100.
+	// Concurrency is how many functions this node runs at the same time. Further ticks are
+	// left to other nodes or come late. Default 100.
 	Concurrency int
 
-	// Grace is how long Run waits for functions to return once its context has ended. A
+	// Grace is how long Run waits for running functions after Run's ctx has ended. A
 	// function that takes longer loses its lock at the end of the lease. Default 30 s.
 	Grace time.Duration
 
@@ -56,8 +55,8 @@ type Config struct {
 	// Event. It is called from several goroutines. Executions wait until it returns.
 	Observe func(Event)
 
-	// Logger receives the events too, and what keeps jobs from being executed.
-	// Default slog.Default().
+	// Logger gets a record of every Event, and of every problem that holds up jobs on this
+	// node. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -94,7 +93,7 @@ func (c *Config) validate() error {
 	const op = "new"
 	switch {
 	case c.Scope == "":
-		return invalid(op, "", "Config.Scope is empty, must name the application, like \"shop\": schedulers of one scope share jobs of one name")
+		return invalid(op, "", "Config.Scope is empty, must name the application, like \"shop\": schedulers with the same scope share jobs of the same name")
 	case len(c.Scope) > maxScopeBytes:
 		return invalid(op, "", "Config.Scope has %d bytes, at most %d are allowed", len(c.Scope), maxScopeBytes)
 	case !utf8.ValidString(c.Scope):
@@ -102,7 +101,7 @@ func (c *Config) validate() error {
 	case len(c.Node) > driver.MaxLabelBytes:
 		return invalid(op, "", "Config.Node has %d bytes, at most %d are allowed", len(c.Node), driver.MaxLabelBytes)
 	case !utf8.ValidString(c.Node) || strings.ContainsFunc(c.Node, unicode.IsControl):
-		return invalid(op, "", "Config.Node is not valid UTF-8, or has a control character in it")
+		return invalid(op, "", "Config.Node is not valid UTF-8 or contains a control character")
 	case c.Concurrency < 0:
 		return invalid(op, "", "Config.Concurrency is %d, must be at least 1", c.Concurrency)
 	case c.Grace < 0:

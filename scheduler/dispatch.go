@@ -15,17 +15,17 @@ const (
 	// batch is how many ledgers are read in one round trip.
 	batch = 500
 
-	// unanswered is when to read again if some ledgers were answered and this one was
-	// not: a node of the store's cluster is away.
+	// unanswered is the pause before the next read of a ledger if the store answered for
+	// other ledgers only: one node of the store's cluster is away.
 	unanswered = 2 * time.Second
 
-	// unreadable is when to read again what is not a ledger.
+	// unreadable is the pause before the next read of a memo that is not a ledger.
 	unreadable = time.Minute
 )
 
-// dispatch reads the ledgers of the jobs and the orders in one round trip, and starts what
-// there is to do. ctx is that of the round trip; work is that of what is started. If the
-// store answers nothing, dispatch fails, and the jobs are due again.
+// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and
+// standbys. ctx is the context of the round trip; work is the context of what it starts. If
+// the store answers nothing, dispatch fails and the jobs stay due.
 func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	keys := make([]string, 1, len(jobs)+1)
 	keys[0] = s.ordersKey
@@ -36,7 +36,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	views, err := memo.Read(ctx, s.locks, keys...)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.createOrders(ctx)
-		views = nil // without that record the node does not know what time it is
+		views = nil // the store's time comes with this record
 	}
 	known := 0
 	for i, v := range views {
@@ -66,8 +66,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	return err
 }
 
-// consider decides what to do about a job: claim it, get in line for its lock, or come back
-// later.
+// consider decides what to do about a job: claim it, wait for its lock, or come back later.
 func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.State == joblock.StateForeign {
 		s.reportUnreadable(j, errors.New("scheduler: the value at the job's key is no lock"))
@@ -101,11 +100,11 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 }
 
-// considerStandBy decides whether to get in line for a job that another node executes. One
-// node stands by, so it is told the moment the lock is free; the others come back later.
+// considerStandBy decides whether to wait for the lock of a job that another node executes.
+// One node does, and learns at once that the lock is free. The others come back later.
 func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.Age < settling {
-		// Spread wider than a tick: nodes that read in the same step would all get in line.
+		// Spread wider than a tick: nodes that read in the same step would all wait for the lock.
 		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))
 		return
 	}
@@ -120,8 +119,8 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 	s.recheck(j, soon(now.Add(v.Reserved)))
 }
 
-// start calls f in a goroutine. f returns when to read the job's ledger again; until then
-// the job is busy. Only the loop of Run may call start.
+// start calls f in a goroutine. The job is busy until f returns when to read its ledger
+// again. Only the loop of Run may call start.
 func (s *Scheduler) start(j *job, f func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +129,7 @@ func (s *Scheduler) start(j *job, f func() time.Time) {
 	s.started.Go(func() { s.recheck(j, f()) })
 }
 
-// reportClock reports once that the store's clock was set back behind the ledger. Until it
-// has caught up no tick is executed: each would be executed a second time.
+// reportClock reports, once, that the store's clock was set back behind the ledger.
 func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
 	behind := l.Behind(now)
 	if behind == 0 {
@@ -146,6 +144,6 @@ func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
 	}
 	last := l.LastTick()
 	s.report(Event{Kind: EventClock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: s.cfg.Node,
-		Err: fmt.Errorf("scheduler: the job has come to %s, but the store's clock shows %s: it was set back; the next tick is that of %s",
+		Err: fmt.Errorf("scheduler: the job's latest tick is %s, but the store's clock shows %s, so it was set back; the next tick to be executed is %s",
 			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), j.Spec.Next(last).Format(time.RFC3339))})
 }

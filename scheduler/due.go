@@ -11,20 +11,18 @@ import (
 )
 
 const (
-	// spread is the time within which the nodes come to a tick, each at a random moment,
-	// in steps. So the first node has mostly written the ledger before the others read
-	// it, jobs that tick at the same instant are spread over the nodes, and jobs that a
-	// node reads in the same step share a round trip.
+	// Each node comes to a tick at a random step within spread. So the first node has
+	// usually written the ledger before the others read it, and jobs that tick at the
+	// same instant are spread over the nodes. Jobs of one step share a round trip.
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
-	// settling is how old a lock must be before a node gets in line for it, and how long
-	// a node that came too late waits before it reads again. Most executions are over by
-	// then.
+	// settling is how long a node leaves alone a job that another node has claimed. Most
+	// executions are over by then.
 	settling = 500 * time.Millisecond
 )
 
-// dueHeap orders jobs by when their ledgers are to be read next. Scheduler.mu guards it.
+// dueHeap orders jobs by when to read their ledgers next. Scheduler.mu guards it.
 type dueHeap []*job
 
 // put sets when j is due, whether or not it is in the heap.
@@ -84,8 +82,8 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue takes the jobs whose ledgers are to be read now. There are none until the node
-// knows what time it is.
+// takeDue takes the jobs that are due, and returns the time. No job is due while the node
+// does not know the store's time.
 func (s *Scheduler) takeDue() ([]*job, time.Time) {
 	now := s.clock.now()
 	if !s.clock.synced() {
@@ -112,7 +110,7 @@ func (s *Scheduler) sleep(ctx context.Context, until time.Time) {
 	}
 }
 
-// wake ends a sleep: a job is due earlier than it was.
+// wake ends a sleep, because a job has become due.
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -120,8 +118,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// recheck makes j due at the given time of the store's clock; at once if there is a new
-// order for it, which may have come while the job was busy.
+// recheck makes j due at the given time, or at once if there is a new order for it: the
+// order may have come while j was busy.
 func (s *Scheduler) recheck(j *job, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +131,7 @@ func (s *Scheduler) recheck(j *job, at time.Time) {
 	s.wake()
 }
 
-// recheckAll makes all jobs due at once.
+// recheckAll makes all jobs due now, except those that are busy.
 func (s *Scheduler) recheckAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,15 +142,16 @@ func (s *Scheduler) recheckAll() {
 	}
 }
 
-// learnTime takes an answer of the store into account. If the store's clock was set back,
-// everything that was planned is too far off.
+// learnTime corrects the estimate of the store's clock. If that clock was set back, the
+// jobs' due times are too far off.
 func (s *Scheduler) learnTime(sent, store time.Time) {
 	if s.clock.learn(sent, store) < -time.Minute {
 		s.recheckAll()
 	}
 }
 
-// nextCheck returns when to read the job's ledger again: not before the next tick.
+// nextCheck returns when to read the job's ledger again: at the next tick, or after settling
+// if that tick is due already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := j.NextDue(l.LastTick()); {
@@ -164,7 +163,7 @@ func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	return now.Add(settling + dice.N(settling))
 }
 
-// soon returns a random moment within spread after at, in steps.
+// soon returns a random step within spread after at.
 func soon(at time.Time) time.Time { return within(spread, at) }
 
 func within(d time.Duration, at time.Time) time.Time {

@@ -13,10 +13,9 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// State is what became of an execution.
+// State says how an execution stands or how it ended.
 type State string
 
-// The states.
 const (
 	StateRunning     State = "running"
 	StateDone        State = "done"
@@ -28,8 +27,8 @@ const (
 	StateOverlapped  State = "overlapped"  // Task: the task of an earlier tick is not done
 )
 
-// Counts is what became of a job's ticks, triggers and starts since a node first saw the
-// job.
+// Counts says how the executions of a job ended and how many of its ticks were skipped,
+// since a node first saw the job.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Failed     int64 `json:"failed"`
@@ -41,7 +40,7 @@ type Counts struct {
 	Paused     int64 `json:"paused"`     // skipped: the job was paused
 }
 
-// Execution is one execution of a job.
+// Execution is one execution of a job. Its times are the store's, in UTC.
 type Execution struct {
 	Tick     Tick      `json:"tick"`
 	State    State     `json:"state"`
@@ -65,37 +64,36 @@ type Entry struct {
 	Name   string    `json:"name"`
 	Spec   string    `json:"spec"`          // with its zone, as spec.Spec.String returns it
 	Here   bool      `json:"here"`          // the job is registered with this Scheduler
-	Next   time.Time `json:"next,omitzero"` // when the next tick is due, jitter included; zero while paused, and if Overdue and not Here
+	Next   time.Time `json:"next,omitzero"` // when the next tick is due, jitter included; zero while paused, and if Overdue is set and Here is not
 	Paused bool      `json:"paused,omitempty"`
 
-	// Overdue is set if a tick has waited for more than a minute and no node has come for
-	// it: it is when the tick was due. Either no node has the job any more, because it was
-	// removed or renamed, or the nodes that have it are full.
+	// Overdue is when a tick was due that no node has claimed for more than a minute; zero
+	// if there is none. Either the job was removed or renamed, so that no node has it any
+	// more, or the nodes that have it are full.
 	Overdue time.Time `json:"overdue,omitzero"`
 
-	// Behind is set if the store's clock was set back: it is how far the clock is behind
-	// the latest tick, more than 10 s. No tick is executed before Next, which is after the
-	// latest tick, because each would be executed a second time. Triggers are executed.
+	// Behind is how far the store's clock is behind the job's latest tick, because it was
+	// set back by more than 10 s; otherwise 0. Ticks wait until Next; triggers do not.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Contested means that two definitions of the job have taken turns at least three
-	// times, and for longer than a deploy takes. Probably two applications with the same
-	// Config.Scope have a job of that name, and each executes some of its ticks.
+	// Contested is set if two definitions of the job have taken turns at least three times
+	// and for at least 15 minutes. Probably two applications with the same Config.Scope
+	// have a job of that name, and each executes some of its ticks.
 	Contested bool `json:"contested,omitempty"`
 
 	// Problem is what keeps this process from executing the job or from showing all of it:
 	// a ledger that cannot be read or written, or a store that does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Waiting int         `json:"waiting,omitempty"` // ticks, triggers and starts that are due and have not begun
-	Latest  Execution   `json:"latest,omitzero"`   // going on, or the last one
-	History []Execution `json:"history,omitempty"` // those before Latest, the newest first; at most ten
+	Waiting int         `json:"waiting,omitempty"` // executions that are due and have not begun
+	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
+	History []Execution `json:"history,omitempty"` // at most ten before Latest, the newest first
 	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that are registered here, sorted by name. Errors:
-// joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx; there are no entries
-// then.
+// Entries returns the entries of the jobs that are registered here, sorted by name. On an
+// error it returns none: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, or an
+// error without a sentinel if the record of pauses and triggers cannot be read.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("entries"); err != nil {
 		return nil, err
@@ -106,13 +104,10 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	return s.readEntries(ctx, names)
 }
 
-// AllEntries returns the entries of all jobs of the scope, sorted by name: of those that are
-// registered here, and of those that have a ledger because any node of the cluster had them
-// in the last 366 days. Entry.Here tells them apart. A job that begins for the first time
-// meanwhile may be missing.
-//
-// AllEntries scans all keys of the store, so it is meant for people, not for every second.
-// Errors are those of Entries.
+// AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are
+// registered here (Entry.Here), and those that any node had in the last 366 days. A job that
+// is executed for the first time meanwhile may be missing. AllEntries scans all keys of the
+// store, so it is meant for people, not for every second. See Entries for errors.
 func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
@@ -138,8 +133,8 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 }
 
 // Entry returns the entry of one job, which need not be registered here. Errors:
-// joblock.ErrNotFound if there is no such job in the store nor here, joblock.ErrInvalid for
-// a bad name, and those of Entries.
+// joblock.ErrNotFound if neither the store nor this Scheduler has the job,
+// joblock.ErrInvalid for a bad name, and those of Entries.
 func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	const op = "entry"
 	if err := s.check(op); err != nil {
@@ -158,8 +153,8 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// readEntries reads the entries of the named jobs, batch by batch. The entry of a job that
-// is neither in the store nor here has no Spec.
+// readEntries reads the entries of the named jobs. The entry of a job that neither the store
+// nor this Scheduler has has no Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
@@ -182,7 +177,7 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 	return entries, nil
 }
 
-// makeEntry shows a job as v has its ledger.
+// makeEntry makes the entry of a job from v, the view of its ledger.
 func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time.Time) Entry {
 	l, problem := ledger.Decode(v.Memo)
 	if problem != nil {
@@ -207,9 +202,8 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	return e
 }
 
-// showLedger makes an Entry of a ledger. here says that rules are those of a registered job
-// and not only what the ledger says about it; free, that nobody has the job's lock. The
-// error says what cannot be shown.
+// showLedger makes an Entry of a ledger. here: rules are from a registered job, not from the
+// ledger. free: nobody holds the job's lock. The error says what cannot be shown.
 func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool, o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
@@ -228,7 +222,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	if l.Execution != nil {
 		e.Latest = showExecution(name, l.Execution)
 		if free && e.Latest.State == StateRunning {
-			e.Latest.State = StateDied // and nobody has taken over yet
+			e.Latest.State = StateDied // nobody has taken over yet
 		}
 	}
 	past, err := l.History()

@@ -7,17 +7,17 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Causes with which the context of a running function ends; see Func for all of them.
+// Causes with which the context of a running function ends. Func lists the others.
 var (
-	// ErrStopped: the context of Run has ended. Another node takes over what the function
-	// does not finish.
+	// ErrStopped: the context of Run has ended. Unless the function returns nil, its
+	// execution is broken off, and another node takes over.
 	ErrStopped = errors.New("scheduler: stopping")
 	// ErrOverlapped: the job's next tick has come, and the job has OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// ownError is an error that this package itself has found. It matches a sentinel of package
-// joblock, so callers can judge it like the errors of a Locker.
+// ownError is an error of this package. It matches a sentinel of package joblock, so callers
+// can treat it like an error of a Locker.
 type ownError struct {
 	text     string
 	sentinel error
@@ -26,8 +26,8 @@ type ownError struct {
 func (e *ownError) Error() string { return "scheduler: " + e.text }
 func (e *ownError) Unwrap() error { return e.sentinel }
 
-// invalid returns a joblock.ErrInvalid. job may be "". The detail names the value and
-// its bound.
+// invalid returns a joblock.ErrInvalid. job may be "". The text names the value and its
+// bound.
 func invalid(op, job, format string, args ...any) error {
 	if job != "" {
 		op = fmt.Sprintf("%s %.80q", op, job)

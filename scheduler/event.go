@@ -13,31 +13,31 @@ type Kind string
 
 // The kinds, with the fields of Event that each has besides Tick and Node.
 //
-// Executions are reported by the node that executes. Ticks that are not executed are
-// reported by the node that writes them off, as one Event for all ticks of a kind that it
-// finds at a time. Tick is then the newest of them and Count their number.
+// The node that executes reports an execution. The node that skips ticks reports them, as
+// one Event for all that it skips at a time for one reason: Tick is the newest of them,
+// Count their number.
 const (
 	EventStarted     Kind = "started"     // Late
-	EventTakenOver   Kind = "taken over"  // Late; instead of started, if an earlier execution of the tick was broken off
+	EventTakenOver   Kind = "taken over"  // Late; in place of started, after an execution of the tick was broken off
 	EventDone        Kind = "done"        // Took, Attempts
 	EventFailed      Kind = "failed"      // Took, Attempts, Err
 	EventInterrupted Kind = "interrupted" // Took, Attempts, Err; this node stops
 	EventCancelled   Kind = "cancelled"   // Took, Attempts, Err; the next tick has come, with OverlapCancel
 	EventBroken      Kind = "broken"      // Took, Attempts, Err; the lock was lost while the function ran
-	EventLost        Kind = "lost"        // an execution was broken off and its tick is not executed again: AtMostOnce, or it was the eleventh
+	EventLost        Kind = "lost"        // a broken execution that is not repeated: AtMostOnce, or it was the eleventh
 	EventMissed      Kind = "missed"      // Count
-	EventOverlapped  Kind = "overlapped"  // Count; of a Task whose enqueue met joblock.ErrHeld also Took, Attempts, Err
+	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task met joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
-	// EventRedefined: the job's spec or options have changed, as by a deploy. Err says what
-	// they were. There is no Tick.At.
+	// EventRedefined: the job's spec or options have changed, as by a deploy. Err says
+	// how. Tick.At is zero.
 	EventRedefined Kind = "redefined"
-	// EventContested: two definitions of the job have taken turns for long, so probably two
-	// applications share it. With Count, how often, and Err; at most once an hour. There is
-	// no Tick.At.
+	// EventContested: two definitions of the job keep taking turns, so probably two
+	// applications share it. Count says how often, Err which. At most once an hour. Tick.At
+	// is zero.
 	EventContested Kind = "contested"
-	// EventClock: the store's clock was set back, so no tick comes for a while. With Err;
-	// Tick is the latest. Each node reports it once.
+	// EventClock: the store's clock was set back. Tick is the job's latest; Err says from
+	// when on ticks are executed. Each node reports it once.
 	EventClock Kind = "clock"
 )
 
@@ -45,9 +45,9 @@ const (
 type Event struct {
 	Kind     Kind
 	Tick     Tick
-	Node     string        // that executes, or that wrote the ticks off
-	Late     time.Duration // after the tick and the job's jitter
-	Took     time.Duration // all attempts
+	Node     string        // that executed the tick or skipped it
+	Late     time.Duration // after Tick.At and the job's jitter
+	Took     time.Duration // by all attempts together
 	Attempts int
 	Count    int
 	Err      error

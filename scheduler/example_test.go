@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 // exampleLocks makes a Locker in memory. A program has one on its Redis.
@@ -46,6 +47,34 @@ func Example() {
 	// Output:
 	// warm-up start true
 	// <nil>
+}
+
+// A function that enqueues by itself is wrapped in asynqtick.Once. Without it, an
+// asynq.ErrTaskIDConflict would count as a failure.
+func ExampleScheduler_Task() {
+	locks := exampleLocks()
+	defer locks.Close(context.Background())
+	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	err = s.Task("digest", "@every 24h", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
+		defer stop()
+		fmt.Println("enqueue with asynq.TaskID(tick.ID())")
+		return asynq.ErrTaskIDConflict // another node has enqueued this tick and died
+	}), scheduler.RunAtStart("v1.4"))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Run(ctx))
+	e, err := s.Entry(context.Background(), "digest")
+	fmt.Println(e.Counts.Done, e.Counts.Failed, err)
+	// Output:
+	// enqueue with asynq.TaskID(tick.ID())
+	// <nil>
+	// 1 0 <nil>
 }
 
 // What people can see and do from any process.

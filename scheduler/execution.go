@@ -40,7 +40,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 	return nil
 }
 
-// execute executes what the ledger has begun, and settles it.
+// execute carries out the ledger's present execution, and writes how it ended.
 func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	x := l.Execution
 	e := Event{Kind: EventStarted, Tick: tickOf(j.name, x.Tick()), Node: s.cfg.Node}
@@ -100,8 +100,8 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 	return ledger.Failed, attempts, err
 }
 
-// cancelAtNextTick cancels a function when the first tick comes that is not paused. After a
-// paused tick nothing would be executed in place of the function.
+// cancelAtNextTick cancels a function at the first tick after last that is not paused: a
+// paused tick is not executed in its place.
 func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
 	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(later(tick, s.clock.now().Add(-j.Delay))) {
 		if !wait(ctx, tick.Add(j.Delay).Sub(s.clock.now())) {
@@ -122,8 +122,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// persist writes the ledger after an execution. It tries for as long as the lock lasts,
-// because what is not on record is executed again.
+// persist writes the ledger after an execution. It tries for as long as the lock lasts:
+// without the record the tick is executed again.
 func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	ctx = context.WithoutCancel(ctx)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -136,7 +136,7 @@ func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *
 	}
 }
 
-// setHeld records under which lock the job's function runs; nil when it has returned.
+// setHeld records the lock under which j's function runs; nil when it has returned.
 func (s *Scheduler) setHeld(j *job, lock *joblock.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// job is what was registered and what this node knows about it.
+// job is a registered job, with what this node knows about it.
 type job struct {
 	options
 	name string
@@ -21,23 +21,22 @@ type job struct {
 	// Guarded by Scheduler.mu.
 	at      time.Time // when to read the ledger, by the store's clock
 	index   int       // in the heap; -1 if it is not there
-	busy    bool      // a claim or a standby is under way, which decides when to read next
-	floor   time.Time // earlier ticks came before this node's time
-	order   int64     // Fence of the order that it was last considered with
+	busy    bool      // a claim or standby is under way, and decides when to read next
+	floor   time.Time // with a new spec or without a ledger, ticks count from here
+	order   int64     // Fence of the latest order that this node has taken into account
 	trouble error     // what keeps this node from executing it; nil if nothing does
-	behind  int64     // Last of the ledger for which a clock that was set back was reported
+	behind  int64     // Ledger.Last at the latest report of a clock that was set back
 }
 
-// fingerprint returns a short text that is different for jobs that were registered
-// differently. The ID of RunAtStart is not part of it, because it changes with every
-// release.
+// fingerprint returns a hash of how a job was registered. The ID of RunAtStart is left out,
+// because it changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.overlap, o.AtMostOnce, o.timeout, o.retries, o.retryFirst, o.retryMost, o.jitter, o.AtStart)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// delayOf returns the part of jitter that a job of that name gets, in whole milliseconds.
+// delayOf returns the job's part of jitter, in whole milliseconds.
 func delayOf(name string, jitter time.Duration) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -49,8 +48,8 @@ func delayOf(name string, jitter time.Duration) time.Duration {
 	return time.Duration(x % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
 }
 
-// program returns the path of the module that this program was built from, so that all
-// programs of one module are the same. It is "" if the build did not record it.
+// program returns the path of this program's main module, or "" if the build did not record
+// it. Programs of one module have the same path, so they may share jobs.
 func program() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -59,7 +58,7 @@ func program() string {
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
 }
 
-// momentOf returns with what to update l now.
+// momentOf returns the Moment for an update of l now.
 func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	now := s.clock.now()
 	s.mu.Lock()
@@ -75,7 +74,7 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	return ledger.Moment{Now: now, Floor: j.floor, Order: order, Node: s.cfg.Node}
 }
 
-// reportUnreadable records and logs that what is at the job's key is not a ledger this node can use.
+// reportUnreadable records and logs that this node cannot use the value at the job's key.
 func (s *Scheduler) reportUnreadable(j *job, err error) {
 	s.setTrouble(j, err)
 	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
@@ -90,8 +89,8 @@ func (s *Scheduler) reportTrouble(j *job, step string, err error) {
 	}
 }
 
-// setTrouble records, for Entry, what keeps this node from executing the job. It reports
-// whether that is new.
+// setTrouble records what keeps this node from executing the job, for Entry.Problem. It
+// reports whether that is new.
 func (s *Scheduler) setTrouble(j *job, err error) (isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,6 @@ func (s *Scheduler) setTrouble(j *job, err error) (isNew bool) {
 	return isNew
 }
 
-// clearTrouble records that nothing keeps this node from executing the job.
 func (s *Scheduler) clearTrouble(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

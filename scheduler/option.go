@@ -12,13 +12,11 @@ const (
 )
 
 // Option changes how Func and Task treat a job. Of options that contradict each other the
-// last one counts.
-//
-// All nodes should give a job the same options. If they do not, the node that executes a
-// tick or writes it off goes by its own.
+// last one counts. All nodes should give a job the same options. If they differ, the node
+// that executes or skips a tick goes by its own.
 type Option func(*options)
 
-// options is what Func or Task was told about a job.
+// options is how a job was registered.
 type options struct {
 	ledger.Job
 	zone       *time.Location
@@ -48,17 +46,17 @@ func In(zone *time.Location) Option {
 	return func(o *options) { o.zone, o.hasZone = zone, true }
 }
 
-// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute, or
-// before the next one is due.
+// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute or
+// before the next tick, whichever is first.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
-// CatchUpOne executes the newest of the missed ticks as soon as a node is there. It is the
+// CatchUpOne executes the newest of the missed ticks as soon as a node is up. It is the
 // default.
 func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: forever}) }
 
 // CatchUpAll executes the missed ticks that are at most window old, one after the other,
-// the oldest first. At most limit ticks wait at a time, 1 to 1000, those of earlier outages
-// included; if there are more, the oldest are skipped. window must be positive.
+// the oldest first. If more than limit ticks wait, from this outage and earlier ones, the
+// oldest are skipped. window must be positive, limit from 1 to 1000.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return setCatchUp(true, ledger.CatchUp{Most: limit, Window: window})
 }
@@ -67,20 +65,20 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
 }
 
-// forever is longer than anything is caught up with.
+// forever is a window without a limit.
 const forever = 1<<63 - 1
 
 // OverlapSkip skips ticks that come while the job is running. It is the default.
 func OverlapSkip() Option { return setOverlap(overlapSkip) }
 
-// OverlapQueue executes one of the ticks that come while the job is running, the newest,
-// when the job is done. The others are skipped.
+// OverlapQueue keeps the newest of the ticks that come while the job is running, and
+// executes it when the job is done. The others are skipped.
 func OverlapQueue() Option { return setOverlap(overlapQueue) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
-// the next tick comes. That tick is executed once the function has returned. Paused ticks
-// end nothing. Task refuses OverlapCancel; the way to cancel a task is the queue's own,
-// asynq's Inspector.
+// the next tick comes. That tick is executed when the function has returned. A paused tick
+// cancels nothing. Task refuses OverlapCancel: cancel a task by the queue's own means, such
+// as asynq's Inspector.
 func OverlapCancel() Option { return setOverlap(overlapCancel) }
 
 func setOverlap(v overlap) Option {
@@ -88,17 +86,17 @@ func setOverlap(v overlap) Option {
 }
 
 // AtMostOnce writes off a tick as lost if its execution was broken off. Without it, another
-// node executes the tick again.
+// node executes the tick again. Retry works with AtMostOnce too.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
-// Timeout ends the context of each attempt after d, which must be positive. The job still
-// waits for the function and keeps its lock until the function returns.
+// Timeout ends the context of each attempt after d, which must be positive. The job keeps
+// its lock until the function returns.
 func Timeout(d time.Duration) Option {
 	return func(o *options) { o.timeout, o.hasTimeout = d, true }
 }
 
-// Retry calls a function that failed up to n more times, 0 to 100, for the same tick and
-// under the same lock. Pauses start at first and double, up to most. The default is no
+// Retry calls a function again that has failed, up to n times (0 to 100), for the same tick
+// and under the same lock. Pauses start at first and double, up to most. The default is no
 // retry for Func and Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
@@ -110,8 +108,8 @@ func Retry(n int, first, most time.Duration) Option {
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
 // RunAtStart executes the job once in the whole cluster, when the first node with this id
-// starts. With the name of your release as id the job is executed once per deploy; with ""
-// once ever. id has at most 128 bytes. The latest eight are remembered.
+// starts. With your release's name as id, that is once per deploy; with "", once ever. id
+// has at most 128 bytes. The latest eight ids are remembered.
 func RunAtStart(id string) Option {
 	return func(o *options) { o.AtStart, o.StartID = true, id }
 }

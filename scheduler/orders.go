@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// applyOrders takes in the orders, and makes the jobs due that have a new one. wrote is how
-// many orders this node had written when it asked for text.
+// applyOrders stores the orders in text, and makes the jobs due that have a new one. wrote is
+// what ordersWritten returned before text was read.
 func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,11 +22,11 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	o, err := ledger.DecodeOrders(text)
 	if err != nil {
 		s.ordersMemo = text
-		s.cfg.Logger.Error("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.ordersKey, "err", err)
+		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be read; those read before stay in force", "key", s.ordersKey, "err", err)
 		return
 	}
 	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
-		return // this node has written an order since, and text does not have it
+		return // text is older than an order that this node has written since
 	}
 	s.ordersMemo, s.orders = text, o
 	for name, order := range o.Jobs {
@@ -37,7 +37,7 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.wake()
 }
 
-// rereadOrders reads the orders. If that fails, the earlier ones stay in force.
+// rereadOrders reads the orders. If that fails, those read before stay in force.
 func (s *Scheduler) rereadOrders(ctx context.Context) {
 	wrote := s.ordersWritten()
 	views, err := memo.Read(ctx, s.locks, s.ordersKey)
@@ -45,11 +45,11 @@ func (s *Scheduler) rereadOrders(ctx context.Context) {
 	case err == nil && !views[0].Now.IsZero():
 		s.applyOrders(views[0].Memo, wrote)
 	case err != nil && ctx.Err() == nil:
-		s.cfg.Logger.Warn("scheduler: the orders cannot be read; earlier ones stay in force", "key", s.ordersKey, "err", err)
+		s.cfg.Logger.Warn("scheduler: pauses and triggers cannot be read; those read before stay in force", "key", s.ordersKey, "err", err)
 	}
 }
 
-// createOrders makes the record of the orders, on a new store or if it was lost.
+// createOrders makes the record of the orders: the store is new or has lost it.
 func (s *Scheduler) createOrders(ctx context.Context) error {
 	lock, err := s.locks.TryAcquire(ctx, s.ordersKey, s.lockOptions()...)
 	if errors.Is(err, joblock.ErrHeld) {
@@ -68,7 +68,7 @@ func (s *Scheduler) ordersWritten() int {
 	return s.wrote
 }
 
-// orderOf returns what people have asked for the job, as last read.
+// orderOf returns the job's order, as last read.
 func (s *Scheduler) orderOf(j *job) ledger.Order {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,20 +8,21 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Pause skips the ticks of a job, from the next one on, until Resume. An execution that is
-// going on is not touched, and one that was broken off is still taken over.
+// Pause skips the ticks of a job, from the next one on, until Resume. It does not touch a
+// running execution. An execution that was broken off is still taken over.
 //
-// Pause, Resume and Trigger need not be called on a node that executes or has the job: any
-// Scheduler with the same store and Config.Scope will do. They return when the request is
-// on record. To pause a paused job, or resume one that is not paused, is no error.
+// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope,
+// whether it has the job or not and whether Run is running or not. They return when the
+// request is on record. Pausing a paused job is no error, nor is resuming a job
+// that is not paused.
 //
 // Errors:
 //
-//	joblock.ErrNotFound     no such job in the store, nor here
-//	joblock.ErrInvalid      a bad name; or too many jobs are paused, about a thousand, so
-//	                        that the record is full
-//	joblock.ErrUnavailable  the request may have been recorded
-//	the cause of ctx
+//	joblock.ErrNotFound     neither the store nor this Scheduler has the job
+//	joblock.ErrInvalid      the name is bad, or the record is full: about a thousand jobs
+//	                        are paused
+//	joblock.ErrUnavailable  the request may be on record
+//	the cause of ctx        the request may be on record
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "pause", name, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
 		return o.Pause(l, now)
@@ -35,10 +36,11 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	})
 }
 
-// Trigger executes a job once, now, whether it is paused or not. Its ticks stay as they
-// are. If this Scheduler has the job and Run is running, it is executed here at once;
-// otherwise within Config.Sync by a node that has it. If the job is running, it is executed
-// again afterwards. See Pause for errors.
+// Trigger executes a job once, now, even if it is paused. Its ticks do not change. If this
+// Scheduler has the job and Run is running, it executes the job at once; otherwise a node
+// that has the job does so within Config.Sync. If the job is running, it is executed again
+// afterwards. Triggers that come before the job could be executed count as one. See Pause
+// for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
 		o.Trigger(now)
@@ -92,8 +94,8 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change fun
 	return nil
 }
 
-// readLedgers reads the ledgers of the named job and of all jobs that have orders. It leaves
-// out those that cannot be read. It also returns the store's time.
+// readLedgers reads the ledgers of the named job and of all jobs that have orders, and the
+// store's time. If another job's ledger cannot be read, it is left out.
 func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := []string{name}
 	for other := range all.Jobs {

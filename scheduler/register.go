@@ -22,10 +22,10 @@ const maxNameBytes = 128
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// An fn that goes on after that is waited for, so it never runs twice at a time in one
-// process. If the node is stopped and fn does not return nil, another node executes the tick
-// again. fn must not release its lock or hand it over: the execution would count as broken
-// off.
+// The Scheduler waits for an fn that goes on after that, so fn never runs twice at a time in
+// one process. If the node is stopped and fn does not return nil, another node executes the
+// tick again. fn must not release its lock or hand it over: the execution would count as
+// broken off.
 //
 // Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad
 // or has no ticks, or an option is bad. The job is then not registered.
@@ -37,7 +37,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 	return s.register("func", name, spec, call, options{}, opts)
 }
 
-// register adds a job and makes it due. o has the defaults.
+// register adds a job and makes it due. o has the defaults of Func or Task.
 func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
 	if err := s.check(op); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.jobs[name]; other != nil {
-		return invalid(op, name, "the name is taken by a job with spec %q, so it cannot be given to one with %q", other.SpecText, full)
+		return invalid(op, name, "the name is taken by a job with spec %q", other.SpecText)
 	}
 	s.jobs[name] = j
 	s.due.put(j, time.Time{})

@@ -13,13 +13,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// How long to leave the store alone if it has not answered, at first and at most.
+// The first and the longest pause after a read that the store has not answered.
 const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 8 * time.Second
 )
 
-// errRunning is returned by a second Run.
 var errRunning = errors.New("scheduler: Run is already running")
 
 // Run executes jobs until ctx ends. It then claims no more ticks, ends the contexts of
@@ -56,9 +55,10 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return err
 }
 
-// loop dispatches jobs when they are due. work is the context of what it starts.
+// loop dispatches jobs when they are due, until ctx ends. work is the context of what it
+// starts.
 func (s *Scheduler) loop(ctx, work context.Context) error {
-	var syncAt time.Time // when to ask for the store's clock if nothing else is to be asked
+	var syncAt time.Time // when to ask for the store's clock if no job is due before
 	for pause := firstPause; ctx.Err() == nil; {
 		jobs, now := s.takeDue()
 		if len(jobs) == 0 && s.clock.synced() && now.Before(syncAt) {

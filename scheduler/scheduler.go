@@ -16,7 +16,7 @@ import (
 
 // Scheduler executes jobs by the clock, each tick on one of the nodes that have the same
 // jobs on the same store. Make one per process with New, register jobs with Func and Task,
-// and call Run.
+// and call Run. It is safe for concurrent use.
 type Scheduler struct {
 	locks     *joblock.Locker
 	cfg       Config
@@ -38,9 +38,9 @@ type Scheduler struct {
 	wrote      int           // how many orders this node has written
 }
 
-// New returns a Scheduler that claims ticks with locks. cfg must have a Scope. It sends
-// nothing to the store. It returns joblock.ErrInvalid, naming the value and its bound, if
-// locks is nil, the Scope is missing or a field of cfg is out of bounds.
+// New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It
+// returns joblock.ErrInvalid, naming the value and its bound, if locks is nil, cfg has no
+// Scope or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	return newScheduler(locks, cfg, time.Now)
 }
@@ -79,8 +79,7 @@ func (s *Scheduler) check(op string) error {
 // keyOf returns the key of the job's lock.
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
 
-// nameOf is the inverse of keyOf. It returns false if key is not that of a job in this
-// scope.
+// nameOf is the inverse of keyOf. It returns false if no job of this scope has the key.
 func (s *Scheduler) nameOf(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, s.ordersKey+":")
 	if !ok {
@@ -90,8 +89,8 @@ func (s *Scheduler) nameOf(key string) (string, bool) {
 	return name, err == nil && s.keyOf(name) == key
 }
 
-// lockOptions returns the options of every lock. The memo holds the ledger, which must
-// outlive the longest pause between two ticks, and a function may run for long.
+// lockOptions returns the options of every lock. Retain keeps the ledger, which must outlive
+// the longest pause between two ticks. MaxRenew is for functions that run for long.
 func (s *Scheduler) lockOptions() []joblock.TryOption {
 	return []joblock.TryOption{
 		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
@@ -99,7 +98,7 @@ func (s *Scheduler) lockOptions() []joblock.TryOption {
 	}
 }
 
-// waitOptions returns lockOptions for a call that waits.
+// waitOptions returns lockOptions for Acquire.
 func (s *Scheduler) waitOptions() (opts []joblock.AcquireOption) {
 	for _, opt := range s.lockOptions() {
 		opts = append(opts, opt)

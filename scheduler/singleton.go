@@ -21,18 +21,18 @@ type Runner interface {
 //		return newAsynqScheduler() // asynq.NewScheduler and Register, as before
 //	})
 //
-// The other nodes stand in line. When the node that has the lock is stopped, the next one
+// The other nodes wait for the lock. When the node that holds it is stopped, the next one
 // starts its own service at once; when it dies, at the end of its lease. A node that loses
-// the lock shuts its service down and stands in line again. newRunner is called for every
-// term, because asynq's services cannot be started twice.
+// the lock shuts its service down and waits again. newRunner is called every time a node
+// gets the lock, because asynq's services cannot be started twice.
 //
 // RunSingleton returns nil when ctx has ended and this node's service, if any, is shut
 // down. If newRunner or Start fails, it returns that error and leaves the lock to the other
 // nodes. A nil newRunner or Runner is joblock.ErrInvalid. Other errors are those of
 // joblock.Locker.Singleton, to which opts are passed.
 //
-// A tick of the service that falls between two terms is lost, and one that comes while a
-// term ends may be enqueued by both nodes. Where every tick counts use Task.
+// A tick of the service that comes while no node holds the lock is lost. One that comes as
+// the lock is lost may be enqueued by two nodes. Where every tick counts use Task.
 func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error), opts ...joblock.AcquireOption) error {
 	if newRunner == nil {
 		return invalid("run singleton", key, "the function is nil")

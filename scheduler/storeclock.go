@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// storeClock is this node's estimate of the store's clock: the store's time of the latest
-// answer, moved on by the node's own clock since then.
+// storeClock is this node's estimate of the store's clock: the time in the latest answer,
+// moved on by the node's own clock since then.
 //
-// An answer with the store's time S shows that the store's clock reached S between the
-// sending of the question and the arrival of the answer. As long as the estimate lies
-// within these bounds it stays as it is, so slow answers do no harm. Otherwise it moves to
-// the nearer bound. So it is wrong by at most half of the quickest round trip so far, plus
-// what the two clocks drift apart between answers.
+// When an answer with the time S arrives after a round trip d, the store's clock is between
+// S and S+d. An estimate between them stays as it is, so slow answers do no harm. Any other
+// moves to the nearer bound. So the estimate is wrong by at most half of the quickest round
+// trip so far, plus the drift of the two clocks between answers.
 type storeClock struct {
 	local func() time.Time // the node's own clock
 
@@ -31,8 +30,8 @@ func (c *storeClock) now() time.Time {
 
 func (c *storeClock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
 
-// learn takes an answer of the store into account. sent is when the question was sent, by
-// the node's clock. learn returns how far it has moved the estimate.
+// learn corrects the estimate by an answer with the store's time. sent is when the question
+// was sent, by the node's clock. learn returns how far it has moved the estimate.
 func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,9 +51,9 @@ func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	return now.Sub(was)
 }
 
-// synced reports whether the estimate can be relied upon. It cannot before the first
-// answer. Nor can it after the machine was suspended: that stops the monotonic clock, by
-// which the estimate moves on, but not the wall clock.
+// synced reports whether the estimate is usable: there was an answer, and the machine was
+// not suspended since. While it is suspended its wall clock goes on, but not its monotonic
+// clock, by which the estimate moves on.
 func (c *storeClock) synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,22 +6,26 @@ import (
 )
 
 // Task registers enqueue to be called on one node at every tick of spec, to put one task
-// into a queue. For asynq use package asynqtick:
+// into a queue. For asynq let package asynqtick make enqueue, or wrap your own in
+// asynqtick.Once:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
 //
+// An enqueue of your own must use tick.ID() as the task's ID, and return nil if the queue
+// already has a task of that ID: another node has enqueued it and died. An
+// asynq.ErrTaskIDConflict that enqueue returns counts as a failure. It is retried like any
+// other error, then reported as EventFailed, although the task is in the queue.
+//
 // Task is like Func, with these differences:
 //
-//	tick     enqueue is also passed the tick. Use tick.ID() as the task's ID, and return nil
-//	         if the queue already has a task of that ID: another node may have enqueued it
-//	         before it died.
+//	tick     enqueue is also passed the tick.
 //	retries  a failed enqueue is tried 5 more times, unless Retry says otherwise.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits
 //	         or runs at the next tick overlaps only if it carries a lock of its own, as
-//	         those of handoff's EnqueueUnique do. enqueue then returns joblock.ErrHeld.
+//	         the tasks of handoff's EnqueueUnique do. enqueue then returns joblock.ErrHeld.
 //	         With OverlapSkip the tick is skipped; with OverlapQueue enqueue is called again
-//	         until the lock is free. If the lock is held by this tick's own task, the tick
-//	         is done.
+//	         until the lock is free. If this tick's own task holds the lock, the tick is
+//	         done.
 //
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {

@@ -95,6 +95,38 @@ func TestEnqueueIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Task does not know asynq: a conflict counts as success only in asynqtick.
+func TestAReturnedConflictIsAFailure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wrap func(func(context.Context, scheduler.Tick) error) func(context.Context, scheduler.Tick) error
+		kind scheduler.Kind
+		want int
+	}{
+		"returned": {nil, scheduler.EventFailed, 6},
+		"in Once":  {asynqtick.Once, scheduler.EventDone, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start := time.Now()
+				enqueue := func(context.Context, scheduler.Tick) error {
+					return fmt.Errorf("queue: %w", asynq.ErrTaskIDConflict)
+				}
+				if tc.wrap != nil {
+					enqueue = tc.wrap(enqueue)
+				}
+				n := c.node(0)
+				n.addTask("digest", "@every 10m", enqueue)
+				n.start()
+				until(start, 12*min)
+				if got := c.events.of(tc.kind); len(got) != 1 || got[0].Attempts != tc.want {
+					t.Errorf("%s: %+v, want one after %d attempts", tc.kind, got, tc.want)
+				}
+			})
+		})
+	}
+}
+
 // The task carries a lock of its own for 25 minutes. Ticks come every 10 minutes and find it
 // held.
 func TestTaskOverlaps(t *testing.T) {

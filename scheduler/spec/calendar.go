@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// calendar is a set of wall-clock times, without a zone: for each field a bit set of its
-// values. A wall-clock time is written as the Unix seconds at which a clock in UTC shows
-// the same.
+// calendar is a set of wall-clock times without a zone: for each field a bit set of its
+// values. A wall-clock time is the Unix seconds at which a clock in UTC shows that time.
 type calendar struct {
 	second, minute, hour, dom, month, dow uint64
 }
 
-// farthest is, in seconds, more than the longest way from one time of a calendar to the
-// next: 8 years, from 29 February 2096 to 2104.
+// farthest is more than the longest time between two ticks, in seconds: 8 years, from
+// 29 February 2096 to 2104.
 const farthest = 1 << 28
 
 // next returns the first time of the calendar at or after from, false if there is none.
@@ -40,8 +39,7 @@ func (c calendar) next(from int64) (int64, bool) {
 	return 0, false
 }
 
-// days returns the days of a month that match. As in every cron, a day must match day of
-// month and day of week, but if both are restricted one match is enough.
+// days returns the bit set of the days of a month that match.
 func (c calendar) days(y int, m time.Month) uint64 {
 	if c.month&(1<<m) == 0 {
 		return 0
@@ -57,8 +55,8 @@ func (c calendar) days(y int, m time.Month) uint64 {
 	return (c.dom | byWeek) & exist
 }
 
-// timeOfDay returns the first matching time of day at or after sec, in seconds since
-// midnight, false if there is none on that day.
+// timeOfDay returns the first matching time of day at or after sec, false if there is none.
+// Both are seconds since midnight.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
 	if c.hour&(1<<h) != 0 {
@@ -81,6 +79,5 @@ func (c calendar) timeOfDay(sec int) (int, bool) {
 // notBelow returns the elements of a set that are at least n.
 func notBelow(set uint64, n int) uint64 { return set >> n << n }
 
-// rhythm reports whether the calendar is a rhythm and not times of day; see the package
-// documentation.
+// rhythm reports whether the calendar is a rhythm: see "Clock changes" in the package doc.
 func (c calendar) rhythm() bool { return c.hour == hourField.all() }

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// Parse parses a spec; the package documentation has the syntax. zone is the zone in which
-// the spec is read unless it names its own; nil means UTC.
-//
-// An error names the field, its value and what is allowed. A spec without ticks, such as
-// "0 0 30 2 *", is not an error: [Spec.Next] returns the zero time.
+// Parse parses a spec; the package documentation has the syntax. The spec is read in zone
+// unless it names a zone itself; a nil zone means UTC. An error names the field, its value
+// and what is allowed. A spec without ticks, such as "0 0 30 2 *", is not an error:
+// [Spec.Next] returns the zero time.
 func Parse(spec string, zone *time.Location) (Spec, error) {
 	s, err := parse(spec, zone)
 	if err != nil {
@@ -22,9 +21,9 @@ func Parse(spec string, zone *time.Location) (Spec, error) {
 	return s, nil
 }
 
-// parse reads the syntax of robfig/cron, because asynq uses it, but not with its parser:
-// that one does not name the field that is wrong, panics at "TZ=UTC", and accepts ",",
-// "*-5" and "*/90". A test compares the two.
+// parse reads the syntax of robfig/cron, because asynq uses it. It does not use robfig's
+// parser, which does not name the wrong field, panics at "TZ=UTC", and accepts ",", "*-5"
+// and "*/90". A test compares the two.
 func parse(spec string, zone *time.Location) (Spec, error) {
 	if len(spec) > MaxBytes {
 		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxBytes)
@@ -59,10 +58,8 @@ var descriptors = map[string]string{
 }
 
 // cutZone returns the zone that the spec begins with, or else the given one, and the
-// remaining words.
-//
-// Local is refused by its name. Comparing with time.Local would not do: it may have the
-// name of the TZ variable's zone, and programs set it to time.UTC.
+// remaining words. It refuses Local by name. A comparison with time.Local would not do: it
+// may have the name of the zone in the TZ variable, and programs set it to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -123,8 +120,8 @@ func parseCalendar(words []string) (calendar, error) {
 	}
 	c := calendar{second: sets[0], minute: sets[1], hour: sets[2], dom: sets[3], month: sets[4], dow: sets[5]}
 	c.dow = c.dow&^(1<<sunday) | c.dow>>sunday
-	// If both fields are restricted one match is enough, so a range over all values
-	// matches every day. Write it as stars, so that only stars mean "not restricted".
+	// One match is enough if both fields are restricted, so a range over all values of one
+	// field matches every day. Store stars for both: then only stars mean "not restricted".
 	if !stars[3] && !stars[5] && (c.dom == domField.all() || c.dow == dowField.all()) {
 		c.dom, c.dow = domField.all(), dowField.all()
 	}
@@ -135,11 +132,11 @@ func parseCalendar(words []string) (calendar, error) {
 type field struct {
 	name     string
 	min, max int      // the values
-	limit    int      // the highest number that may be written: 7 for Sunday
+	limit    int      // the highest number in a spec: max, or 7 for Sunday
 	names    []string // of the values from min on, in lower case
 }
 
-// sunday is the second number of Sunday, as the last day of a week.
+// sunday is the second number of Sunday, which is also 0.
 const sunday = 7
 
 var (
@@ -165,7 +162,7 @@ func stepped(first, last, step int) uint64 {
 	return set
 }
 
-// parse returns the set of a field's values. star means that the field is not restricted.
+// parse returns the set of a field's values. star says that the field is not restricted.
 func (f field) parse(text string) (set uint64, star bool, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, step, err := f.parsePart(part)
@@ -178,7 +175,7 @@ func (f field) parse(text string) (set uint64, star bool, err error) {
 	return set, star, nil
 }
 
-// parsePart parses one element of a list.
+// parsePart parses one element of a list: first, first+step and so on up to last.
 func (f field) parsePart(part string) (first, last, step int, err error) {
 	values, by, hasStep := strings.Cut(part, "/")
 	step = 1

@@ -8,28 +8,25 @@ import (
 	"time"
 )
 
-// MaxBytes is how long a spec may be.
+// MaxBytes is how many bytes a spec may have.
 const MaxBytes = 1024
 
-// The bounds of the period of @every.
 const (
 	minEvery = time.Second
 	maxEvery = 366 * 24 * time.Hour
 )
 
 // Spec is a parsed spec: a set of instants, the ticks. All nodes that parse the same text
-// get the same instants. Specs are made by Parse; the zero Spec has no ticks. A Spec is a
-// value, safe for concurrent use.
+// get the same ticks. The zero Spec has none. A Spec is a value, safe for concurrent use.
 type Spec struct {
-	every int64 // period in seconds; 0 if the calendar counts
+	every int64 // period in seconds; 0 if cal and zone count
 	cal   calendar
 	zone  *time.Location
 }
 
-// Next returns the first tick strictly after the given time, in UTC. It returns the zero
-// time if the spec has no ticks ("0 0 30 2 *") and if after is before the year 1 or after
-// 9999. Ticks are at most 8 years apart, so the search is bounded: 8 years of months and
-// a few days of the zone.
+// Next returns the first tick after the given time, in UTC. It returns the zero time if the
+// spec has no ticks ("0 0 30 2 *"), or if after is outside the years 1 to 9999. The search
+// is bounded, because ticks are at most 8 years apart.
 func (s Spec) Next(after time.Time) time.Time {
 	at := after.Unix()
 	if at < earliest || at > latest {
@@ -47,13 +44,11 @@ func (s Spec) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Prev returns the last tick at or before the given time, in UTC, or the zero time if
-// there is none: Prev(t) ≤ t < Next(t).
+// Prev returns the last tick at or before the given time, in UTC, or the zero time if there
+// is none. So Prev(t) ≤ t < Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
-	// The last tick is where "the next tick is not after at" stops being true, so it
-	// is found by bisection. A backward search of its own through calendar and zone
-	// would state the rules a second time.
-	//
+	// due is true before the last tick and false from it on, so bisection finds the tick.
+	// A backward search through calendar and zone would state the rules a second time.
 	// The steps back double up to farthest: at most 29, and as many bisections.
 	end := at.Unix()
 	due := func(from int64) bool {
@@ -77,8 +72,7 @@ func (s Spec) Prev(at time.Time) time.Time {
 	return time.Unix(hi, 0).UTC()
 }
 
-// Ticks returns, in order, the ticks that are after the first time and not after the
-// second.
+// Ticks returns the ticks after the first time and up to the second, in order.
 func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until) && yield(t); {
@@ -96,10 +90,9 @@ func (s Spec) Zone() *time.Location {
 	return s.zone
 }
 
-// String returns the spec, with its zone, in a form that is the same for all spellings:
+// String returns the spec with its zone in canonical form, which Parse reads back:
 // "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5", "@every 1m30s". Specs with equal strings have
-// the same ticks, provided that zones of the same name are the same. Parse reads the form
-// back. The zero Spec returns "".
+// the same ticks, given the same time zone database. The zero Spec returns "".
 func (s Spec) String() string {
 	switch {
 	case s.every > 0:
@@ -120,8 +113,8 @@ func (s Spec) String() string {
 	), " ")
 }
 
-// format writes a set of the field's values: all of them as *, steps to the end as a
-// step, everything else as a list of numbers and ranges.
+// format writes a set of the field's values: all values as *, steps up to the highest value
+// as a step, anything else as a list of numbers and ranges.
 func (f field) format(set uint64) string {
 	if set == f.all() {
 		return "*"

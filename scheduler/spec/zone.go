@@ -9,23 +9,23 @@ const (
 )
 
 const (
-	// farOff is the farthest that a zone may be from UTC, in seconds, as in RFC 9636.
+	// farOff is how far from UTC a zone may be, in seconds, as in RFC 9636.
 	farOff = 26 * 3600
 
-	// around is the longest time between two instants at which a zone's clock shows the
-	// same time.
+	// around is the longest time, in seconds, between two instants at which a zone's clock
+	// shows the same time.
 	around = 2 * farOff
 
-	// stride is shorter than the time between any two changes of a zone. The shortest so
-	// far was 4 days, in Africa/Freetown in 1939.
+	// stride is less than the time between any two changes of a zone, in seconds. The
+	// shortest so far was 4 days, in Africa/Freetown in 1939.
 	stride = 24 * 3600
 
-	// maxSkipped bounds the search of a rhythm: so many matching days in a row may be
-	// skipped by the clock as a whole. No zone ever skipped two.
+	// maxSkipped bounds the search of a rhythm: how many matching days in a row a zone may
+	// skip. No zone ever skipped two.
 	maxSkipped = 16
 )
 
-// nextMultiple returns the first multiple of the period after an instant.
+// nextMultiple returns the first tick of @every after an instant.
 func (s Spec) nextMultiple(after int64) int64 {
 	n := after / s.every
 	if after%s.every < 0 { // Go divides towards zero
@@ -37,10 +37,10 @@ func (s Spec) nextMultiple(after int64) int64 {
 // nextInZone returns the first tick of a calendar after an instant.
 //
 // It only asks the zone for its offset at an instant, and only in two short windows:
-// around the given time and around the calendar's next time. It does not walk the changes
-// of the zone with time.Time.ZoneBounds, which on 31 December of leap years says that the
-// offset ended before that day (golang/go#81583). Nor does time.Date help: it answers for
-// times shown twice and for skipped times alike, and does not say which of them it met.
+// around the given time and around the calendar's next time. It does not use
+// time.Time.ZoneBounds, which on 31 December of leap years says that the offset ended before
+// that day (golang/go#81583). Nor does time.Date help: it does not say whether a time is
+// shown twice or skipped.
 func (s Spec) nextInZone(after int64) (int64, bool) {
 	if s.cal.rhythm() {
 		return s.nextShown(after)
@@ -51,7 +51,7 @@ func (s Spec) nextInZone(after int64) (int64, bool) {
 // nextReached returns the first instant after the given one at which the clock reaches or
 // passes a time of the calendar for the first time.
 func (s Spec) nextReached(after int64) (int64, bool) {
-	// shown is the latest time that the clock has shown. Earlier times were reached before.
+	// shown is the latest time that the clock has shown: times up to it were reached before.
 	shown := after + s.offset(after)
 	for at := after - around; at < after; {
 		change, changed := s.change(at, after)
@@ -118,8 +118,8 @@ func (s Spec) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant after from and not after until at which the zone has
-// another offset than at from. It samples one instant a day.
+// change returns the first instant in (from, until] with another offset than at from, false
+// if there is none. It samples one instant a day.
 func (s Spec) change(from, until int64) (int64, bool) {
 	offset := s.offset(from)
 	for from < until {
