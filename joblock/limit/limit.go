@@ -16,9 +16,9 @@
 //
 //	what happens                              what it costs the others
 //	a holder dies                             its permit can be had again one TTL later
-//	a waiter dies at the head of the line     nobody gets a permit for at most five seconds;
-//	                                          permits that come free shortly after the death
-//	                                          may be lost with the waiter for one TTL
+//	a waiter dies at the head of the line     the others wait up to five seconds longer; a
+//	                                          permit that comes free right then may go to the
+//	                                          dead waiter, and is lost for one TTL
 //
 // ErrHeld and ErrTimeout tell of the holder whose lease ends first. Events about a wait
 // have the limit's key, those about a permit have the permit's.
