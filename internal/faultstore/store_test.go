@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,8 +132,13 @@ func TestPushesAreLostOrLate(t *testing.T) {
 		store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 		defer store.Close()
 		start := time.Now()
+		var mu sync.Mutex
 		var came []time.Duration
-		stop, err := store.Subscribe(t.Context(), driver.ForcedInbox, func(driver.Push) { came = append(came, time.Since(start)) })
+		stop, err := store.Subscribe(t.Context(), driver.ForcedInbox, func(driver.Push) {
+			mu.Lock()
+			defer mu.Unlock()
+			came = append(came, time.Since(start))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,6 +164,8 @@ func TestPushesAreLostOrLate(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []time.Duration{0, 3 * time.Second, time.Hour + 2*time.Second}; !slices.Equal(came, want) {
 			t.Errorf("pushes came after %s, want %s", came, want)
 		}
