@@ -2,13 +2,15 @@
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
 //
-// The tick's ID is the task's ID, so a second node that takes over the tick does not
-// enqueue a second task: asynq reports a conflict, which counts as success. This works for
-// as long as asynq knows the task. A task that is quickly done needs an asynq.Retention of
-// a minute or two; longer than a lease of the locks.
+// The tick's ID is the task's ID. So a node that takes over a tick does not enqueue a second
+// task: asynq returns asynq.ErrTaskIDConflict, which Enqueue and Once turn into success. A
+// function of your own that returns the conflict to Task, without Once, fails the tick
+// although the task is in the queue.
 //
-// It is a package of its own so that programs without asynq can use package scheduler
-// without compiling it in.
+// asynq must still know the first task. Give tasks that are quickly done an asynq.Retention
+// longer than a lease of the locks: a minute or two.
+//
+// This is a package of its own so that package scheduler compiles without asynq.
 package asynqtick
 
 import (
@@ -39,9 +41,9 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
-// Once returns enqueue with asynq.ErrTaskIDConflict taken for success. It is for tasks
-// that Enqueue cannot make: those that depend on the tick or carry a lock. enqueue must
-// use tick.ID() as the task's ID:
+// Once returns a function that calls enqueue, and returns nil if enqueue returns
+// asynq.ErrTaskIDConflict. It is for tasks that Enqueue cannot make, because they depend on
+// the tick or carry a lock. enqueue must use tick.ID() as the task's ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))

@@ -11,31 +11,31 @@ const (
 	keptDefinitions = 4
 	maxProgramBytes = 100
 
-	// During a deploy, nodes with the old and the new definition take turns. rollout is
-	// how long that may last at least.
+	// rollout is how long nodes with an old and a new definition may take turns: it may
+	// be a deploy.
 	rollout = 15 * time.Minute
 
-	// contested is how often a definition must have come back after another one. A deploy
-	// that is rolled back does it once.
+	// contested is how often a definition must come back after another one to make a
+	// contest. In a deploy that is rolled back it comes back once.
 	contested = 3
 
-	// settled is after how many executions by one definition the contest is over.
+	// settled is how many executions under one definition a contest outlasts.
 	settled = 50
 
 	// reminder is the shortest time between two reports of a contest.
 	reminder = time.Hour
 )
 
-// Definition is who has written a ledger: it shows when two applications share a job
-// without knowing of each other.
+// Definition says by which definitions of the job a ledger was written. It shows that two
+// applications share a job by mistake.
 type Definition struct {
 	Program string   `json:"by"`             // of the latest writer
 	By      []string `json:"is"`             // the latest fingerprints, the newest first
-	Back    int      `json:"back,omitempty"` // how often one came back after another, since the last new one
-	First   int64    `json:"t,omitempty"`    // ms: when that was for the first time
+	Back    int      `json:"back,omitempty"` // how often an earlier one came back, since the last new one
+	First   int64    `json:"t,omitempty"`    // ms: when one came back for the first time
 	Latest  int64    `json:"u,omitempty"`    // and for the last time
 	Since   int      `json:"n,omitempty"`    // executions since then
-	Told    int64    `json:"w,omitempty"`    // when it was last reported
+	Told    int64    `json:"w,omitempty"`    // ms: when Back was last reported
 }
 
 var errContested = errors.New("scheduler: two different definitions of the job take turns in one scope; give each application a Config.Scope of its own")
@@ -45,7 +45,7 @@ func (d Definition) Contested() bool {
 	return d.Back >= contested && d.Latest-d.First >= rollout.Milliseconds() && d.Since <= settled
 }
 
-// define records by whose definition the ledger is updated, and reports a change. The
+// define records that the ledger is updated by j's definition, and reports a change. The
 // change alone is not worth a write.
 func (l *Ledger) define(j *Job, m Moment) []News {
 	d := &l.Definition
@@ -53,7 +53,7 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 	at := slices.Index(d.By, mine)
 	change := errors.New("its options have changed")
 	if l.Spec != j.SpecText || d.Program != j.Program {
-		change = fmt.Errorf("it was %q of program %q, and is %q of program %q", l.Spec, d.Program, j.SpecText, j.Program)
+		change = fmt.Errorf("the job was %q of program %q, and is now %q of program %q", l.Spec, d.Program, j.SpecText, j.Program)
 	}
 	if at != 0 {
 		d.By = slices.DeleteFunc(d.By, func(other string) bool { return other == mine })
@@ -79,5 +79,5 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 	return []News{{Kind: NewsContested, Node: m.Node, Count: d.Back, Err: fmt.Errorf("%w: %w", errContested, change)}}
 }
 
-// ShortenProgram cuts the name of a program to what a ledger has room for.
+// ShortenProgram cuts the name of a program to the room for it in a ledger.
 func ShortenProgram(name string) string { return shortenJSON(name, maxProgramBytes) }

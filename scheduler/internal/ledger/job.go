@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// punctual is how late a tick may be claimed without counting as missed. It is longer
-	// than it takes to notice that the first node died before it could write.
+	// punctual is how late a tick may be claimed without counting as missed. It is more
+	// than the others need to notice that the first node died before its first write.
 	punctual = time.Minute
 
-	// maxCounted bounds the missed ticks that are counted one by one: a job that ticks
-	// every second and was away for a year has missed 31 million.
+	// maxCounted bounds the missed ticks that are counted: a job that ticks every second
+	// and was away for a year has missed 31 million.
 	maxCounted = 10_000
 )
 
-// Job is when a job ticks and what becomes of ticks that come at a bad time.
+// Job has the rules of a job: when it ticks, and which ticks are executed late.
 type Job struct {
 	Spec     spec.Spec
 	SpecText string        // Spec.String(), for comparison
 	Delay    time.Duration // this job's part of the jitter
 	CatchUp  CatchUp
 
-	QueueOverlap bool // the newest tick that came during an execution is executed after it
-	AtMostOnce   bool // a tick whose execution was broken off is written off
+	QueueOverlap bool // after an execution, execute the newest tick that came during it
+	AtMostOnce   bool // write off a tick whose execution was broken off
 
 	AtStart bool // execute the job once for StartID
 	StartID string
 
-	Program     string // by which it was registered; as ShortenProgram returns it
-	Fingerprint string // of everything that was said about the job; 16 bytes
+	Program     string // that has registered the job; as ShortenProgram returns it
+	Fingerprint string // hash of how the job was registered; 16 bytes
 }
 
 // CatchUp says which missed ticks are executed: the newest Most that are at most Window old.
@@ -39,8 +39,8 @@ type CatchUp struct {
 	Window time.Duration
 }
 
-// NextDue returns when the first tick after the given time is due, jitter included. It
-// returns the zero time if there is none.
+// NextDue returns when the first tick after the given time is due, jitter included, or the
+// zero time if there is none.
 func (j *Job) NextDue(after time.Time) time.Time {
 	t := j.Spec.Next(after)
 	if t.IsZero() {
@@ -49,8 +49,8 @@ func (j *Job) NextDue(after time.Time) time.Time {
 	return t.Add(j.Delay)
 }
 
-// ticks returns the ticks after the first time and up to the second, the oldest first. If
-// there are more than maxCounted, it returns so many, and the newest are among them.
+// ticks returns the ticks after the first time and up to the second, the oldest first. Of
+// more than maxCounted it returns maxCounted, with all of the newest that may be caught up.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {
@@ -70,7 +70,7 @@ func (j *Job) ticks(after, until time.Time) []time.Time {
 }
 
 // room returns how many ticks may wait: as many as are caught up with, over all outages,
-// and one more after an execution, which it may have overlapped.
+// and after an execution one more that has overlapped it.
 func (j *Job) room(afterExecution bool) int {
 	room := max(j.CatchUp.Most, 1)
 	if afterExecution {
@@ -87,8 +87,8 @@ func (j *Job) queues(ticks []time.Time) int {
 	return min(1, len(ticks))
 }
 
-// catchesUp returns how many of the ticks that nobody has claimed are executed. The newest
-// is, if it is not late enough to count as missed.
+// catchesUp returns how many of the unclaimed ticks are executed, from the newest back. The
+// newest is executed in any case if it is too recent to count as missed.
 func (j *Job) catchesUp(ticks []time.Time, now time.Time) int {
 	n := 0
 	for i := len(ticks) - 1; i >= 0 && n < j.CatchUp.Most && now.Sub(ticks[i]) <= j.CatchUp.Window; i-- {

@@ -12,44 +12,43 @@ import (
 const (
 	version     = 1
 	historySize = 10  // executions, besides the latest
-	maxErrBytes = 200 // of an error in the ledger
+	maxErrBytes = 200 // of the JSON of an error
 	keptStarts  = 8
-	maxWaiting  = MaxBacklog + 1 // ticks; one more because it overlapped
+	maxWaiting  = MaxBacklog + 1 // ticks; one more for OverlapQueue
 )
 
 // Bounds that package scheduler checks.
 const (
-	MaxBacklog      = 1000 // ticks that are caught up with
+	MaxBacklog      = 1000 // ticks that wait until they are caught up with
 	MaxStartIDBytes = 128
 )
 
 // Ledger says how far a job has come. It is stored as one line of JSON; times are
 // milliseconds of the store's clock. New fields may be added: nodes that do not know them
-// drop them. A change of meaning needs a new version.
-//
-// Every part is bounded, so that the whole always fits into a memo. A test adds them up.
+// drop them. A change of meaning needs a new version. Every part is bounded, so the whole
+// always fits into a memo. A test adds the bounds up.
 type Ledger struct {
 	Version    int        `json:"v"`                   // 0: nobody has written it yet
 	Spec       string     `json:"spec"`                // of the node that wrote it
-	Delay      int64      `json:"delay,omitempty"`     // ms: what that node adds to each tick, by Jitter
-	Last       int64      `json:"last"`                // every tick up to here was run, was written off, or is in Due
-	Due        []Due      `json:"due,omitempty"`       // what waits, in this order: maxWaiting ticks, one trigger and one start at most
-	Execution  *Execution `json:"execution,omitempty"` // the present one, or the latest
+	Delay      int64      `json:"delay,omitempty"`     // ms of Jitter on that node
+	Last       int64      `json:"last"`                // every tick up to here was executed, was skipped, or is in Due
+	Due        []Due      `json:"due,omitempty"`       // what waits, the next first; at most maxWaiting ticks, one trigger and one start
+	Execution  *Execution `json:"execution,omitempty"` // the running one, or the latest
 	Counts     Counts     `json:"counts"`
 	Triggered  int64      `json:"trigger,omitempty"` // the newest trigger that was taken up
 	Starts     starts     `json:"starts,omitempty"`  // the latest IDs of RunAtStart
 	Definition Definition `json:"def,omitzero"`
 
-	// The executions before Execution are a JSON array on a second line, the newest
-	// first. They are decoded only on request: every node reads every ledger, but only
-	// people ask for the history.
+	// The executions before Execution, the newest first, as a JSON array on a second
+	// line. It is decoded only for Entry: every node reads every ledger, but only people
+	// read the history.
 	past []byte
 }
 
 // Cause is why a job is executed.
 type Cause string
 
-// The causes. A Due without one is a tick.
+// A Due without a Cause has CauseTick.
 const (
 	CauseTick    Cause = "tick"
 	CauseStart   Cause = "start"
@@ -62,10 +61,9 @@ type Due struct {
 	Cause Cause `json:"c,omitempty"`
 }
 
-// State is what became of an execution.
+// State says how an execution stands or how it ended.
 type State string
 
-// The states.
 const (
 	Running     State = "running"
 	Done        State = "done"
@@ -85,18 +83,18 @@ type Execution struct {
 	Start    int64  `json:"b"`
 	End      int64  `json:"e,omitempty"`
 	Attempts int    `json:"a,omitempty"`
-	Broken   int    `json:"k,omitempty"` // executions of the same tick that were broken off before
+	Broken   int    `json:"k,omitempty"` // earlier executions of the same tick, all broken off
 	Err      string `json:"err,omitempty"`
 }
 
-// Tick is what a Due stands for.
+// Tick is a Due in the form that package scheduler shows.
 type Tick struct {
 	At     time.Time // UTC
 	Cause  Cause
 	Broken int
 }
 
-// Counts is what became of the job's ticks. Package scheduler documents the fields.
+// Counts are the counts of a job. Package scheduler documents the fields.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Failed     int64 `json:"failed"`
@@ -108,7 +106,7 @@ type Counts struct {
 	Paused     int64 `json:"paused"`
 }
 
-// starts are the latest IDs given to RunAtStart. More than one is kept because nodes of the
+// starts are the latest IDs of RunAtStart. More than one is kept, because nodes of the
 // previous release may restart during a rollout.
 type starts []string
 
@@ -117,7 +115,8 @@ func (s starts) add(id string) starts {
 	return s[max(0, len(s)-keptStarts):]
 }
 
-// Decode reads a memo. An empty memo is the ledger of a new job.
+// Decode reads a memo. An empty memo is the ledger of a new job. A ledger of a later version
+// is an error, like anything else that is no ledger.
 func Decode(memo []byte) (*Ledger, error) {
 	l := new(Ledger)
 	if len(memo) == 0 {
@@ -168,7 +167,7 @@ func (l *Ledger) start(x Execution, m Moment) *Execution {
 	if l.Execution != nil {
 		past, err := l.History()
 		if err != nil {
-			past = nil // it is only for people, and Entry has shown them the error
+			past = nil // only people read it, and Entry has shown them the error
 		}
 		past = slices.Insert(past, 0, *l.Execution)
 		l.past = encode(past[:min(len(past), historySize)])
@@ -178,7 +177,7 @@ func (l *Ledger) start(x Execution, m Moment) *Execution {
 	return l.Execution
 }
 
-// End settles the present execution.
+// End records how the present execution ended, and counts it.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	l.Execution.State, l.Execution.End, l.Execution.Attempts = state, at.UnixMilli(), attempts
 	if err != nil {
@@ -236,7 +235,7 @@ func (d Due) cause() Cause {
 	return d.Cause
 }
 
-// Tick returns what x is an execution of.
+// Tick returns the tick of x.
 func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }
@@ -259,8 +258,8 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// shortenJSON cuts s so that its JSON form has about n bytes at most. It counts that form
-// because a control character takes six bytes in JSON.
+// shortenJSON cuts s so that its JSON form has about n bytes. It counts the JSON form,
+// because a control character takes six bytes there.
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {

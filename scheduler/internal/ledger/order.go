@@ -9,17 +9,17 @@ import (
 
 const ordersVersion = 1
 
-// Orders is what people have asked for, by job.
+// Orders has the pauses and triggers of all jobs, by name.
 type Orders struct {
 	Version int              `json:"v"`
 	Jobs    map[string]Order `json:"jobs,omitempty"`
 }
 
-// Order is what was asked for one job. Times are milliseconds of the store's clock.
+// Order is the pause and the trigger of one job. Times are milliseconds of the store's clock.
 type Order struct {
-	Fence       int64 `json:"f"`           // of the write that changed it last: a number that grows
+	Fence       int64 `json:"f"`           // of the write that changed it last; only grows
 	PausedFrom  int64 `json:"p,omitempty"` // later ticks are skipped; 0: not paused
-	PausedUntil int64 `json:"r,omitempty"` // up to and including this time; 0: still paused
+	PausedUntil int64 `json:"r,omitempty"` // the last time at which ticks are skipped; 0: still paused
 	Triggered   int64 `json:"n,omitempty"` // the Fence of the newest trigger
 	TriggeredAt int64 `json:"t,omitempty"`
 }
@@ -29,10 +29,10 @@ func DecodeOrders(memo []byte) (Orders, error) {
 	o := Orders{Version: ordersVersion}
 	if len(memo) > 0 {
 		if err := json.Unmarshal(memo, &o); err != nil {
-			return o, fmt.Errorf("scheduler: the memo holds no orders: %w", err)
+			return o, fmt.Errorf("scheduler: the record of pauses and triggers cannot be read: %w", err)
 		}
 		if o.Version != ordersVersion {
-			return o, fmt.Errorf("scheduler: the orders have version %d, this node knows %d", o.Version, ordersVersion)
+			return o, fmt.Errorf("scheduler: the record of pauses and triggers has version %d, this node knows %d", o.Version, ordersVersion)
 		}
 	}
 	if o.Jobs == nil {
@@ -44,8 +44,8 @@ func DecodeOrders(memo []byte) (Orders, error) {
 // Encode returns the memo.
 func (o Orders) Encode() []byte { return encode(o) }
 
-// Newest returns the Fence of the order that was written last. That order is always kept;
-// others may be gone once they are carried out.
+// Newest returns the Fence of the latest order. That order is always there: Tidy only runs
+// before one is added.
 func (o Orders) Newest() (fence int64) {
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
@@ -53,8 +53,8 @@ func (o Orders) Newest() (fence int64) {
 	return fence
 }
 
-// Tidy removes the orders that are carried out, as the ledgers show. An order whose ledger
-// is missing stays.
+// Tidy removes the orders that were carried out according to the ledgers. An order without a
+// ledger stays.
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]
@@ -67,8 +67,8 @@ func (o *Order) Pause(l *Ledger, now time.Time) bool {
 	if o.Paused() {
 		return false
 	}
-	// Until a node has seen that the last pause has ended, the new one continues it: ticks
-	// of the last pause would count as missed otherwise.
+	// If no node has come since the last pause ended, the new pause continues it.
+	// Otherwise ticks of the last pause would count as missed.
 	if l.Last >= o.PausedUntil {
 		o.PausedFrom = now.UnixMilli()
 	}
@@ -85,7 +85,7 @@ func (o *Order) Resume(now time.Time) bool {
 	return true
 }
 
-// Trigger asks for an execution. Fence must be that of the present write.
+// Trigger asks for an execution. The caller has set o.Fence for this write.
 func (o *Order) Trigger(now time.Time) {
 	o.Triggered, o.TriggeredAt = o.Fence, now.UnixMilli()
 }

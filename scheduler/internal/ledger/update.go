@@ -8,23 +8,23 @@ import (
 
 const (
 	// setBack is how far the store's clock must be behind a ledger to count as set back.
-	// A node's estimate of that clock is less wrong than this.
+	// The error of a node's estimate of the clock is smaller.
 	setBack = 10 * time.Second
 
-	// clockReset is how far ahead of the store's clock a ledger may be. Up to here ticks
-	// wait until the clock has caught up, so that none is executed twice. A ledger further
-	// ahead was written while the clock was wrong.
+	// clockReset is how far ahead of the store's clock a ledger may be. Ticks wait until
+	// the clock has caught up, so that none is executed twice. A ledger further ahead was
+	// written while the clock was wrong.
 	clockReset = 24 * time.Hour
 
-	// maxBroken is how many broken executions a tick may have before it is written off:
-	// its function may be what ends the nodes.
+	// maxBroken is how often a tick is taken over. Then it is written off: its function
+	// may be what crashes the nodes.
 	maxBroken = 10
 )
 
 // Moment is when and where a ledger is updated.
 type Moment struct {
 	Now   time.Time // the store's clock
-	Floor time.Time // earlier ticks came before this node's time
+	Floor time.Time // with a new spec or without a ledger, ticks count from here
 	Order Order
 	Node  string
 }
@@ -46,20 +46,20 @@ const (
 // News is something to report once the ledger is written.
 type News struct {
 	Kind  Kind
-	Tick  Tick   // zero if it is about none; of Count ticks the newest
+	Tick  Tick   // the newest of Count ticks; zero if the News is not about a tick
 	Node  string // which the News is about
 	Count int
 	Err   error
 }
 
-// Update brings the ledger up to m. Ticks that are due go to Due or are written off, and
-// triggers go to Due. afterExecution says that the job was running until now. changed
-// reports whether the ledger is worth writing.
+// Update brings the ledger up to m. Due ticks go to Due or are skipped; triggers and starts
+// go to Due. afterExecution says that the job was running until now. changed reports whether
+// the ledger is worth writing.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
 		if m.Now.Sub(time.UnixMilli(m.Order.TriggeredAt)) > punctual {
-			l.Triggered = m.Order.Triggered // it was meant for a ledger that is lost
+			l.Triggered = m.Order.Triggered // the trigger was for a ledger that is lost
 		}
 	}
 	news = l.define(j, m)
@@ -80,7 +80,7 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	}
 	if last := l.LastTick(); last.After(m.Now.Add(clockReset)) {
 		news = append(news, News{Kind: NewsClock, Tick: tickAt(last), Node: m.Node,
-			Err: fmt.Errorf("scheduler: the ledger has ticks up to %s, but the store's clock shows %s: it was wrong then or is wrong now; ticks count from now on", stamp(last), stamp(m.Now))})
+			Err: fmt.Errorf("scheduler: the ledger has ticks up to %s, but the store's clock shows %s: the clock was wrong then or is wrong now; ticks count from now on", stamp(last), stamp(m.Now))})
 		l.Last, changed = m.Now.UnixMilli(), true
 	}
 	skip := func(kind Kind, count *int64, ticks []time.Time) {
@@ -123,7 +123,7 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	return true, news
 }
 
-// advance moves Last to the newest of the ticks and returns those that were after it.
+// advance moves Last to the newest of the ticks, and returns the ticks after the old Last.
 // Whatever a spec may say, a job never goes back.
 func (l *Ledger) advance(ticks []time.Time) []time.Time {
 	ticks = slices.DeleteFunc(ticks, func(t time.Time) bool {
@@ -134,10 +134,10 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 	return ticks
 }
 
-// Begin takes what is to be executed now and makes it the present execution; x is nil if
-// there is nothing. It requires that the lock is free or held by the caller: an execution
-// that is not settled then counts as broken off. changed reports whether the ledger is
-// worth writing.
+// Begin makes the next waiting tick the present execution x; x is nil if nothing waits. The
+// lock must be free or held by the caller. An execution without a result then counts as
+// broken off: it is taken over or written off. changed reports whether the ledger is worth
+// writing.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; last.unfinished() {
 		if !j.AtMostOnce && last.Broken < maxBroken {
@@ -161,8 +161,8 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 	return nil, changed, news
 }
 
-// Behind returns how far the store's clock is behind the latest tick. It is 0 unless the
-// clock was set back, by more than 10 s and by at most a day; Update mends a larger step.
+// Behind returns how far the store's clock is behind the latest tick, if that is more than
+// 10 s and at most a day; otherwise 0. Update mends a larger step.
 func (l *Ledger) Behind(now time.Time) time.Duration {
 	if ahead := l.LastTick().Sub(now); ahead > setBack && ahead <= clockReset {
 		return ahead
@@ -170,10 +170,10 @@ func (l *Ledger) Behind(now time.Time) time.Duration {
 	return 0
 }
 
-// Overdue returns since when a tick has waited that no node has come for, or the zero time
-// if there is none. It requires that the lock is free.
+// Overdue returns when a tick was due that no node has claimed for a minute, or the zero
+// time if there is none. The lock must be free.
 func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
-	if l.New() || l.Spec != j.SpecText { // it is unknown from when on another spec counts
+	if l.New() || l.Spec != j.SpecText { // with another spec, ticks count from an unknown time
 		return time.Time{}
 	}
 	if due := j.NextDue(l.LastTick()); !due.IsZero() && now.Sub(due) > punctual {
