@@ -43,8 +43,8 @@ func newAsynqRig(c *cluster) *asynqRig {
 	return r
 }
 
-// scheduler makes an asynq.Scheduler on a node whose clock is ahead by skew. It is given a
-// time zone that is ahead by skew, which has the same effect.
+// scheduler makes an asynq.Scheduler on a node whose clock is ahead by skew: its time zone
+// is ahead by skew, which has the same effect.
 func (r *asynqRig) scheduler(skew time.Duration, opts ...asynq.Option) *asynq.Scheduler {
 	s := asynq.NewSchedulerFromRedisClient(r.rdb, &asynq.SchedulerOpts{
 		Location: time.FixedZone("", int(skew/time.Second)), LogLevel: asynq.FatalLevel, HeartbeatInterval: time.Hour,
@@ -91,7 +91,7 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 			r.Cleanup(s.Shutdown)
 			return s.Shutdown
 		}},
-		// A tick is lost where one term ends and the next begins.
+		// The tick between two terms is lost.
 		"as a singleton": {least: ticks - 1, most: ticks - 1, begin: func(r *asynqRig, skew time.Duration) func() {
 			n := r.admin()
 			ctx, cancel := context.WithCancel(context.Background())

@@ -86,5 +86,5 @@ func (d timeoutError) Error() string {
 	return "scheduler: running for longer than " + time.Duration(d).String()
 }
 
-// Is makes it a context.DeadlineExceeded, which is what the context's Err is.
+// Is makes it match context.DeadlineExceeded, the context's Err.
 func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -31,8 +31,7 @@ type Config struct {
 	// execute each other's ticks. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
-	// Zone is the time zone of specs that do not name one, unless the job has In.
-	// Default UTC.
+	// Zone is the time zone of specs that name none, unless the job has In. Default UTC.
 	Zone *time.Location
 
 	// Node is the name of this node in the ledger, in events and in the status of locks:

@@ -54,8 +54,7 @@
 // an execution that was broken off is written off as lost. Without it a tick is lost after
 // eleven broken executions, because its function may be what crashes the nodes. An
 // execution also counts as broken off if the store is away when it ends, for longer than
-// the lease. To tell two executions of a tick apart, use the fence of the lock
-// (joblock.FromContext).
+// the lease. The fence of the lock (joblock.FromContext) tells executions of a tick apart.
 //
 // A panic in a function is logged and counts as a failure. If it ended the program, the
 // tick would be taken over and end one node after the other.
@@ -92,8 +91,7 @@
 // Ticks wait until the clock is where it was, because each would be executed a second time.
 // Triggers do not wait. Each node reports this once per job, as EventClock and in the log,
 // and Entry.Behind shows it. A ledger that is more than a day ahead was written while the
-// clock was wrong: it starts anew, which is reported too. So a job is silent for at most a
-// day.
+// clock was wrong: it starts anew, and that is reported. A job is silent for at most a day.
 //
 // # Deploys
 //
@@ -106,8 +104,7 @@
 // A removed job is executed as long as a node is up that has it. A renamed job is two jobs:
 // while nodes of both releases are up, both are executed. To avoid that, pause the old name
 // before the deploy. Ticks missed under the old name are not caught up with under the new
-// one. The old name stays on record for 366 days; Entry.Overdue shows that no node comes
-// for it any more.
+// one. The old name stays on record for 366 days; Entry.Overdue shows that it is unclaimed.
 //
 // # Applications that share a store
 //

@@ -35,7 +35,6 @@ func (h *dueHeap) put(j *job, at time.Time) {
 	}
 }
 
-// drop removes j if it is in the heap.
 func (h *dueHeap) drop(j *job) {
 	if j.index >= 0 {
 		heap.Remove(h, j.index)
@@ -50,7 +49,6 @@ func (h *dueHeap) take(now time.Time, limit int) (jobs []*job) {
 	return jobs
 }
 
-// first returns when the first job is due.
 func (h dueHeap) first() (time.Time, bool) {
 	if len(h) == 0 {
 		return time.Time{}, false
@@ -150,8 +148,8 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	}
 }
 
-// nextCheck returns when to read the job's ledger again: at the next tick, or after settling
-// if that tick is due already.
+// nextCheck returns when to read the ledger again: at the next tick, or after settling if
+// that tick is due already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := j.NextDue(l.LastTick()); {

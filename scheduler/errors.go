@@ -26,8 +26,7 @@ type ownError struct {
 func (e *ownError) Error() string { return "scheduler: " + e.text }
 func (e *ownError) Unwrap() error { return e.sentinel }
 
-// invalid returns a joblock.ErrInvalid. job may be "". The text names the value and its
-// bound.
+// invalid returns a joblock.ErrInvalid. job may be "". format names the value and its bound.
 func invalid(op, job, format string, args ...any) error {
 	if job != "" {
 		op = fmt.Sprintf("%s %.80q", op, job)

@@ -13,9 +13,8 @@ type Kind string
 
 // The kinds, with the fields of Event that each has besides Tick and Node.
 //
-// The node that executes reports an execution. The node that skips ticks reports them, as
-// one Event for all that it skips at a time for one reason: Tick is the newest of them,
-// Count their number.
+// The node that executes reports an execution. A node that skips ticks reports all that it
+// skips at a time for one reason as one Event: Tick is the newest, Count their number.
 const (
 	EventStarted     Kind = "started"     // Late
 	EventTakenOver   Kind = "taken over"  // Late; in place of started, after an execution of the tick was broken off
@@ -29,12 +28,10 @@ const (
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task met joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
-	// EventRedefined: the job's spec or options have changed, as by a deploy. Err says
-	// how. Tick.At is zero.
+	// EventRedefined: the job's spec or options have changed. Err says how. Tick.At is zero.
 	EventRedefined Kind = "redefined"
-	// EventContested: two definitions of the job keep taking turns, so probably two
-	// applications share it. Count says how often, Err which. At most once an hour. Tick.At
-	// is zero.
+	// EventContested: two definitions of the job keep taking turns, probably of two
+	// applications. Count says how often, Err which. Once an hour. Tick.At is zero.
 	EventContested Kind = "contested"
 	// EventClock: the store's clock was set back. Tick is the job's latest; Err says from
 	// when on ticks are executed. Each node reports it once.

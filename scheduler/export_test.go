@@ -11,5 +11,5 @@ func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler
 	return newScheduler(locks, cfg, now)
 }
 
-// Of sets from which program the Scheduler seems to be.
+// Of sets the program that the Scheduler takes itself for.
 func (s *Scheduler) Of(program string) { s.program = program }

@@ -58,7 +58,6 @@ func program() string {
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
 }
 
-// momentOf returns the Moment for an update of l now.
 func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	now := s.clock.now()
 	s.mu.Lock()

@@ -50,8 +50,7 @@ func In(zone *time.Location) Option {
 // before the next tick, whichever is first.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
-// CatchUpOne executes the newest of the missed ticks as soon as a node is up. It is the
-// default.
+// CatchUpOne executes the newest missed tick as soon as a node is up. It is the default.
 func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: forever}) }
 
 // CatchUpAll executes the missed ticks that are at most window old, one after the other,
@@ -77,8 +76,7 @@ func OverlapQueue() Option { return setOverlap(overlapQueue) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
 // the next tick comes. That tick is executed when the function has returned. A paused tick
-// cancels nothing. Task refuses OverlapCancel: cancel a task by the queue's own means, such
-// as asynq's Inspector.
+// cancels nothing. Task refuses OverlapCancel: use the queue's means, like asynq's Inspector.
 func OverlapCancel() Option { return setOverlap(overlapCancel) }
 
 func setOverlap(v overlap) Option {
@@ -102,9 +100,8 @@ func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }
 
-// Jitter delays all ticks of the job by the same part of most, 0 to 24 h, so that jobs with
-// equal specs do not all begin at once. The part depends on the job's name. Tick.At does
-// not include it.
+// Jitter delays all ticks of the job by the same time, up to most (0 to 24 h), so that jobs
+// with equal specs begin apart. The time depends on the job's name. Tick.At is without it.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
 // RunAtStart executes the job once in the whole cluster, when the first node with this id

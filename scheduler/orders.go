@@ -68,7 +68,6 @@ func (s *Scheduler) ordersWritten() int {
 	return s.wrote
 }
 
-// orderOf returns the job's order, as last read.
 func (s *Scheduler) orderOf(j *job) ledger.Order {
 	s.mu.Lock()
 	defer s.mu.Unlock()

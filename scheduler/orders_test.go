@@ -104,8 +104,8 @@ func TestTriggerWhileTheNodeSettles(t *testing.T) {
 	})
 }
 
-// An order and a tick that are read together lead to one claim: the node does not get in
-// line behind itself.
+// An order and a tick that are read together lead to one claim: the node does not wait for
+// its own lock.
 func TestOrderAndTickInOneRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -127,7 +127,7 @@ func TestOrderAndTickInOneRead(t *testing.T) {
 	})
 }
 
-// Places among the standbys are given back.
+// The places in standbys are freed.
 func TestStandbysComeAndGo(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

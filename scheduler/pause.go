@@ -11,10 +11,9 @@ import (
 // Pause skips the ticks of a job, from the next one on, until Resume. It does not touch a
 // running execution. An execution that was broken off is still taken over.
 //
-// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope,
-// whether it has the job or not and whether Run is running or not. They return when the
-// request is on record. Pausing a paused job is no error, nor is resuming a job
-// that is not paused.
+// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even
+// without the job and without Run. They return when the request is on record. Pausing a
+// paused job is no error, nor is resuming a job that is not paused.
 //
 // Errors:
 //
@@ -39,8 +38,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 // Trigger executes a job once, now, even if it is paused. Its ticks do not change. If this
 // Scheduler has the job and Run is running, it executes the job at once; otherwise a node
 // that has the job does so within Config.Sync. If the job is running, it is executed again
-// afterwards. Triggers that come before the job could be executed count as one. See Pause
-// for errors.
+// afterwards. Triggers that wait at the same time count as one. See Pause for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
 		o.Trigger(now)

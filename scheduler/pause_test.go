@@ -192,7 +192,7 @@ func TestTriggerIsTakenOver(t *testing.T) {
 	})
 }
 
-// A job is triggered that is registered here, but whose ledger no node has read yet.
+// A registered job can be triggered before any node has read its ledger.
 func TestTriggerBeforeTheFirstRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -328,7 +328,7 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// A ledger is lost and the orders are not: an old trigger is not executed again.
+// If only the ledger is lost, an old trigger is not executed again.
 func TestTriggerOfALostLedger(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -378,7 +378,7 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 	})
 }
 
-// A pause does not touch the execution that is going on, not even with OverlapCancel:
+// A pause does not touch the running execution, not even with OverlapCancel:
 // nothing would be executed in its place. After Resume the next tick cancels it.
 func TestPausedTicksCancelNothing(t *testing.T) {
 	for name, resumed := range map[string]time.Duration{"until the run is done": 0, "until a later tick": 35 * min} {

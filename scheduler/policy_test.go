@@ -73,7 +73,7 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// When a node dies while it catches up, another goes on with what is left.
+// When a node dies while it catches up, another executes the remaining ticks.
 func TestBacklogSurvivesItsNode(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -366,7 +366,7 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	}
 }
 
-// A tick that ends every node that executes it is written off in the end.
+// A tick that crashes every node that executes it is written off in the end.
 func TestPoisonousTickIsGivenUp(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

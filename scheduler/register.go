@@ -15,7 +15,7 @@ const maxNameBytes = 128
 // be registered before Run and while it runs.
 //
 // The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom).
-// It ends with one of these causes (context.Cause):
+// It may end early, with one of these causes (context.Cause):
 //
 //	joblock.ErrLost           the lock was lost
 //	ErrStopped                the context of Run has ended
@@ -24,8 +24,7 @@ const maxNameBytes = 128
 //
 // The Scheduler waits for an fn that goes on after that, so fn never runs twice at a time in
 // one process. If the node is stopped and fn does not return nil, another node executes the
-// tick again. fn must not release its lock or hand it over: the execution would count as
-// broken off.
+// tick again. If fn releases its lock or hands it over, the execution counts as broken off.
 //
 // Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad
 // or has no ticks, or an option is bad. The job is then not registered.

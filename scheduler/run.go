@@ -55,8 +55,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return err
 }
 
-// loop dispatches jobs when they are due, until ctx ends. work is the context of what it
-// starts.
+// loop dispatches due jobs until ctx ends. work is the context of what it starts.
 func (s *Scheduler) loop(ctx, work context.Context) error {
 	var syncAt time.Time // when to ask for the store's clock if no job is due before
 	for pause := firstPause; ctx.Err() == nil; {
@@ -81,8 +80,7 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 	return nil
 }
 
-// awaitStarted waits until everything that Run has started is done, for at most
-// Config.Grace.
+// awaitStarted waits until all that Run has started is done, for at most Config.Grace.
 func (s *Scheduler) awaitStarted() error {
 	s.mu.Lock()
 	started := s.started

@@ -76,7 +76,6 @@ func (s *Scheduler) check(op string) error {
 	return nil
 }
 
-// keyOf returns the key of the job's lock.
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
 
 // nameOf is the inverse of keyOf. It returns false if no job of this scope has the key.
@@ -98,7 +97,6 @@ func (s *Scheduler) lockOptions() []joblock.TryOption {
 	}
 }
 
-// waitOptions returns lockOptions for Acquire.
 func (s *Scheduler) waitOptions() (opts []joblock.AcquireOption) {
 	for _, opt := range s.lockOptions() {
 		opts = append(opts, opt)

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// service counts how many of its kind run. Like those of asynq it cannot be started twice.
+// service counts the running services. Like asynq's, a service cannot be started twice.
 type service struct {
 	t       *testing.T
 	running *atomic.Int32

@@ -6,8 +6,7 @@ import (
 )
 
 // Task registers enqueue to be called on one node at every tick of spec, to put one task
-// into a queue. For asynq let package asynqtick make enqueue, or wrap your own in
-// asynqtick.Once:
+// into a queue. For asynq use asynqtick.Enqueue, or wrap your function in asynqtick.Once:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
 //

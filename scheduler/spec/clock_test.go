@@ -156,7 +156,7 @@ func TestSpecsThatTickSeldomOrNever(t *testing.T) {
 	}
 }
 
-// Next is right on such a day, whenever it is asked.
+// Next is right from any instant of such a day.
 func TestNextAskedWhileTheClockShowsAnHourAgain(t *testing.T) {
 	s := inZone(t, "30 2 * * *", "Europe/Berlin")
 	first := time.Date(2025, 10, 26, 0, 30, 0, 0, time.UTC) // 02:30 CEST

@@ -150,7 +150,6 @@ var (
 	fields = [...]field{secondField, minuteField, hourField, domField, monthField, dowField}
 )
 
-// all returns the set of all values.
 func (f field) all() uint64 { return stepped(f.min, f.max, 1) }
 
 // stepped returns the set of first, first+step and so on up to last.

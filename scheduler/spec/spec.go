@@ -81,8 +81,7 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Zone returns the time zone in which the spec is read. It is never nil; for @every it is
-// UTC.
+// Zone returns the time zone in which the spec is read, for @every UTC. It is never nil.
 func (s Spec) Zone() *time.Location {
 	if s.zone == nil {
 		return time.UTC

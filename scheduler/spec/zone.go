@@ -12,8 +12,7 @@ const (
 	// farOff is how far from UTC a zone may be, in seconds, as in RFC 9636.
 	farOff = 26 * 3600
 
-	// around is the longest time, in seconds, between two instants at which a zone's clock
-	// shows the same time.
+	// around is the longest time between two instants with one wall-clock time, in seconds.
 	around = 2 * farOff
 
 	// stride is less than the time between any two changes of a zone, in seconds. The

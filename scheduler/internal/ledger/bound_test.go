@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// The largest ledger that there can be is one that the store takes: whatever the job, its
-// options, its nodes and their errors are.
+// The store accepts the largest possible ledger, whatever the job, its options, its nodes
+// and their errors are.
 func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	worst := strings.Repeat("\x01", driver.MaxMemoBytes) // six bytes each in JSON
 	large := int64(math.MinInt64)

@@ -11,8 +11,7 @@ const (
 	keptDefinitions = 4
 	maxProgramBytes = 100
 
-	// rollout is how long nodes with an old and a new definition may take turns: it may
-	// be a deploy.
+	// rollout is how long definitions may take turns without a contest: during a deploy.
 	rollout = 15 * time.Minute
 
 	// contested is how often a definition must come back after another one to make a

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// Whatever stands in a memo is a ledger that can be worked with, or refused.
+// Any memo is either a usable ledger or refused.
 func FuzzLedger(f *testing.F) {
 	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"execution":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), false)
 	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"execution":{"s":"interrupted","k":-1},"starts":["",""]}`), true)

@@ -39,16 +39,14 @@ type Ledger struct {
 	Starts     starts     `json:"starts,omitempty"`  // the latest IDs of RunAtStart
 	Definition Definition `json:"def,omitzero"`
 
-	// The executions before Execution, the newest first, as a JSON array on a second
-	// line. It is decoded only for Entry: every node reads every ledger, but only people
-	// read the history.
+	// The executions before Execution, the newest first: a JSON array on a second line,
+	// decoded only for Entry. Every node reads every ledger, but only people the history.
 	past []byte
 }
 
-// Cause is why a job is executed.
+// Cause is why a job is executed. A Due without one has CauseTick.
 type Cause string
 
-// A Due without a Cause has CauseTick.
 const (
 	CauseTick    Cause = "tick"
 	CauseStart   Cause = "start"
@@ -144,7 +142,7 @@ func (l *Ledger) Encode() []byte {
 	return memo
 }
 
-// New reports whether the job is new: nobody has written its ledger.
+// New reports whether nobody has written the job's ledger yet.
 func (l *Ledger) New() bool { return l.Version == 0 }
 
 // LastTick returns the time up to which every tick is accounted for.
@@ -235,7 +233,6 @@ func (d Due) cause() Cause {
 	return d.Cause
 }
 
-// Tick returns the tick of x.
 func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }

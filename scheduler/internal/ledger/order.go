@@ -44,8 +44,7 @@ func DecodeOrders(memo []byte) (Orders, error) {
 // Encode returns the memo.
 func (o Orders) Encode() []byte { return encode(o) }
 
-// Newest returns the Fence of the latest order. That order is always there: Tidy only runs
-// before one is added.
+// Newest returns the Fence of the latest order. Tidy runs before it is added, so it stays.
 func (o Orders) Newest() (fence int64) {
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
@@ -53,8 +52,7 @@ func (o Orders) Newest() (fence int64) {
 	return fence
 }
 
-// Tidy removes the orders that were carried out according to the ledgers. An order without a
-// ledger stays.
+// Tidy removes the orders that the ledgers show as carried out. One without a ledger stays.
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]

@@ -58,7 +58,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// What is carried out is forgotten, but nothing else.
+// Tidy removes the orders that were carried out, and no others.
 func TestTidy(t *testing.T) {
 	l := &Ledger{Version: version, Last: at(0), Triggered: 5}
 	for name, tc := range map[string]struct {

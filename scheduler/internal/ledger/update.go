@@ -32,7 +32,6 @@ type Moment struct {
 // Kind says what a News is about. Package scheduler has events of the same names.
 type Kind string
 
-// The kinds.
 const (
 	NewsMissed     Kind = "missed"
 	NewsOverlapped Kind = "overlapped"
@@ -135,9 +134,8 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 }
 
 // Begin makes the next waiting tick the present execution x; x is nil if nothing waits. The
-// lock must be free or held by the caller. An execution without a result then counts as
-// broken off: it is taken over or written off. changed reports whether the ledger is worth
-// writing.
+// lock must be free or held by the caller. So an execution without a result was broken off,
+// and is taken over or written off. changed is as for Update.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; last.unfinished() {
 		if !j.AtMostOnce && last.Broken < maxBroken {
@@ -182,8 +180,6 @@ func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// tickAt is a tick of the spec.
 func tickAt(t time.Time) Tick { return Tick{At: t, Cause: CauseTick} }
 
-// stamp is how messages show an instant.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -20,7 +20,7 @@ const (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// at is so long after start, in the form of a ledger.
+// at returns the time d after start in milliseconds, as a ledger has it.
 func at(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 
 // every10 is a job that ticks every ten minutes, and catches up with one tick.
@@ -37,7 +37,7 @@ func every10(t testing.TB, change ...func(*Job)) *Job {
 	return j
 }
 
-// text shows what waits and what there is to tell, without what never changes.
+// text shows the waiting ticks and the news, without the fields that never change.
 func text(due []Due, news []News) string {
 	var parts []string
 	for _, d := range due {
@@ -161,7 +161,7 @@ func TestUpdateOfANewJob(t *testing.T) {
 	}
 }
 
-// What is executed next, and what becomes of an execution that was not settled.
+// What is executed next, and what becomes of an execution without a result.
 func TestBegin(t *testing.T) {
 	once := func(j *Job) { j.AtMostOnce = true }
 	tick := Due{At: at(-10 * min1)}
