@@ -31,14 +31,16 @@ const (
 	nearLine = 32
 )
 
-// TryAcquire takes the lock on key if it is free, and does not wait. Errors:
-// ErrHeld with the holder and what is left of its lease; ErrInvalid for a bad
-// key or option, or a foreign value at the key; ErrUnavailable when the store
-// did not answer, in which case whatever the call left behind is removed in the
-// background; ErrClosed. On error the caller holds nothing.
+// TryAcquire takes the lock on key if it is free, and does not wait. The lock is
+// renewed until it is released, handed over or lost. ctx bounds this call only.
 //
-// The lock is renewed until it is released, handed over or lost, independently
-// of ctx, which bounds this call only.
+// Errors, with which the caller holds nothing:
+//
+//	ErrHeld         somebody else has it; the error says who, and what is left of the lease
+//	ErrInvalid      a bad key or option, or the value at the key is no lock
+//	ErrUnavailable  the store did not answer; what the call may have left behind is
+//	                removed in the background
+//	ErrClosed       the Locker was closed
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
@@ -52,18 +54,22 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 	return lock, err
 }
 
-// Acquire takes the lock on key, waiting while it is held: as long as ctx lasts,
-// or up to MaxWait. Errors are those of TryAcquire, but instead of ErrHeld:
-// ErrTimeout when MaxWait or ctx's deadline passed (the latter matches
-// context.DeadlineExceeded too), and the cause of ctx when it was cancelled. An
-// outage of the store is put up with until Config.CallTimeout after the first call
-// that failed, then reported as ErrUnavailable. On error the caller holds nothing.
+// Acquire takes the lock on key. While the key is held it waits, as long as ctx lasts
+// or up to MaxWait. The package comment has more on waiting.
 //
-// Waiters of all processes get the lock in the order in which they came; who
-// frees it makes the first of them the owner in the same step and tells it so. A
-// message that gets lost costs at most Config.Poll. Waiters that died cost one TTL and a
-// poll, all together; if they were more than 32 and the leases are short, perhaps three
-// times Config.Poll instead.
+// Errors are those of TryAcquire, with which the caller holds nothing, but instead of
+// ErrHeld:
+//
+//   - ErrTimeout when MaxWait or ctx's deadline has passed. In the second case the error
+//     matches context.DeadlineExceeded too.
+//   - The cause of ctx when it was cancelled.
+//
+// ErrUnavailable comes Config.CallTimeout after the first call without an answer; a
+// shorter outage of the store only delays the lock.
+//
+// A push that is lost costs at most Config.Poll. Waiters that died cost one TTL and a
+// poll, all together. If they were more than 32 and the leases are short, they cost
+// perhaps three times Config.Poll instead.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
@@ -122,7 +128,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	return a, nil
 }
 
-// try asks once. (nil, nil) means held by another, told in a.last.
+// try asks once. (nil, nil) means that another holds the lock: a.last says who.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
 	r, err := a.l.ask(ctx, "acquire", a.req.Key, func(ctx context.Context) (driver.Reply, error) {

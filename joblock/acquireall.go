@@ -80,8 +80,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	return out, nil
 }
 
-// Release releases all locks at once and joins the errors. A store that does not answer
-// costs the time of one call.
+// Release releases all locks at the same time and joins the errors.
 func (ls Locks) Release(ctx context.Context) error {
 	errs := make([]error, len(ls))
 	var all sync.WaitGroup
@@ -105,8 +104,8 @@ func (ls Locks) Err() error {
 // LogValue keeps slog from marshalling the tokens.
 func (ls Locks) LogValue() slog.Value { return slog.StringValue(fmt.Sprint([]*Lock(ls))) }
 
-// ByKey returns the lock on key.
-func (ls Locks) ByKey(key string) (*Lock, bool) {
+// ByKey returns the lock on key; ok is false if there is none.
+func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
 	for _, lock := range ls {
 		if lock.Key() == key {
 			return lock, true

@@ -26,84 +26,87 @@ const (
 // Config configures a Locker. The zero value of each field means its default;
 // negative values are refused.
 type Config struct {
-	// TTL is the length of a lease. It is renewed every third of it. A crashed holder's
-	// lock can be had again after one TTL. At least a millisecond;
-	// New warns of less than a second, which leaves little room for a slow network.
-	// Default 30 s.
+	// TTL is how long a lease lasts. It is renewed after a third of that. The lock of a
+	// holder that has crashed is free again after one TTL. At least a millisecond; New
+	// warns of less than a second, which leaves little room for a slow network. Default
+	// 30 s.
 	TTL time.Duration
 
-	// MaxTTL is the longest TTL that a call or a token may ask for. Default 24 h.
+	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days.
+	// Default 24 h, or TTL if that is longer.
 	MaxTTL time.Duration
 
-	// Margin is how long before the end of its lease a lock stops being trusted: room
-	// for the store's clock to run faster than ours, and for the work to notice. At most
-	// TTL/2. Default a twentieth of the lease, at most 1 s.
+	// Margin is how long before the end of its lease a lock stops being trusted. In
+	// that time the work can notice, and the store's clock may run faster than ours. At
+	// most TTL/2. Default a twentieth of the lease, at most 1 s.
 	Margin time.Duration
 
-	// MaxRenew is how long a lock is renewed at the most. Then it runs out, so that a
-	// forgotten lock does not live for ever. Default: no bound.
+	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then
+	// it runs out, so that a forgotten lock does not live for ever. Default: no bound.
 	MaxRenew time.Duration
 
-	// Reserve is how long a parked lock stays reserved for its job where the option of
-	// the same name does not say. Default 1 h.
+	// Reserve is how long a parked lock stays reserved for its job, unless the option
+	// Reserve says otherwise. From a millisecond to 366 days. Default 1 h.
 	Reserve time.Duration
 
-	// Retain is how long the store remembers a lock that has ended. So long "already
-	// released" can be told from "not found", and memos live. The store keeps as many
-	// records as there are distinct keys in that time. Default 5 min.
+	// Retain is how long the store remembers a lock after its end. For that long,
+	// "already released" can be told from "not found", and memos live. The store keeps
+	// as many records as there are distinct keys in that time. At most 366 days.
+	// Default 5 min.
 	//
-	// A lock that nobody else can ask for is remembered for twice CallTimeout only, at
-	// least five seconds: its holder has released it, it has no memo, no token was made of
-	// it, and neither the option Owner nor Retain was given.
+	// A lock that nobody else can ask for is remembered only for twice CallTimeout, at
+	// least five seconds. Such a lock was released by its holder, has no memo, was not
+	// made into a token, and was taken without the options Owner and Retain.
 	Retain time.Duration
 
-	// JobGrace passes between a Park for a job and the first time that jobs.Due shows the
-	// lock, or half of the reservation if that is less. Most jobs are over by then and
-	// cost a keeper nothing; and a task, which is enqueued after the Park, is in its
-	// queue. Default 20 s.
+	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock.
+	// It is half of the reservation if that is less. Most jobs are over by then and
+	// cost a keeper nothing. Those that are not have their tasks, which are enqueued
+	// after the Park, in the queue. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks although nothing was pushed to it, give or
-	// take a quarter. It asks at least six times in a lease in any case. Poll is what a
-	// lost push costs at most, and what a waiter costs the store. A waiter that died keeps
-	// its place in the queue for three polls. Default 4 s.
+	// Poll is how often a waiting Acquire asks without a push, give or take a quarter.
+	// It asks at least six times in a lease in any case. A lost push costs at most one
+	// Poll. A waiter that died keeps its place in the queue for three. A shorter Poll
+	// costs the store more calls. At most an hour. Default 4 s.
 	Poll time.Duration
 
-	// WatchForced lets a holder find out at once, and not at its next renewal, that
-	// ForceRelease has taken its lock away. It costs a connection, from the first lock on.
+	// WatchForced lets a holder find out at once that ForceRelease has taken its lock
+	// away, not only at its next renewal. It costs a connection, from the first lock
+	// on.
 	WatchForced bool
 
-	// CallTimeout bounds every call to the store, give or take an eighth. A call whose
-	// context is cancelled while it waits for an answer returns after that at the latest;
-	// a context's deadline is kept to. A waiting Acquire gives up that long after the
-	// first call without an answer. Default 3 s.
+	// CallTimeout bounds every call to the store, give or take an eighth. The deadline
+	// of a context ends a call earlier. Cancelling the context may not, once the call
+	// waits for its answer. A waiting Acquire gives up CallTimeout after its first call
+	// without an answer. At most an hour. Default 3 s.
 	CallTimeout time.Duration
 
-	// Holder labels this process's locks for people: Status, List and the errors
-	// of others show it. Default "host:pid".
+	// Holder labels this process's locks for people: Status, List and the errors of
+	// others show it. At most 256 bytes. Default "host:pid".
 	Holder string
 
 	// Logger is told of lost locks and of clean-up that failed, and never of an owner
 	// token. Default slog.Default().
 	Logger *slog.Logger
 
-	// Secrets seal what tasks carry in packages handoff and worker, so that the right to
-	// enqueue a task is not the right to take a lock. The first one seals. What was sealed
-	// with any of them counts. Set the same in all processes: at most 8, each from 16 to
-	// 1024 bytes long.
+	// Secrets seal what tasks carry in packages handoff and worker, so that the right
+	// to enqueue a task is not the right to take a lock. The first one seals, and any
+	// of them opens. Set the same in all processes: at most 8, each of 16 to 1024
+	// bytes.
 	//
-	// Default: SecretOfStore alone, a key that lives with the locks. A secret of your own
-	// also keeps out those who may read the locks, but not write them.
+	// Default: SecretOfStore alone, a key that lives with the locks. A secret of your
+	// own also keeps out those who can read the locks but not write them.
 	//
-	// To change a secret, or to have one for the first time, add it at the end
-	// everywhere, then put it first everywhere, then remove the old one when no tasks
-	// that were sealed with it are left:
+	// Change a secret, or introduce the first one, in three steps. Take each in all
+	// processes before the next: add the new one at the end; put it first; remove the
+	// old one when no task that it sealed is left.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret
 
-	// Observer is told of every Event. Default: nobody is, and nothing spent on it.
-	// The tag is for those who keep a Config as JSON, which has no functions.
+	// Observer is told of every Event. Default: none. JSON leaves it out, having no
+	// functions.
 	Observer event.Observer `json:"-"`
 }
 
@@ -166,8 +169,8 @@ func (c *Config) validate() error {
 	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
-// margin returns what is taken off the trust deadline of a lease of length ttl.
-// A Margin fixed for long leases is cut to half of a shorter one.
+// margin returns how long before its end a lease of length ttl stops being trusted. A
+// Margin set for long leases is cut to half of a shorter one.
 func (c *Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return min(c.Margin, ttl/2)
@@ -175,15 +178,15 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	return min(ttl/20, time.Second)
 }
 
-// brief is how long the store remembers the end of a lock that nobody else can ask for:
-// no token of it was made, and there is no memo. Its fence needs no remembering, as the
-// store's clock has passed it. What is left is that its release may come again, from a
-// client that had no answer, and is to be told that it was right: for CallTimeout, and as
-// long again for what is under way meanwhile.
+// brief is how long the store remembers the end of a lock that nobody else can ask for.
+// Its fence need not be remembered, because the store's clock has passed it. But a
+// client that had no answer may send the release again, and must be told that it
+// succeeded. That can happen for CallTimeout, and as long again for calls that are
+// under way.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
-// minBrief is for clocks that are set back a little: up to that fences grow although
-// nothing is remembered.
+// minBrief is how far the store's clock may be set back while fences still grow
+// although nothing is remembered.
 const minBrief = 5 * time.Second
 
 // checkDuration refuses values out of bounds, and names them.

@@ -6,13 +6,13 @@ import (
 )
 
 // Do runs fn while holding the lock on key, waiting for it as Acquire does. fn's
-// context carries the lock (see FromContext) and is cancelled with cause ErrLost
-// when the lock is lost. The lock is released when fn returns or panics, unless
-// fn has released it or handed it over.
+// context carries the lock (see FromContext) and is cancelled with cause ErrLost when
+// the lock is lost. The lock is released when fn returns or panics, unless fn has
+// released it or handed it over.
 //
-// Do returns Acquire's error, or fn's. If the lock was lost while fn ran the
-// result matches ErrLost, whatever fn returned; a failure to release is joined
-// too, and the lock then runs out by itself.
+// Do returns Acquire's error, or fn's. If the lock was lost while fn ran, the error
+// matches ErrLost, whatever fn returned. A failure to release is joined too; the lock
+// then runs out by itself.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	return l.do(ctx, key, fn, opts, l.Acquire)
 }
@@ -36,7 +36,7 @@ func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context
 		}
 		rerr := lock.Release(ctx)
 		var released *Error                                                     // a store may have wrapped it
-		if errors.As(rerr, &released) && released.Code == codeAlreadyReleased { // not by fn: somebody forced it away
+		if errors.As(rerr, &released) && released.Code == codeAlreadyReleased { // somebody forced it, not fn
 			lost := *released
 			lost.Code, lost.Detail = codeLost, "it was taken away while the function ran"
 			rerr = &lost

@@ -67,12 +67,12 @@
 // clock says so: the monotonic clock can stand still while a machine is suspended.
 //
 // Loss is told (P2). When the lock is lost, or can no longer be trusted, every context
-// from [Lock.Context] is cancelled with cause [ErrLost]. That is an eighth of the margin
-// before the trust deadline, because timers are late, never early. A local timer
+// from [Lock.Context] is cancelled with cause [ErrLost]. This happens an eighth of the
+// margin before the trust deadline, because timers are late, never early. A local timer
 // decides, not the return of a call, so a server that hangs changes nothing. In a process
 // that was paused past the deadline, Err of such a context compares the clocks itself and
-// is right at once. A holder whose lock [Locker.ForceRelease] takes away finds out at its
-// next renewal, or at once with [Config].WatchForced.
+// is right at once. After [Locker.ForceRelease] the holder finds out at its next renewal,
+// or at once with [Config].WatchForced.
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger fence,
 // across expiry, restarts of the store and fail-over. The exception is a store whose
@@ -99,11 +99,11 @@
 //
 // # Waiting
 //
-// The call of Acquire that finds a key busy takes a place in its queue. Whoever frees the
-// key makes the first in line the owner in the same step, and pushes a hint to that
-// waiter's process, which asks for its grant. So a hand-over is one release, one push and
-// one answer. It goes by the order in which the waiters came, across processes, and wakes
-// nobody else. One subscription serves all waiters of a Locker.
+// An Acquire that finds the key busy takes a place in its queue. Whoever frees the key
+// makes the first in line the owner in the same step, and pushes a hint to that waiter's
+// process. The waiter then asks for its grant. So a hand-over is one release, one push
+// and one answer, and wakes nobody else. Waiters of all processes are served in the order
+// in which they came. One subscription serves all waiters of a Locker.
 //
 // Pushes may be lost, so waiters also ask by themselves: once per [Config].Poll, or six
 // times in a lease where that is more often. That keeps their place. The first in line
@@ -111,9 +111,9 @@
 // overtakes, not even TryAcquire. A waiter's lease begins when it is granted, not when
 // the waiter asks.
 //
-// A push is a hint and proves nothing. Whoever may publish to the store's channels can
-// make a waiter ask, at most once a second, and a holder check that it still has its
-// lock, at most five times a second. That is all.
+// A push is a hint and proves nothing. A forged one costs a call to the store, no more:
+// a waiter asks because of it at most once a second, and a holder checks its lock at
+// most five times a second.
 //
 // # Several holders
 //
@@ -122,9 +122,8 @@
 //
 // # The locks of jobs
 //
-// A lock that is parked for a job is to live as long as the job does. The keeper of
-// package worker sees to that for asynq. Whoever writes a keeper for another queue finds
-// what it needs in package jobs.
+// A lock that is parked for a job should live as long as the job. For asynq, the keeper of
+// package worker ensures that. Package jobs is for writing a keeper for another queue.
 //
 // # Watching
 //
@@ -139,10 +138,8 @@
 // persistence) or after its clock jumped forward past a lease. Exclusion for
 // code that neither watches the context nor passes the fence on.
 //
-// FAULTS.md, beside this file, has a row for each fault: what holds, what is seen of
-// it, and the test that shows it.
-//
-// Times in a [Status] are by the store's clock.
+// FAULTS.md, beside this file, has a row for each fault: what still holds, how the fault
+// shows, and the test.
 //
 // A token is a capability: whoever has one can resume or release the lock. Logs, errors
 // and String show a short digest of the owner. The marshalled forms (text, binary, JSON,

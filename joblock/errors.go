@@ -25,19 +25,18 @@ const (
 	codeClosed          = "LOCK_CLOSED"
 )
 
-// Sentinels for errors.Is. Each is an *Error that has only its code, and every
-// *Error of this package matches the sentinel of its own code and no other.
+// Sentinels for errors.Is. Every *Error matches the sentinel of its code and no other.
 var (
 	// ErrHeld: somebody else holds the key, or it is reserved for their job.
 	ErrHeld error = &Error{Code: codeHeld}
-	// ErrTimeout: the lock was still held when the time to wait for it was up.
+	// ErrTimeout: the lock was still held when the time to wait was over.
 	ErrTimeout error = &Error{Code: codeTimeout}
 	// ErrNotFound: there is no such lock, or it ended too long ago to be remembered.
 	ErrNotFound error = &Error{Code: codeNotFound}
 	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later
 	// holder of the same token.
 	ErrNotOwner error = &Error{Code: codeNotOwner}
-	// ErrAlreadyReleased: this owner's lock was released before, by whomever.
+	// ErrAlreadyReleased: this owner's lock was released before, by anyone.
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
 	// ErrBusy: the token is right, but another attempt holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
@@ -47,21 +46,21 @@ var (
 	// ErrUnavailable: the store did not answer; whether the call took effect is
 	// unknown.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
-	// ErrInvalid: bad input, of which nothing was sent to the store; or the value that the
-	// store has at the key is no lock, and was left as it was.
+	// ErrInvalid: bad input, and nothing was sent to the store; or the value at the key
+	// is no lock, and was left as it was.
 	ErrInvalid error = &Error{Code: codeInvalid}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
-// Error is what a call was refused with, or how it failed. It never contains an owner
-// token. Which fields are set besides Code depends on the code.
+// Error is a refusal or a failure. It never contains an owner token. Code is always
+// set; which other fields are set depends on it.
 type Error struct {
 	Code string // stable, fit for an API answer: "LOCK_TIMEOUT", …
 	Op   string // the call that failed: "acquire", "park", …
 	Key  string // the key concerned, "" where there is none
 
-	// Of whoever is in the way; set with ErrHeld, ErrTimeout, ErrBusy and, where known,
+	// The holder in the way; set with ErrHeld, ErrTimeout, ErrBusy and, where known,
 	// ErrNotOwner.
 	Holder    string        // human label of the holder
 	Job       string        // "queue/taskID" of the job the lock is bound to
@@ -69,7 +68,7 @@ type Error struct {
 
 	// Set with ErrAlreadyReleased.
 	Ended  Ended  // released or forced
-	Reason string // what the release gave as its reason
+	Reason string // given with the release
 
 	Detail string // what exactly is wrong, naming the value and the bound
 	Err    error  // the cause, where there is one
@@ -88,8 +87,7 @@ var codeText = map[string]string{
 	codeClosed:          "locker is closed",
 }
 
-// Error returns one line of text: what was tried, on which key, and what is in
-// the way.
+// Error returns one line: the call, the key, and what is in the way.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("joblock: ")
@@ -144,9 +142,9 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Retryable reports whether the same call may succeed later without anything
-// being changed by the caller: true for ErrHeld, ErrTimeout, ErrBusy and
-// ErrUnavailable. It is false for errors of other packages, context errors among them.
+// Retryable reports whether the same call may succeed later: true for ErrHeld,
+// ErrTimeout, ErrBusy and ErrUnavailable. It is false for errors of other packages,
+// context errors among them.
 func Retryable(err error) bool {
 	switch CodeOf(err) {
 	case codeHeld, codeTimeout, codeBusy, codeUnavailable:
@@ -177,9 +175,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unanswered turns a transport error into ErrUnavailable, joined with why the
-// call's context has ended, if it has. An error that the Store classified itself
-// is passed on.
+// unanswered turns a transport error into ErrUnavailable. cause, if not nil, is why the
+// call's context has ended, and is joined to it. An *Error of the Store is passed on.
 func unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -191,7 +188,7 @@ func unanswered(op, key string, cause, err error) error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
 
-// ended is the error of a call whose context has ended, and no Error: it says
+// ended is the error of a call whose context has ended. It is no *Error: it says
 // nothing about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)

@@ -31,7 +31,7 @@ type Locker struct {
 	bounds  bounds
 	now     func() time.Time // time.Now, but for tests of a clock that jumps
 
-	panicked atomic.Bool // the Observer has, and it was logged
+	panicked atomic.Bool // the Observer has panicked, and that was logged
 
 	mu      sync.Mutex     // orders closing and waiters
 	closing chan struct{}  // closed when Close has begun
@@ -40,11 +40,11 @@ type Locker struct {
 }
 
 // New returns a Locker on store; cfg may be nil. It sends nothing to the store.
-// ErrInvalid: the store is nil or reports itself unusable (see driver.Validator), or a
-// value of the Config is out of bounds. The error names the value and the bound.
+// ErrInvalid, which names the value and the bound: store is nil or reports itself
+// unusable (see driver.Validator), or a value of cfg is out of bounds.
 //
-// The Locker owns the Store from here on and closes it in Close. To share a
-// Redis between Lockers, share the client, not the Store.
+// The Locker owns the Store from here on and closes it in Close. To share a Redis
+// between Lockers, share the client, not the Store.
 func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
@@ -81,18 +81,19 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	return l
 }
 
-// Close stops renewing and waits, as long as ctx lets it, for the renewals under
-// way, for waiters to leave their queues, and for the clean-up of calls whose
-// outcome was unknown. Locks still held
-// are given up by this process, not released: their contexts are cancelled at
-// once with cause ErrLost, and the store frees them when their leases end. To
-// release them instead, do so before Close.
+// Close stops renewing. Then it waits, as long as ctx lasts, for the renewals under
+// way, for waiters to leave their queues, and for the clean-up of calls whose outcome
+// was unknown.
 //
-// Every later call on the Locker returns ErrClosed; a second Close waits for the
-// first, as long as its own ctx lets it, and returns nil. If ctx ends first its
-// error is returned and the rest of the work is left to the leases' ends. With a
-// store that does not answer Close takes no longer than about twice
-// Config.CallTimeout, whatever ctx says, and then returns ErrUnavailable.
+// Locks still held are given up, not released: their contexts are cancelled at once
+// with cause ErrLost, and the store frees them when their leases end. To release them,
+// do so before Close.
+//
+// Every later call on the Locker returns ErrClosed. A second Close waits for the first,
+// as long as its own ctx lasts, and returns nil. If ctx ends first, Close returns its
+// cause and leaves the rest of the work to the ends of the leases. If the store does
+// not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
+// whatever ctx says.
 func (l *Locker) Close(ctx context.Context) error {
 	const op = "close"
 	if l == nil || l.store == nil {
@@ -141,8 +142,8 @@ func (l *Locker) enter(op, key string) error {
 	return err
 }
 
-// await calls wait and returns when it does, or, with the cause, when ctx ends.
-// What it waits for ends by itself within Config.CallTimeout.
+// await returns when wait does, or when ctx ends, with its cause. wait must end by
+// itself within Config.CallTimeout.
 func await(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {
@@ -171,7 +172,7 @@ func (l *Locker) open(op, key string) error {
 }
 
 // call runs f with ctx bounded by Config.CallTimeout; its errors are those of
-// unanswered. When ctx has ended before, nothing is sent and its cause is returned.
+// unanswered. If ctx has ended before, nothing is sent and the error is that of ended.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
@@ -184,7 +185,7 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// ask is call for one item. With an error the Reply is that of no answer.
+// ask is call for one item. With an error the Reply is zero: no answer.
 func (l *Locker) ask(ctx context.Context, op, key string, f func(context.Context) (driver.Reply, error)) (r driver.Reply, err error) {
 	err = l.call(ctx, op, key, func(ctx context.Context) (err error) {
 		r, err = f(ctx)

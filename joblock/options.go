@@ -86,7 +86,7 @@ type options struct {
 	ttl      time.Duration
 	retain   time.Duration
 	hasKeep  bool // Retain was given
-	shared   bool // whoever calls may have told others the owner
+	shared   bool // the caller chose the owner and may have told others
 	maxWait  time.Duration
 	hasWait  bool
 	owner    string
@@ -107,15 +107,15 @@ func TTL(d time.Duration) Option {
 	return option(func(o *options) { o.ttl = d })
 }
 
-// MaxWait bounds the wait; then the error is ErrTimeout. Zero means not to wait at all:
-// ErrHeld. Negative is ErrInvalid. Default: as long as ctx lasts.
+// MaxWait bounds the wait; when it is over the error is ErrTimeout. Zero means no wait:
+// the error is ErrHeld. Negative is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return acquireOption(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
-// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters.
-// Default: a random UUIDv4. It is a secret: whoever knows it can release the lock (see
-// NewToken). Locks are not re-entrant: the same owner does not get a lock it holds.
+// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. It is
+// a secret: whoever knows it can release the lock (see NewToken). Locks are not
+// re-entrant: the same owner does not get a lock it holds. Default: a random UUIDv4.
 func Owner(owner string) TryOption {
 	return tryOption(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
@@ -128,9 +128,9 @@ func Holder(label string) Option {
 
 // ForJob names a job as "queue/taskID", at most 256 bytes. "" is no job.
 //
-//   - Park binds the lock to the job: only Resume for the same job gets it. Without
-//     it every bearer of the token can resume.
-//   - Resume says which job asks.
+//   - Park binds the lock to the job: only a Resume for the same job gets it. Without
+//     ForJob every bearer of the token can resume.
+//   - Resume names the job that asks.
 //   - Locker.Release frees the lock only while it is bound to the job.
 func ForJob(job string) interface {
 	ResumeOption
@@ -140,13 +140,13 @@ func ForJob(job string) interface {
 	return jobOption(job)
 }
 
-// Reserve keeps the key reserved for the token while nobody runs, for at most 366
-// days. 0 is as if it was not given.
+// Reserve keeps the key reserved for the token while nobody runs, for at most 366 days.
+// 0 means the default.
 //
-//   - Park: until d from now, by which the job must have started. Default Config.Reserve.
+//   - Park: until d from now, by which the job must have started. Default: Config.Reserve.
 //   - Resume: until d after the end of each lease, so that nobody else gets the key
-//     between the crash of a job's holder and the job's next attempt. Default: as
-//     long as the Park before said, however long the holder runs.
+//     between a crash of the holder and the job's next attempt. Default: as long as
+//     the Park said.
 func Reserve(d time.Duration) interface {
 	ResumeOption
 	ParkOption
@@ -174,14 +174,13 @@ func MaxRenew(d time.Duration) Option {
 }
 
 // Retain sets how long the store remembers the key after the lock has ended, from a
-// millisecond to 366 days. So long "already released" can be told from "not found", and
-// the key's memo lives. Default: Config.Retain.
+// millisecond to 366 days; see Config.Retain, which is the default.
 func Retain(d time.Duration) Option {
 	return option(func(o *options) { o.retain, o.hasKeep = d, true })
 }
 
-// acquireOptions applies opts over the defaults of c and checks the result. The caller
-// gives the place for it: what options are given a pointer to is allocated.
+// acquireOptions applies opts over the defaults of c and checks the result. o is the
+// caller's, as part of something that is allocated anyway: options get a pointer to it.
 func acquireOptions[O AcquireOption](c *Config, o *options, op, key string, opts []O) error {
 	o.defaults(c, c.TTL)
 	for _, opt := range opts {
@@ -237,7 +236,7 @@ type releaseOptions struct {
 // releaseOptionsOf applies opts and checks the result.
 func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions, error) {
 	if len(opts) == 0 {
-		return releaseOptions{}, nil // what options are given a pointer to is allocated
+		return releaseOptions{}, nil // saves the allocation that the pointer below costs
 	}
 	var o releaseOptions
 	for _, opt := range opts {
