@@ -17,51 +17,49 @@ const defaultMaxHold = time.Minute
 // Claim says which locks a request needs. It must name a key or set NoLock; otherwise the
 // request is refused.
 //
-// A key with something wrong in it is answered 400: most likely the client has sent it. No
-// key at all, or a field out of bounds, is the application's fault: it is answered 500 and
-// logged. In neither case does the handler run.
+// An invalid key is answered with 400: most likely the client sent it. A Claim without a
+// key, or with a field out of bounds, is the application's fault: it is answered with 500
+// and logged. In neither case does the handler run.
 type Claim struct {
-	// NoLock says that the request needs no lock: it is served as if the middleware were
-	// not there. Nothing else may be set with it.
+	// NoLock says that the request needs no lock: it is served without one. No other field
+	// may be set with it.
 	NoLock bool
 
-	// Key is the lock to take, and the one that joblock.FromContext returns. Build it
-	// with joblock.Key, with a fixed first part: if parts are joined by hand, two
-	// different requests can end up with one key. A parameter of the route must be there
-	// when the middleware runs; see "Routers" in the package comment.
+	// Key names the lock to take, and joblock.FromContext returns that lock. Build it with
+	// joblock.Key and a fixed first part: if parts are joined by hand, two different
+	// requests can end up with one key. A parameter of the route must be known when the
+	// middleware runs; see "Routers" in the package comment.
 	Key string
 
 	// Keys are further keys, taken together with Key: all of them or none.
 	Keys []string
 
 	// TTL is the length of the leases; 0 means the Locker's. The locks are renewed while
-	// the request runs, so TTL bounds what a crash costs, and not how long a request may
-	// take.
+	// the request runs. So TTL does not limit the request, only how long its locks outlive
+	// a crash.
 	TTL time.Duration
 
-	// MaxWait is how long to wait for the locks; 0 means not at all. See MaxWaiting
-	// for how many requests may.
+	// MaxWait is how long to wait for the locks; 0 means not at all. MaxWaiting bounds how
+	// many requests wait.
 	MaxWait time.Duration
 
-	// MaxHold is how long the request may hold the locks; 0 means one minute, 366 days is
-	// the most. Then the handler's context ends with cause ErrMaxHold, and the locks are
-	// no longer renewed: one that the handler does not release or hand over before its
-	// lease runs out is lost. So a client that sends its body slowly, or a handler that
-	// hangs, keeps others out for MaxHold and one TTL. Locks that were handed over or
-	// kept (Keep) by then are left alone. A lock that comes back later, because there is
-	// no job after all, has one lease left.
+	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one
+	// minute. When it is up, the handler's context ends with cause ErrMaxHold, and the
+	// locks are no longer renewed: one that is not released or handed over before its lease
+	// runs out is lost. So a slow client, or a handler that hangs, keeps others out for
+	// MaxHold and one TTL. Locks that were handed over or kept (Keep) by then are not
+	// affected. A lock whose enqueue fails later comes back with one lease left.
 	MaxHold time.Duration
 
 	// Holder is the label people see in Status; "" means the Locker's.
 	Holder string
 }
 
-// ErrMaxHold is the cause with which a handler's context ends when the request has
-// held its locks for Claim.MaxHold.
+// ErrMaxHold is the cause with which a handler's context ends when Claim.MaxHold is up.
 var ErrMaxHold = errors.New("handoff: the request has held its locks for Claim.MaxHold")
 
-// check refuses a Claim that does not say what is to be locked. The Locker checks its
-// options itself.
+// check refuses a Claim that does not say what to lock. The Locker checks its options
+// itself.
 func (c Claim) check() error {
 	const op = "claim"
 	switch {
@@ -94,8 +92,7 @@ func (c Claim) options() []joblock.AcquireOption {
 	return opts
 }
 
-// badKey reports whether key is one that no application can take. An empty one does
-// not count: nobody has named a key.
+// badKey reports whether no application may use key. "" is not bad: nobody has named a key.
 func badKey(key string) bool {
 	if key == "" {
 		return false
@@ -104,8 +101,8 @@ func badKey(key string) bool {
 	return err != nil || keyspace.CheckApplication(key) != ""
 }
 
-// claimError is an ErrInvalid that is not the client's fault: about a Claim's settings,
-// about what the store keeps at the key, or from a call that the handler made.
+// claimError is an ErrInvalid that is not the client's fault. It is about a Claim's
+// settings or what the store keeps at the key, or it is from a call that the handler made.
 type claimError struct{ err error }
 
 func (e *claimError) Error() string { return e.err.Error() }

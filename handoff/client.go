@@ -18,22 +18,21 @@ import (
 
 // Config configures a Client. The zero value of each field means its default.
 type Config struct {
-	// Reserve is how long locks stay reserved for their job, beyond the delay that is
-	// known at the enqueue (ProcessIn, ProcessAt). It covers the time in the queue, and
-	// the time for which workers are down. A job that starts later still gets its lock
-	// if nobody has taken the key meanwhile. The keeper of package worker prolongs the
-	// reservation for as long as the job waits, provided Reserve is longer than the
-	// keeper may be away: one that dies is replaced a TTL later. From 10 s to 366 days.
-	// Default 1 h.
+	// Reserve is how long locks stay reserved for their job after the job is due
+	// (asynq.ProcessIn, ProcessAt). It must cover the time in the queue, and an outage of
+	// the workers. A job that starts later still gets its lock if nobody has taken the key.
+	// The keeper of package worker prolongs the reservation while the job waits, if Reserve
+	// is longer than the keeper may be away: one that dies is replaced a TTL later. From 10
+	// s to 366 days. Default 1 h.
 	Reserve time.Duration
 
-	// Logger hears of enqueues whose outcome had to be found out, and of that outcome.
-	// It never hears an owner token. Default slog.Default().
+	// Logger hears of enqueues whose outcome was unclear, and what it turned out to be. It
+	// never hears an owner token. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// minReserve leaves the keeper the time to prolong a reservation: it comes by when half of
-// that has passed, or a second later.
+// minReserve leaves the keeper time to prolong a reservation: it does so when half of it
+// has passed, or a second later.
 const minReserve = 10 * time.Second
 
 // defaultReserve is the default of Config.Reserve.
@@ -58,10 +57,10 @@ type Client struct {
 	watches int
 }
 
-// NewClient returns a Client that enqueues with client. When an enqueue fails it asks
-// inspector for the task; both must work on the same Redis. The Client owns neither of
-// them, nor locks, and closes none. cfg may be nil. Errors match joblock.ErrInvalid: one of
-// the other arguments is nil, or a field of cfg is out of bounds.
+// NewClient returns a Client that enqueues with client, and asks inspector for the task
+// when an enqueue fails. Both must work on the same Redis. The Client closes none of its
+// arguments. cfg may be nil. Errors match joblock.ErrInvalid: another argument is nil,
+// locks was not made by joblock.New, or a field of cfg is out of bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
 	const op = "new client"
 	switch {
@@ -96,8 +95,8 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	return c, nil
 }
 
-// ready returns nil if what the task of spec is to carry can be sealed. It costs a call
-// of the locks' store once in the life of the Locker.
+// ready returns nil if a header for spec's task can be sealed. The first call for a Locker
+// reads the locks' store.
 func (c *Client) ready(ctx context.Context, spec *taskSpec) error {
 	if err := c.ring.Ready(ctx); err != nil {
 		return fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)

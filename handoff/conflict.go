@@ -13,17 +13,17 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// Reasons that Status shows for locks that were freed for, or with, a replaced job.
+// Reasons that Status shows for locks that were freed here.
 const (
 	reasonOver     = "its job was over"
 	reasonReplaced = "its job was replaced"
 )
 
-// conflict decides what to do about a key that another has, as held says. It returns what
-// tryUnique returns.
+// conflict decides what to do when another job or request has the key, as held says. It
+// returns what tryUnique returns.
 func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
 	// If the key has no job, or its job does not exist, most likely an enqueue is under
-	// way. With Reject nobody need wait for its end.
+	// way. Reject need not wait for it.
 	soon := u.OnConflict != Reject
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
@@ -40,9 +40,9 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case err != nil:
 		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
-	// The record names a task, but that may be somebody else's: between the park and an
-	// enqueue that is refused, because the TaskID exists. Replace finds out for itself,
-	// when it resumes the token.
+	// The task that the record names may be another caller's: a lock can be parked for a
+	// TaskID that exists, until that enqueue is refused. Replace notices when it resumes
+	// the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
@@ -50,7 +50,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		case err != nil && u.OnConflict == Reject:
 			return Enqueued{}, false, held
 		case err != nil:
-			return Enqueued{}, false, fmt.Errorf("%w; and whose it is could not be read: %w", held, err)
+			return Enqueued{}, false, fmt.Errorf("%w; and whether its task carries it could not be read: %w", held, err)
 		case !carried:
 			e := *held
 			e.Detail = "task " + held.Job + " exists, but does not carry this lock"
@@ -76,7 +76,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	return Enqueued{}, soon, held
 }
 
-// carried reports whether task carries the lock that held is about, as it is now.
+// carried reports whether task carries the current token of the lock in held.
 func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
 	tokens, err := c.tokensOf(ctx, task)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	return st.Locked() && st.Owner == tokens[i].Digest(), nil
 }
 
-// freeOver frees the key of a job that is over. A handler that still runs keeps it.
+// freeOver frees the key of a job that is over, unless its handler still runs.
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {

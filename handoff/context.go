@@ -34,9 +34,9 @@ func heldFrom(ctx context.Context) *held {
 // it, for the Locker's Config.MaxRenew at most, and a crash ends it one TTL later. Without
 // Config.MaxRenew a lock that is kept and forgotten lives as long as the process.
 //
-// Keep reports whether lock is kept. It is not, and nothing changes, if lock is not one of
-// the request's, if the request has lasted for Claim.MaxHold, or if the handler has
-// returned. A lock that was handed over to a job need not be kept.
+// Keep returns false, and changes nothing, if lock is not one of the request's, if
+// Claim.MaxHold is up, or if the handler has returned. A lock that was handed over to a job
+// need not be kept.
 func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	for h := heldFrom(ctx); h != nil; h = h.outer {
 		if lock != nil && slices.Contains(h.locks, lock) {
@@ -46,9 +46,9 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	return false
 }
 
-// stopRenewing ends the renewal of the locks that are still the middleware's, and reports
-// whether the request holds any of them now. One that is on its way to a job may come back:
-// it is not renewed then.
+// stopRenewing ends the renewal of the locks that the middleware still owns, and reports
+// whether the request holds one of them. A lock that comes back later, from a failed
+// enqueue, is not renewed either.
 func (h *held) stopRenewing() bool {
 	some := false
 	for _, lock := range h.end() {

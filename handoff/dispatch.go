@@ -10,14 +10,14 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// dispatch is a task on its way into asynq, with the tokens that it carries. Whose the
-// locks are meanwhile is not its business.
+// dispatch is a task on its way into asynq, with the tokens that it carries. It does not
+// deal with the locks' handles.
 type dispatch struct {
 	*taskSpec
 	c      *Client
 	unique Unique // zero but for EnqueueUnique
 	tokens []joblock.Token
-	header string // of the task: by it the task is recognised as ours
+	header string // identifies the task as ours
 
 	sending *sending // nil until the task is sent off
 }
@@ -30,7 +30,7 @@ type sending struct {
 	err  error
 }
 
-// failure returns the error of an enqueue that has returned one by now.
+// failure returns the error of the enqueue; nil if none is known yet.
 func (s *sending) failure() error {
 	select {
 	case <-s.done:
@@ -50,8 +50,8 @@ func (d *dispatch) seal(ctx context.Context) error {
 	return d.wrap(err)
 }
 
-// send sends the task off with its header, and waits for asynq's answer or the end of
-// ctx. It returns nil unless the answer is that the task was enqueued.
+// send enqueues the task with its header, and waits for asynq's answer or the end of ctx.
+// It returns nil if asynq reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
 	s := &sending{done: make(chan struct{})}
@@ -70,7 +70,7 @@ func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	return nil
 }
 
-// wrap returns err as the error of the call; nil if it is nil.
+// wrap returns err as the error of the call; nil stays nil.
 func (d *dispatch) wrap(err error) error {
 	if err == nil {
 		return nil

@@ -45,9 +45,9 @@
 // of single routes (chi's With), or copy the parameters with r.SetPathValue.
 //
 // Code that adapts this middleware to another kind of handler must do two things. It must
-// stop after a refusal, which it recognises by the next handler not having been called:
-// with gin it has to call Abort. And it must pass on the request that the next handler is
-// given, whose context has the lock: with gin that of c.Request, not c itself.
+// stop after a refusal, that is, if the next handler was not called: with gin it has to
+// call Abort. And it must pass on the request that the next handler gets, whose context has
+// the lock: with gin as c.Request.
 //
 // A middleware of gin made of one of this package (use := handoff.Middleware(…)):
 //
@@ -81,9 +81,9 @@
 //		}
 //	}
 //
-// Build the key from the parameter as the handler uses it. Some routers give a parameter
-// as it was sent, so that "7" and "%37" are two keys. Decode it, or refuse what does not
-// look like your names, before it gets into a key.
+// Build the key from the parameter as the handler uses it. Some routers give a parameter as
+// it was sent, so that "7" and "%37" are two keys. Decode it, or refuse what does not look
+// like your names.
 //
 // # Hostile clients
 //
@@ -92,10 +92,9 @@
 // http.Server, which has no default, bounds how long a client may send. Set both.
 // MaxWaiting bounds how many requests wait.
 //
-// Put authentication and rate limits before this middleware, not behind it. Whoever asks
-// for a lock costs Redis a record, and whoever may name any key can keep others out of
-// theirs. If a key is made from what the client sends, put the authenticated account into
-// it.
+// Put authentication and rate limits before this middleware. Whoever asks for a lock costs
+// Redis a record, and whoever may name any key can keep others out of theirs. If a key is
+// made from what the client sends, put the authenticated account into it.
 //
 // A refused client learns a code and when to come again: neither the key nor who has it.
 // Tell it no more in OnRefusal. The text of an error has host, process and job in it.
@@ -139,8 +138,8 @@
 //
 //	lock.Err            the lock                            the error of Enqueue
 //	nil                 is the caller's, as before          ErrInvalid for a bad argument; or
-//	                                                        that of Park, of another lock, of
-//	                                                        ctx or of asynq, such as
+//	                                                        the error of Park, another lock,
+//	                                                        ctx or asynq, such as
 //	                                                        asynq.ErrTaskIDConflict
 //	ErrLost             was lost; neither caller nor job    ErrLost
 //	                    has it
@@ -150,16 +149,17 @@
 //	                    may not exist                       found out whether the task
 //	                                                        exists, or whether the lock was
 //	                                                        taken back
-//	ErrNotOwner         is, or was, that of a job: the      ErrBusy, ErrAlreadyReleased
-//	                    enqueue had succeeded although
-//	                    asynq reported an error
+//	ErrNotOwner         is, or was, a job's: the enqueue    ErrBusy, ErrAlreadyReleased
+//	                    had succeeded although asynq
+//	                    reported an error
 //
-// asynq turns an error of Redis into text, which matches nothing; that of ctx is joined.
+// asynq turns an error of Redis into text, which matches nothing. The error of ctx is
+// joined to it.
 //
-// While it is unknown whether the task exists, neither side runs under the lock, and nobody else gets it. Then the
-// job has it if the task exists, and otherwise it is released. That happens as soon as
-// Redis answers, if that is within five minutes. After that, after Close, or with more than
-// 256 such enqueues at a time, it happens when the reservation ends.
+// While it is unknown whether the task exists, the lock stays reserved and nobody runs
+// under it. It is settled as soon as Redis answers within five minutes: the job has the
+// lock if the task exists, and otherwise it is released. After that, after Close, or with
+// more than 256 such enqueues at a time, it is free when the reservation ends.
 //
 // # One job per key
 //
@@ -193,28 +193,28 @@
 //
 // With UntilStarted the worker releases the lock just before it calls the handler for the
 // first time. Later attempts run without it, whoever has the key by then. With KeepLast the
-// worker takes, before that, the lock on Key, which is then carried to the end of the job
-// like any other. The task's header tells the worker both.
+// worker first takes the lock on Key, which the job then carries to its end like any other.
+// The task's header tells the worker both.
 //
 // A replacement never loses both jobs. The new task is in its queue before the old one is
-// deleted, and until then the lock is the old one's, which cannot start meanwhile. If the
-// old one has started already it is left alone, and the call returns ErrHeld. Of two calls
-// at once the later one replaces the other's job. A new task that a worker takes from its
-// queue too early is snoozed for a second or two.
+// deleted. Until then the lock is bound to the old one, which cannot start meanwhile. If
+// the old one has started already it is left alone, and the call returns ErrHeld. Of two
+// calls at once the later one replaces the other's job. A new task that a worker takes from
+// its queue too early is snoozed for a second or two.
 //
 // If the process dies in between, or Redis is away, both tasks may be left: the older one
-// has the key, and the new one waits until that is done. Or the new one alone is left, and
-// waits until the keeper has found that the older one does not exist. Then the worker's
-// Config.Gone decides whether it takes its lock anew; with UntilStarted and KeepLast it
-// always runs. A task cannot be replaced by one with the same asynq.TaskID:
+// has the key, and the new one waits until the older one is done. Or only the new one is
+// left, and waits until the keeper has found that the older one does not exist. Then the
+// worker's Config.Gone decides whether it takes its lock anew; with UntilStarted and
+// KeepLast it always runs. A task cannot be replaced by one with the same asynq.TaskID:
 // asynq.ErrTaskIDConflict.
 //
 // # When the enqueue fails
 //
 // An error from asynq does not say that the task was not enqueued. go-redis repeats a
-// command whose reply was lost. The repetition of an enqueue that had worked is answered by
-// asynq.ErrTaskIDConflict or ErrDuplicateTask. So Enqueue asks the Inspector for the task
-// and compares its header:
+// command whose reply was lost, and asynq answers the repetition of a successful enqueue
+// with asynq.ErrTaskIDConflict or ErrDuplicateTask. So Enqueue asks the Inspector for the
+// task and compares its header:
 //
 //   - The task is there and ours: success.
 //   - It is not there, or another task has its ID: the locks are taken back and the error is
@@ -225,18 +225,17 @@
 //     see "The errors of Enqueue". Do not Reclaim such a lock: its job may be about to
 //     start.
 //
-// All of it happens whether or not the request's context has ended, and takes three seconds
-// at most, counted from asynq's error or from the end of the context, whichever is first.
-// asynq may still be waiting for Redis then. In that case it is unknown whether the task
-// exists, and the Inspector is not asked before asynq has returned.
+// This goes on after the end of the request's context. It takes three seconds at most, from
+// asynq's error or the end of the context, whichever is first. asynq may still be waiting
+// for Redis then. In that case it is unknown whether the task exists, and the Inspector is
+// not asked before asynq has returned.
 //
-// One case is left: a command that is delayed by more than that moment, and is applied
-// after all. The task that then appears finds that its token was taken back. While the
-// request holds the lock the task is snoozed. When the lock has been released, the worker
-// finds that it has ended, and does what its Config.Gone says. There are never two holders,
-// but with Gone set to Reacquire a job may run that the client was told had failed. If your
-// application cannot have this, give its tasks a TaskID of your own, and make their effect
-// idempotent under it.
+// One case is left: a command that is delayed for longer, and is applied after all. The
+// task that then appears finds that its token was taken back. While the request holds the
+// lock the task is snoozed. When the lock was released, the worker's Config.Gone decides.
+// There are never two holders, but with Gone set to Reacquire a job may run that the client
+// was told had failed. If your application cannot have this, give its tasks a TaskID of
+// your own, and make their effect idempotent under it.
 //
 // # Groups
 //

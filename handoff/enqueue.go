@@ -19,17 +19,17 @@ import (
 // the lock.
 //
 // opts override the options of task, as in asynq; task itself is not changed. Two things
-// differ from a plain enqueue. A TaskID is chosen if none is given: the lock is bound to
-// the job before the job exists. And the task has one retry more than asked for, which
-// asynq's tools show and the worker takes away again; package worker says what it is for.
-// A task can be enqueued again from its own handler: the header is replaced.
+// differ from a plain enqueue. A TaskID is chosen if none is given, because the lock is
+// bound to the job before the job exists. And the task has one spare retry, which asynq's
+// tools show; package worker says what it is for. A task can be enqueued again from its own
+// handler: the header is replaced.
 //
-// The returned TaskInfo lacks the header, because TaskInfos are logged and the tokens in it
-// are good for the locks. asynq's record of the task has it. So the Inspector and asynqmon
-// show it, and the handler finds it in the task's Headers.
+// The returned TaskInfo lacks the header: TaskInfos are logged, and whoever has the tokens
+// in the header can take the locks. asynq's record of the task has the header, so the
+// Inspector, asynqmon and the handler see it.
 //
-// An error matches a sentinel of joblock or an error of asynq, and lock.Err tells who has
-// the lock: see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a
+// An error matches a sentinel of joblock or an error of asynq. lock.Err tells who has the
+// lock: see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a
 // deadline. It returns at most three seconds after the end of ctx, or after an error of the
 // locks' store or of asynq. Without a deadline it waits for a silent server as long as
 // asynq's Redis client does.
@@ -37,10 +37,10 @@ func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Ta
 	return c.EnqueueAll(ctx, joblock.Locks{lock}, task, opts...)
 }
 
-// EnqueueAll is Enqueue for a job that carries several locks. All of them go to the job, or
-// all that were the caller's stay with the caller. They may differ only where Enqueue would
-// leave its one lock parked; each one's Err tells. No locks, more than 64, or two on one
-// key are ErrInvalid.
+// EnqueueAll is Enqueue for a job that carries several locks. The job gets all of them, or
+// the caller keeps all that it still had. They can differ only after an error that leaves
+// locks parked; ask each lock's Err. Errors match ErrInvalid for no locks, more than 64, or
+// two on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if err := c.check("enqueue"); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 	err := lock.Err()
 	var e *joblock.Error
 	if errors.As(err, &e) && errors.Is(e, joblock.ErrAlreadyReleased) && e.Reason == reasonRequestOver {
-		err = fmt.Errorf("%w; enqueue before the handler returns, or have it take the lock along with handoff.Keep", err)
+		err = fmt.Errorf("%w; enqueue before the handler returns, or keep the lock with handoff.Keep", err)
 	}
 	return err
 }
@@ -148,15 +148,15 @@ func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
 	return nil
 }
 
-// undo is takeBack where nothing was sent.
+// undo takes the locks back when nothing was sent.
 func (h *handover) undo(ctx context.Context, err error) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	return h.takeBack(ctx, err)
 }
 
-// takeBack takes the locks back because of err, as far as it can before ctx ends, and
-// returns err as the call's error.
+// takeBack takes the locks back because of err, until ctx ends, and returns err as the
+// call's error.
 func (h *handover) takeBack(ctx context.Context, err error) error {
 	if rerr := h.reclaim(ctx); rerr != nil {
 		h.c.logger.WarnContext(ctx, "handoff: locks of a job that was not enqueued could not be taken back",

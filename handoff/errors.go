@@ -8,9 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error that this package itself has found. It matches as a
-// *joblock.Error does, so that callers judge it like those of a Locker, and its text
-// says where it is from.
+// ownError is an error found by this package, as its text says. It matches what its
+// *joblock.Error matches.
 type ownError struct{ err *joblock.Error }
 
 func own(err *joblock.Error) error { return &ownError{err} }

@@ -22,10 +22,9 @@ const (
 // MiddlewareOption changes a Middleware. A nil one changes nothing.
 type MiddlewareOption func(*middleware)
 
-// OnRefusal replaces the answer to a request that gets no lock, whatever the reason, and the
-// answer of Refuse in the handlers behind the middleware. f has the status, the code and
-// the error; the error is not for the client. Without OnRefusal, or with nil, the answer is
-// that of Refusal.ServeHTTP.
+// OnRefusal sets the function that answers a request that gets no lock. Refuse calls it
+// too, in handlers behind the middleware. f.Err is not for the client. The default, and
+// nil, is Refusal.ServeHTTP.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) MiddlewareOption {
 	return func(m *middleware) {
 		if answer != nil {
@@ -34,18 +33,17 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) M
 	}
 }
 
-// MaxRetryAfter bounds what Retry-After says. Default one minute.
-// The lock of a queued job may be reserved for an hour and free in a second, so the rest of
-// its reservation is no advice. Retry-After is never below one second.
+// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; below one second it
+// counts as one. A queued job's lock may be reserved for an hour and free in a second, so
+// the rest of its reservation is no advice.
 func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
 
-// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait),
-// together for all routes that use one Middleware. Default 1,000. Each of them costs this
-// process about 13 KB, and the store a place in a queue. A request beyond the bound is
-// served if its locks are free, and otherwise refused at once, with 429. With n below 1
-// none waits.
+// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over
+// all routes of one Middleware. Default 1,000. Each of them costs this process about 13 KB,
+// and the store a place in a queue. A request beyond the bound does not wait: it is served
+// if its locks are free, and refused with 429 otherwise. With n below 1 none waits.
 func MaxWaiting(n int) MiddlewareOption {
 	return func(m *middleware) { m.maxWaiting = int64(n) }
 }
@@ -57,7 +55,7 @@ func MaxWaiting(n int) MiddlewareOption {
 //	WARN    the error behind a 503; the first 400 of a Middleware, where the route may be
 //	        wrong and not the client; a release that failed; a request that has held its
 //	        locks for Claim.MaxHold
-//	DEBUG   the other 400s; a 503 that nobody waits for any more
+//	DEBUG   the other 400s; a 503 whose client is gone
 func Logger(logger *slog.Logger) MiddlewareOption {
 	return func(m *middleware) {
 		if logger != nil {
@@ -78,7 +76,7 @@ type middleware struct {
 	toldOf400 atomic.Bool
 }
 
-// newMiddleware returns one with the defaults, changed by opts.
+// newMiddleware returns a middleware with the defaults, changed by opts.
 func newMiddleware(opts ...MiddlewareOption) *middleware {
 	m := &middleware{
 		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
@@ -94,25 +92,25 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 	return m
 }
 
-// Middleware returns a middleware that serves a request while holding the locks that claim
-// names for it. If the request cannot have them it is refused, as Refusal says, and the
-// handler is not called.
+// Middleware returns a middleware that takes the locks that claim names, and serves the
+// request while holding them. If it cannot get them, it answers as Refusal says and does
+// not call the handler.
 //
-// The request's context carries the locks: joblock.FromContext returns the one on Claim.Key,
-// joblock.LocksFromContext all of them. The context ends with cause joblock.ErrLost when one
-// is lost, and with cause ErrMaxHold when the request has held them for Claim.MaxHold. When
-// the handler has returned or panicked the locks are released, even if the client is gone;
-// those that were handed over, released or kept (Keep) are left alone. The ResponseWriter
-// is passed through as it is. A handler that hijacks the connection, and goes on after it
-// has returned, has no lock any more.
+// The request's context carries the locks: joblock.FromContext returns the one on
+// Claim.Key, joblock.LocksFromContext all of them. The context ends with cause
+// joblock.ErrLost when one is lost, and with cause ErrMaxHold when Claim.MaxHold is up.
+// When the handler has returned or panicked the locks are released, even if the client is
+// gone, except those that were handed over, released or kept (Keep). A connection that the
+// handler has hijacked has no lock after that. The ResponseWriter is passed through as it
+// is.
 //
-// Middlewares can be nested, on different keys. The keys of one Claim are locked in one
-// order everywhere; those of two middlewares are not. So nest them in one order
-// everywhere, or do not wait.
+// Middlewares can be nested, on different keys. One Claim locks its keys in the same order
+// everywhere, but two nested middlewares can wait for each other. So nest them in the same
+// order everywhere, or do not wait.
 //
-// If locks, claim or the next handler is nil every request is answered 500, and the log
-// says why: a route that is wired wrongly must not be served without its lock, nor take the
-// rest of the server down.
+// If locks, claim or the next handler is nil every request is answered with 500, and the
+// log says why: a route that is wired wrongly must neither be served without its lock nor
+// take the rest of the server down.
 func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
 	m := newMiddleware(opts...)
 	m.locks, m.claim = locks, claim
@@ -145,9 +143,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// begin takes the locks of claim. It returns the context to serve the request with, and
-// what to call afterwards. It knows nothing of HTTP. After an error there is nothing to
-// serve and nothing to end.
+// begin takes the locks of claim. It returns the context for the handler, and end, to be
+// called afterwards. After an error both are nil. It knows nothing of HTTP.
 func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context, end func(), err error) {
 	if err := claim.check(); err != nil {
 		return nil, nil, &claimError{err}
@@ -156,7 +153,7 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	if claim.NoLock {
 		return inside, func() {}, nil
 	}
-	// Whoever has a lock and asks for it again is refused like anybody, and would suspect
+	// Without this check the request would be refused because of its own lock, and suspect
 	// somebody else of having it.
 	for _, lock := range joblock.LocksFromContext(ctx) {
 		if slices.Contains(claim.keys(), lock.Key()) && door.Of(m.locks).Owns(lock) && lock.Err() == nil {
@@ -173,16 +170,16 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	// stopped it reports a loss before any timer has fired.
 	inside, stop := locks.Context(inside)
 	return inside, func() {
-		// The context ends before the locks do, so that what the handler has left
-		// running is told to stop first.
+		// The context ends first: goroutines that the handler has left must stop before the
+		// locks are released.
 		stop()
 		stopTimer()
 		m.release(ctx, h)
 	}, nil
 }
 
-// acquire takes the locks of claim, and waits for them if the claim says so and not
-// too many wait already.
+// acquire takes the locks of claim. It waits for them if the claim says so and there is
+// room.
 func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
 	if claim.MaxWait > 0 {
 		defer m.waiting.Add(-1)
@@ -193,8 +190,8 @@ func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, e
 	return m.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
 }
 
-// limitHold returns a context that ends when the request has held its locks for as
-// long as it may. From then on they are not renewed.
+// limitHold returns a context that ends when Claim.MaxHold is up. From then on the locks
+// are not renewed.
 func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ctx context.Context, stop func()) {
 	limit := claim.MaxHold
 	if limit == 0 {
@@ -203,7 +200,7 @@ func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ct
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(limit, func() {
 		if h.stopRenewing() {
-			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, they are renewed no more",
+			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, they are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
 			cancel(ErrMaxHold)
 		}
@@ -241,8 +238,8 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 // reasonRequestOver is the reason with which a request's locks are released.
 const reasonRequestOver = "request over"
 
-// release gives back what the handler has left, all at the same time: the client waits, and
-// a silent store costs it the time of one call.
+// release releases the locks that the handler has left, all at the same time: the client
+// waits, and a silent store costs it the time of one call.
 func (m *middleware) release(ctx context.Context, h *held) {
 	var all sync.WaitGroup
 	for _, lock := range h.end() {
@@ -252,8 +249,8 @@ func (m *middleware) release(ctx context.Context, h *held) {
 }
 
 func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
-	// An enqueue that the handler has left running, and that fails, gives the lock
-	// back to the handle, when nobody is left to release it. It then ends by itself.
+	// If the handler has left an enqueue running and that fails, the lock comes back to its
+	// handle, and nobody releases it. Without renewal it ends by itself.
 	lock.StopRenewing()
 	if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
 		return // by the handler

@@ -12,26 +12,25 @@ import (
 )
 
 const (
-	// settleFor bounds how long Enqueue goes on after its context has ended, or after
-	// asynq has reported an error, to find out whether the task exists and to take the
-	// locks back. What is not known by then stays parked, and is found out in the
-	// background; see watchFor. Neither asynq's Client nor its Inspector is certain to be
-	// quicker: with default settings go-redis gives up on a silent server only after some
-	// twenty seconds, whatever ctx says.
+	// settleFor bounds how long Enqueue goes on after its context has ended, or after asynq
+	// has reported an error: it finds out whether the task exists, and takes the locks
+	// back. After that they stay parked, and the search goes on in the background; see
+	// watchFor. asynq's Client and Inspector can take longer: by default go-redis gives up
+	// on a silent server only after some twenty seconds, whatever ctx says.
 	settleFor = 3 * time.Second
 
-	// rereadPause lies between the two readings after an enqueue without a definite
-	// answer: the command may still be on its way at the first.
+	// rereadPause lies between the two lookups after an enqueue without a definite answer:
+	// at the first one the command may still be on its way.
 	rereadPause = 200 * time.Millisecond
 )
 
-// enqueueOutcome is what an enqueue that did not just succeed has really done.
+// enqueueOutcome is what an enqueue has really done.
 type enqueueOutcome uint8
 
 const (
 	unknown     enqueueOutcome = iota
 	enqueued                   // the task exists and carries our tokens
-	notEnqueued                // it does not, or a task of somebody else has its ID
+	notEnqueued                // there is no such task, or another task has its ID
 )
 
 var (
@@ -39,15 +38,15 @@ var (
 	errSilent  = errors.New("asynq's inspector has not answered in time")
 )
 
-// settling returns the context for finding out whether a task exists: that of the request,
-// but it does not end with the request, and lasts for settleFor at most.
+// settling returns a context with the values of ctx that does not end with ctx, but after
+// settleFor.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
 
 // settle finds out what an enqueue has done that failed, or had not returned when ctx
-// ended. dctx is that of settling. The error is that of the call, unless the task was
-// enqueued.
+// ended. dctx bounds the search. The error is nil if the task was enqueued, and that of the
+// call otherwise.
 func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, outcome, readErr := d.find(dctx)
 	cause := d.sending.failure()
@@ -73,19 +72,18 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	})
 }
 
-// refused reports whether err is a definite answer of the enqueue script. It may be the
-// answer to the repetition of a command that had been applied, so the task may be ours. But
-// it does mean that no command is still under way.
+// refused reports whether err is a definite answer of the enqueue script: no command is
+// still under way. It may answer the repetition of a command that had been applied, so the
+// task may still be ours.
 func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
 
-// find tells what the enqueue has done, as far as it can be told before ctx ends. With
-// unknown comes the reason. While asynq is still at it no reading is worth anything, for
-// asynq may write the task after it. Then find reads: once, and a second time when there
-// was no answer, or when the enqueue had none and may yet be applied. A server that was
-// frozen answers a question, and applies the command that it had received before, in no
-// particular order.
+// find finds out, until ctx ends, what the enqueue has done; with unknown the error says
+// why not. It first waits for asynq to return, because asynq may write the task after any
+// lookup. It looks twice if the first lookup had no answer, or if the enqueue had no
+// definite one and may yet be applied: a server that was frozen answers new questions and
+// applies older commands in no particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	if d.sending == nil { // not all locks could be parked, and nothing was sent
 		return nil, notEnqueued, nil
@@ -110,7 +108,7 @@ func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, e
 	}
 }
 
-// read asks the Inspector once.
+// read asks the Inspector for the task once.
 func (d *dispatch) read(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, err := ask(ctx, func() (*asynq.TaskInfo, error) { return d.c.inspector.GetTaskInfo(d.queue, d.id) })
 	switch {

@@ -12,8 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// codeClaimFailed is the code of a Refusal for which neither the client nor the
-// state of a lock is to blame, but this server: see the answers with status 500.
+// codeClaimFailed is the code of a 500: the server is at fault, not the client or a lock.
 const codeClaimFailed = "LOCK_CLAIM_FAILED"
 
 // Refusal says why a request gets no lock, and is the answer to it:
@@ -22,7 +21,7 @@ const codeClaimFailed = "LOCK_CLAIM_FAILED"
 //	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
 //	503     ErrUnavailable, ErrClosed, ErrLost    1 s
 //	503     a context that has ended              1 s
-//	400     ErrInvalid about a key that is named  none
+//	400     ErrInvalid about a key that was given none
 //	400     ErrInvalid of the claim function      none
 //	500     any other                             none
 //
@@ -58,7 +57,7 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		panic("handoff: " + err.Error())
 	}
 	h := w.Header()
-	// What the handler has set for the answer that it could not give; as http.Error does.
+	// The handler may have set them for another body. http.Error deletes the same ones.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Cache-Control", "Etag", "Last-Modified"} {
 		h.Del(name)
 	}
@@ -70,14 +69,13 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
 }
 
-// Refuse answers a request whose handler got err from Enqueue, EnqueueUnique or a Locker,
-// just as a Middleware answers err: a client sees one kind of answer, whoever found the
-// lock busy. Refusal has the table. Behind a Middleware the answer is made with its options
-// (OnRefusal, MaxRetryAfter, Logger), elsewhere with the defaults.
+// Refuse answers a request whose handler got err from Enqueue, EnqueueUnique or a Locker.
+// The answer is the one that a Middleware gives for err; see Refusal. Behind a Middleware
+// its options apply (OnRefusal, MaxRetryAfter, Logger), elsewhere the defaults.
 //
-// Unlike http.Error with the text of err, it does not tell the client the key or its
-// holder. An error that is not about a lock, such as asynq.ErrTaskIDConflict, is a 500, and
-// so is nil: handle them before.
+// Unlike http.Error with the text of err, Refuse tells the client neither the key nor its
+// holder. An error that is not about a lock, such as asynq.ErrTaskIDConflict, is answered
+// with 500, and so is nil: handle these before.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m, ok := r.Context().Value(middlewareKey{}).(*middleware)
 	if !ok {
@@ -90,11 +88,11 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m.refuse(w, r, err)
 }
 
-// failedMessage tells a client that it is not at fault, and nothing else.
+// failedMessage tells a client nothing about the error.
 const failedMessage = "the request could not be served"
 
-// newRefusal judges err, with which the claim function, the Locker or a handler has refused
-// a request with context ctx.
+// newRefusal makes the answer to err, an error of the claim function, the Locker or a
+// handler. ctx is the request's.
 func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Refusal {
 	f := Refusal{Err: err}
 	var e *joblock.Error
@@ -142,8 +140,8 @@ func over(ctx context.Context, err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retryAfter turns what is left of a lock into advice. Stores keep a lease a millisecond
-// longer than asked for, which is no reason to advise a second more.
+// retryAfter returns the Retry-After for a lock that lasts for left. Stores keep a lease a
+// millisecond longer than asked for, which must not cost a second.
 func retryAfter(left, most time.Duration) time.Duration {
 	return time.Duration(wholeSeconds(min(left-time.Millisecond, most))) * time.Second
 }

@@ -16,18 +16,17 @@ import (
 )
 
 // deletePause lies between two tries to delete a task. One that a worker has just taken
-// cannot be deleted until it has found its lock busy and is snoozed.
+// cannot be deleted before the worker finds its lock busy and snoozes it.
 const deletePause = 50 * time.Millisecond
 
-// replacement puts a new task in the place of one that waits. It takes the lock, with the
-// token that the old task carries, and from then on that task cannot start. It enqueues the
-// new task, deletes the old one, and only then parks the lock for the new one. So the lock
-// is the old job's until there is no old job, and after a crash at any step there is a task
-// that runs:
+// replacement puts a new task in the place of one that waits. It takes the lock with the
+// old task's token, so that task cannot start. It enqueues the new task, deletes the old
+// one, and only then parks the lock for the new one. So the lock is the old job's while
+// there is an old job, and a crash after any step leaves a task that runs:
 //
 //	the lock is taken         the old one, when the lease has run out
-//	the new task is enqueued  the old one, and after it the new one, for which the
-//	                          worker finds the lock with the old one
+//	the new task is enqueued  the old one, then the new one: until then the worker finds
+//	                          the lock with the old one
 //	the old task is deleted   the new one, when the keeper finds the old one gone
 //
 // The roads not taken: to delete the old task first loses both in a crash, and to park the
@@ -40,7 +39,7 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of spec in the place of old, which held is about. It returns what
+// replace puts the task of spec in the place of old, whose job is in held. It returns what
 // tryUnique returns.
 func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
 	tokens, err := c.tokensOf(ctx, old)
@@ -73,7 +72,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
 }
 
-// swap replaces the old task, whose lock is taken.
+// swap replaces the old task. Its lock is taken already.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	info, err := r.enqueueNext(ctx)
 	if err != nil {
@@ -90,7 +89,6 @@ func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	return info, nil
 }
 
-// enqueueNext enqueues the new task.
 func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) {
 	if err := r.next.seal(ctx); err != nil {
 		return nil, err
@@ -104,7 +102,7 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	return info, err
 }
 
-// releaseRest frees the other locks that the old task carries and still has.
+// releaseRest frees the other locks of the old task, if it still has them.
 func (r *replacement) releaseRest(ctx context.Context) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -139,7 +137,7 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 	}
 	return own(&joblock.Error{
 		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
-		Detail: "its task is in its queue, behind that of the job it was to replace", Err: err,
+		Detail: "the new task is in its queue, behind the one that it was to replace", Err: err,
 	})
 }
 
@@ -151,8 +149,8 @@ func (r *replacement) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// parkFor parks the lock for job. If it cannot, it leaves the lease to run out: the
-// reservation for the old job stands.
+// parkFor parks the lock for job. If that fails it ends the renewal, and the reservation
+// for the old job stands.
 func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()

@@ -28,7 +28,7 @@ const (
 	defaultRetries = 25
 )
 
-// taskSpec is a task that was asked for, with what is known of it beforehand.
+// taskSpec is a task to be enqueued, with what its options say.
 type taskSpec struct {
 	task    *asynq.Task
 	opts    []asynq.Option // the task's own, then the call's: the last one counts
@@ -40,8 +40,8 @@ type taskSpec struct {
 	unique  bool      // has asynq's own option of that name
 }
 
-// readTask reads the options of a task, and refuses what asynq would refuse or ignore
-// before anything has happened. All its errors are ErrInvalid.
+// readTask reads the options of task. Before anything is done, it refuses what asynq would
+// refuse or ignore. All its errors match ErrInvalid.
 func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
 	made, err := asynqtask.Options(task)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 	return err
 }
 
-// name reads an option that names something.
+// name reads an option that is a name.
 func name(opt asynq.Option, what string) (string, error) {
 	s, err := valueOf[string](opt)
 	switch {
@@ -126,8 +126,8 @@ func name(opt asynq.Option, what string) (string, error) {
 	return s, nil
 }
 
-// valueOf reads an option's value. An asynq that has changed its type must not be
-// misread: the locks would be bound to a job that does not exist.
+// valueOf reads an option's value. If a later asynq changes the value's type, a wrong guess
+// would bind the locks to a job that does not exist.
 func valueOf[T any](opt asynq.Option) (T, error) {
 	v, ok := opt.Value().(T)
 	if !ok {
@@ -149,7 +149,7 @@ func (s *taskSpec) checkText() error {
 	return nil
 }
 
-// delay returns how long it is until the task is to run.
+// delay returns the time until the task is due.
 func (s *taskSpec) delay() time.Duration {
 	if s.at.IsZero() {
 		return 0
@@ -157,8 +157,7 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
-// sealed returns the task made again with the header of an envelope, and the options
-// under which it is to be enqueued. The caller's task is left as it was.
+// sealed returns a copy of the task with header, and the options for its enqueue.
 func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 	all := make(map[string]string, len(s.task.Headers())+1)
 	maps.Copy(all, s.task.Headers())
@@ -167,22 +166,22 @@ func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
 }
 
-// tokensOf returns what a task in asynq carries. An envelope that is not genuine is
-// none; an error says that this is not known.
+// tokensOf returns the tokens that a task in asynq carries; none if its envelope is not
+// genuine. An error means that the locks' store has not answered.
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
 	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
 		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,
 	})
 	var distrust *envelope.Distrust
 	if errors.As(err, &distrust) {
-		c.logger.WarnContext(ctx, "handoff: a task's header is not to be trusted", "task", task.Queue+"/"+task.ID, "err", err)
+		c.logger.WarnContext(ctx, "handoff: a task's header cannot be trusted", "task", task.Queue+"/"+task.ID, "err", err)
 		err = nil
 	}
 	return env.Tokens, err
 }
 
-// shown returns what callers may see of a task, and log. The tokens in its header are good
-// for its locks.
+// shown returns info without the tokens: callers log it, and whoever has them can take the
+// locks.
 func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
 	if info == nil {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unique says how a job is to be the only one of its key. Only Key must be set: a second
-// job is then refused from the enqueue of the first until that is done. The package comment
-// has a table of all cases.
+// Unique makes a job the only one of its key. Only Key must be set: from the enqueue of one
+// job until it is done, other jobs are then refused. The package comment has a table of all
+// cases.
 type Unique struct {
-	// Key is what at most one job has at a time. Build it with joblock.Key, or with
-	// TaskKey of the task. Enqueue all jobs of a key with the same policy.
+	// Key is the key that one job has at a time. Build it with joblock.Key or TaskKey.
+	// Enqueue all jobs of a key with the same policy.
 	Key string
 
-	// Until is how long the job has the key. Default UntilDone.
+	// Until is when the key is free again. Default UntilDone.
 	Until Until
 
 	// OnConflict is what to do when another job has the key. Default Reject.
@@ -39,12 +39,12 @@ const (
 	// its retries: the handler runs under the lock.
 	UntilDone Until = iota
 
-	// UntilStarted frees the key just before the handler is called for the first time, so
-	// that what happens while it runs can be enqueued as the next job. Handler and retries
-	// run without a lock, and possibly beside that next job; KeepLast prevents this. If
-	// the worker has other middleware that may turn tasks away, see its Started. A task
-	// that worker.WithoutOverlapping wants to run under the same key fails there: choose
-	// another key, or KeepLast.
+	// UntilStarted frees the key just before the handler is called for the first time. So
+	// what happens while it runs can be enqueued as the next job. Handler and retries run
+	// without a lock, and possibly beside that next job; KeepLast prevents this. If other
+	// middleware of the worker may turn tasks away, see worker.Worker.Started. A task fails
+	// in worker.WithoutOverlapping if that uses the same key: choose another key, or
+	// KeepLast.
 	UntilStarted
 )
 
@@ -55,24 +55,23 @@ const (
 	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
 	Reject Policy = iota
 
-	// Skip enqueues nothing and returns the other job's task, as a success. Where no job
-	// carries the key, as when a request holds it, Skip returns ErrHeld.
+	// Skip enqueues nothing and returns the other job's task, as a success. If no job has
+	// the key, but a request holds it, Skip returns ErrHeld.
 	Skip
 
-	// Replace puts the new job in the place of one that does not run: that is pending,
-	// scheduled, waiting for a retry or aggregating. The old task is deleted when the new
-	// one is in its queue. A job that runs is left alone, as with Reject.
+	// Replace puts the new job in the place of one that is pending, scheduled, waiting for
+	// a retry or aggregating. The old task is deleted when the new one is in its queue. A
+	// job that runs is left alone, as with Reject.
 	Replace
 
-	// KeepLast is for work of which only the latest state counts. While one job runs, at
-	// most one waits, and that has the newest payload. A job that waits is replaced as by
-	// Replace. While one runs, retries included, the next is enqueued and snoozed without
-	// charge. The one that runs has the lock on Key, the one that waits the lock on Key
-	// and "%next". Until must be UntilDone.
+	// KeepLast is for work of which only the latest state counts. While one job runs,
+	// retries included, at most one waits: the newest. It is enqueued and snoozed without
+	// charge, and replaced as by Replace. The job that runs has the lock on Key, the one
+	// that waits the lock on Key and "%next". Until must be UntilDone.
 	KeepLast
 )
 
-// check refuses what is not one of the constants.
+// check refuses what EnqueueUnique cannot do.
 func (u Unique) check() error {
 	const op = "enqueue"
 	switch {
@@ -81,7 +80,7 @@ func (u Unique) check() error {
 	case u.OnConflict > KeepLast:
 		return invalid(op, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace or KeepLast", u.OnConflict)
 	case u.OnConflict == KeepLast && u.Until == UntilStarted:
-		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast is not made for: use Replace")
+		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast does not support: use Replace")
 	}
 	if detail := keyspace.CheckApplication(u.Key); detail != "" {
 		return invalid(op, u.Key, "%s", detail) // the slot would pass
@@ -89,7 +88,7 @@ func (u Unique) check() error {
 	return nil
 }
 
-// slot returns the key of the lock that the job has from its enqueue on.
+// slot returns the key of the lock that the job gets at its enqueue.
 func (u Unique) slot() string {
 	if u.OnConflict == KeepLast && u.Key != "" {
 		return keyspace.Next(u.Key)
@@ -97,11 +96,11 @@ func (u Unique) slot() string {
 	return u.Key
 }
 
-// replaces reports whether a job that waits is to be replaced.
+// replaces reports whether a job that waits is replaced.
 func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
 
-// mark writes into env, for the worker, how long the job has the lock of token, and which
-// lock it is to run under.
+// mark tells the worker, in env, which lock the job has only until it starts, and which it
+// runs under.
 func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	if u.Until == UntilStarted || u.OnConflict == KeepLast {
 		env.UntilStart = []joblock.Token{token}
@@ -118,10 +117,10 @@ func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	return nil
 }
 
-// TaskKey returns a key made of the task's type and payload, for jobs that are the same if
-// both are: "unique:<type>:<SHA-256 of the payload>". Payloads are compared byte by byte.
-// Queue, headers and options do not count; for one job per queue put the queue's name in
-// front, with joblock.Key. For a nil task it returns "", which EnqueueUnique refuses.
+// TaskKey returns a key made of the task's type and payload: "unique:<type>:<SHA-256 of the
+// payload>". Payloads are compared byte by byte. Queue, headers and options do not count;
+// for one job per queue put the queue's name in front, with joblock.Key. For a nil task it
+// returns "", which EnqueueUnique refuses.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""
@@ -130,10 +129,10 @@ func TaskKey(task *asynq.Task) string {
 	return joblock.Key("unique", task.Type(), hex.EncodeToString(sum[:]))
 }
 
-// JobOf returns the task that has the lock that err is about, such as an ErrHeld. ok is
-// false if no job has it. Remaining of the *joblock.Error says how long the job has the
-// lock at least: for the rest of its lease while it runs, of its reservation while it does
-// not. Both are renewed.
+// JobOf returns the task of the job that has the lock, according to err, such as an
+// ErrHeld. ok is false if no job has it. Remaining of the *joblock.Error is how long the
+// job has the lock at least: the rest of its lease while it runs, else of its reservation.
+// Both are renewed.
 func JobOf(err error) (queue, taskID string, ok bool) {
 	var e *joblock.Error
 	if !errors.As(err, &e) {
@@ -144,22 +143,21 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 
 // Enqueued is what EnqueueUnique has done.
 type Enqueued struct {
-	// The task that has the key now: the new one, or with Duplicate the one that was there
-	// before. nil after an error.
+	// TaskInfo is the task that has the key now: the new one, or with Duplicate the other
+	// job's. nil after an error.
 	*asynq.TaskInfo
 
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
 	// Replaced is the task that was deleted for the new one, because of policy Replace or
-	// KeepLast; nil if there was none. Like the TaskInfo above it lacks the header with
-	// the owner tokens.
+	// KeepLast; nil if there was none. Like TaskInfo it lacks the header.
 	Replaced *asynq.TaskInfo
 }
 
-// How often EnqueueUnique tries while what is in its way is most likely about to go: a job
-// between its park and its enqueue, or one that somebody else is replacing. The pauses
-// double; together they are a third of a second.
+// How often EnqueueUnique tries while the conflict is likely to be gone soon: the other job
+// is between its park and its enqueue, or is being replaced. The pauses double; together
+// they are a third of a second.
 const (
 	uniquePause = 5 * time.Millisecond
 	uniqueTries = 7
@@ -172,14 +170,14 @@ const (
 //
 // If another job has the key, u.OnConflict decides. If asynq has archived or completed that
 // job and no worker has freed its key, the key is freed here. The key of a deleted job is
-// ErrHeld until the keeper has freed it: within its Config.Every, and not before it has been
-// reserved for a minute.
+// ErrHeld until the keeper has freed it: within its Config.Every, and a minute after it was
+// reserved at the earliest.
 //
-// Errors are those of joblock's TryAcquire, such as ErrHeld, from which JobOf tells the
-// other job, and those of Enqueue. After an error the caller holds nothing, and there is no
-// new job; after ErrUnavailable or ErrLost there may be one, alone or beside the one that it
-// was to replace, which then has the key. The option asynq.Unique is ErrInvalid: it lapses
-// under a job that waits, and survives one that fails.
+// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which
+// JobOf tells the other job. After an error the caller holds nothing, and there is no new
+// job. Only after ErrUnavailable or ErrLost there may be one, alone or beside the job that
+// it was to replace; that one has the key then. The option asynq.Unique is ErrInvalid: it
+// lapses under a job that waits, and survives one that fails.
 //
 // Like Enqueue it may go on for three seconds after the end of ctx; for nine when it
 // replaces a job.
@@ -191,7 +189,7 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	if err := u.check(); err != nil {
 		return Enqueued{}, err
 	}
-	// What is wrong with the task should be told before a lock is taken for it.
+	// A bad task is refused before a lock is taken for it.
 	spec, err := c.readTask(task, opts)
 	if err != nil {
 		return Enqueued{}, err
@@ -218,8 +216,8 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	}
 }
 
-// tryUnique is one try of EnqueueUnique. again says that the cause of the error may be gone
-// in a moment.
+// tryUnique is one try of EnqueueUnique. again says that the conflict may be gone in a
+// moment.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
 	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// watchFor is how long a Client goes on asking, in the background, for a task of which
-	// it could not find out within settleFor whether it was enqueued. Afterwards its locks
-	// are left to their reservation. A fail-over does not take longer; an outage that does
-	// is one for people.
+	// watchFor is how long a Client goes on, in the background, to look for a task whose
+	// enqueue was unclear after settleFor. Afterwards its locks are left to their
+	// reservation. A fail-over takes less; a longer outage needs people.
 	watchFor = 5 * time.Minute
 
 	// maxWatches bounds the watches of one Client: in an outage every request that had
@@ -23,7 +22,7 @@ const (
 	watchPauseMax = 10 * time.Second
 )
 
-// reasonNotEnqueued is what Status shows for a lock that a watch has released.
+// reasonNotEnqueued is the reason that Status shows for a lock released here.
 const reasonNotEnqueued = "its job was not enqueued"
 
 // watch finds out in the background whether the task of h exists, and releases its locks if
@@ -47,7 +46,7 @@ func (c *Client) watch(h *handover) {
 	}()
 }
 
-// reconcile asks until there is an answer and it has acted upon it.
+// reconcile asks until there is an answer, and acts upon it.
 func (h *handover) reconcile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watchFor)
 	defer cancel()
@@ -73,10 +72,9 @@ func (h *handover) reconcile(ctx context.Context) {
 	}
 }
 
-// abandon releases locks whose task does not exist. It goes through the handles, because
-// they know whether an earlier Reclaim has had its answer. A handle that was used since it
-// was parked, as its token tells, is left alone. The error says that the store has not
-// answered for a lock.
+// abandon releases the locks of a task that does not exist. It uses the handles, because
+// they know whether an earlier Reclaim was answered. A handle that was used since, as its
+// token tells, is left alone. An error means that the store has not answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
 	var errs []error
 	for _, p := range h.parked {
@@ -94,12 +92,13 @@ func (h *handover) abandon(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the watches for tasks of which it is not known whether they were enqueued, and
-// waits for them until ctx ends; then it returns ctx's cause. The locks of those tasks are
-// left to their reservations. Without Close a watch ends by itself after five minutes at
-// most. Close the Client before its Locker, through which watches release locks. A Client
-// can be used after Close, but starts no watches. A Client that NewClient has not made
-// returns joblock.ErrInvalid.
+// Close ends the Client's background work: it looks for tasks whose enqueue was unclear,
+// and releases their locks if they do not exist. Locks that are still unclear are left to
+// their reservations. Close waits until ctx ends, and then returns ctx's cause. Without
+// Close the work ends by itself after five minutes at most. Close the Client before its
+// Locker, through which it releases locks. A closed Client can still enqueue, but does no
+// background work. Close of a Client that NewClient has not made returns
+// joblock.ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.check("close client"); err != nil {
 		return err
