@@ -10,8 +10,9 @@ import (
 )
 
 // To snooze a task is to give it back to asynq for a while without charging it a retry,
-// because it has not run. This file decides for how long. asynq is told by an error, which
-// the functions that Configure wraps recognise.
+// because it has not run. This file decides for how long: a task that carries locks, by a
+// constant (snooze); one that WithoutOverlapping holds up, by a growing one (pace). asynq
+// is told by an error, which the functions that Configure wraps recognise.
 
 // snoozeError tells asynq to try the task again after delay, without charge.
 type snoozeError struct {
