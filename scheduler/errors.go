@@ -9,8 +9,8 @@ import (
 
 // Causes with which the context of a running function ends. Func lists the others.
 var (
-	// ErrStopped: the context of Run has ended. Unless the function returns nil, its
-	// execution is broken off, and another node takes over.
+	// ErrStopped: the context of Run has ended. If the function does not return nil, its
+	// execution counts as broken off, and another node takes over.
 	ErrStopped = errors.New("scheduler: stopping")
 	// ErrOverlapped: the job's next tick has come, and the job has OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")

@@ -28,10 +28,10 @@ const (
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task met joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
-	// EventRedefined: the job's spec or options have changed. Err says how. Tick.At is zero.
+	// EventRedefined: the job's spec or options have changed. Err says how. No Tick.At.
 	EventRedefined Kind = "redefined"
 	// EventContested: two definitions of the job keep taking turns, probably of two
-	// applications. Count says how often, Err which. Once an hour. Tick.At is zero.
+	// applications. Err says which, Count how often. At most once an hour. No Tick.At.
 	EventContested Kind = "contested"
 	// EventClock: the store's clock was set back. Tick is the job's latest; Err says from
 	// when on ticks are executed. Each node reports it once.

@@ -76,7 +76,7 @@ func OverlapQueue() Option { return setOverlap(overlapQueue) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
 // the next tick comes. That tick is executed when the function has returned. A paused tick
-// cancels nothing. Task refuses OverlapCancel: use the queue's means, like asynq's Inspector.
+// cancels nothing. Task refuses OverlapCancel: asynq's Inspector can cancel a task.
 func OverlapCancel() Option { return setOverlap(overlapCancel) }
 
 func setOverlap(v overlap) Option {
@@ -84,7 +84,7 @@ func setOverlap(v overlap) Option {
 }
 
 // AtMostOnce writes off a tick as lost if its execution was broken off. Without it, another
-// node executes the tick again. Retry works with AtMostOnce too.
+// node executes the tick again. Failed attempts are repeated by Retry all the same.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
 // Timeout ends the context of each attempt after d, which must be positive. The job keeps
