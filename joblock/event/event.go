@@ -7,32 +7,31 @@ import (
 )
 
 // Event is something that has happened to a lock in this process. The package comment
-// has a table of the fields that each Kind sets; the others are zero. There are no
-// secrets in it.
+// has a table of the fields that each Kind sets; the others are zero. It has no secrets.
 type Event struct {
 	Kind   Kind
 	Key    string
 	Owner  string // digest of the owner token, as in joblock.Status
 	Fence  int64  // of the holding
-	Holder string // label of the lock; of Contended and GaveUp, of the lock in the way
-	Job    string // "queue/taskID" that the lock is bound to; of Contended and GaveUp, as Holder
+	Holder string // label of the lock's holder; Contended and GaveUp: of who has the key
+	Job    string // "queue/taskID" that the lock is bound to; Contended and GaveUp: as Holder
 	Reason string // given with the release
 	Err    error  // why
 
 	Waited    time.Duration // since the key was found busy; 0 when it was free at once
 	Held      time.Duration // since this process acquired, resumed or reclaimed the lock
 	Late      time.Duration // since the renewal was due, which is after a third of the lease
-	Remaining time.Duration // of the lease in the way; of the reservation, while nobody runs
+	Remaining time.Duration // what is left of the lease of who has the key, or of the reservation without a lease
 
 	Prior     driver.Ended // how the previous ownership ended; Lapsed: its holder died or was cut off
-	Recovered bool         // even the reservation had run out
-	Locks     int          // how many
+	Recovered bool         // resumed although even the reservation had run out
+	Locks     int          // how many renewals had no answer
 }
 
 // Kind says what has happened.
 type Kind uint8
 
-// The kinds of events; the package comment has a table of them.
+// The kinds of events, as in the table of the package comment.
 const (
 	Acquired Kind = iota + 1
 	Contended

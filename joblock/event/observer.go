@@ -2,15 +2,15 @@ package event
 
 // Observer is told of every Event of a Locker.
 //
-// It is called at once, in the goroutine in which the event happens, by several
-// goroutines at a time, and while no lock of package joblock is held. It must not
-// block: the call that it is about waits for it, or the goroutine that keeps all
-// leases does. A panic is recovered, because the caller would lose the lock that it has
-// just been given; the first one of a Locker is logged.
+// It is called in the goroutine in which the event happens, without a mutex of package
+// joblock held. Several goroutines may call it at a time. It must not block: either the
+// call in question or the goroutine that renews all leases waits for it. A panic is
+// recovered, because the caller would lose the lock that it has just been given. The
+// first panic of a Locker's Observer is logged.
 type Observer func(Event)
 
-// Observers returns an Observer that tells all of those given, in order. Nil ones are
-// left out. Without any it returns nil.
+// Observers returns an Observer that calls all of those given, in order, and skips nil
+// ones. It returns nil if none is left.
 func Observers(all ...Observer) Observer {
 	var some []Observer
 	for _, o := range all {

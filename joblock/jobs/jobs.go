@@ -19,12 +19,13 @@ const MaxBatch = driver.MaxBatch
 // Entry is an entry of the index: a key whose lock was bound to a job, "queue/taskID".
 type Entry = driver.JobLock
 
-// Due returns the locks that are to be looked at, at most limit, those first that have
-// been due for longest. limit is from 1 to MaxBatch; fewer locks than that are all that
-// are due. A lock is due for the first time Config.JobGrace after its Park, or after
-// half of its reservation if that is less. Each look puts it off by later, up to 366
-// days, until Forget ends that. So every entry goes to one caller only, and the entry
-// of a caller who has died comes back.
+// Due returns up to limit locks that a keeper should check now, the longest overdue
+// first. limit is from 1 to MaxBatch. Fewer than limit means that no more are due.
+//
+// A lock is first due Config.JobGrace after its Park, or after half of its reservation
+// if that is less. Each time Due returns it, its next time is put off by later, from a
+// millisecond to 366 days, until Forget removes it. So only one caller gets an entry at a
+// time, and the entry of a caller who has died comes back.
 //
 // After ErrUnavailable entries may have been put off without being returned.
 func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
@@ -47,14 +48,13 @@ func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Durat
 	if err != nil {
 		return nil, err
 	}
-	// No Locker has written such an entry, and the calls that it is meant for would
-	// refuse the whole batch for its sake.
+	// No Locker writes an invalid entry. Forget would refuse the whole batch because of it.
 	return slices.DeleteFunc(due, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil }), nil
 }
 
-// Forget takes entries that Due has returned off the index: of locks that were freed, or
-// are bound to another job. A lock that was parked for the same job since that look
-// stays in the index. Forget is safe to repeat.
+// Forget takes entries that Due has returned off the index. Use it for locks that are
+// free or bound to another job. An entry stays if its lock was parked for the same job
+// since that Due. Forget is safe to repeat; after an error some entries may be gone.
 func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error {
 	const op = "forget jobs"
 	in := door.Of(locks)
@@ -78,17 +78,17 @@ func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error 
 // Reservation says for how long a key stays reserved for a job.
 type Reservation struct {
 	Key string
-	Job string // "queue/taskID", that the lock is bound to
+	Job string // "queue/taskID" that the lock is bound to
 	// For counts from now on. Default Config.Reserve; at most 366 days.
 	For time.Duration
 }
 
-// Reserve keeps keys reserved for jobs, each For as long as it says or longer. It
+// Reserve keeps each key reserved for its job until at least Reservation.For from now. It
 // changes neither holder nor fence: a live holder goes on, a token can be resumed. A
-// reservation that has run out stands again, if nobody has taken the key since.
+// reservation that has run out is restored if nobody has taken the key since.
 //
-// There is one error per reservation, in the same order. Besides those of the package
-// comment:
+// The errors are in the order of the reservations, nil for those that succeeded. Besides
+// those of the package comment:
 //
 //	ErrNotOwner         the lock is bound to another job, or to none
 //	ErrAlreadyReleased  it was released or forced
@@ -108,27 +108,27 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 	}, driver.Store.Reserve)
 }
 
-// Release says which lock Free is to free, and why.
+// Release says which lock Free frees, and why.
 type Release struct {
 	Key string
-	Job string // "queue/taskID", that the lock is bound to
-	// Fence is the lock's, as Status showed it before it was found out that the job is
-	// gone. 0 stands for whatever it is now.
+	Job string // "queue/taskID" that the lock is bound to
+	// Fence is the one that Status showed before you asked the queue for the job. 0
+	// accepts any.
 	Fence  int64
 	Reason string // for Status and errors, at most 256 bytes
 }
 
 // Free frees the locks of jobs that no longer exist or will not run again, whoever their
-// owners are. They show as forced, with the reason. A lock is taken neither from an
-// attempt at work, nor from another job, nor from a later job of the same name. Free is
+// owners are. They show as forced, with the reason. Free takes no lock from a running
+// attempt, from another job or, given the Fence, from a later job of the same name. It is
 // safe to repeat.
 //
-// There is one error per release, in the same order. Besides those of the package
-// comment:
+// The errors are in the order of the releases, nil for those that succeeded. Besides
+// those of the package comment:
 //
 //	ErrBusy      a lease is alive
-//	ErrNotOwner  the lock is bound to another job, or to none, or has been parked or
-//	             resumed since it had that Fence
+//	ErrNotOwner  the lock is bound to another job, or to none, or no longer has
+//	             that Fence
 //	ErrNotFound  the key is free
 func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []error {
 	const op = "free"
@@ -154,20 +154,20 @@ func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []err
 	return errs
 }
 
-// freed is driver.Store.Release for Free.
+// freed calls store.Release. For Free a key that was free is a lock that is not found.
 func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies, err := store.Release(ctx, reqs)
 	for i := range replies {
-		if replies[i].Outcome == driver.OutcomeLapsed { // the key was free
+		if replies[i].Outcome == driver.OutcomeLapsed {
 			replies[i].Outcome = driver.OutcomeNotFound
 		}
 	}
 	return replies, err
 }
 
-// inBatches turns items into requests and sends those without an error, MaxBatch at a
-// time. It returns an error for each item, in the same order. One dead node of a cluster
-// does not hide what the others have answered.
+// inBatches turns items into requests and sends the valid ones, MaxBatch at a time. It
+// returns an error or nil for each item, in the same order. A dead node of a cluster
+// does not hide the answers of the others.
 func inBatches[T, R any](
 	ctx context.Context, in door.Locker, op string, items []T,
 	request func(T) (key string, req R, err error),
@@ -208,7 +208,7 @@ func inBatches[T, R any](
 	return errs
 }
 
-// check refuses what no Locker has parked.
+// check refuses a key or a job that no Locker can have parked.
 func check(in door.Locker, op, key, job string) error {
 	if err := in.Check(op, key); err != nil {
 		return err

@@ -1,18 +1,17 @@
-// Package limit lets up to n have a key at a time, in the whole cluster, instead of one.
+// Package limit lets up to n holders have a key at a time, in the whole cluster.
 //
 //	geocoder := limit.New(locks, 3)
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has the calls of a Locker that take locks. What they return is a permit: a Lock
-// like any other, on a key of its own, that is renewed, handed over, resumed, lost and
-// released by itself. Its Key is the limit's with "%#" and the permit's number behind it,
-// and its fences grow from holder to holder of that very permit. A token of a permit is
-// resumed with Locker.Resume.
+// A Limit has the methods of a Locker that take locks. They return a permit: a Lock like
+// any other, on a key of its own, independent of the other permits. Its Key is the limit's
+// key, "%#" and the permit's number. Its fences grow from holder to holder of the same
+// permit, not across permits. Locker.Resume resumes a permit's token.
 //
 // # What is promised
 //
-// Waiters get permits in the order in which they came, and nobody overtakes them.
+// Waiters get permits in the order in which they came.
 //
 //	what happens                              what it costs the others
 //	a holder dies                             its permit can be had again one TTL later
@@ -20,18 +19,18 @@
 //	                                          permit that comes free right then may go to the
 //	                                          dead waiter, and is lost for one TTL
 //
-// ErrHeld and ErrTimeout tell of the holder whose lease ends first. Events about a wait
+// ErrHeld and ErrTimeout describe the holder whose lease ends first. Events about a wait
 // have the limit's key, those about a permit have the permit's.
 //
-// Use one n for a key everywhere. While n is being changed, and new code replaces old,
-// there are at most as many holders as the larger n says. A lock taken on the same key
-// without a Limit is not counted.
+// Use the same n for a key everywhere. While a deployment changes n, there are at most as
+// many holders as the larger n allows. A lock taken on the same key without a Limit is
+// not counted.
 //
 // # What it costs
 //
-// A call that finds a permit at once is two calls to the store, one of them a read. A call
-// that has to wait makes about 3n more, in a few round trips, for it waits for all n
-// permits at once: a limit of a hundred that is always reached is work for the store.
+// Acquiring a free permit takes two calls to the store, one of them a read. Waiting takes
+// about 3n more, in a few round trips, because the waiter asks for all n permits at once.
+// So a limit of a hundred that is always reached is work for the store.
 package limit
 
 import (
@@ -46,22 +45,21 @@ import (
 // Max is the largest limit.
 const Max = 256
 
-// Limit takes permits. It has no state of its own: everything is in the store, and many
-// Limits of the same n are as good as one. It is safe for concurrent use.
+// Limit takes permits. All state is in the store, so several Limits of the same n act as
+// one. It is safe for concurrent use. Make it with New.
 type Limit struct {
 	locks *joblock.Locker
 	in    door.Locker
 	n     int
 }
 
-// New returns a Limit of n permits for each key, from 1 to Max. Calls on a Limit with
-// another n, or on a nil Locker, return ErrInvalid, as they do for a key of more than 506
-// bytes.
+// New returns a Limit of n permits for each key, from 1 to Max. It does not fail: the calls
+// return ErrInvalid for another n, a nil Locker, or a key of more than 506 bytes.
 func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
 
-// TryAcquire takes a permit of key if there is one, and does not wait. Errors are those of
-// Locker.TryAcquire. It returns ErrHeld too while free permits are about to be given to
-// those who wait.
+// TryAcquire takes a permit of key if one is free, and does not wait. Errors are those of
+// Locker.TryAcquire. It also returns ErrHeld while waiters are about to get the free
+// permits.
 func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryOption) (*joblock.Lock, error) {
 	acquire := make([]joblock.AcquireOption, len(opts))
 	for i, opt := range opts {
@@ -74,8 +72,7 @@ func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryO
 	return p.try(ctx)
 }
 
-// Acquire takes a permit of key, waiting for one as Locker.Acquire waits for a lock. Errors
-// are those of Locker.Acquire.
+// Acquire takes a permit of key, and waits for one; see Locker.Acquire, also for errors.
 func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
 	p, err := l.permits(key, opts)
 	if err != nil {

@@ -16,43 +16,40 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// gateTTL bounds the lease of the gate, and so how long a waiter that dies at the
-// head of the line keeps those behind it from asking.
+// gateTTL bounds the lease of the gate: a waiter that dies at the head of the line holds
+// up the others for so long.
 const gateTTL = 5 * time.Second
 
 // permits is one acquisition of a permit.
 //
-// A permit is a lock, and each has its own queue. One line for all of them comes
-// from one more lock, the gate: a waiter first waits for the gate, and while it
-// has that, it is the only one in the queues of all permits, takes the first that
-// is granted to it, and lets the next one through the gate. Whoever comes meanwhile
-// sees that the gate is held and lines up; only when nobody is at the gate does a newcomer
-// try a permit at once.
+// A permit is a lock, and each has its own queue. One more lock, the gate, makes a single
+// line of them. A waiter first waits for the gate. While it holds the gate, it alone is
+// in the queues of the permits. It takes the first that is granted to it, and releases
+// the gate. A newcomer tries a permit at once only if nobody is at the gate.
 //
-// A counter and one queue in a single record would take fewer commands. But then
-// leases, fences, Park and Resume, whatever is true of a lock, would have to be
-// true a second time of the entries of that record.
+// A counter and one queue in a single record would take fewer commands. But then leases,
+// fences, Park and Resume would all be needed a second time, for entries of that record.
 type permits struct {
 	locks *joblock.Locker
 	in    door.Locker
 	n     int
 	key   string
 	opts  []joblock.AcquireOption
-	asked door.Asked // what they ask for
+	asked door.Asked // what opts ask for
 
-	soonest   *joblock.Error // of the refusals, the one with the least time left
-	busySince time.Time      // when there was no permit to be had; zero if there was
+	soonest   *joblock.Error // the refusal with the least time left
+	busySince time.Time      // when all permits were found taken; zero before that
 }
 
-// permit returns the options for a permit: those of the call, but MaxWait, which is for
-// the whole. The whole tells of the wait.
+// permit returns the options for one permit: those of the call. As it is a Part, the whole
+// call bounds the wait and tells of it.
 func (p *permits) permit() []joblock.AcquireOption {
 	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
 		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
 	}))
 }
 
-// gate returns the options for the gate, of which no event tells.
+// gate returns the options for the gate, which has no events.
 func (p *permits) gate() []joblock.AcquireOption {
 	return []joblock.AcquireOption{
 		joblock.TTL(min(gateTTL, p.in.Settings().TTL)), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
@@ -65,15 +62,14 @@ func (p *permits) tryAcquire(ctx context.Context, key string, opts []joblock.Acq
 	return p.locks.Acquire(ctx, key, append(opts, joblock.MaxWait(0))...)
 }
 
-// try takes a permit without waiting. joblock.ErrHeld also when there are free permits but
-// they are about to be given to those who wait.
+// try takes a permit without waiting, as TryAcquire does.
 func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	ours, err := p.nobodyWaits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Asking for any of them is a call less than finding out which are free, and
-	// mostly enough.
+	// Trying any one permit first mostly succeeds, and saves the call that reads which
+	// are free.
 	numbers := dice.Perm(p.n)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
@@ -111,15 +107,15 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	return nil, held
 }
 
-// take asks for the permit with index i.
+// take tries the permit with index i, from 0.
 func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
 	lock, err := p.tryAcquire(ctx, keyspace.Permit(p.key, i+1), p.permit())
 	p.refused(err)
 	return lock, err
 }
 
-// nobodyWaits reports whether the line is empty at some instant of the call. Whoever
-// lines up afterwards came later.
+// nobodyWaits reports whether the line was empty at some instant of the call. Whoever
+// lines up after that came later.
 func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	key := keyspace.Gate(p.key)
 	recs, err := p.in.Inspect(ctx, "acquire", key, driver.InspectRequest{Keys: []string{key}})
@@ -129,8 +125,8 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	if recs[0].State == driver.StateFree && recs[0].Waiters == 0 {
 		return true, nil
 	}
-	// The one at the gate has died. There may be others, alive or dead: who asks
-	// serves the first who is alive.
+	// The one at the gate has died. Others may be in line, alive or dead. The store gives
+	// the gate to the first who is alive when somebody asks.
 	lock, err := p.tryAcquire(ctx, key, p.gate())
 	if lock != nil {
 		return true, lock.Release(ctx)
@@ -173,10 +169,9 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	return p.first(ctx, gate)
 }
 
-// first waits for all permits at once and returns the first that is granted. It
-// leaves the queues of the others, and lets the next one through the gate, in the
-// background. A gate that is lost meanwhile costs those behind it their order and
-// nothing else, so nobody watches it.
+// first waits for all permits at once and returns the first that is granted. Then, in the
+// background, it leaves the other queues and releases the gate. If the gate is lost
+// meanwhile, those behind it lose their order and nothing else, so nobody watches it.
 func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
 	done, err := p.in.Enter("acquire", p.key)
 	if err != nil {
@@ -222,13 +217,12 @@ func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock,
 	return nil, p.failed(ctx, a.err)
 }
 
-// giveBack releases a lock that nobody has seen. That it fails concerns nobody
-// here: it is repeated in the background, or the lease ends.
+// giveBack releases a lock that the caller never gets.
 func (p *permits) giveBack(ctx context.Context, lock *joblock.Lock) {
 	door.OfLock(lock).GiveBack(ctx, "no longer waited for")
 }
 
-// refused notes who is in the way.
+// refused notes the holder in err if its lease is the first to end.
 func (p *permits) refused(err error) {
 	var e *joblock.Error
 	if errors.As(err, &e) && e.Remaining > 0 && (p.soonest == nil || e.Remaining < p.soonest.Remaining) {
@@ -236,7 +230,7 @@ func (p *permits) refused(err error) {
 	}
 }
 
-// held describes whose permit may be had first.
+// held returns sentinel as an Error that describes the holder whose lease ends first.
 func (p *permits) held(sentinel error) *joblock.Error {
 	e := &joblock.Error{Code: joblock.CodeOf(sentinel), Op: "acquire", Key: p.key}
 	if p.soonest != nil {
@@ -245,7 +239,7 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// tellGaveUp is to a permit what it is to a lock.
+// tellGaveUp tells that the wait, if it had begun, ended with err.
 func (p *permits) tellGaveUp(err error) {
 	if p.busySince.IsZero() {
 		return
@@ -257,7 +251,7 @@ func (p *permits) tellGaveUp(err error) {
 	})
 }
 
-// failed is the error of a wait in which err was the first; ctx is the wait's.
+// failed returns the error of a wait that ended with err; ctx is the wait's.
 func (p *permits) failed(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

@@ -14,12 +14,12 @@ type Status struct {
 	Key     string           `json:"key"`
 	Limit   int              `json:"limit"`
 	Taken   int              `json:"taken"`             // permits that are owned: held, parked or orphaned
-	Waiting int              `json:"waiting,omitempty"` // in line; those that died count for a while
+	Waiting int              `json:"waiting,omitempty"` // in line; dead waiters count for a while
 	Permits []joblock.Status `json:"permits"`           // all of them, by number
 }
 
-// Status reads who has the permits of key. Permits of a larger limit that is or was in
-// use are not looked at; Locker.List shows all, with key+"%#" as its prefix. Errors:
+// Status reads who has the permits of key. If a larger limit is or was in use, its higher
+// permits are not read; Locker.List shows all, with key+"%#" as its prefix. Errors:
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	const op = "limit status"
@@ -40,7 +40,7 @@ func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	}
 	st := Status{Key: key, Limit: l.n, Waiting: recs[0].Waiters}
 	if recs[0].State == driver.StateHeld {
-		st.Waiting++ // the one at the gate, who is in the queues of the permits
+		st.Waiting++ // the one at the gate
 	}
 	for _, rec := range recs[1:] {
 		permit := door.Status[joblock.Status](rec)

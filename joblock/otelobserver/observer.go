@@ -18,15 +18,15 @@ const scope = "github.com/joblock/toolkit/joblock/otelobserver"
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup makes the attribute joblock.key.group of a key; "" leaves it out. Each
-	// value that it returns costs a set of time series, so there must be few:
-	// FirstPart, where keys begin with what they are for. It is called by several
-	// goroutines at a time. Default: no such attribute.
+	// KeyGroup returns the attribute joblock.key.group for a key; "" leaves it out. It must
+	// return few different values, as each is a set of time series. FirstPart does, if
+	// keys begin with their purpose. Several goroutines may call it at a time. Default:
+	// no such attribute.
 	KeyGroup func(key string) string
 }
 
-// FirstPart is a KeyGroup: the first of the parts that joblock.Key has joined to a
-// key, "export" of "export:acct-7". A key of one part is a group of its own.
+// FirstPart is a KeyGroup. It returns the first of the parts that joblock.Key joined to
+// key: "export" for "export:acct-7". A key of one part is a group of its own.
 func FirstPart(key string) string {
 	first, _, _ := strings.Cut(key, ":")
 	return first

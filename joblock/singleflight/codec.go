@@ -17,19 +17,18 @@ import (
 //	4 bytes  magic and version
 //	8        hash of the name of its type
 //	8        when it was written, ms of the store's clock
-//	8        for how long it is good, ms
+//	8        for how long it is fresh, ms
 //	…        the value as msgpack
 //
-// When it was written, and not only when it ends: that is how a result from the
-// future is told, left by a clock that has been set back since.
+// An end alone would not do: after the clock was set back, only the time of writing shows
+// that a result is from the future.
 const (
 	resultMagic  = "jlr\x01"
 	resultHeader = len(resultMagic) + 3*8
 )
 
-// encodeResult makes a memo of v; its times are set by stampResult. It returns
-// ErrInvalid for a value that is too large, and the error of msgpack for one that
-// has no encoding.
+// encodeResult makes a memo of v; stampResult sets its times. It returns ErrInvalid for a
+// value that is too large, and msgpack's error for one that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(resultMagic)
@@ -45,15 +44,15 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// stampResult makes memo good for ttl from at, by the store's clock.
+// stampResult makes memo fresh for ttl from at, by the store's clock.
 func stampResult(memo []byte, at time.Time, ttl time.Duration) []byte {
 	binary.BigEndian.PutUint64(memo[resultHeader-16:], uint64(at.UnixMilli()))
 	binary.BigEndian.PutUint64(memo[resultHeader-8:], uint64(ttl.Milliseconds()))
 	return memo
 }
 
-// decodeResult returns the T that is kept in memo, and for how long it is still
-// good at now. Anything but a fresh T is no result.
+// decodeResult returns the T that is kept in memo, and how long it stays fresh after now.
+// ok is false for anything but a fresh T.
 func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration, ok bool) {
 	if len(memo) < resultHeader || len(memo) > driver.MaxMemoBytes || string(memo[:len(resultMagic)]) != resultMagic {
 		return v, 0, false
@@ -83,18 +82,17 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration, o
 	return v, time.Duration(life-age) * time.Millisecond, true
 }
 
-// typeHash tells types apart that msgpack would decode into each other: a struct
-// takes any map, and leaves out what it has no field for.
+// typeHash distinguishes types that msgpack would decode into each other: a struct takes
+// any map, and skips entries that it has no field for.
 func typeHash[T any]() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(reflect.TypeFor[T]().String()))
 	return h.Sum64()
 }
 
-// wellFormed reports whether b is exactly one msgpack value of which nothing is
-// longer than the bytes that are there. The decoder believes lengths: five bytes
-// that announce an array of four billion make it allocate tens of gigabytes, and
-// no recover helps against that.
+// wellFormed reports whether b is exactly one msgpack value, with no length in it beyond
+// the bytes that follow. The decoder trusts lengths: five bytes that announce an array of
+// four billion make it allocate tens of gigabytes, and no recover helps against that.
 func wellFormed(b []byte) bool {
 	for due := uint64(1); due > 0; due-- {
 		if due > uint64(len(b)) { // each takes a byte at the least
@@ -138,7 +136,7 @@ func wellFormed(b []byte) bool {
 	return len(b) == 0
 }
 
-// layouts is what follows the codes from 0xc0 to 0xdf.
+// layouts says what follows the codes from 0xc0 to 0xdf.
 var layouts = [32]struct {
 	width  int    // of the length that comes next
 	bytes  uint64 // besides those that the length counts

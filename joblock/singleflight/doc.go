@@ -3,9 +3,9 @@
 //	rates, err := singleflight.Do(ctx, locks, "rates:eur", time.Minute, fetchRates)
 //
 // The first caller runs the function while it holds the lock on key. The others wait for
-// the lock, in the order in which they came, and get the same result. It is kept for a
-// time to live, the ttl, counted from when the function returned. A caller that comes
-// while a kept result is fresh makes one call to the store and takes no lock.
+// the lock, in the order in which they came, and get the same result. The result is fresh
+// for the ttl, counted from when the function returned. A caller that comes meanwhile
+// makes one call to the store and takes no lock.
 //
 // What a caller gets:
 //
@@ -27,24 +27,23 @@
 // ErrLost when the lock is lost. The function must not use singleflight with the same
 // key: locks are not re-entrant.
 //
-// Other errors, with which nothing is computed, are those of Locker.Acquire: ErrTimeout,
-// ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrUnavailable, ErrClosed. If the
-// store does not answer the first call that is reported at once. ErrInvalid, before
-// anything is sent: a Locker that joblock.New has not made, a nil function, a ttl out of
-// bounds, a bad key or option. With an error comes the zero T.
+// Other errors mean that nothing was computed. They are those of Locker.Acquire:
+// ErrTimeout, ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrClosed, and
+// ErrUnavailable, at once if the store does not answer the first call. ErrInvalid comes
+// before anything is sent: for a Locker that joblock.New has not made, a nil function, a
+// ttl out of bounds, a bad key or option. An error comes with the zero T.
 //
 // # The type of the result
 //
-// T travels as msgpack, and only the function's own caller gets what the function
-// returned: the state of T must be in exported fields. Fields may be added to T, but must
-// not change their types. What was kept for a T of another name, or does not decode, is
-// no result.
+// All callers but the function's own get a T decoded from msgpack, so its state must be
+// in exported fields. Fields may be added to T, but must not change their types. A kept
+// value counts as absent if T had another name, or if the value does not decode.
 //
 // The result is kept as the memo of the key (see package memo): give each kind of result
 // keys that are used for nothing else.
 //
-// Whoever can write to the store can forge results. Bytes that claim to be more than they
-// are do not get to the decoder, so decoding costs at most 64 Ki times the size of T's
+// Whoever can write to the store can forge results. A value that announces more elements
+// than it has bytes is not decoded, so decoding costs at most 64 Ki times the size of T's
 // elements. Still prefer a concrete T to interfaces.
 //
 // # The clock

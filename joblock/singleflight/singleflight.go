@@ -12,11 +12,11 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
-// op is what errors say was tried.
+// op names the call in errors.
 const op = "single flight"
 
-// Do returns the result of fn, or one that is kept: see the package comment. ttl is how
-// long a result is kept, from a millisecond to 366 days.
+// Do returns a fresh kept result, or else that of fn: see the package comment, also for
+// errors. ttl is how long a result is fresh, from a millisecond to 366 days.
 func Do[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
@@ -29,13 +29,13 @@ func Do[T any](
 	return f.run(ctx, ttl, opts)
 }
 
-// DoFunc is Do for results that know how long they are good: an access token, a response
-// with a max-age. ttl is called with what fn returned, under the lock. A result whose ttl
-// is below a millisecond is not kept, and the others compute. A ttl above 366 days counts
-// as 366 days. A nil ttl is ErrInvalid.
+// DoFunc is Do for results that know how long they are fresh: an access token, a response
+// with a max-age. ttl is called with the result of fn, under the lock. A result whose ttl
+// is below a millisecond is not kept. A ttl above 366 days counts as 366 days. A nil ttl
+// is ErrInvalid.
 //
-// A waiter that dies in the moment in which it is granted the lock may shorten the life
-// of a result to what the option Retain says, or Config.Retain.
+// If a waiter dies just as it is granted the lock, a kept result may be dropped early:
+// after Config.Retain, or the time that the option Retain gives.
 func DoFunc[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
@@ -61,8 +61,8 @@ func newFlight[T any](locks *joblock.Locker, key string, keep func(T) time.Durat
 	return &flight[T]{locks: locks, in: door.Of(locks), key: key, keep: keep, fn: fn}
 }
 
-// run returns the result that is kept, or takes the lock and computes one. The
-// record is to be remembered for at least retain.
+// run returns the kept result, or takes the lock and computes one. The store remembers
+// the record for at least retain.
 func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock.AcquireOption) (T, error) {
 	var none T
 	if err := f.check(&retain, opts); err != nil {
@@ -79,11 +79,11 @@ func (f *flight[T]) run(ctx context.Context, retain time.Duration, opts []jobloc
 	if err != nil {
 		return none, err
 	}
-	// A release that fails is repeated in the background, and one that comes too
-	// late was told as a loss: neither is news about the result.
+	// A release that fails is repeated in the background. One that comes too late is
+	// told as a loss. Neither concerns the result.
 	defer func() { _ = lock.Release(ctx) }()
-	// Somebody may have computed meanwhile. What was no result at the first look stays
-	// none: the clock may have been set back since.
+	// Somebody may have computed meanwhile. A memo that was rejected above stays rejected:
+	// the clock may have been set back since.
 	kept := memo.Of(lock)
 	if v, left, ok := decodeResult[T](kept, door.OfLock(lock).AsOf()); ok && !bytes.Equal(kept, rec.Memo) {
 		door.OfLock(lock).RememberFor(left)
@@ -102,7 +102,6 @@ func (f *flight[T]) check(retain *time.Duration, opts []joblock.AcquireOption) e
 	return err
 }
 
-// read reads the key, with its memo if that is asked for.
 func (f *flight[T]) read(ctx context.Context, withMemo bool) (driver.Record, error) {
 	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: withMemo})
 	if err != nil {
@@ -111,7 +110,7 @@ func (f *flight[T]) read(ctx context.Context, withMemo bool) (driver.Record, err
 	return recs[0], nil
 }
 
-// compute runs fn under lock and shares what it returns.
+// compute runs fn under lock and shares its result.
 func (f *flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)
 	defer stop()
@@ -128,8 +127,8 @@ func (f *flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err e
 	return v, nil
 }
 
-// share leaves v with the lock for those who come next. That it fails concerns
-// only them, unless the lock turns out to be lost.
+// share leaves v as the memo for those who come next. A failure concerns only them, and
+// is logged, unless the lock turns out to be lost.
 func (f *flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) {
 	if errors.Is(lock.Err(), joblock.ErrLost) {
 		return
@@ -143,9 +142,9 @@ func (f *flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) {
 		if err != nil {
 			return err
 		}
-		// The clock is asked for once more. Its time at the grant plus the time since
-		// would save that call. But it may have been set back since, and a result
-		// stamped ahead of it would be good for too long.
+		// Read the store's clock again. The clock at the grant plus the time since would
+		// save this call. But the clock may have been set back since, and a result
+		// stamped ahead of it would be fresh for too long.
 		rec, err := f.read(ctx, false)
 		if err != nil {
 			return err

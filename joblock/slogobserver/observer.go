@@ -33,7 +33,7 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 	}
 }
 
-// Level is the level that events have by default:
+// Level returns the level that an event has by default:
 //
 //	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed
 //	Info    a lock was ended from outside: released by token, freed, forced; or it was
@@ -52,7 +52,7 @@ func Level(e event.Event) slog.Level {
 	return slog.LevelDebug
 }
 
-// attrs are the fields of e that are set, in the order of the package comment.
+// attrs returns the fields of e that are set, in the order of the package comment.
 func attrs(e event.Event) []slog.Attr {
 	out := make([]slog.Attr, 0, 8)
 	text := func(name, s string) {
