@@ -1,15 +1,15 @@
 // Package door is the one way from the toolkit's other packages into package joblock.
 //
-// Those packages are built on a *joblock.Locker like an application, and need a little
-// more of it than an application does: they call the store with the Locker's bounds,
-// have keys of their own, seal what tasks carry, and tell one loss from another. As
-// methods and options of package joblock all that would stand in everybody's
-// documentation, and could be misused: an application that takes a key of the toolkit,
-// or says that a job is done, loses a job. Only this module can import package door.
+// Those packages use a *joblock.Locker like an application, but need a little more: they
+// call the store with the Locker's bounds, have keys of their own, seal what tasks carry,
+// and distinguish kinds of loss. As methods and options of package joblock all that would
+// be in everybody's documentation and could be misused. An application that takes a key
+// of the toolkit, or says that a job is done, loses a job. Only this module can import
+// package door.
 //
-// Package joblock imports door, and says in its init what is behind the door. So door
-// cannot name joblock's types. Where a parameter is an any, its comment says which type
-// of joblock it must be; any other type panics.
+// Package joblock imports door and opens it in its init. So door cannot name joblock's
+// types. Where a parameter is an any, its comment says which type of joblock it must be;
+// any other type panics.
 //
 // Package keyspace names the toolkit's keys and package seal seals. They need no door.
 package door
@@ -26,7 +26,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Locker is what a *joblock.Locker does for the toolkit only.
+// Locker is the part of a *joblock.Locker that only the toolkit uses.
 type Locker interface {
 	// Ring has the keys that seal what tasks carry. It is nil for a nil Locker, and for
 	// one that joblock.New has not made.
@@ -42,28 +42,28 @@ type Locker interface {
 	// made or a bad key, and nil otherwise. Call it before Call and Tell.
 	Check(op string, keys ...string) error
 
-	// Asked returns what opts ask for, a []joblock.AcquireOption. Its errors are those with
-	// which an Acquire of key with these options would begin.
+	// Asked returns what opts, a []joblock.AcquireOption, ask for. It returns the error that
+	// Acquire of key with opts would return before it sends anything.
 	Asked(op, key string, opts any) (Asked, error)
 
-	// Call runs f with the store and a context that ends with Config.CallTimeout. An error
-	// of f becomes ErrUnavailable, about key. If ctx has ended before, f does not run and
+	// Call runs f with the store and a context that ends after Config.CallTimeout. An error
+	// of f becomes ErrUnavailable, about key. If ctx has already ended, f does not run and
 	// the error is ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
 	// Inspect reads records, all or none; an error is about key.
 	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)
 
-	// Do and AcquireAll are those of joblock.Locker, but take each lock with acquire. That
-	// has the signature of Locker.Acquire; opts is a []joblock.AcquireOption; what
-	// AcquireAll returns is a joblock.Locks.
+	// Do and AcquireAll are those of joblock.Locker, but take each lock with acquire, which
+	// has the signature of Locker.Acquire. opts is a []joblock.AcquireOption. AcquireAll
+	// returns a joblock.Locks.
 	Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 
 	// Enter returns ErrClosed after Close. Otherwise Close waits until done is called.
 	Enter(op, key string) (done func(), err error)
 
-	// Now is what the Locker's clock says, with a monotonic reading.
+	// Now returns the time of the Locker's clock, with a monotonic reading.
 	Now() time.Time
 
 	// Tell tells the Observer, if there is one.
@@ -92,16 +92,16 @@ type Asked struct {
 // Of returns the inside of locker, a *joblock.Locker that may be nil.
 func Of(locker any) Locker { return behind.Locker(locker) }
 
-// Lock is what a *joblock.Lock does for the toolkit only.
+// Lock is the part of a *joblock.Lock that only the toolkit uses.
 type Lock interface {
 	// Memo and WriteMemo are those of package memo.
 	Memo() []byte
-	// AsOf is the store's clock when it told the memo that came with the grant.
+	// AsOf returns the store's clock at the time of the memo that came with the grant.
 	AsOf() time.Time
 	WriteMemo(ctx context.Context, memo []byte) error
 
-	// GiveBack releases a lock that nobody has seen, also while its Locker is being closed.
-	// If that fails it is repeated in the background, or the lease ends.
+	// GiveBack releases a lock that no caller has got, even while its Locker is closing. A
+	// failure is repeated in the background, or the lease ends.
 	GiveBack(ctx context.Context, reason string)
 
 	// RememberFor keeps the memo for at least d after the lock's end.
@@ -111,7 +111,7 @@ type Lock interface {
 // OfLock returns the inside of lock, a *joblock.Lock that may be nil.
 func OfLock(lock any) Lock { return behind.Lock(lock) }
 
-// Joblock is what package joblock has behind the door.
+// Joblock has the functions that package joblock puts behind the door.
 type Joblock struct {
 	Locker   func(locker any) Locker
 	Lock     func(lock any) Lock
@@ -126,18 +126,18 @@ type Joblock struct {
 
 var behind Joblock
 
-// Identity is what a lock or a token says of itself to the toolkit only.
+// Identity is the part of a lock or a token that only the toolkit sees.
 type Identity struct {
 	Owner  string // a secret
 	Digest string // of the owner, fit for logs
-	Fence  int64  // of a token, the one under which it was made
+	Fence  int64  // of a token: the fence under which it was made
 	TTL    time.Duration
 }
 
 // IdentityOf returns the Identity of a *joblock.Lock, which may be nil, or a joblock.Token.
 func IdentityOf(lockOrToken any) Identity { return behind.Identity(lockOrToken) }
 
-// Open is for package joblock's init.
+// Open is called once, by package joblock's init.
 func Open(j Joblock) { behind = j }
 
 // Invalid returns an ErrInvalid. The detail names the value and the bound.
@@ -145,10 +145,10 @@ func Invalid(op, key, format string, args ...any) error {
 	return behind.Invalid(op, key, fmt.Sprintf(format, args...))
 }
 
-// Refusal returns the error for what a store has answered; nil for OutcomeOK.
+// Refusal returns the error for a store's reply; nil for OutcomeOK.
 func Refusal(op, key string, r driver.Reply) error { return behind.Refusal(op, key, r) }
 
-// Status returns what anyone may see of a record. S is joblock.Status.
+// Status returns the public part of a record. S is joblock.Status.
 func Status[S any](r driver.Record) S { return behind.Status(r).(S) }
 
 // CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or
@@ -162,48 +162,46 @@ func CheckPeriod(op, key, what string, d, least, most time.Duration) error {
 	return behind.Period(op, key, what, d, least, most)
 }
 
-// Option is what only the toolkit asks for when it takes a lock.
+// Option has what only the toolkit can ask for when it takes a lock.
 type Option struct {
-	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace.
-	// An option reaches no further than its call. A value in the context would reach
-	// whatever an application does in that context.
+	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. It is
+	// no value in the context, which would reach whatever an application does in that
+	// context.
 	OwnKey bool
 
-	// Memo has the store send the key's memo along with the grant; see package memo.
+	// Memo asks for the key's memo along with the grant; see package memo.
 	Memo bool
 
-	// Part says that the acquisition is a part of a larger one, which tells of the wait,
-	// and bounds it. So there is no event.Contended and no event.GaveUp; event.Acquired
-	// counts Waited from Since, unless that is zero. Owner, if it is set, is the owner of
-	// the whole.
+	// Part says that this acquisition is a part of a larger one, which bounds the wait and
+	// tells of it. The part has no event.Contended and no event.GaveUp. Its event.Acquired
+	// counts Waited from Since, if that is set. Owner, if set, is the larger one's.
 	Part  bool
 	Since time.Time
 	Owner string
 
-	// Silent says that no event tells of the lock: its user does not see it.
+	// Silent suppresses all events of the lock, as its user does not see it.
 	Silent bool
 }
 
 // Use returns o as an option of type O of package joblock.
 func Use[O any](o Option) O { return behind.Option(o).(O) }
 
-// OwnKey is Use of that option alone.
+// OwnKey is Use(Option{OwnKey: true}).
 func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 
-// ErrNotRenewed is the cause of a joblock.ErrLost that came because the lock was no
-// longer renewed, as its own side had asked for. Package worker must tell it from a loss
-// that came from outside, or it would snooze for ever a job that takes longer than its
-// lock may be held.
-var ErrNotRenewed = errors.New("it was no longer to be renewed (NoRenew, MaxRenew or StopRenewing)")
+// ErrNotRenewed is the cause of a joblock.ErrLost if the holder itself had ended renewal.
+// Package worker distinguishes that from a loss that came from outside. Otherwise it would
+// snooze for ever a job that takes longer than its lock may be held.
+var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
 
-// ErrMaxWait is the cause with which the context of a wait ends that MaxWait bounds. An
-// acquisition in such a context reports ErrTimeout, and who was in the way.
+// ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in
+// that context returns ErrTimeout, which describes the holder.
 var ErrMaxWait = errors.New("MaxWait is over")
 
 type doneKey struct{}
 
-// WithJobDone returns a child of ctx for the releases of a job that is done. They
-// succeed only for a lock that is bound to job, and end it as joblock.EndedDone: a later
+// WithJobDone returns a child of ctx for releases after job is done. A release with it
+// succeeds only for a lock that is bound to job, and ends it as joblock.EndedDone: a later
 // delivery of the job is not run. A handler must never get such a context.
 func WithJobDone(ctx context.Context, job string) context.Context {
 	return context.WithValue(ctx, doneKey{}, job)

@@ -6,42 +6,36 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Acquire is the call of driver.Store.
+// The calls of driver.Store, each under the rule in force for its name.
+
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	return do(ctx, s, Acquire, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Acquire(ctx, req) })
 }
 
-// Resume is the call of driver.Store.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 	return do(ctx, s, Resume, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Resume(ctx, req) })
 }
 
-// Park is the call of driver.Store.
 func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	return do(ctx, s, Park, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Park(ctx, req) })
 }
 
-// Renew is the call of driver.Store.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	return do(ctx, s, Renew, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Renew(ctx, reqs) })
 }
 
-// Release is the call of driver.Store.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	return do(ctx, s, Release, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Release(ctx, reqs) })
 }
 
-// Reserve is the call of driver.Store.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	return do(ctx, s, Reserve, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Reserve(ctx, reqs) })
 }
 
-// Due is the call of driver.Store.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	return do(ctx, s, Due, 1, func(ctx context.Context) ([]driver.JobLock, error) { return s.inner.Due(ctx, req) })
 }
 
-// Forget is the call of driver.Store.
 func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	_, err := do(ctx, s, Forget, len(entries), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.inner.Forget(ctx, entries)
@@ -49,18 +43,16 @@ func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	return err
 }
 
-// SealKeys is the call of driver.Store.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	return do(ctx, s, SealKeys, 1, func(ctx context.Context) ([]driver.SealKey, error) { return s.inner.SealKeys(ctx, req) })
 }
 
-// Inspect is the call of driver.Store.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]driver.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
-// Subscribe is the call of driver.Store. Listen and Push are about inboxes of waiters and
-// what comes of them, Watch and Forced about driver.ForcedInbox.
+// Subscribe counts as Watch, and its pushes as Forced, if inbox is driver.ForcedInbox. For
+// a waiter's inbox it counts as Listen and Push.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	call, pushes := Listen, Push
 	if inbox == driver.ForcedInbox {
@@ -71,7 +63,6 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	})
 }
 
-// List is the call of driver.Store.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	return do(ctx, s, List, 1, func(ctx context.Context) (driver.ListPage, error) { return s.inner.List(ctx, req) })
 }

@@ -1,6 +1,5 @@
-// Package faultstore wraps a driver.Store so that tests can take it away: calls
-// fail by name, in the ways in which a network and a server fail, and every call
-// that is made is counted.
+// Package faultstore wraps a driver.Store for tests: calls fail by name, in the ways in
+// which a network and a server fail, and every call is counted.
 package faultstore
 
 import (
@@ -28,12 +27,12 @@ const (
 	Inspect  = "inspect"
 	List     = "list"
 	Listen   = "listen" // Subscribe to an inbox of waiters
-	Push     = "push"   // of a grant to it
+	Push     = "push"   // a push to such an inbox
 	Watch    = "watch"  // Subscribe to driver.ForcedInbox
-	Forced   = "forced" // a push about a lock that was taken away, to it
+	Forced   = "forced" // a push to driver.ForcedInbox
 )
 
-// Err is the error of calls that fail here, unless their Fault has one.
+// Err is the error of calls that fail here, unless their Fault has an Err.
 var Err = errors.New("faultstore: connection reset by test")
 
 // Mode is a way to fail.
@@ -49,13 +48,13 @@ const (
 	Hang
 	// HangApplied applies the call and then blocks until ctx ends.
 	HangApplied
-	// Slow applies the call at once and delivers the reply after Fault.Delay,
-	// whatever ctx says: a client that does not watch its context while it reads.
+	// Slow applies the call at once and returns the reply after Fault.Delay, even if ctx
+	// has ended: a client that does not watch its context while it reads.
 	Slow
-	// Late applies the call only after Fault.Delay and then delivers the reply,
-	// whatever ctx says: a request that was long on its way.
+	// Late applies the call after Fault.Delay and then returns the reply, even if ctx has
+	// ended: a request that was long on its way.
 	Late
-	// Stray fails at once, and the call is applied after Fault.Delay all the same.
+	// Stray fails at once, but applies the call after Fault.Delay.
 	Stray
 	// Pass lets the call through, after Fault.Before.
 	Pass
@@ -67,8 +66,8 @@ type Fault struct {
 	Mode   Mode
 	Times  int           // how many calls it hits; 0 for all until Clear
 	Delay  time.Duration // of Slow, Late and Stray
-	Err    error         // in place of Err
-	Before func()        // is called before anything else happens to the call
+	Err    error         // default: the package's Err
+	Before func()        // is called first
 }
 
 // Store is a driver.Store that fails on demand. Make it with New; it is safe for
@@ -100,8 +99,8 @@ func (s *Store) Set(f Fault, calls ...string) {
 	}
 }
 
-// Clear ends the rules for the named calls, without names all of them. Calls that
-// hang already go on hanging.
+// Clear ends the rules for the named calls, or all rules if no call is named. A call that
+// already hangs goes on hanging.
 func (s *Store) Clear(calls ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +112,8 @@ func (s *Store) Clear(calls ...string) {
 	}
 }
 
-// Calls returns how often the named call was made, failed calls included, and
-// without a name how many calls were made at all.
+// Calls returns how often the named call was made, failures included. For "" it returns
+// the number of all calls.
 func (s *Store) Calls(call string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *Store) Calls(call string) int {
 	return n
 }
 
-// Items returns how many items the calls of that name had together.
+// Items returns the sum of the items of all calls of that name.
 func (s *Store) Items(call string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +141,7 @@ func (s *Store) Largest(call string) int {
 	return s.counts[call].largest
 }
 
-// String says where the locks are, as the wrapped Store does.
+// String returns that of the wrapped Store.
 func (s *Store) String() string { return fmt.Sprint(s.inner) }
 
 // Close waits for stray calls and closes the wrapped Store.
@@ -188,7 +187,7 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 	case Pass:
 		return apply(ctx)
 	case Drop:
-		_, _ = apply(detached) // lost, and its error with it
+		_, _ = apply(detached)
 		return none, failed
 	case Hang:
 		<-ctx.Done()
@@ -213,7 +212,7 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 	return none, failed
 }
 
-// push delivers what the wrapped Store has pushed, under the rule in force.
+// push wraps deliver with the rule in force.
 func push(s *Store, call string, deliver func(driver.Push)) func(driver.Push) {
 	return func(what driver.Push) {
 		switch f, ok := s.enter(call, 1); {

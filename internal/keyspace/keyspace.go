@@ -1,10 +1,10 @@
-// Package keyspace has the keys that the toolkit keeps for itself, so that no key
-// that an application makes, of whatever its users typed, can be one of them.
+// Package keyspace names the toolkit's own keys. No key that an application may use is
+// one of them, whatever its users typed.
 //
-// The rule is about '%'. In a key of an application it stands only as joblock.Key
-// writes it: before two upper-case hexadecimal digits. Any other '%' makes the key
-// the toolkit's own. Calls that take locks refuse such a key, unless they are made
-// with the option door.OwnKey; calls that only look, and those of operators, take all keys.
+// In an application's key a '%' stands only before two upper-case hexadecimal digits, as
+// joblock.Key writes it. Any other '%' makes the key the toolkit's own. Calls that take
+// locks refuse such a key, unless they have the option door.OwnKey. Calls that only read,
+// and those for operators, accept all keys.
 package keyspace
 
 import (
@@ -13,29 +13,29 @@ import (
 	"strings"
 )
 
-// Keeper is the key under which one keeper of the cluster works.
+// Keeper is the key of the lock under which one keeper of the cluster works.
 const Keeper = "%keeper"
 
-// Cron returns the key of the scheduler's record that rest names.
+// Cron returns the key of a record of the scheduler, which rest names.
 func Cron(rest string) string { return "%cron:" + rest }
 
-// Again returns the key of the mark that a job is to be taken out of asynq's archive.
+// Again returns the key that marks job for being taken out of asynq's archive.
 func Again(job string) string { return "%again:" + job }
 
-// Next returns the key of the job that waits for the one that has key.
+// Next returns the key of the job that waits behind the one that has key.
 func Next(key string) string { return key + "%next" }
 
-// permitMark is between the key of a limit and the number of a permit. The last one
-// in a key ends the limit's own key.
+// permitMark separates the key of a limit from the number of a permit. The limit's key
+// ends at the last permitMark.
 const permitMark = "%#"
 
 // Permit returns the key of a permit of the limit on key.
 func Permit(key string, number int) string { return key + permitMark + strconv.Itoa(number) }
 
-// Gate returns the key of the lock for which the waiters of the limit on key line up.
+// Gate returns the key of the gate of the limit on key; see package limit.
 func Gate(key string) string { return key + permitMark + "gate" }
 
-// Limit returns the key of the limit that key is a permit of, or the gate.
+// Limit returns the key of the limit whose permit or gate has key.
 func Limit(key string) (limit string, ok bool) {
 	i := strings.LastIndex(key, permitMark)
 	if i < 0 {
@@ -44,14 +44,14 @@ func Limit(key string) (limit string, ok bool) {
 	return key[:i], true
 }
 
-// emptyMark is what joblock.Key writes for an empty part, before the part's number.
-// It is in nobody's key: all calls refuse it.
+// emptyMark is what joblock.Key writes for an empty part, before the part's number. All
+// calls refuse a key with it.
 const emptyMark = "%!"
 
 // Empty returns what stands for an empty part; the first part has number 1.
 func Empty(number int) string { return emptyMark + strconv.Itoa(number) }
 
-// CheckParts returns what is wrong with the key's parts, "" if nothing is.
+// CheckParts returns a sentence about the key's empty part, "" if there is none.
 func CheckParts(key string) string {
 	_, rest, ok := strings.Cut(key, emptyMark)
 	if !ok {
@@ -59,12 +59,12 @@ func CheckParts(key string) string {
 	}
 	number := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
 	if number == "" {
-		return "" // not by joblock.Key
+		return "" // not written by joblock.Key
 	}
 	return fmt.Sprintf("part %s of the key is empty", number)
 }
 
-// CheckApplication returns why the key is none of an application, "" if it is one.
+// CheckApplication returns why an application may not use key, "" if it may.
 func CheckApplication(key string) string {
 	if detail := CheckParts(key); detail != "" {
 		return detail
@@ -81,5 +81,5 @@ func CheckApplication(key string) string {
 	}
 }
 
-// isHex does not take lower case, in which the names of the toolkit's keys are.
+// isHex rejects lower case, because the toolkit's keys have lower case after a '%'.
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'A' <= c && c <= 'F' }

@@ -1,5 +1,4 @@
-// Package testkit is what the tests of all packages share: a log that can be read while
-// it is written, and the shortest ways to say which error is wanted. It knows no package
-// under test, so that tests of any may use it. What takes a store away is in
-// internal/faultstore, what starts servers in internal/redistest.
+// Package testkit has what the tests of all packages share: a log that can be read while
+// it is written, seeds, and checks of errors. It imports no package under test, so that
+// the tests of any package can use it. See also internal/faultstore and internal/redistest.
 package testkit

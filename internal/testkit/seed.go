@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/internal/dice"
 )
 
-// Seed makes what the packages under test draw at random a sequence of the seed until the
-// test ends. Goroutines that draw at the same time may still swap what they get.
+// Seed makes the packages under test draw their random numbers from seed until the test
+// ends. Goroutines that draw at the same time may still swap their numbers.
 func Seed(t testing.TB, seed uint64) {
 	t.Helper()
 	restore := dice.Seed(seed)
@@ -22,8 +22,7 @@ func Seed(t testing.TB, seed uint64) {
 	})
 }
 
-// EnvSeed is the seed to repeat something by, that of $JOBLOCK_SEED, else a new one. It is
-// logged.
+// EnvSeed returns the seed in $JOBLOCK_SEED, or else a new one, and logs it.
 func EnvSeed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

@@ -29,7 +29,7 @@ func WantNotErr(t testing.TB, err error, targets ...error) {
 	}
 }
 
-// WantNil ends the test if what was done failed.
+// WantNil ends the test if err is not nil. what names the call.
 func WantNil(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
