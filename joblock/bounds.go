@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// bounds makes the contexts that bound calls to the store. Most calls are made
-// with a context that never ends by itself, releases all of them, and a timer of
-// their own is the largest part of what they would allocate; so such calls that
-// begin within a short while of each other share one.
+// bounds makes the contexts that bound calls to the store. Most calls come with a
+// context that never ends by itself; all releases do. A timer for each would be the
+// largest part of what such a call allocates. So calls that begin shortly after one
+// another share one.
 type bounds struct {
 	timeout time.Duration
 
@@ -40,7 +40,7 @@ func (b *bounds) current() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); b.shared == nil || !now.Before(b.fresh) {
-		// The one before ends by itself, when the last call it was given to has.
+		// The context before it ends by itself, after the calls that use it.
 		b.shared, b.cancel = context.WithTimeout(context.Background(), b.timeout+b.timeout/8)
 		b.fresh = now.Add(b.timeout / 8)
 	}

@@ -77,8 +77,8 @@ func (b *inbox) expect(nonce string) <-chan struct{} {
 	return c
 }
 
-// forget is for a call that waits no longer. A push that comes for it later is dropped
-// here. Its grant ends in the store when the call leaves the queue.
+// forget drops the pushes that come later for a call that waits no longer. Its grant
+// ends in the store when the call leaves the queue.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,20 +20,19 @@ const minSecretBytes = 16
 // '%', ':' and invisible characters (control characters and those of the Unicode
 // categories Cf, Zl and Zp, such as a zero-width space) as %XX.
 //
-// Key returns no error. Every call refuses with ErrInvalid a key that is empty, longer
-// than 512 bytes or not UTF-8, and one with an empty part, which the error names: an
-// empty part is mostly a parameter that was not there, and would make one key of all
-// requests.
+// Key returns no error. Every call refuses a key with ErrInvalid if it is empty, longer
+// than 512 bytes, not UTF-8, or has an empty part, which the error names. An empty part
+// is mostly a missing parameter, and would make one key of all requests.
 //
 // Keys are compared byte by byte. "Acct" and "acct" are two keys, "7" and "07", and "é"
 // as one code point and as two. Only the application knows which of them mean the same.
-// It must bring those into one form before it calls Key: trim, fold case, normalise to
-// NFC, print the number that was parsed.
+// It must normalise them before it calls Key: trim, fold case, normalise to NFC, print
+// the number that was parsed.
 //
-// A key that was not built with Key must be UTF-8 without invisible characters, with '%'
-// only before two upper-case hexadecimal digits. All other keys with '%' are the
-// toolkit's own. Calls that take a lock refuse them with ErrInvalid; calls that read
-// locks, and ForceRelease, accept them.
+// A key that was not built with Key must be UTF-8 without invisible characters. It may
+// have '%' only before two upper-case hexadecimal digits. All other keys with '%' are
+// the toolkit's own: calls that take a lock refuse them with ErrInvalid; calls that
+// read locks, and ForceRelease, accept them.
 func Key(parts ...string) string {
 	if len(parts) == 1 && parts[0] != "" && !needsEscape(parts[0]) {
 		return parts[0]
@@ -59,12 +58,12 @@ type KeyBuilder struct {
 }
 
 // NewKeyBuilder returns a KeyBuilder whose keys all begin with the function's name and
-// "::". No key made by the function Key has that, so keys of one function differ from
-// those of another, and from all keys without a function. "" is no prefix.
+// "::". The function Key makes no such key. So the keys of one function differ from
+// those of another, and from all keys without one. An empty function means no prefix.
 //
-// A secret that is not nil replaces what follows the function's name by an HMAC-SHA256.
-// Then neither guests of the Redis nor makers of keys can enumerate or pre-plant keys.
-// ErrInvalid: it has fewer than 16 bytes.
+// With a secret, not nil, an HMAC-SHA256 replaces what follows the prefix. Then neither
+// readers of the Redis nor makers of keys can enumerate keys or plant them in advance.
+// ErrInvalid: the secret has fewer than 16 bytes.
 func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	if secret != nil && len(secret) < minSecretBytes {
 		return nil, invalid("key builder", "", "secret has %d bytes, needs at least %d", len(secret), minSecretBytes)
@@ -77,7 +76,7 @@ func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 }
 
 // Key is the function Key within the builder's scope. With a secret the parts become 64
-// hexadecimal digits. Parts that the function Key makes a refused key of make one here
+// hexadecimal digits. Parts that are refused without a builder are refused with one,
 // too. A nil KeyBuilder is the function Key.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
@@ -119,13 +118,12 @@ func escapePart(b *strings.Builder, p string) {
 	}
 }
 
-// invisible reports whether r shows nothing where it stands, but may change what
-// shows beside it: two keys that look alike would be different, or one would look
-// like something else on an operator's screen. In names such characters are rightful,
-// as between the letters of some scripts, so Key writes them as %XX, and keys are
-// refused only if they were built without it. Characters that Unicode has not assigned
-// yet are taken for visible: which these are depends on the Go release, and two
-// programs must not make different keys of one text.
+// invisible reports whether r shows nothing itself, but may change what shows beside
+// it: two keys that look alike would be different, or one would look like something
+// else on an operator's screen. Names may contain such characters; some scripts need
+// them. So Key writes them as %XX, and keys are refused only if they were built without
+// it. Characters that Unicode has not assigned yet count as visible: which these are
+// depends on the Go release, and two programs must not make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }
@@ -146,8 +144,8 @@ func checkKey(op, key string) error {
 	return nil
 }
 
-// checkTaken refuses keys that applications cannot take. Those of the toolkit itself
-// are for callers with the option own.
+// checkTaken refuses keys that applications cannot take. With own it accepts those of
+// the toolkit.
 func checkTaken(op, key string, own bool) error {
 	if err := checkKey(op, key); err != nil || own {
 		return err
@@ -159,7 +157,7 @@ func checkTaken(op, key string, own bool) error {
 }
 
 // checkText refuses a text that is too short, too long, not UTF-8 or has control
-// characters in it. The value itself is named only where it is a key.
+// characters in it. Errors contain the text only if it is a key.
 func checkText(op, key, what, s string, minLen, maxLen int) error {
 	if len(s) < minLen {
 		return invalid(op, "", "%s is empty", what)

@@ -10,25 +10,26 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Lock is one holding of one key. A Locker makes it. It is safe for concurrent use. It
-// is over once it was released, handed over by Park, or lost. All methods of a nil
-// *Lock are safe: those that can fail return ErrInvalid.
+// Lock is one holding of one key. A Locker makes it. It is over once it was released,
+// handed over by Park, or lost. It is safe for concurrent use. On a nil *Lock every
+// method is safe; those that return an error return ErrInvalid.
 //
-// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The
-// token of a lock that is still held can be released, but not resumed: Park it first.
+// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. With
+// the token of a lock that is still held one can release it, but not resume it: Park it
+// first.
 type Lock struct {
 	l         *Locker
 	prior     Ended
 	recovered bool
-	silent    bool // no event tells of it, see options
+	silent    bool // the Observer is not told of it
 
 	mu       sync.Mutex // guards what follows
 	h        holding    // its terms never change and are read without mu
 	memo     []byte
-	asOf     time.Time     // the store's clock when it told the memo
+	asOf     time.Time     // the store's clock when memo was read
 	done     chan struct{} // made on demand, closed when the lock is lost
 	watch    map[*lockCtx]struct{}
-	answered chan struct{} // made on demand, closed when a renewal was answered that names a Park
+	answered chan struct{} // made on demand, closed at the answer to a renewal that names a Park
 
 	// Guarded by engine.mu.
 	next  time.Time // when the engine has something to do for it
@@ -59,7 +60,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 	return k
 }
 
-// unlock frees k.mu and does what a step of the holding asks for.
+// unlock unlocks k.mu and does what step s asks for.
 func (k *Lock) unlock(s step) {
 	if s == (step{}) {
 		k.mu.Unlock()
@@ -95,8 +96,8 @@ func (k *Lock) unlock(s step) {
 	k.l.tell(e)
 }
 
-// eventLocked describes the lock as it is, to be told when k.mu is no longer held;
-// nothing when nobody listens. The caller holds k.mu, or the only reference.
+// eventLocked returns an event about the lock as it is now, or none if nobody listens.
+// It is told after k.mu is unlocked. The caller holds k.mu, or the only reference.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
@@ -122,7 +123,7 @@ func (k *Lock) Key() string {
 	return k.h.key
 }
 
-// share notes that somebody else may come to know the owner.
+// share notes that others may learn the owner.
 func (k *Lock) share() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,8 +141,8 @@ func (k *Lock) Fence() int64 {
 	return k.h.fence
 }
 
-// ExpiresAt returns the trust deadline: the local time at which the lock counts
-// as lost, at the latest, unless it is renewed before. It moves with every renewal.
+// ExpiresAt returns the trust deadline by the local clock. The lock counts as lost
+// then, or a little before. Every renewal moves it.
 func (k *Lock) ExpiresAt() time.Time {
 	if k.none() {
 		return time.Time{}
@@ -182,9 +183,9 @@ func (k *Lock) doneLocked() chan struct{} {
 	return k.done
 }
 
-// Err returns nil while the lock is held and trusted, and otherwise why it is
-// not: ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It reads the
-// clocks itself, so it is right even in a process that was just resumed.
+// Err returns nil while the lock is held and trusted. Otherwise it says why not:
+// ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It reads the clocks itself,
+// so it is right even in a process that was just resumed.
 func (k *Lock) Err() error {
 	if k.none() {
 		return nilLock("err")
@@ -228,8 +229,8 @@ func (k *Lock) lossOf() error {
 	return k.h.over
 }
 
-// Token returns the lock's token. A held lock cannot be resumed from it, only
-// released with Locker.Release; hand it over with Park.
+// Token returns the lock's token. With it Locker.Release can release the lock, but
+// Resume cannot take it while it is held; to hand it over use Park.
 func (k *Lock) Token() Token {
 	if k.none() {
 		return Token{}

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks first:
-// in a process that was stopped past the deadline it tells the truth before any timer
-// has fired.
+// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks, so it
+// is right before any timer has fired in a process that was stopped past the deadline.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -15,10 +14,10 @@ type lockCtx struct {
 	cancel context.CancelCauseFunc
 }
 
-// Context returns a child of parent that carries the lock (see FromContext) and
-// is cancelled with cause ErrLost when the lock is lost. Releasing the lock or
-// handing it over does not cancel it. For a lock that is over already it comes
-// cancelled, with the reason as its cause. Call stop when the work is done.
+// Context returns a child of parent that carries the lock (see FromContext) and is
+// cancelled with cause ErrLost when the lock is lost. Releasing the lock or handing it
+// over does not cancel it. If the lock is over already, the context is cancelled with
+// the reason as its cause. Call stop when the work is done.
 func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return Locks{k}.Context(parent)
 }
@@ -89,7 +88,7 @@ func (c *lockCtx) Err() error {
 	return c.Context.Err()
 }
 
-// carriedLocks are the locks of one Context, and those of the one around it.
+// carriedLocks are the locks of one Context. outer are those of its parent.
 type carriedLocks struct {
 	locks Locks // never empty
 	outer *carriedLocks
@@ -102,18 +101,16 @@ func carriedBy(ctx context.Context) *carriedLocks {
 	return c
 }
 
-// FromContext returns the lock that the work with ctx is done under. Everything that
-// runs work under a lock puts it there: Do, package singleflight, Lock.Context,
-// Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
+// FromContext returns the lock under which the work with ctx runs; ok is false if there
+// is none. The lock may be over by now: see Lock.Err. The lock was put into ctx by Do,
+// Singleton, package singleflight, Lock.Context, Locks.Context, the middlewares of
+// packages handoff and worker, or the scheduler.
 //
-// If there are several it is the innermost, and of several that were taken together
-// the first that was asked for. Code that sends a fence to a resource should ask for
-// the key that protects it, since somebody may put a lock on another key around the
-// code, or within:
+// If there are several it is the innermost. Of locks that were taken together it is the
+// first in the order of the call. Other code may add a lock on another key. So code
+// that sends a fence to a resource should ask for the key that protects it:
 //
 //	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
-//
-// ok is false where there is none. The lock may be over by now; Lock.Err tells.
 func FromContext(ctx context.Context) (lock *Lock, ok bool) {
 	c := carriedBy(ctx)
 	if c == nil {
@@ -122,9 +119,8 @@ func FromContext(ctx context.Context) (lock *Lock, ok bool) {
 	return c.locks[0], true
 }
 
-// LocksFromContext returns all locks that the work with ctx is done under, the
-// outermost first, those that were taken together in the order in which they were
-// asked for. It returns nil where there are none.
+// LocksFromContext returns all locks under which the work with ctx runs, the outermost
+// first, or nil. Locks that were taken together are in the order of the call.
 func LocksFromContext(ctx context.Context) Locks {
 	var all Locks
 	for c := carriedBy(ctx); c != nil; c = c.outer {

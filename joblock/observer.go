@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// tell passes an event on, if there is one and somebody listens. The caller holds
-// no lock.
+// tell passes an event on, if it has a Kind and somebody listens. The caller holds no
+// lock.
 func (l *Locker) tell(e event.Event) {
 	if l.cfg.Observer != nil && e.Kind != 0 {
 		l.tellObserver(e)

@@ -7,15 +7,15 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Park hands the lock over to its token in one atomic step: from then on this
-// handle can neither renew nor release, and the key is reserved, under a new
-// fence, for whoever resumes the token: for Config.Reserve, or as long as Reserve says,
-// and with ForJob for that job only. Contexts of the lock are not cancelled.
+// Park hands the lock over to its token in one atomic step. From then on this handle
+// can neither renew nor release. The key is reserved, under a new fence, for whoever
+// resumes the token: for Config.Reserve, or as long as Reserve says, and with ForJob
+// for that job only. Contexts of the lock are not cancelled.
 //
-// Errors: ErrLost when the lock was lost before, ErrAlreadyReleased, ErrNotOwner
-// for a second Park, ErrInvalid. On these nothing was parked. After
-// ErrUnavailable the handle is as before and goes on renewing, which takes a
-// Park that did arrive back; calling Park again is safe.
+// Errors, with which nothing was parked: ErrLost when the lock was lost before;
+// ErrAlreadyReleased; ErrNotOwner for a second Park; ErrInvalid; ErrClosed. After
+// ErrUnavailable the handle still holds the lock. If that Park took effect all the
+// same, the next renewal undoes it. Calling Park again is safe.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	const op = "park"
 	if k.none() {
@@ -44,8 +44,8 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: r.Fence, ttl: k.h.ttl}, nil
 }
 
-// beginPark returns the Park to be sent. It waits while a renewal is under way that
-// would undo it, for Config.CallTimeout at most.
+// beginPark returns the Park to send. If a renewal that would undo it is under way, it
+// first waits for the answer, for Config.CallTimeout at most.
 func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req driver.ParkRequest, err error) {
 	for nonce := newNonce(); ; {
 		k.check()
@@ -73,16 +73,20 @@ func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req dri
 	}
 }
 
-// Reclaim undoes Park: what to do when the enqueue that was to carry the token
-// has failed for certain. The handle holds the lock again, under a new fence, and of
-// the Park nothing stays: a lock that was acquired is bound to no job and reserved no
-// longer than its lease; one that was resumed is bound to the job that it was resumed
-// for, and reserved beyond its lease as Reserve said then.
+// Reclaim undoes Park, when the enqueue of the job has certainly failed. The handle
+// holds the lock again, under a new fence. Job and reservation are again those from
+// before the Park: none for a lock that was acquired, those of its Resume for one that
+// was resumed.
 //
-// Errors, after which the handle is still parked: ErrBusy when a job has resumed
-// the token meanwhile, ErrAlreadyReleased, ErrNotOwner, ErrNotFound when the
-// lock is gone, ErrUnavailable (safe to repeat), ErrInvalid when the handle is
-// not parked.
+// Errors, with which the handle is still parked:
+//
+//	ErrBusy             a job has resumed the token meanwhile
+//	ErrAlreadyReleased  it was released
+//	ErrNotOwner         another owner has the key
+//	ErrNotFound         the store does not remember the lock
+//	ErrUnavailable      safe to repeat
+//	ErrInvalid          the handle was not parked
+//	ErrClosed
 func (k *Lock) Reclaim(ctx context.Context) error {
 	const op = "reclaim"
 	if k.none() {

@@ -10,17 +10,15 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Release gives the lock back and ends the handle. It is detached from ctx's
-// cancellation, so that it can be deferred, and bounded by Config.CallTimeout.
+// Release gives the lock back and ends the handle. It ignores the cancellation of ctx,
+// so that it can be deferred; Config.CallTimeout bounds it. Reason is its only option.
 //
-// Errors: ErrAlreadyReleased for a second call, or when somebody else released
-// or forced it; ErrNotOwner after Park: nothing is freed then, so a deferred
-// Release is harmless after a hand-over; ErrLost when the lock was lost before,
-// whatever is left of it being released all the same; ErrUnavailable when the
-// store did not answer: the handle is over, and the release is repeated in the
-// background until the lease, and Config.Reserve for a job's lock, has run out.
-//
-// Reason says why; there is no other option.
+//	ErrAlreadyReleased  a second call, or somebody else released or forced it
+//	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
+//	ErrLost             the lock was lost before; what may be left of it is released
+//	ErrUnavailable      the store did not answer; the handle is over, and the release is
+//	                    repeated in the background until the lock has run out
+//	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	const op = "release"
 	if k.none() {
@@ -36,7 +34,7 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	return k.end(ctx, op, o.reason)
 }
 
-// end is Release on a Locker that may be closing: for waiters that leave.
+// end is Release. It works on a Locker that is closing, for waiters that leave.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
 	job, done := door.JobDone(ctx)
 	k.check()
@@ -68,12 +66,12 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	return err
 }
 
-// Release releases the lock of token from anywhere, whoever of the owner's chain holds
-// it at present: a live holder finds out at its next renewal. Reason says why.
+// Release releases the lock of token, from anywhere. It may be held by any holder of
+// the owner's chain; a live one finds out at its next renewal. Reason says why.
 //
-// IfIdle frees it only while nobody runs under it. That is for the lock of a job that
-// will not run again: it is not pulled away from an attempt that is still at work.
-// ForJob frees it only while it is bound to that job: it may have been handed on.
+// IfIdle frees the lock only while nobody runs under it. Use it when a job will not run
+// again, but an attempt may still be at work. ForJob frees the lock only while it is
+// bound to that job: it may have been handed on.
 //
 // Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound
 // when there is no such lock or its time ran out; ErrBusy with IfIdle while a lease is
@@ -97,13 +95,13 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	})
 }
 
-// ForceRelease frees key whoever owns it. It is for people who have read the Status. A
-// live holder's contexts end with ErrLost: at once if its Locker has Config.WatchForced,
-// else at its next renewal. Until then two may hold the lock; fences tell them apart.
+// ForceRelease frees key, whoever owns it. It is for people who have read the Status. A
+// live holder's contexts end with ErrLost at its next renewal, or at once if its Locker
+// has Config.WatchForced. Until then two may hold the lock; fences tell them apart.
 // Status shows the reason, which has at most 256 bytes.
 //
 // Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable
-// it may be free.
+// the key may be free.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
 }
@@ -147,7 +145,6 @@ func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 	l.tell(e)
 }
 
-// release sends one release.
 func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (driver.Reply, error) {
 	return only(l.store.Release(bounded, []driver.ReleaseRequest{req}))
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Renew extends the lease now, by a full TTL, instead of waiting for the shared
-// renewal. Errors: ErrLost when the store refuses, which ends the handle;
-// ErrUnavailable, after which the lock is as it was; ErrAlreadyReleased,
-// ErrNotOwner after Park; ErrInvalid for a nil lock.
+// Renew extends the lease now, by a full TTL. Errors: ErrLost when the store refuses,
+// which ends the handle; ErrUnavailable, after which the lock is as it was;
+// ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil lock; ErrClosed.
 func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew", nil) }
 
 func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
@@ -37,7 +36,7 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 
-// renewed takes in what came of a renewal, and of the memo that it wrote, if any.
+// renewed applies the answer to a renewal, and keeps the memo that it wrote, if any.
 func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	k.mu.Lock()
 	if memo != nil && a.reply.Outcome == driver.OutcomeOK {
@@ -52,9 +51,9 @@ func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	return err
 }
 
-// StopRenewing lets the lease run out: the lock is lost at its trust deadline,
-// unless it is released or handed over before. For a job's lock the reservation
-// stands beyond that, so that the job's next attempt can resume it.
+// StopRenewing lets the lease run out: the lock is lost at its trust deadline, unless
+// it is released or handed over before. A job's lock stays reserved beyond that, so
+// that the job's next attempt can resume it.
 func (k *Lock) StopRenewing() {
 	if k.none() {
 		return

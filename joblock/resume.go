@@ -8,18 +8,21 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Resume continues a parked lock, or one whose holder has died, from its token:
-// in another process, under a new fence, renewed like any lock. With ForJob it
-// names the job that asks; a lock bound to a job answers to no other.
+// Resume continues a parked lock, or one whose holder has died, from its token: in
+// another process, under a new fence, renewed like any lock. A lock that is bound to a
+// job is resumed only with ForJob for that job. A live holder is never pre-empted.
 //
-// Errors: ErrBusy while another attempt with this token holds the lock, with
-// what is left of its lease: a live holder is never pre-empted. ErrNotOwner when
-// the key belongs to another owner, or the lock to another job, or to no job but
-// to a later acquisition of this owner than the token is of;
-// ErrAlreadyReleased, with the reason given then; ErrNotFound when the store
-// remembers nothing of it; ErrUnavailable; ErrInvalid; ErrClosed. On error the
-// caller holds nothing; a resumption that took effect without an answer runs out
-// one TTL later and can then be resumed again.
+// Errors, with which the caller holds nothing:
+//
+//	ErrBusy             another attempt with this token holds the lock; the error says
+//	                    what is left of its lease
+//	ErrNotOwner         the key belongs to another owner, the lock to another job or to
+//	                    none, or this owner has acquired it again since
+//	ErrAlreadyReleased  it was released; the error has the reason
+//	ErrNotFound         the store does not remember it
+//	ErrInvalid, ErrClosed
+//	ErrUnavailable      the store did not answer; a resumption that took effect runs out
+//	                    one TTL later, and then the lock can be resumed again
 func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
 	const op = "resume"
 	if err := l.open(op, token.key); err != nil {
@@ -66,9 +69,9 @@ func (k *Lock) tellResumed() {
 	k.l.tell(e)
 }
 
-// resume sends a resumption and, while the store does not answer, repeats it
-// under the same nonce for Config.CallTimeout: a resumption left without an
-// answer would keep its job waiting for a TTL.
+// resume sends a resumption. While the store does not answer it is repeated under the
+// same nonce, for Config.CallTimeout: left alone it would keep its job waiting for a
+// TTL.
 func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (r driver.Reply, err error) {
 	pause := newBackoff(10*time.Millisecond, time.Second)
 	return l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) {

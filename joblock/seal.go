@@ -33,8 +33,8 @@ func (s Secret) shown() string {
 // Format writes for every verb, %#v and %x included, what MarshalText returns.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.shown()) }
 
-// MarshalText tells whether there is a secret, and not which: a Config that is written
-// out and read again has lost its secrets, and New says so.
+// MarshalText says only whether there is a secret. A Config that is written out and
+// read again has lost its secrets, and New refuses it.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
 func checkSecrets(op string, secrets []Secret) error {
@@ -84,7 +84,7 @@ func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.Key
 	return keys, err
 }
 
-// where says which store it is, as far as that says so itself.
+// where describes the store, as its String method does if it has one.
 func (l *Locker) where() string {
 	if s, ok := l.store.(fmt.Stringer); ok {
 		return s.String()

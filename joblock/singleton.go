@@ -14,19 +14,20 @@ import (
 //     Config.Poll, or a sixth of the TTL where that is shorter.
 //
 // fn's context carries the lock (see FromContext) and ends with cause ErrLost when the
-// lock is lost. fn should return then. Singleton waits for it, so there is never a second
-// fn in this process, and lines up again. It waits out an outage of the store.
+// lock is lost. fn should return then. Singleton waits for that, so there is never a
+// second fn in this process, and then lines up again. It waits out an outage of the
+// store.
 //
 // Singleton returns
 //
-//   - fn's error, after releasing the lock, when fn has returned while it held the lock;
+//   - fn's error, after releasing the lock, if the lock was still held when fn returned;
 //   - the cause of ctx, when that ends before fn runs;
 //   - ErrTimeout when MaxWait passes before fn runs;
 //   - ErrClosed when the Locker is closed;
 //   - ErrInvalid for a nil fn, a bad key or a bad option.
 //
-// A panic of fn goes on after the lock was released. Two fns can overlap if the first
-// ignores both its context and the fence.
+// If fn panics the lock is released and the panic goes on. Two fns can overlap if the
+// first ignores both its context and the fence.
 func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return invalid("singleton", key, "the function is nil")

@@ -2,8 +2,8 @@ package joblock
 
 import "github.com/joblock/toolkit/joblock/driver"
 
-// State is what a key is at an instant of the store's clock. The package comment
-// explains the states.
+// State is the state of a key at an instant of the store's clock; see the package
+// comment.
 type State = driver.State
 
 // The states of a key.
@@ -15,7 +15,7 @@ const (
 	StateForeign  = driver.StateForeign
 )
 
-// Ended tells how the last ownership of a key came to its end.
+// Ended tells how the last ownership of a key ended.
 type Ended = driver.Ended
 
 // The ways an ownership ends.

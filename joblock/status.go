@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Status is what anyone may see of a key. It has no secrets in it.
+// Status is what anyone may see of a key. It contains no secrets.
 type Status struct {
 	Key       string        `json:"key"`
 	State     State         `json:"state"`
@@ -18,12 +18,12 @@ type Status struct {
 	Holder    string        `json:"holder,omitempty"`
 	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
 	Fence     int64         `json:"fence,omitempty"`
-	First     int64         `json:"first,omitempty"`   // the fence that it was acquired with; a token of an earlier acquisition has a smaller one
+	First     int64         `json:"first,omitempty"`   // the fence of its Acquire; tokens of earlier acquisitions have smaller ones
 	Since     time.Time     `json:"since,omitzero"`    // acquired at, by the store's clock
 	Changed   time.Time     `json:"changed,omitzero"`  // last acquired, parked, taken back, resumed or ended at, by the same clock
 	Age       time.Duration `json:"-"`                 // since Since, by the same clock; 0 when free
 	Remaining time.Duration `json:"-"`                 // of the lease; 0 unless held
-	Reserved  time.Duration `json:"-"`                 // until the key is anybody's; 0 when free
+	Reserved  time.Duration `json:"-"`                 // until others can have the key; 0 when free
 	Ended     Ended         `json:"ended,omitempty"`   // of a free key: how its last ownership ended
 	Reason    string        `json:"reason,omitempty"`  // given with the release
 	Waiters   int           `json:"waiters,omitempty"` // places in the queue; those of dead waiters count for a while
@@ -46,10 +46,11 @@ func (s Status) Locked() bool {
 	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
 }
 
-// Status reads the states of keys, in their order; of no keys it reads none. A key that
-// nobody has, known or not, has StateFree, and that is no error. A value that is no lock
-// has StateForeign. Errors: ErrInvalid, ErrUnavailable, ErrClosed; with an error there is
-// no status of any key, as one that could not be read would look free.
+// Status reads the states of keys, in their order. A key that nobody owns, known or
+// not, has StateFree, which is no error. A value that is no lock has StateForeign.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error no Status is returned,
+// because a key that could not be read would look free.
 func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	const op = "status"
 	var named string // in errors
@@ -86,7 +87,7 @@ func (l *Locker) inspect(ctx context.Context, op, key string) (driver.Record, er
 	return recs[0], nil
 }
 
-// inspectAll reads records. An error names the key named.
+// inspectAll reads records. Errors name the key named, or none if it is "".
 func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
 	var recs []driver.Record
 	err := l.call(ctx, op, named, func(ctx context.Context) (err error) {
@@ -104,16 +105,16 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.In
 
 // ListOptions narrows List. The zero value lists every lock that is owned.
 type ListOptions struct {
-	// Prefix keeps keys that begin with it.
+	// Prefix restricts the list to keys that begin with it.
 	Prefix string
 	// Ended includes keys that are free but not yet forgotten by the store.
 	Ended bool
 }
 
 // List walks over the locks in the store, page by page, in no particular order. It is
-// for people and tools: it costs as much as walking over all keys of the store. A lock
-// that changes meanwhile may be missed or seen twice. The walk ends after a pair with an
-// error: ErrInvalid, ErrUnavailable or ErrClosed.
+// for people and tools: it costs as much as a walk over all keys of the store. A lock
+// that changes meanwhile may be missed or seen twice. An error, ErrInvalid,
+// ErrUnavailable or ErrClosed, ends the walk.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	const op = "list"
 	return func(yield func(Status, error) bool) {

@@ -25,14 +25,14 @@ const (
 	maxFence     = 1<<53 - 1 // what Lua, JSON and JavaScript keep exactly
 )
 
-// Token is the transferable form of a lock: its key, the owner, the fence under
-// which it was made, and the lease's TTL, so that no stage of a lock's life can
-// forget it. A Token is a capability: treat its marshalled forms as secrets.
+// Token is the transferable form of a lock: its key, the owner, the fence under which
+// it was made, and the lease's TTL. A Token is a capability: treat its marshalled forms
+// as secrets.
 //
-// Tokens are made by Lock.Park and Lock.Token, and read with ParseToken or by
-// unmarshalling. Text is base64url; JSON is that text in quotes; binary and
-// msgpack are a msgpack array. Decoding is strict: version, field types, bounds
-// and canonical form are all checked, errors are ErrInvalid.
+// Tokens are made by Lock.Park, Lock.Token and NewToken, and read with ParseToken or by
+// unmarshalling. Text is base64url; JSON is that text in quotes; binary and msgpack are
+// a msgpack array. Decoding is strict: version, field types, bounds and canonical form
+// are all checked, and errors are ErrInvalid.
 type Token struct {
 	key   string
 	owner secret
@@ -40,10 +40,10 @@ type Token struct {
 	ttl   time.Duration
 }
 
-// secret is an owner that fmt cannot print: of a struct with a Token in an
-// unexported field fmt prints the fields of the Token without calling its
-// methods, but of a handle only the address. A handle rather than a *string, so
-// that equal Tokens are ==.
+// secret is an owner that fmt cannot print. For a struct with a Token in an unexported
+// field fmt prints the Token's fields and does not call its methods. Of a handle it
+// prints only the address. A *string would do that too, but then equal Tokens would not
+// be ==.
 type secret struct{ h unique.Handle[string] }
 
 func newSecret(s string) secret { return secret{unique.Make(s)} }
@@ -55,10 +55,10 @@ func (s secret) reveal() string {
 	return s.h.Value()
 }
 
-// NewToken names the lock of an owner on key, whether or not it was taken yet. A job
-// can carry it that is to take the lock when it runs, with the option Owner. Until then
-// Resume answers ErrNotFound, or ErrNotOwner while another has the key. Locker.Release
-// takes such a token too.
+// NewToken returns a token for the lock of owner on key, whether or not it was taken
+// yet. A job can carry it and take the lock when it runs, with the option Owner. Until
+// then Resume returns ErrNotFound, or ErrNotOwner while another has the key.
+// Locker.Release accepts such a token too.
 //
 // owner has 1 to 128 bytes, ttl is from a millisecond to 366 days; else ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
@@ -76,7 +76,7 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	return t, nil
 }
 
-// ParseToken reads the text form.
+// ParseToken reads the text form. Errors are ErrInvalid.
 func ParseToken(text string) (Token, error) {
 	var t Token
 	err := t.UnmarshalText([]byte(text))
@@ -89,8 +89,7 @@ func (t Token) Key() string { return t.key }
 // IsZero reports whether t is the zero Token, which names no lock.
 func (t Token) IsZero() bool { return t == Token{} }
 
-// Digest returns a short digest of the owner, the same that Status shows. It can
-// be logged.
+// Digest returns a short digest of the owner, as Status shows it. It may be logged.
 func (t Token) Digest() string { return digest(t.owner.reveal()) }
 
 // String describes the token without the owner. It is not the text form.
@@ -158,9 +157,8 @@ func (t Token) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary reads the binary form. On error t is left as it was.
 //
-// Only five scalars are ever decoded, from at most maxTokenBytes: msgpack v5
-// decoders of maps, slices and interfaces can be made to allocate gigabytes by
-// a few bytes.
+// It decodes only five scalars, from at most 2048 bytes. A few bytes can make msgpack
+// v5 allocate gigabytes when it decodes maps, slices or interfaces.
 func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
@@ -211,8 +209,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// DecodeMsgpack reads a byte string with the binary form; nil leaves t as it was. The
-// length is checked before anything is allocated, which UnmarshalBinary comes too late for.
+// DecodeMsgpack reads a byte string with the binary form; nil leaves t as it was. It
+// checks the length before it allocates, for which UnmarshalBinary is too late.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
