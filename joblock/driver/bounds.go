@@ -2,7 +2,7 @@ package driver
 
 import "time"
 
-// Bounds of what a Store is given. Its caller has checked them.
+// Bounds of what a Store is given. The caller checks them.
 const (
 	MaxKeyBytes   = 512      // of a key, without the store's prefix
 	MaxOwnerBytes = 128      // of an owner

@@ -4,7 +4,7 @@ package driver
 const ForcedInbox = ""
 
 // Push is a message to an inbox. It is a hint to ask the store, and no more: it may be
-// lost unnoticed, come late or more than once, or be somebody's invention.
+// lost unnoticed, come late or more than once, or be forged.
 type Push struct {
 	// To the inbox of an Acquire that was granted while it waited.
 	Nonce string // of that Acquire

@@ -7,10 +7,10 @@ type Record struct {
 	Key      string
 	State    State
 	Owner    string        // a secret: joblock.Status has what may be shown
-	Fence    int64         // of the present term, or of the last one
+	Fence    int64         // of the present term; if the key is free, of the last one
 	First    int64         // fence under which this owner acquired it; the later ones are larger
 	Lease    time.Duration // what is left of the lease; 0 unless held
-	Reserved time.Duration // what is left until the key is anybody's; 0 when free
+	Reserved time.Duration // what is left of the reservation; 0 when free
 	Since    time.Time     // when this owner acquired it, by the store's clock
 	Changed  time.Time     // when it was last acquired, parked, taken back, resumed or ended, by the same clock
 	Holder   string

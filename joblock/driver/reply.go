@@ -13,11 +13,11 @@ const (
 	OutcomeUnknown Outcome = iota // no answer: it may or may not have been applied
 	OutcomeOK
 	OutcomeHeld     // owned by someone: a lease or a reservation stands
-	OutcomeBusy     // same owner, but a live lease is in the way
-	OutcomeNotFound // no record
+	OutcomeBusy     // refused while a lease is alive
+	OutcomeNotFound // no record; of a forced release: the key is free
 	OutcomeNotOwner // another owner, or another term of the same owner
 	OutcomeReleased // this owner's ownership was ended by a release
-	OutcomeLapsed   // the time ran out
+	OutcomeLapsed   // the lease or, of Release, the reservation had run out
 	OutcomeWrongJob // bound to another job
 	OutcomeForeign  // the value at the key is no lock record
 )
@@ -38,12 +38,12 @@ func (o Outcome) String() string {
 // others are zero.
 type Reply struct {
 	Outcome   Outcome
-	Fence     int64         // OK but of Release and Reserve: the term's fence
+	Fence     int64         // OK, except of Release and Reserve: the term's fence
 	Memo      []byte        // OK of Acquire and Resume, on request: what the last holder left
-	Ended     Ended         // OK of Acquire: how the last ownership ended; Released
+	Ended     Ended         // OK of Acquire: how the previous ownership ended; Released: how this one did
 	Reason    string        // Released: the reason given with the release
-	Detail    string        // Foreign: what is there instead, and where, for people; may be empty
-	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody took the key
+	Detail    string        // Foreign: what is at the key, for people; may be empty
+	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody had taken the key
 	State     State         // Held, Busy, NotOwner, WrongJob; OK of Reserve
 	Holder    string        // as State
 	Job       string        // as State
@@ -51,11 +51,12 @@ type Reply struct {
 
 	// Of Acquire.
 
-	// OK: what is left of the lease, up to a millisecond more. That is the whole of it,
-	// unless the grant is an older one, found again.
+	// OK: what is left of the lease; up to a millisecond too much. It is the whole TTL
+	// unless the call finds an earlier grant.
 	Lease time.Duration
 	// Held, while waiting: places in the queue before the caller's.
 	Ahead int
-	// Held, while waiting, and OK with Memo: the store's clock. Places are in its order.
+	// Held, while waiting, and OK if the request has Memo: the store's clock. Places in
+	// the queue are in the order of these times.
 	Now time.Time
 }

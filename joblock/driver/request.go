@@ -2,14 +2,14 @@ package driver
 
 import "time"
 
-// Term names one holding of a key: by its fence or, where the reply that carried the
-// fence was lost, by the nonce of the call that made it. Either is enough. A Term with
-// neither names whatever term the owner has; only Release takes one.
+// Term names a term of a key by its Fence or, if the reply with the fence was lost, by the
+// nonce of the call that began it. Either is enough. A Term with neither names whatever
+// term the owner has; only Release accepts that.
 type Term struct {
 	Key   string
 	Owner string
 	Fence int64
-	Grant string // nonce of the Acquire, Resume or Park that made the term
+	Grant string // nonce of the Acquire, Resume or Park that began the term
 }
 
 // AcquireRequest asks for a free key.
@@ -20,7 +20,7 @@ type AcquireRequest struct {
 	TTL    time.Duration // length of the lease, whole milliseconds
 	Retain time.Duration // how long the record outlives the ownership
 	Holder string        // label for people
-	Memo   bool          // the reply is to have the memo
+	Memo   bool          // asks for the memo in the reply
 
 	// Inbox, if set, asks for a place in the queue and names where to push the grant.
 	Inbox string
@@ -37,35 +37,35 @@ type ResumeRequest struct {
 	TTL    time.Duration
 	Retain time.Duration
 	Holder string
-	Job    string // who asks; a record that is bound to a job answers to no other
-	Memo   bool   // the reply is to have the memo
+	Job    string // the job that asks; a record bound to another job refuses it
+	Memo   bool   // asks for the memo in the reply
 
 	// Reserve keeps the key reserved for at least this long beyond the lease. It never
 	// makes a reservation shorter.
 	Reserve time.Duration
-	// Grace is as in ParkRequest, for what Resume writes to the index.
+	// Grace is as in ParkRequest, for the entry that Resume may write to the index.
 	Grace time.Duration
 
 	// Unpark says that the caller takes its own Park back. The record is bound to Back
-	// again, the job of before that Park. The reservation that the Park made goes; only
-	// Reserve is left of it. A record that is bound to Back already answers too.
+	// again, the job that it had before that Park. Reserve replaces the reservation that
+	// the Park made. A record that is already bound to Back is not refused.
 	Unpark bool
 	Back   string
 
-	// Fence is one that the ownership has had, as the caller's token says. It tells the
-	// ownership from a later one of the same owner, whose Acquire was long under way or
-	// was sent again: that has a larger Record.First. 0 is any ownership.
+	// Fence is a fence of the ownership that the caller means; 0 is any ownership. A
+	// later ownership of the same owner has a larger Record.First, and is refused unless
+	// it is bound to a job. It may come of an Acquire that was delayed or sent again.
 	Fence int64
 }
 
-// ParkRequest hands a live term over to whoever has the owner's token.
+// ParkRequest ends a live term and keeps the key for whoever has the owner's token.
 type ParkRequest struct {
 	Term
 	Nonce   string
 	Reserve time.Duration // how long the key stays reserved, from now on
 	Retain  time.Duration
 	Job     string        // binds the record to this job; "" binds it to none
-	Grace   time.Duration // with Job: until its entry in the index is due
+	Grace   time.Duration // with Job: from now until its entry in the index is due
 }
 
 // RenewRequest extends the lease of a live term.
@@ -74,7 +74,7 @@ type RenewRequest struct {
 	TTL     time.Duration
 	Retain  time.Duration
 	Reserve time.Duration // as in ResumeRequest
-	Back    string        // as in ResumeRequest, where an unanswered Park is taken back
+	Back    string        // as in ResumeRequest, if Grant names a Park
 	Memo    []byte        // nil leaves the memo as it is, an empty one deletes it
 }
 
@@ -92,7 +92,7 @@ const (
 // ByOwner reports whether only the owner can make a release of this kind.
 func (k ReleaseKind) ByOwner() bool { return k == ReleaseOwn || k == ReleaseIdle }
 
-// IfIdle reports whether a release of this kind leaves a live lease alone.
+// IfIdle reports whether a release of this kind is refused while a lease is alive.
 func (k ReleaseKind) IfIdle() bool { return k == ReleaseIdle || k == ReleaseForJob }
 
 // ReleaseRequest ends an ownership.
@@ -102,19 +102,18 @@ type ReleaseRequest struct {
 	Kind   ReleaseKind
 	Reason string // kept in the record, for people and for Resume
 
-	// Job, if set, leaves a record alone that is bound to another job. ReleaseForJob
-	// always compares it.
+	// Job, if set, must be the job that the record is bound to. With ReleaseForJob it
+	// must be so even if it is "".
 	Job string
 	// Done says that Job is done: the record shows EndedDone. Only with ReleaseOwn and
 	// ReleaseIdle.
 	Done bool
 
-	// Retain is how long the record is remembered after its end. A record with a memo
-	// stays as long as it would have without the release, if that is longer.
+	// Retain is how long the record is remembered after its end.
 	Retain time.Duration
-	// Brief, if set, stands for Retain where the record has no memo: everybody who may
-	// ask has been told of its end. See "Retention" in the package comment for when a
-	// store has to remember it longer.
+	// Brief, if set, replaces Retain if the record has no memo. It says that everybody
+	// who may ask has been told of the end. See "Retention" in the package comment for
+	// when a store remembers a record longer.
 	Brief time.Duration
 }
 

@@ -9,18 +9,17 @@ const (
 	MaxSealKeys = 16
 )
 
-// SealKey is a key that lives with the locks. Packages handoff and worker seal with it
-// what tasks carry: whoever may read the locks can read the key, and whoever may only
-// enqueue tasks cannot. Whoever needs it first makes it. There is one, unless the Store
-// has lost it: then somebody may make a second before those who know the first put it
-// back.
+// SealKey is a key that is stored beside the locks. Packages handoff and worker use it to
+// seal what tasks carry. Who can read the locks can read it; who can only enqueue tasks
+// cannot. The first SealKeys makes it. Usually there is one. If the Store has lost it, a
+// second may be made before somebody who knows the first puts it back.
 type SealKey struct {
 	Secret [SealKeyBytes]byte
-	Since  time.Time // when a Store took it in for the first time, by the Store's clock, in µs
+	Since  time.Time // when a Store first stored it, by that Store's clock, to the microsecond
 }
 
 // SealKeysRequest asks for the SealKeys.
 type SealKeysRequest struct {
 	Known []SealKey          // those that earlier calls have returned
-	Fresh [SealKeyBytes]byte // random: the first key, where there is none
+	Fresh [SealKeyBytes]byte // random; becomes the first key if there is none
 }

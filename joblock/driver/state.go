@@ -20,14 +20,14 @@ func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 // MarshalText returns the same as String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Ended tells how the last ownership of a key came to its end.
+// Ended tells how the last ownership of a key ended.
 type Ended uint8
 
 // The ways an ownership ends.
 const (
 	EndedNone     Ended = iota // it has not, or there was none
 	EndedReleased              // by its owner
-	EndedForced                // by somebody else, or by an operator
+	EndedForced                // by somebody other than its owner
 	EndedLapsed                // its time ran out
 	EndedDone                  // by its owner: the job that it was bound to is done
 )

@@ -10,14 +10,13 @@ import "context"
 // An error means that at least one item has no answer. Nothing is known about such an
 // item: it may have been applied. Its Outcome is OutcomeUnknown. In a batch the other
 // items are answered all the same, so that one dead node of a cluster does not hide the
-// rest. Everything else, refusals included, is an Outcome and no error. Methods return
-// ctx's error when ctx has ended, and may be called by several goroutines at a time.
+// rest. A refusal is an Outcome, not an error. Methods return ctx's error when ctx has
+// ended, and may be called by several goroutines at a time.
 type Store interface {
 	// Acquire takes a free key, or a place in the queue of those who wait for it.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Resume continues an ownership that nobody is running under: it was parked, or
-	// its lease has run out.
+	// Resume continues an ownership that was parked or whose lease has run out.
 	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
 
 	// Park ends a term and leaves the key reserved for its owner.
@@ -34,18 +33,18 @@ type Store interface {
 	// the same order.
 	Reserve(ctx context.Context, reqs []ReserveRequest) ([]Reply, error)
 
-	// Due returns the entries of the index that are due, earliest first, at most
-	// req.Limit. In the same step it puts each off by req.Later, so that no other call
-	// gets it until then. Fewer than req.Limit are all there are. If the answer is lost,
-	// a second call does not find the same entries.
+	// Due returns at most req.Limit entries of the index that are due, earliest first.
+	// In the same step it makes each due again after req.Later; no other call gets it
+	// until then, even if the answer is lost. Fewer than req.Limit entries are all that
+	// are due.
 	Due(ctx context.Context, req DueRequest) ([]JobLock, error)
 
-	// Forget takes entries out of the index. An entry that was written or returned by
-	// Due since its JobLock.Mark stays.
+	// Forget removes entries from the index. An entry stays if it was written again, or
+	// returned by another Due, after the Due that gave it this Mark.
 	Forget(ctx context.Context, entries []JobLock) error
 
-	// SealKeys returns the seal keys of this Store, at least one, by Since and then by
-	// Secret. See the package comment.
+	// SealKeys returns the seal keys of this Store, at least one, in the order of Since
+	// and then of Secret. See the package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
 	// Subscribe delivers what is pushed to inbox until stop is called; ForcedInbox gets
