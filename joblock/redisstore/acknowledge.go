@@ -22,21 +22,19 @@ const (
 	// maxReplicas bounds Config.Replicas.
 	maxReplicas = 16
 
-	// ackTries is how often a call is sent to the master of a slot. A server may not
-	// know the script, and a slot may move while a redirected call is on its way, each
-	// once.
+	// ackTries is how often a call is sent to the master of a slot. Another try is
+	// needed if the server does not know the script, and if the slot moves while a
+	// redirected call is on its way.
 	ackTries = 4
 )
 
-// oneAcknowledged is one for Stores with Config.Replicas. A grant that too few replicas
-// have is an error, and the Locker cleans up or tries again as after any call without an
-// answer.
+// oneAcknowledged is one for Stores with Config.Replicas. If too few replicas have a grant,
+// the call is an error, and the Locker cleans up or tries again.
 //
-// The WAIT is in the same pipeline, because it has to be on the same connection: from
-// Redis 7.2 on it waits only for what that connection has written last. For the same
-// reason a script that answers with a grant always writes, also if an earlier run of the
-// call made the grant. Refusals wait as well, although nothing depends on it: a WAIT for
-// grants alone would be a second round trip.
+// The WAIT is in the same pipeline because it has to be on the same connection: from Redis
+// 7.2 on it waits only for the last write of that connection. For the same reason a script
+// that answers with a grant always writes, even if an earlier run of the call made the
+// grant. Refusals need no WAIT, but a WAIT for grants alone would be a second round trip.
 func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	key := c.texts[0]
 	for try := 1; ; try++ {
@@ -74,7 +72,7 @@ func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) 
 }
 
 // renewAcknowledged is runAll for the renewals of Stores with Config.Replicas. It sends one
-// pipeline per node, with a WAIT at its end. If that fails, no renewal of the node counts.
+// pipeline per node, with a WAIT at its end. If the WAIT fails, no renewal of the node counts.
 func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
 	todo := make([]int, len(cmds))
@@ -151,11 +149,11 @@ func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sen
 	return again
 }
 
-// follow sends calls to addr that a node of a cluster redirected there, and a WAIT. The
+// follow sends calls to addr, to which a node of a cluster redirected them, and a WAIT. The
 // error is the one of enough.
 //
-// It makes a connection for this. go-redis follows redirections too, but does not say on
-// which connection, and the cluster client may not know the node yet.
+// It makes a new connection. go-redis follows redirections too, but does not say on which
+// connection, and the cluster client may not know the node yet.
 func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
 	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
 	if strings.HasPrefix(addr, ":") {                   // the same host, says a node that does not know its own
@@ -197,7 +195,7 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 	}
 }
 
-// granted reports whether an answer is worth being acknowledged.
+// granted reports whether an answer needs the replicas' acknowledgement.
 func granted(sc *script, a answer) bool {
 	if a.err != nil {
 		return false
@@ -210,7 +208,7 @@ func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "wait", s.replicas, s.replicaTimeout.Milliseconds())
 }
 
-// errTooFew is the error of a call that took effect but that too few replicas have.
+// errTooFew is the error of a call that took effect, but on too few replicas.
 var errTooFew = errors.New("too few replicas acknowledged")
 
 // enough returns errTooFew unless Config.Replicas have acknowledged.
@@ -222,7 +220,7 @@ func (s *Store) enough(wait *redis.Cmd) error {
 	return err
 }
 
-// master is what the server that has key is called through.
+// master returns the sender for the server that has key.
 func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	if cluster, ok := m.rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
@@ -230,9 +228,9 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// redirected returns where a key is if the node that was asked no longer has its slot
-// (MOVED), or no longer has the key while the slot migrates (ASK). After MOVED the client
-// reads the topology again; but not at once, and until then it asks the same node.
+// redirected returns the address of the node to ask instead if the node has lost the key's
+// slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client
+// reads the topology again, but not at once; until then it asks the old node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

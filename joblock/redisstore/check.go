@@ -13,23 +13,20 @@ import (
 )
 
 // Check reports what endangers locks on these servers, and what to change: eviction,
-// version, persistence, memory that runs out, replicas, clocks, permissions, pushes. It is
-// meant for the start of a program and for a person's terminal:
+// version, persistence, full memory, replicas, clocks, permissions, pushes. Call it when a
+// program starts, from monitoring, or for a person at a terminal:
 //
 //	report, err := store.Check(ctx)
 //	if err == nil {
 //		err = report.Err() // or log the report
 //	}
 //
-// Check hands a lock over between two owners, at a key of its own that it removes
-// afterwards. Otherwise it only reads: INFO, and CONFIG GET if that is allowed. A Note says
-// what it may not read. An empty Report means that there is nothing to change.
+// Check takes a lock at a key of its own, hands it to a second owner, and removes it.
+// Otherwise it only reads: INFO, and CONFIG GET if that is allowed. A Note says what it was
+// not allowed to read. An empty Report means that there is nothing to change.
 //
-// An error means that the servers could not be looked at: joblock.ErrInvalid if Validate
-// refuses the Store, otherwise the error of go-redis. What was found before is returned
-// with it.
-//
-// Servers change after they were checked, so run Check from monitoring too.
+// An error means that the check is incomplete: joblock.ErrInvalid if Validate refuses the
+// Store, otherwise the error of go-redis. The Report then has what was found before.
 func (s *Store) Check(ctx context.Context) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -52,7 +49,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 type check struct {
 	s *Store
 
-	mu     sync.Mutex // guards what follows: the nodes of a cluster are asked at a time
+	mu     sync.Mutex // guards what follows: the nodes of a cluster are asked in parallel
 	report Report
 	skews  []time.Duration
 }
@@ -114,7 +111,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	switch {
 	case err == nil:
 		c.mu.Lock()
-		// The server has answered after half of the round trip, as far as anybody knows.
+		// The best guess is that the server read its clock half-way through the round trip.
 		c.skews = append(c.skews, now.Sub(sent.Add(time.Since(sent)/2)))
 		c.mu.Unlock()
 	case !denied(err):
@@ -138,8 +135,8 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-// clocks compares the clocks of the servers with that of this machine. Locks do not depend
-// on a difference. But one of the clocks is wrong, and a fail-over goes from one server's to
+// clocks compares the servers' clocks with this machine's. Locks do not depend on the
+// difference. But one clock is wrong, and a fail-over changes from one server's clock to
 // another's.
 func (c *check) clocks() {
 	for _, skew := range c.skews {
@@ -153,8 +150,8 @@ func (c *check) clocks() {
 	}
 }
 
-// denied reports whether the server refuses the command to this user, or does not have it,
-// as some managed servers.
+// denied reports whether this user may not run the command, or the server does not have it,
+// as with some managed servers.
 func denied(err error) bool {
 	if err == nil {
 		return false

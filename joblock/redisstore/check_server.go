@@ -26,7 +26,7 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
-// unread notes that something could not be read.
+// unread notes that command was not allowed.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
@@ -48,7 +48,7 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan compares major and minor numbers. A text that is no version is not older.
+// olderThan compares major and minor numbers. It returns false if v is no version.
 func olderThan(v, than string) bool {
 	var have, want [2]int
 	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {

@@ -14,13 +14,13 @@ const (
 	// renewPoolSize is enough: a Locker sends one batch of renewals at a time.
 	renewPoolSize = 4
 
-	// renewTimeout is how long a renewal waits for a connection, for a write and for a
-	// reply, each. It leaves time for several tries within a lease.
+	// renewTimeout bounds each wait of a renewal: for a connection, for a write, for a
+	// reply. It leaves time for several tries within a lease.
 	renewTimeout = time.Second
 
-	// reloadInterval is how often a cluster client reads the topology, for fail-overs
-	// that no redirection tells it of. With the minute that go-redis takes, a lease of
-	// 30 s is lost whenever a master dies (go-redis#3979).
+	// reloadInterval is how often a cluster client reads the topology. It finds the
+	// fail-overs that cause no redirection. With the default of a minute, a lease of 30 s
+	// is lost whenever a master dies (go-redis#3979).
 	reloadInterval = 2 * time.Second
 )
 
@@ -30,8 +30,8 @@ func isNil(rdb redis.UniversalClient) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// ownClients makes the two clients of a Store from the one that it was given. owned says that
-// the Store has to close them.
+// ownClients makes the two clients of a Store. owned says that the Store has to close them;
+// otherwise both are rdb itself.
 func ownClients(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned bool) {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -43,9 +43,9 @@ func ownClients(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, ow
 	return rdb, rdb, false
 }
 
-// cloneOptions copies the options of a client so that a new client gets the same ones.
-// A plain copy would not do: in the options of a client go-redis has replaced the -1 that
-// switches something off by 0, and in those of a new one 0 asks for the default.
+// cloneOptions copies the options of a client for a new one. A plain copy would not do: to
+// switch something off the application passes -1, and go-redis stores 0 instead, but in the
+// options of a new client 0 asks for the default.
 func cloneOptions(from *redis.Options) *redis.Options {
 	o := *from
 	o.MaxRetries = off(o.MaxRetries)
@@ -56,8 +56,7 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true // otherwise a call outlives its deadline by ReadTimeout
 	o.MinIdleConns = 0             // it was meant for the application's pool
 
-	// The processor is the one of the first client, and does not take the handlers of a
-	// second.
+	// The processor belongs to the first client, and accepts no handlers of a second.
 	o.PushNotificationProcessor = nil
 	// A cache of replies is of no use to scripts, and would track keys on every
 	// connection.
@@ -105,9 +104,9 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.AutoPipelineOptions = nil
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	// All calls name their key. With the policies go-redis sends COMMAND to some node
-	// before a call, for up to five seconds whatever the deadline, and before every call
-	// if COMMAND is not allowed.
+	// Policies are of no use, because all calls name their key. With them go-redis sends
+	// COMMAND to some node before a call, or before every call if COMMAND is forbidden.
+	// It waits up to five seconds for that, whatever the deadline of the call.
 	o.DisableRoutingPolicies = true
 	newNode := o.NewClient
 	o.NewClient = func(opt *redis.Options) *redis.Client {
@@ -139,7 +138,7 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return o
 }
 
-// off returns the option that asks for v: -1 for the 0 that go-redis has made of it.
+// off returns the option that makes go-redis store v: -1 for 0.
 func off[T ~int | ~int64](v T) T {
 	if v == 0 {
 		return -1
@@ -147,7 +146,7 @@ func off[T ~int | ~int64](v T) T {
 	return v
 }
 
-// timeoutOff is off for the timeouts of Options, where -2 became -1 and -1 became 0.
+// timeoutOff is off for the timeouts of Options: there -1 is stored as 0 and -2 as -1.
 func timeoutOff(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d - 1
@@ -155,7 +154,7 @@ func timeoutOff(d time.Duration) time.Duration {
 	return d
 }
 
-// atMost returns d, or limit if d is longer or none.
+// atMost returns d, or limit if d is longer or not set.
 func atMost(d, limit time.Duration) time.Duration {
 	if d <= 0 || d > limit {
 		return limit
@@ -163,9 +162,9 @@ func atMost(d, limit time.Duration) time.Duration {
 	return d
 }
 
-// lookup is a hook of the nodes of a cluster. A client that does not know yet which node
-// has which slots asks one node after the other. Each gets half of the time that the call
-// has left: a node that hangs would use up all of it, and the next call might ask it again.
+// lookup is a hook of the nodes of a cluster. A client that does not know the slots yet asks
+// one node after the other. lookup gives each node half of the time that the call has left.
+// Otherwise a node that hangs would use up all of it, and the next call might ask it again.
 type lookup struct{}
 
 func (lookup) DialHook(next redis.DialHook) redis.DialHook { return next }

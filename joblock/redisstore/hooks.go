@@ -12,12 +12,13 @@ type sender interface {
 	Pipeline() redis.Pipeliner
 }
 
-// hooked returns what sends through own and runs the hooks of app around each command.
+// hooked returns a sender that sends through own and runs the hooks of app around each
+// command.
 //
-// go-redis does not tell which hooks a client has. But a Conn has the hooks of its
-// client, and a hook that is added to it is the innermost one: that hook diverts the
-// command to own. So the Conn never takes a connection, needs no Close, and may be shared
-// by goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
+// go-redis does not tell which hooks a client has. But a Conn has the hooks of its client,
+// and a hook that is added to the Conn is the innermost one. That hook diverts the command
+// to own. So the Conn never takes a connection, needs no Close, and may be shared by
+// goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
 func hooked(app, own redis.UniversalClient) sender {
 	client, one := app.(*redis.Client)
 	if !one {

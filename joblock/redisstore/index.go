@@ -10,12 +10,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errUnlisted is the answer of resume.lua to a call that has to write the index first. No
-// caller of this package sees it.
+// errUnlisted says that Resume has to write the index entry first. Callers of this package
+// do not see it.
 var errUnlisted = errors.New("redisstore: not in the index")
 
-// index is where the index of the locks of jobs is: at the bare prefix. No lock can have
-// that name, and the ACL pattern of the locks covers it.
+// index is the Redis key of the index of the locks of jobs: the bare prefix. No lock can
+// have that name, and the ACL pattern of the locks covers it.
 func (s *Store) index() string { return s.prefix }
 
 // bind writes the index entry of a key that is about to be bound to a job.
@@ -24,8 +24,8 @@ func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) 
 	return s.indexError(err)
 }
 
-// Due implements driver.Store. It takes one round trip. In a cluster all of the index is
-// on one node.
+// Due implements driver.Store. It takes one round trip. In a cluster the whole index is on
+// one node.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -64,11 +64,11 @@ func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	return s.indexError(a.err)
 }
 
-// indexError explains the error when something else is in the place of the index. It can
-// be about nothing but the index: a record of the wrong type is no error in a script.
+// indexError explains WRONGTYPE, which says that a value of another type is at the index's
+// key. It cannot be about a record: scripts answer Foreign for one of the wrong type.
 func (s *Store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return invalid("the value at %q, the place of the index of the locks of jobs, is something else", s.index())
+		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.index())
 	}
 	return err
 }

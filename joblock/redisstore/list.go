@@ -22,10 +22,10 @@ const (
 // List implements driver.Store: one SCAN and one pipeline per page. Values of
 // other kinds under the prefix are listed as driver.StateForeign.
 //
-// In a cluster it goes from master to master. If the one at the cursor is a master no
-// longer, List fails rather than leave out the rest of its keys, and the caller has to
-// begin again. A cursor that List did not make is joblock.ErrInvalid. With an error there
-// are no records.
+// In a cluster it reads one master after the other. If the node at the cursor is no longer
+// a master, List fails rather than skip the rest of its keys, and the caller has to begin
+// again. A cursor that List did not make is joblock.ErrInvalid. With an error there are no
+// records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	if err := s.Validate(); err != nil {
 		return driver.ListPage{}, err
@@ -64,8 +64,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// scanNode returns the node that the cursor is at, the cursor with the name of that node,
-// and the address of the node to read next, "" after the last.
+// scanNode returns the node to read, the cursor with the address of that node, and the
+// address of the node after it, "" if it is the last.
 func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
@@ -75,7 +75,7 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 		each = c.ForEachShard
 	default:
 		if at.node != "" {
-			return nil, at, "", invalid("list cursor is one of a cluster")
+			return nil, at, "", invalid("list cursor is from a cluster")
 		}
 		return s.calls.via, at, "", nil
 	}
@@ -107,8 +107,8 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 	return nodes[i], at, following, nil
 }
 
-// cursor is where the next page begins: a SCAN cursor, and in a cluster the address of the
-// master that it belongs to. The zero cursor is the beginning of a listing, and its end.
+// cursor is where the next page begins: a SCAN cursor, and in a cluster the address of its
+// master. The zero cursor is the beginning of a listing and, as Next, the end.
 type cursor struct {
 	node string
 	scan uint64
@@ -139,7 +139,7 @@ func parseCursor(text string) (cursor, error) {
 	return c, nil
 }
 
-// escapeGlob makes a MATCH pattern that matches s and nothing else.
+// escapeGlob returns a MATCH pattern that matches only s.
 func escapeGlob(s string) string {
 	if !strings.ContainsAny(s, `*?[]\^`) {
 		return s

@@ -12,17 +12,18 @@ import (
 
 const (
 	// mergeAbove is how many calls and pipelines may be under way before further calls
-	// wait to go together. A smaller number saves more. With a larger one calls to a
-	// server far away wait less: about a round trip divided by this number.
+	// wait to go together. A smaller number saves more. A larger one makes calls to a
+	// distant server wait less: about a round trip divided by this number.
 	mergeAbove = 4
 
-	// mergeMost bounds a pipeline, so that it is no long pause for the server.
+	// mergeMost is how many calls a pipeline has at most, so that it does not block the
+	// server for long.
 	mergeMost = 100
 )
 
-// merger makes single calls for many goroutines. While few are under way each caller
-// sends its own at once. Further ones wait until one of those is answered, and then go in
-// one pipeline: most of the cost of a small call, on both sides, is system calls.
+// merger makes single calls for many goroutines. While few are under way, each caller sends
+// its own at once. Further calls wait until one of those is answered, and then go in one
+// pipeline. That is cheaper: most of the cost of a small call is system calls, on both sides.
 //
 // go-redis has AutoPipeline for this. It is experimental, and takes a goroutine per call.
 type merger struct {
@@ -44,8 +45,8 @@ type pipeline struct {
 	done  chan struct{}
 }
 
-// newMerger merges calls to one server only. In a cluster, a node that hangs would hold up
-// the calls to all others.
+// newMerger returns a merger. It merges calls to one server only: in a cluster a node that
+// hangs would hold up the calls to all others.
 func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	if _, one := rdb.(*redis.Client); one {
 		return &merger{rdb: rdb, via: via, above: mergeAbove}
@@ -53,7 +54,7 @@ func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	return unmerged(rdb, via)
 }
 
-// unmerged sends every call at once.
+// unmerged returns a merger that sends every call at once.
 func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
@@ -83,8 +84,8 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// enter counts a call as under way and returns nil, or puts it into a pipeline and returns
-// that.
+// enter counts a call as under way and returns nil, or adds it to a pipeline and returns the
+// pipeline.
 func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +108,8 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call out of its pipeline when its caller has gone, unless that is under
-// way. Otherwise such calls would add to the load that made them wait too long.
+// leave takes a call out of its pipeline when its caller has gone, unless the pipeline has
+// been sent. Otherwise such calls would add to the load that made them wait too long.
 func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +146,7 @@ func (m *merger) take() *pipeline {
 // of one caller must not end the calls of others.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
-		if len(p.cmds) > 0 { // not all callers have gone
+		if len(p.cmds) > 0 { // somebody still waits for it
 			ctx, cancel := context.WithDeadline(context.Background(), p.until)
 			exec(ctx, m.via, p.cmds)
 			cancel()

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// probeTTL is the lease of the probe's lock, and how long that stays if nothing
-	// removes it.
+	// probeTTL is the lease of the probe's lock. If nothing removes the lock, it ends then.
 	probeTTL = 10 * time.Second
 	// probeWait is how long a push may take.
 	probeWait = 2 * time.Second
 )
 
 // probe asks what this user may do, and then tries the transitions of a lock at a key of
-// its own. It does not try the index: keepers look at what is in that.
+// its own. It writes nothing to the index: a keeper would take the entry for a lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
 	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
@@ -137,7 +136,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	return err
 }
 
-// handOver lets a second owner wait for the lock and get it by a push.
+// handOver makes a second owner wait for the lock until a push grants it.
 func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"

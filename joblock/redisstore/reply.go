@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errReply is the error of a reply that no script gives. It comes from a proxy, a mock, or
-// a server that is not what it seems. The outcome is unknown.
+// errReply is about a reply that no script gives, but a proxy or a mock may. The outcome is
+// unknown.
 var errReply = errors.New("redisstore: unexpected reply of a script")
 
 // Outcomes that only the scripts and this package know.
@@ -20,12 +20,12 @@ const (
 	more     = int64(11) // of acquire.lua and release.lua
 )
 
-// errMore is the answer of a call that has to be sent again, because not all dead waiters
-// were dropped. A release has taken effect by then, and its reply is good.
-var errMore = errors.New("redisstore: there are more waiters to be looked at")
+// errMore says that not all dead waiters were dropped yet, so the call has to be sent again.
+// A release has taken effect by then, and its reply is valid.
+var errMore = errors.New("redisstore: there may be more waiters")
 
-// fields reads the answer of a script from front to back. A field that is not as asked for
-// makes it bad, which end reports.
+// fields reads the answer of a script from front to back. A field of another type or out of
+// range sets bad, which end reports.
 type fields struct {
 	rest []any
 	bad  bool
@@ -65,8 +65,8 @@ func (f *fields) str() string {
 	return s
 }
 
-// clock reads microseconds since 1970. They come as text, because not every server makes
-// an integer of so large a number of Lua's.
+// clock reads microseconds since 1970. They come as text, because not every server can
+// return so large a Lua number as an integer.
 func (f *fields) clock() time.Time {
 	us, err := strconv.ParseInt(f.str(), 10, 64)
 	if err != nil || us <= 0 {
@@ -132,7 +132,7 @@ func (f *fields) ended() driver.Ended {
 // outcome begins to read an answer: its first field.
 func outcome(val any) (driver.Outcome, fields) {
 	var f fields
-	n, alone := val.(int64) // where there is nothing to add
+	n, alone := val.(int64) // the outcome has no further fields
 	if !alone {
 		list, ok := val.([]any)
 		f = fields{rest: list, bad: !ok}
@@ -144,8 +144,8 @@ func outcome(val any) (driver.Outcome, fields) {
 	return driver.Outcome(n), f
 }
 
-// end reports whether all fields were read and none was bad. The error does not show the
-// values: an owner might be among them.
+// end returns errReply unless all fields were read and none was bad. The error does not show
+// the values: an owner might be among them.
 func (f *fields) end(op string) error {
 	if f.bad || len(f.rest) > 0 {
 		return fmt.Errorf("%w: %s", errReply, op)
@@ -153,7 +153,7 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// foreign reads what is said of a value that is no record.
+// foreign describes a value that is no record.
 func (f *fields) foreign() string {
 	kind, key := f.str(), f.str()
 	if kind == "" { // this user may not ask

@@ -13,11 +13,11 @@ type Severity uint8
 
 // The severities.
 const (
-	// Note is good to know. Locks are as safe as this set-up can make them.
+	// Note is good to know, and may be left as it is.
 	Note Severity = iota
-	// Warning weakens a promise in some events: a restart, a fail-over, a full server.
+	// Warning weakens a promise in rare events: a restart, a fail-over, a full server.
 	Warning
-	// Fault breaks locks, or calls, in everyday use.
+	// Fault breaks locks or calls in everyday use.
 	Fault
 )
 
@@ -66,8 +66,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Err returns nil if there is no Fault. Otherwise it returns an error that names all of
-// them and matches joblock.ErrInvalid, for programs that would rather not start.
+// Err returns nil if no Finding is a Fault. Otherwise it returns an error that lists the
+// Faults and matches joblock.ErrInvalid, for programs that then refuse to start.
 func (r Report) Err() error {
 	var faults []string
 	for _, f := range r {

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// right is a rule that ACL SETUSER takes behind a +, and a call that needs it. In the call
-// $key and $index stand for names in Redis, and $channel for a channel.
+// right is a command as ACL SETUSER takes it after a +, and a call that needs it. In the call
+// $key and $index stand for Redis keys, and $channel for a channel.
 type right struct{ rule, call string }
 
-// area is a part of what a Store does, and the rights that it needs. The package comment
-// lists the same rights; a test compares them.
+// area is a part of a Store's work, and the rights that it needs. The package comment lists
+// the same rights; a test compares them.
 type area struct {
 	rights   []right
 	severity Severity
@@ -59,7 +59,7 @@ var clusterRights = area{severity: Fault, subject: "permissions", means: "the no
 var replicaRights = area{severity: Fault, subject: "permissions", means: "with Config.Replicas no lock can be had",
 	rights: []right{{"wait", "WAIT 0 1"}}}
 
-// areas returns what this Store does.
+// areas returns the areas that this Store needs.
 func (s *Store) areas() []area {
 	all := []area{lockRights, jobRights, pushRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
@@ -71,8 +71,8 @@ func (s *Store) areas() []area {
 	return all
 }
 
-// rights asks the server what this user may not do. told is false if the server cannot
-// say, as some that speak like Redis; usable is whether locks can be had.
+// rights asks the server what this user may not do. told is false if the server cannot say,
+// like some that are not Redis itself. usable is false if locks cannot be had.
 func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
 	areas := c.s.areas()
 	var rules []string
@@ -84,8 +84,8 @@ func (c *check) rights(ctx context.Context, key string) (told, usable bool, err 
 			calls = append(calls, names.Replace(r.call))
 		}
 	}
-	// The words of a call are separated by line breaks, as a name may have a space in it
-	// but no line break. A command that the server does not know is not denied.
+	// The words of a call are separated by line breaks, because a name may contain a
+	// space. A command that the server does not know does not count as denied.
 	answer := c.s.ops.Eval(ctx, `
 if not redis.acl_check_cmd then return false end
 local denied = {}

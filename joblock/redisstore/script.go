@@ -14,8 +14,8 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// stages are the parts that scripts are made of: "record" is scripts/record.lua up to the
-// first line that begins with "--# ", "record#write" is what follows "--# write" in it.
+// stages are the parts of scripts: "record" is scripts/record.lua up to the first line that
+// begins with "--# ", and "record#write" is the part of that file after "--# write".
 var stages = readStages()
 
 func readStages() map[string]string {
@@ -57,8 +57,8 @@ var (
 	sealScript    = newScript("seal keys", "seal")
 )
 
-// script is a Lua script with the arguments that its calls begin with. They are kept as
-// interfaces, so that calls need not box them.
+// script is a Lua script and the first arguments of its calls. They are kept as interfaces,
+// so that calls need not box them.
 type script struct {
 	op      string
 	source  any
@@ -85,7 +85,7 @@ func newScript(op string, row ...string) *script {
 	}
 }
 
-// withSource makes an EVAL of an EVALSHA.
+// withSource turns an EVALSHA into an EVAL.
 func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	args := append([]any(nil), cmd.Args()...)
 	args[0], args[1] = sc.eval, sc.source
@@ -102,7 +102,7 @@ func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	return a
 }
 
-// answer is what came back for one call.
+// answer is the reply to one call, or its error.
 type answer struct {
 	val any
 	err error
@@ -110,11 +110,11 @@ type answer struct {
 
 // runAll makes a batch of calls in one pipeline.
 //
-// In pipelines go-redis does not help with unknown scripts, so those items are sent
-// again. The second pipeline has the script in its first item, which serves all other
-// items of that node. If several nodes did not know it, a third has it in every item.
-// To do that at once would be simpler, but would send megabytes to a server that has just
-// come up after a fail-over.
+// If a server did not know the script, its items are sent again. The second pipeline has
+// the source in its first item only, which serves the other items of that node. If several
+// nodes did not know the script, a third pipeline has the source in every item. Doing that
+// at once would be simpler, but would send megabytes to a server that has just come up after
+// a fail-over.
 func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	if len(cmds) == 1 {
 		return []answer{sc.run(ctx, m, cmds[0])}
@@ -163,8 +163,7 @@ func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 }
 
 // answerOf prefers a reply to an error. When a connection breaks in the middle of a
-// pipeline, go-redis puts the error on the items before the break as well, but a reply
-// that was read is a reply.
+// pipeline, go-redis also puts the error on the items whose replies it has read.
 func answerOf(cmd *redis.Cmd) answer {
 	if val := cmd.Val(); val != nil {
 		return answer{val: val}
@@ -172,8 +171,8 @@ func answerOf(cmd *redis.Cmd) answer {
 	return answer{err: withoutArgs(cmd.Err())}
 }
 
-// withoutArgs cuts the arguments off an error of the server. A server that does not know
-// a command repeats its first arguments, and the owner is among them.
+// withoutArgs removes the arguments from a server's error. A server that does not know a
+// command repeats its first arguments, and the owner is among them.
 func withoutArgs(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -191,7 +190,7 @@ type serverError string
 
 func (e serverError) Error() string { return string(e) }
 
-// RedisError makes it a redis.Error.
+// RedisError makes serverError a redis.Error.
 func (e serverError) RedisError() {}
 
 func isNoScript(err error) bool {

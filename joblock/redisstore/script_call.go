@@ -13,8 +13,8 @@ import (
 // the number of keys.
 const keyAt = 3
 
-// scriptCall is a call of a script. It is one allocation: the arguments are pointers into
-// it, which go-redis takes as well. Values would each be boxed in an interface.
+// scriptCall is a call of a script. It is one allocation: its arguments are pointers into
+// it, which go-redis accepts. As values each would be boxed in an interface.
 type scriptCall struct {
 	made  redis.Cmd
 	args  [keyAt + 12]any
@@ -106,9 +106,9 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	return parseReply(sc, a.val)
 }
 
-// batch makes one call per request. An item without an answer stays OutcomeUnknown. The
-// error is that of the first such item: a thousand equal ones, joined, would help nobody.
-// unfinished are the items of a release whose answer was errMore.
+// batch makes one call per request. An item without an answer stays OutcomeUnknown. err is
+// the error of the first such item: a thousand equal ones, joined, would help nobody.
+// unfinished has the indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
 	if err := s.Validate(); err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys is where the seal keys are. The name is under the prefix, so the ACL pattern of
-// the locks covers it. No lock has it: joblock reserves names with a '%' that no two
-// hexadecimal digits follow.
+// sealKeys is the Redis key of the seal keys. It begins with the prefix, so the ACL pattern
+// of the locks covers it. No lock has this name: joblock reserves names in which two
+// hexadecimal digits do not follow each '%'.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
 // String says where the locks are, as far as the client tells: for people whose programs
-// turn out to look at different places.
+// look at different places by mistake.
 func (s *Store) String() string {
 	if s == nil {
 		return "no Store"
@@ -34,7 +34,7 @@ func (s *Store) String() string {
 	return fmt.Sprintf("Redis keys with the prefix %q%s", s.prefix, where)
 }
 
-// SealKeys implements driver.Store. It takes one round trip. In a cluster all of them are
+// SealKeys implements driver.Store. It takes one round trip. In a cluster all seal keys are
 // on one node.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	if err := s.Validate(); err != nil {
@@ -47,7 +47,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 	a := sealScript.run(ctx, s.calls, newCmd(ctx, list))
 	switch {
 	case a.err != nil && strings.Contains(a.err.Error(), "WRONGTYPE"):
-		return nil, invalid("the value at %q, the place of the keys that seal what tasks carry, is something else", s.sealKeys())
+		return nil, invalid("the value at %q is not a sorted set of seal keys", s.sealKeys())
 	case a.err != nil:
 		return nil, a.err
 	}

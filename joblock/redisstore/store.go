@@ -34,8 +34,8 @@ type Config struct {
 	// and what it costs.
 	Replicas int
 
-	// ReplicaTimeout is how long a call waits for the replicas, from 1 ms to 500 ms, in
-	// whole milliseconds. Default 200 ms.
+	// ReplicaTimeout is how long a call waits for the replicas: from 1 ms to 500 ms.
+	// Fractions of a millisecond are cut off. Default 200 ms.
 	ReplicaTimeout time.Duration
 }
 
@@ -43,7 +43,7 @@ type Config struct {
 // goroutines at a time.
 type Store struct {
 	prefix  string
-	invalid error // what is wrong with what New was given; every call returns it
+	invalid error // what Validate and every call return; nil if New was given good arguments
 
 	ops   redis.UniversalClient // for all but renewals; re-sends by itself
 	renew redis.UniversalClient // for renewals; never re-sends
@@ -51,7 +51,7 @@ type Store struct {
 
 	calls, renewals *merger // through the application's hooks to ops and to renew
 
-	oneSlot bool // a script may write a record and the index: not in a cluster
+	oneSlot bool // no cluster: a script may write both a record and the index
 
 	replicas       int
 	replicaTimeout time.Duration
@@ -66,9 +66,9 @@ var (
 // Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg is reported by
 // joblock.New, through Validate, and by every call.
 //
-// The Store does not use a *redis.Client or a *redis.ClusterClient itself. It opens
-// connections of its own with the same options, which Close closes; the package comment
-// says how they differ. Any other implementation is used as it is.
+// For a *redis.Client or a *redis.ClusterClient the Store opens connections of its own, and
+// Close closes them. Their options are those of rdb, except as the package comment says
+// under Connections. Any other implementation is used itself.
 func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
@@ -109,8 +109,9 @@ func (s *Store) Validate() error {
 	return s.invalid
 }
 
-// Close closes the connections that the Store opened, and not the client that New was
-// given. Calls that are under way fail, and so does every later one.
+// Close closes the connections that the Store opened, but not the client that New was
+// given. Calls under way and later calls fail, unless the Store uses that client itself. A
+// second Close returns nil.
 func (s *Store) Close() error {
 	if !s.owned {
 		return nil
@@ -122,8 +123,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire implements driver.Store. It takes one round trip, and one more for every
-// hundred dead waiters at the head of the queue of a free key.
+// Acquire implements driver.Store. It takes one round trip. If the key is free and more than
+// a hundred dead waiters are first in its queue, each further hundred take one more.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		c := newCall(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
@@ -170,8 +171,8 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Re
 	return s.one(ctx, resumeScript, call(true))
 }
 
-// Park implements driver.Store. It takes one round trip, and two if it is for a job in a
-// cluster, where the index is in another slot.
+// Park implements driver.Store. It takes one round trip, or two for a job if the client is
+// not a *redis.Client: in a cluster the index is in another slot.
 func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
 	keys := append(make([]string, 0, 2), s.prefix+req.Key)
 	switch {
@@ -204,8 +205,8 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 	return replies, err
 }
 
-// Release implements driver.Store. It takes one pipeline, and one more for every
-// hundred dead waiters at the head of a queue.
+// Release implements driver.Store. It takes one pipeline. If more than a hundred dead
+// waiters are first in a queue, each further hundred take one more.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, s.releaseCall)
 	s.finishReleases(ctx, reqs, unfinished)
@@ -230,9 +231,9 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest) *scriptCall {
 	return c
 }
 
-// finishReleases sends releases again that stopped in the middle of a queue, until they
-// have found the next waiter or the end of the queue. They have been answered already, so
-// an error here is not reported: the next caller that waits or asks for the key goes on.
+// finishReleases sends those releases again that stopped in the middle of a queue, until
+// they find the next waiter or the end of the queue. The ownerships have already ended, so
+// errors are not reported: the next caller that waits or asks for the key goes on.
 func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))

@@ -13,27 +13,26 @@ import (
 )
 
 const (
-	// pushBuffer is how many pushes may wait for delivery, in a burst: delivering does
-	// not block. When it stays full for pushTimeout go-redis drops the push, and the
-	// waiter finds its grant by asking.
+	// pushBuffer is how many pushes may wait for delivery. It is for bursts, because
+	// deliver does not block. If it is full for pushTimeout, go-redis drops the next push,
+	// and the waiter finds its grant by asking.
 	pushBuffer  = 1000
 	pushTimeout = time.Second
 
-	// pingEvery is how soon a subscription is made anew whose connection has died in
-	// silence. Until then waiters find their grants by asking.
+	// pingEvery is how often a subscription's connection is tested. If it has died in
+	// silence, it is replaced. Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 )
 
-// channel is where the grants for an inbox are published. It begins with the
-// prefix, so that one ACL pattern covers keys and channels.
+// channel is the Redis channel for the grants to an inbox. It begins with the prefix, so
+// that keys and channels have the same ACL pattern.
 func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
-// forced is where forced releases are published.
+// forced is the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
-// Subscribe implements driver.Store. The subscription has a connection of its own, which
-// is made anew whenever it breaks. In a cluster a PUBLISH reaches every node, so it does
-// not matter which one it is made to.
+// Subscribe implements driver.Store. The subscription has a connection of its own, which is
+// replaced when it breaks. In a cluster any node will do, because a PUBLISH reaches all.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -43,8 +42,7 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		channel, parse = s.forced(), s.parseForced
 	}
 	sub := s.ops.Subscribe(ctx, channel)
-	// Before the server confirms the subscription a push could be missed although the
-	// connection has not broken.
+	// Wait until the server confirms the subscription: pushes before that are missed.
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
@@ -71,8 +69,8 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 // parseGrant reads what queue.lua publishes: the nonce of an Acquire.
 func parseGrant(text string) (driver.Push, bool) { return driver.Push{Nonce: text}, true }
 
-// parseForced reads what release.lua publishes: fence and key in Redis, a line each.
-// What nobody here has published is nobody's lock.
+// parseForced reads what release.lua publishes: the fence and the Redis key, a line each.
+// Anything else was published by a stranger, and is ignored.
 func (s *Store) parseForced(text string) (driver.Push, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)
