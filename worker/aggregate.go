@@ -10,11 +10,12 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// mergePatience covers a fail-over. The server's Shutdown waits for it.
+// mergePatience is how long to wait for Redis: a fail-over takes less. The server's
+// Shutdown waits for it.
 const mergePatience = 20 * time.Second
 
-// aggregator lets the task that a group is aggregated into take over the locks of the
-// group's members. asynq deletes the members without running anything.
+// aggregator moves the locks of a group's members to the task that the group is aggregated
+// into. asynq deletes the members without running anything.
 type aggregator struct {
 	w    *Worker
 	next asynq.GroupAggregator

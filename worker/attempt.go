@@ -18,9 +18,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// attempt is one delivery of one task that needs locks: those that it carries, or one that
-// WithoutOverlapping takes for this attempt. Its beginning, up to the handler, is in this
-// file; its end is in settle.go.
+// attempt is one delivery of a task that needs locks: those that it carries, or one that
+// WithoutOverlapping takes. Its beginning, up to the handler, is in this file; its end is
+// in settle.go.
 type attempt struct {
 	w      *Worker
 	ctx    context.Context // asynq's, with the true retry budget
@@ -30,8 +30,8 @@ type attempt struct {
 	tokens []joblock.Token // in the order of keys
 	asked  []joblock.Token // the same, in the order of the envelope
 
-	// Of tokens, those of locks with a shorter life than the job: given up when the
-	// handler starts, and taken only then.
+	// Some of tokens: untilStart are given up when the handler starts, fromStart are taken
+	// only then.
 	untilStart, fromStart []joblock.Token
 
 	taken    []string      // keys of fromStart whose locks this attempt was the first to take
@@ -62,7 +62,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// carry notes what the task carries.
+// carry sets what the envelope says: tokens and retries.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
@@ -72,14 +72,14 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
-			// It would be in its own way at every attempt, and be snoozed for ever.
+			// The task would find its own lock busy at every attempt.
 			return invalid("the task carries two tokens of key %q", token.Key())
 		}
 	}
 	return nil
 }
 
-// left is how much of asynq's time for the attempt is left.
+// left returns the time until the attempt's deadline.
 func (a *attempt) left() time.Duration {
 	deadline, ok := a.ctx.Deadline()
 	if !ok {
@@ -90,9 +90,9 @@ func (a *attempt) left() time.Duration {
 
 func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
 
-// holder labels a lock of this attempt, for people: who has it, and at which attempt.
-// Status and List have no other way to show how often the job was tried. A rerun beyond the
-// budget counts as the last attempt.
+// holder returns the label of a lock: who has it, and at which attempt. Status and List
+// show the number of attempts nowhere else. A rerun beyond the budget counts as the last
+// attempt.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
@@ -102,10 +102,10 @@ func (a *attempt) holder(who string) string {
 // last reports whether a failure of this attempt is final.
 func (a *attempt) last() bool { return a.retried >= a.budget }
 
-// spent reports whether this is a delivery beyond the true retries.
+// spent reports whether this is a delivery beyond the author's retries.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
-// mayCarry reports whether the task carries locks, as far as that is known by now.
+// mayCarry reports whether the task carries locks, as far as is known.
 func (a *attempt) mayCarry() bool {
 	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
 		return len(env.Tokens) > 0
@@ -169,8 +169,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// handed returns the locks in the order in which they were handed over: the first one is
-// that of joblock.FromContext, as it was in the request.
+// handed returns the locks in the order of the hand-over: joblock.FromContext returns the
+// same one as in the request.
 func (a *attempt) handed() joblock.Locks {
 	place := make(map[string]int, len(a.asked))
 	for i, token := range a.asked {
@@ -183,8 +183,9 @@ func (a *attempt) handed() joblock.Locks {
 
 var errPanicked = errors.New("the handler panicked")
 
-// limitOverrun ends the renewal of the locks Config.Overrun after the attempt's context has
-// ended: a handler that hangs must not hold them for ever. It returns the undo.
+// limitOverrun ends the renewal of the locks if the handler still runs when Config.Overrun
+// has passed since the end of the attempt's context: a handler that hangs must not hold
+// them for ever. The returned function undoes this.
 func (a *attempt) limitOverrun() func() {
 	done := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
@@ -206,11 +207,11 @@ func (a *attempt) limitOverrun() func() {
 	}
 }
 
-// waitPoll is the pause between two tries where a busy lock is waited for in place.
+// waitPoll is the pause between two tries of a task that waits in place.
 const waitPoll = 500 * time.Millisecond
 
-// resumeAll takes the locks of the task, all or none. If the handler is not to be called and
-// the task succeeds, it returns nil and leaves a.locks nil.
+// resumeAll takes the locks of the task, all or none. If the task succeeds without being
+// run, it returns nil, and a.locks is nil.
 func (a *attempt) resumeAll() error {
 	for {
 		err := a.tryResumeAll()
@@ -279,8 +280,8 @@ func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Loc
 	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(door.Of(a.w.locks).Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve))
 }
 
-// gone decides what to do about a token that Resume refused with err. A nil lock
-// without an error means that the task is not to run.
+// gone decides what to do after Resume has refused token with err. If lock and error are
+// nil, the task succeeds without being run.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	var e *joblock.Error
 	if !errors.As(err, &e) || !isGone(err) {
@@ -323,9 +324,9 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	return lock, err
 }
 
-// duplicate reports whether asynq delivers a job again only because it has not heard that
-// the job is done, as the record of token's lock says. If asynq knows that the task is
-// completed, somebody wants it to run again.
+// duplicate is for a job that is done, as the record of token's lock says. It reports
+// whether asynq delivers the job again only because it has not heard of that. If asynq has
+// the task as completed, somebody has run it again.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -347,9 +348,8 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// elsewhere returns an error that snoozes the task if the lock of token is not gone, but
-// with another job under the same token: a handler has handed it over, or handoff is
-// replacing that job by this one.
+// elsewhere returns an error that snoozes the task if another job has the lock under the
+// same token: a handler has handed it over, or handoff is replacing that job by this one.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -367,8 +367,8 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 }
 
 // reacquire takes the lock anew under the token's owner, so that later attempts can resume
-// it. It parks and resumes the lock, so that the lock is bound to the job and outlives a
-// crash of this process like any job's lock.
+// it. It parks and resumes the lock: so it is bound to the job, and outlives a crash of
+// this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// The key may be one of the toolkit's own: of a permit, or of a job that waits for
 	// another.
@@ -384,12 +384,11 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return a.resume(ctx, token)
 }
 
-// start gives up the locks that the task has until its handler starts. If such a lock is
-// gone the task runs all the same: the lock kept others from being enqueued beside this
-// task, and a retry has given it up before. start returns an error that snoozes the task
-// in two cases. Somebody holds the lock to replace this task, which must not run then. Or
-// the store does not answer: a handler that runs while its task still has the lock makes
-// others be refused for nothing.
+// start gives up the locks that the task has until its handler starts. If one is gone the
+// task runs all the same: the lock only kept other jobs from being enqueued, and an earlier
+// attempt may have given it up. start returns an error that snoozes the task in two cases.
+// Somebody holds the lock to replace this task, which must not run then. Or the store does
+// not answer: other jobs would be refused while the handler runs, for nothing.
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
 		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))

@@ -20,9 +20,9 @@ import "context"
 // attempt whose handler has ended is settled in seconds. Close may be called again, and
 // waits for what is left.
 //
-// Tasks with locks that begin after Close are snoozed, their locks untouched. A lock that
-// was still to be freed for a task that had ended, and could not be yet because of the
-// lease of another attempt, is left to the keeper, or to the end of its reservation. A nil Worker has nothing to wait for.
+// Tasks with locks that begin after Close are snoozed, their locks untouched. The lock of
+// an ended task that another attempt still leases is left to the keeper, or to the end of
+// its reservation. A nil Worker has nothing to wait for.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil

@@ -22,8 +22,8 @@ const (
 	Reacquire Gone = iota
 	// Skip does not run the handler and lets the task succeed.
 	Skip
-	// Fail does not run the handler and fails the attempt with the reason. By asynq's
-	// rules it is charged, and archived after the last attempt.
+	// Fail does not run the handler and fails the attempt with the reason. The attempt is
+	// charged, and asynq archives the task after the last one.
 	Fail
 )
 
@@ -55,33 +55,31 @@ type Config struct {
 	// Gone is the policy for a lock that is gone at resume. Default Reacquire.
 	Gone Gone
 
-	// Reserve is how long a lock stays reserved for its task. While the task waits, it
-	// counts from when the task is due, and covers the time in the queue. While it
-	// runs, it counts from the end of the lease as last renewed, and covers asynq's
-	// recovery of a crashed worker's tasks, which takes minutes. From 1 s to 183 days.
-	// Default 1 h.
+	// Reserve is how long a lock stays reserved for its task. For a task that waits it
+	// counts from when the task is due, and must cover the time in the queue. For one that
+	// runs it counts from the end of the lease, and must cover asynq's recovery of a
+	// crashed worker's tasks, which takes minutes. From 1 s to 183 days. Default 1 h.
 	Reserve time.Duration
 
-	// Snooze is the longest pause before a task is tried again that found its lock
-	// held, or the store unavailable. The pause is shorter if the holder's lease ends
-	// sooner, and at most two seconds if the holder is an earlier attempt of the same
-	// task, which is most likely about to end. It is at least a second, asynq's grain,
-	// and up to a quarter longer, for jitter. asynq acts on it within its
-	// DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
+	// Snooze is the longest pause of a task that found its lock held, or the store
+	// unavailable. The pause is shorter if the holder's lease ends sooner, and at most two
+	// seconds if the holder is an earlier attempt of the same task, which is likely to end
+	// soon. It is at least a second, asynq's grain, and up to a quarter longer, for jitter.
+	// asynq acts on it within its DelayedTaskCheckInterval, 5 s by default. From 1 s to 183
+	// days. Default 10 s.
 	Snooze time.Duration
 
-	// Overrun is how long a handler that goes on after its context has ended keeps its
-	// lease. A longer one protects what the handler still does; a shorter one lets the
-	// next attempt in sooner. From 1 ms to 183 days. Default 1 min.
+	// Overrun is how long a handler keeps its lease after its context has ended. A longer
+	// one protects what the handler still does; a shorter one lets the next attempt in
+	// sooner. From 1 ms to 183 days. Default 1 min.
 	Overrun time.Duration
 
-	// Every is how often the keeper checks each lock that waits for its task. A lock is
-	// free that long after its task was archived or deleted, and each check costs two
-	// commands to asynq's Redis. With very many locks a round may take longer. A lock
-	// that was just parked is checked for the first time after
-	// joblock.Config.JobGrace, and is not freed for want of a task within the first
-	// minute. From 100 ms to half of Reserve. Default 30 s, or a quarter of Reserve if
-	// that is less.
+	// Every is how often the keeper checks each lock that waits for its task. So the lock
+	// of an archived or deleted task is free that much later. Each check costs two commands
+	// to asynq's Redis; with very many locks a round may take longer. A lock that was just
+	// parked is checked first after joblock.Config.JobGrace, and is kept for a minute even
+	// if its task does not exist. From 100 ms to half of Reserve. Default 30 s, or a
+	// quarter of Reserve if that is less.
 	Every time.Duration
 
 	// Inspectors are those of further asynq databases whose tasks have locks in the
@@ -89,8 +87,8 @@ type Config struct {
 	// a task for gone if none of them has it. Default none.
 	Inspectors []*asynq.Inspector
 
-	// DryRun makes the keeper log and count what it would do, and change no lock. Such
-	// a keeper takes its turn like the others: set it everywhere or nowhere.
+	// DryRun makes the keeper log and count what it would do, and change no lock. Such a
+	// keeper can be the one that works: set it everywhere or nowhere.
 	DryRun bool
 
 	// Logger hears of locks that were busy, gone, lost or freed by the keeper, or that
@@ -98,7 +96,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// withDefaults returns a checked copy of c, which may be nil.
+// withDefaults returns a checked copy of c with the defaults. c may be nil.
 func (c *Config) withDefaults() (Config, error) {
 	var out Config
 	if c != nil {

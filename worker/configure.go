@@ -16,20 +16,20 @@ import (
 // without locks are not affected. Call Configure once per Worker: servers with different
 // settings need Workers of their own. A nil Worker returns cfg as it is.
 //
-// The functions of cfg are called with the handler's own error and the true retry budget.
+// The functions of cfg are called with the handler's own error and the author's MaxRetry.
 // For a task with locks they see what they would see with asynq alone, but for this:
 //
-//	a snooze         none of them hears of it. If the handler has said that it has lost its
-//	                 lock, RetryDelayFunc is called, for the pause
+//	a snooze         none of them is called. Only if the handler says that its lock was
+//	                 lost, RetryDelayFunc is, for the pause
 //	RetryDelayFunc   is called when the handler has ended, before ErrorHandler and
 //	                 IsFailure: the lock is reserved for the delay. After a panic it is
 //	                 called twice, first with a stand-in for the error that asynq makes
-//	IsFailure        is called once more if the last true attempt ends by a timeout, a panic
-//	                 or a crash: asynq has a spare retry, and does not know that it was the
-//	                 last. If it says so that retry is counted, and Retried shows one more
-//	                 than the author's MaxRetry. It may also be asked about
-//	                 asynq.ErrLeaseExpired before an attempt that follows a crash
-//	ErrorHandler     hears of a crash on the last attempt, of which asynq tells nobody
+//	IsFailure        is called once more if the last attempt ends by a timeout, a panic or
+//	                 a crash: asynq does not know that it was the last, and sets the task
+//	                 to the spare retry. If IsFailure returns true that is counted, and
+//	                 Retried shows one more than the author's MaxRetry. It may also be
+//	                 asked about asynq.ErrLeaseExpired before an attempt that follows a crash
+//	ErrorHandler     hears of a crash on the last attempt; asynq alone tells nobody
 func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	if w == nil {
 		return cfg
@@ -85,8 +85,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// places returns how many tasks of a server may wait in place: a quarter, so that the
-// others get on with what need not wait; none if there is only one.
+// places returns how many tasks of a server may wait in place: a quarter, rounded up, so
+// that the others go on; none if there is only one.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
@@ -97,8 +97,8 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// failed passes an error on to the user's ErrorHandler, unless that is not to hear of
-// it, and frees the locks of a task that ends without a middleware.
+// failed passes an error on to the user's ErrorHandler, unless it is a snooze or known
+// there, and frees the locks of a task that ends without a middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	tell := func(ctx context.Context, err error) {
 		if handler != nil {

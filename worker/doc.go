@@ -19,44 +19,47 @@
 // With srv.Start the program waits for its signal itself. srv.Run(mux) waits for one and
 // has called Shutdown when it returns: go on with w.Close.
 //
-// Tasks without locks pass through untouched. Register Middleware first, so that it is
-// the outermost: what runs outside of it runs without the lock. If Middleware or Configure
-// is missing, or WithoutOverlapping is registered before Middleware, Config.Logger hears
-// of it when the first task shows it.
+// Tasks without locks pass through untouched. Register Middleware first, as the outermost:
+// what runs outside of it runs without the lock. If Middleware or Configure is missing, or
+// WithoutOverlapping is registered before Middleware, Config.Logger hears of it with the
+// first task.
 //
-// To snooze a task means here: it is given back to asynq for a while, and is not charged
-// a retry.
+// To snooze a task is to give it back to asynq for a while without charging it a retry.
 //
 // # Trust
 //
-// The right to enqueue a task is not the right to take a lock. handoff seals what a task
-// carries for this one task: its queue, ID and type. The key of the seal lives with the
-// locks, or is derived from joblock.Config.Secrets. A header that is not genuine counts as
-// absent. No token of it is used, the task runs as a task without locks, and Config.Logger
-// hears why: an ERROR, once a minute for each cause.
+// The right to enqueue a task is not the right to take a lock. handoff seals the header for
+// this one task: its queue, ID and type. The key of the seal lives with the locks, or is
+// derived from joblock.Config.Secrets. A header that is not genuine counts as absent. The
+// task runs as a task without locks, and Config.Logger hears why: an ERROR, once a minute
+// for each cause.
 //
-//	the seal does not match     the header is forged or was changed
-//	it is of another task       it was copied, as some tracing middlewares do
-//	its key is not known here   it is forged; or the enqueuing side uses another Redis,
-//	                            database, prefix or Secrets than this Worker
-//	another version             it is of a newer build
+//	the seal does not match     forged, or changed
+//	sealed for another task     copied, as some tracing middlewares do
+//	the key is not known here   forged; or the enqueuing side uses another Redis, database,
+//	                            prefix or Secrets than this Worker
+//	another version             from a newer build
 //
 // An unknown key is searched for in the locks' store, at most once a second. While the
-// store does not answer the task is snoozed. With Secrets a Worker also recognises an
-// honest task whose sealer uses another store. Such a task counts, and the log has an
-// ERROR too. Its locks are not here, so Config.Gone decides.
+// store does not answer the task is snoozed. With Secrets a Worker also accepts an honest
+// task whose sealer uses another store, and logs an ERROR. The task's locks are not here,
+// so Config.Gone decides.
 //
-// When the locks' store loses all its data, no job is lost. Whoever knows the key puts it
-// back: within ten seconds if it enqueues or runs jobs, or as soon as it meets a key that
-// it does not know. For a Worker that knows the key the locks are gone, and Config.Gone
-// decides. A Worker that was started since, and finds no trace of the key, runs the jobs
-// that were sealed with it without their locks, with the spare retry as one retry more.
+// When the locks' store loses all its data, no job is lost. A process that knows the key
+// puts it back: within ten seconds if it enqueues or runs jobs, or as soon as it meets an
+// unknown key. For a Worker that knows the key the locks are gone, and Config.Gone decides.
+// A Worker that was started later, and does not find the key, runs the jobs that were
+// sealed with it, without locks and with one retry more.
 //
-// The seal does not stop everybody. Who can write the locks' Redis can do anything; so can
-// who can read it, if there are no Secrets. Who can read and write asynq's Redis can read
-// the tokens of waiting tasks, which are of use only together with the locks' Redis; can
-// enqueue a deleted task again, with its ID and header but another payload; and can delete
-// tasks, which frees their locks. To know a task's ID is not enough.
+// The seal does not stop everybody. Knowing a task's ID is not enough, but:
+//
+//	who can                       can
+//	write the locks' Redis        do anything
+//	read it, without Secrets      do anything
+//	write asynq's Redis           delete tasks, which frees their locks
+//	read and write asynq's Redis  also enqueue a deleted task again, with its ID and header
+//	                              but another payload. The tokens that it can read are of
+//	                              use only together with the locks' Redis
 //
 // # The life of one attempt
 //
@@ -70,21 +73,20 @@
 //	held by somebody else     snoozed for Config.Snooze at most
 //	gone                      it has lapsed, was forced, or was released by a final failure
 //	                          before the task was run again: Config.Gone decides
-//	done                      the lock's record shows that this job is done, or was revoked:
-//	                          a duplicate delivery. The handler is not called, the task
-//	                          succeeds. A task that asynq has completed, and that somebody
-//	                          has run again, runs
+//	done                      by the lock's record this job is done, or was revoked: a
+//	                          duplicate delivery. The task succeeds without being run. But
+//	                          if asynq has it as completed somebody has run it again: it
+//	                          runs
 //	store unavailable         snoozed
 //	moved to another job      snoozed: a handler has handed the lock over, or handoff is
 //	                          replacing that job by this one
 //
 // A job enqueued by handoff.EnqueueUnique can have a lock only until it starts. That lock
-// is released now, just before the handler is called. If it is gone already, as at a retry,
-// that does not matter, and Config.Gone is not asked. With WithoutOverlapping it is kept
-// until that has its own lock. This works directly inside Middleware; if another
-// middleware is in between, register Started as the innermost. A job enqueued with
-// handoff.KeepLast runs under a second lock, which is taken now and from here on carried
-// like the others.
+// is released now, just before the handler is called, or with WithoutOverlapping when that
+// has its own lock. If it is gone already, as at a retry, that does not matter, and
+// Config.Gone is not asked. If another package's middleware follows Middleware, register
+// Started as the innermost. A job enqueued with handoff.KeepLast takes a second lock now,
+// which it carries from here on like the others.
 //
 // When the handler has ended:
 //
@@ -93,8 +95,8 @@
 //	error on the last attempt released, and the task is archived
 //	error before that         parked for the retry's delay and Config.Reserve
 //	a lock was lost, and the  snoozed for the delay of a retry, on the last attempt too.
-//	error says so             It says so if it matches joblock.ErrLost, or is the error of
-//	                          the context that ended because of the loss
+//	error says so             The error matches joblock.ErrLost, or is that of the context
+//	                          that ended because of the loss
 //	panic                     as an error; the panic goes on
 //	its context has ended     asynq has moved on (timeout, shutdown, cancellation, lost
 //	                          lease). The Inspector is asked for the task: parked while
@@ -104,27 +106,27 @@
 //
 // A job whose lock is taken away again and again is tried again and again, at the pace of
 // RetryDelayFunc: asynq counts no snoozes, and the job is not to blame. Two kinds of errors
-// are failures like any other: one that has nothing to do with the loss, and the loss of
-// a lock that was no longer renewed, because of joblock.Config.MaxRenew or StopRenewing. The
-// next run would take just as long.
+// are failures like any other: an error that has nothing to do with the loss, and the loss
+// of a lock that was no longer renewed, because of joblock.Config.MaxRenew or StopRenewing.
+// After such a loss the next run would take just as long.
 //
-// asynq hears the handler's result as soon as the locks are settled. It waits for that a
-// second at most, and no longer than half of the time that the attempt has left: a store
-// that hangs costs no job its result. What takes longer goes on in the background, and
-// Close waits for it. Until then the next attempt finds the lock busy and is snoozed. The
-// Locker repeats a release that had no answer. It does not repeat a park; then the
-// reservation stands that the attempt had.
+// asynq hears the handler's result as soon as the locks are settled, after a second at
+// most, and within half of the time that the attempt has left: a store that hangs costs no
+// job its result. What takes longer goes on in the background, and Close waits for it.
+// Until then the next attempt finds the lock busy and is snoozed. The Locker repeats a
+// release that had no answer. It does not repeat a park; then the attempt's reservation
+// stands.
 //
 // asynq does not wait for a handler after its timeout, so the next attempt may start while
-// it still runs. That attempt finds the lock busy and is snoozed. The old attempt keeps its
+// the old one still runs. It finds the lock busy and is snoozed. The old attempt keeps its
 // lease for at most Config.Overrun after its context ended. When the lease has run out the
-// next attempt gets the lock, and whatever the old one still does has a smaller fence. If
-// there is no next attempt, the lock is freed when the lease has run out.
+// next attempt gets the lock, under a greater fence than the old one's. If there is no next
+// attempt, the lock is freed then.
 //
 // A process that dies leaves the lock orphaned: reserved for the task until asynq recovers
 // it. Each renewal prolongs the reservation, to Config.Reserve beyond the lease. A process
-// that is stopped leaves the lock parked, and the next attempt can have it at once. The
-// server's Shutdown is not enough for that; see Close.
+// that is stopped leaves the lock parked, and the next attempt gets it at once. That takes
+// Close; the server's Shutdown alone is not enough.
 //
 // A handler may release its lock early, or hand it over to another task with Park. Its own
 // task then leaves the lock alone. A retry of a task that has handed its lock over waits
@@ -132,30 +134,29 @@
 //
 // # Contention never costs a job
 //
-// A task whose lock is busy neither fails nor is it charged a retry, whatever its MaxRetry.
-// asynq archives a task that has no retries left before it asks whether the error counts.
-// So handoff enqueues every task with one spare retry, and tells the worker the true number.
-// asynq.GetMaxRetry gives the true one, in the handler and in the ErrorHandler. The
-// Inspector and asynqmon show one more.
+// A task whose lock is busy does not fail and is not charged a retry, whatever its
+// MaxRetry. But asynq archives a task that has no retries left before it asks whether the
+// error counts. So handoff enqueues every task with one spare retry, and tells the worker
+// the author's number. asynq.GetMaxRetry returns that, in the handler and in the
+// ErrorHandler. The Inspector and asynqmon show one more.
 //
 // The spare retry does not run:
 //
 //	the last attempt ended by   asynq sets the task to retry, and counts that if
-//	timeout, CancelProcessing   Config.IsFailure counts it. The worker archives the task
-//	or panic                    within moments, whether it counts or not: asynq alone
-//	                            archives without asking
+//	timeout, CancelProcessing   Config.IsFailure says so. The worker archives the task
+//	or panic                    within moments, counted or not, as asynq alone would
 //	it ended by a crash         the task comes back once more, is not run, and is archived.
-//	                            Its last error then begins with "worker: no retries left",
-//	                            and the ErrorHandler hears of asynq.ErrLeaseExpired, of
-//	                            which asynq alone tells nobody
+//	                            Its last error then begins with "worker: no retries left".
+//	                            The ErrorHandler hears of asynq.ErrLeaseExpired; asynq
+//	                            alone tells nobody
 //	the process dies between    the job may run once more
 //	timeout and archive
 //
-// If somebody runs an archived task again it runs, each time, however the run before has
-// ended. That run is its last attempt. While another job has its key it is snoozed, by way
-// of the archive; see below. One more RunTask may be needed after a rerun that crashed
-// under a lock that its handler had given back early, or that it has only until it starts:
-// such a delivery looks like that of a job whose last attempt has crashed.
+// RunTask runs an archived task each time, however the run before has ended. That run is
+// its last attempt. While another job has its key it is snoozed, by way of the archive; see
+// below. After a rerun that crashed, RunTask may be needed twice, if the handler had given
+// its lock back early or has it only until it starts: such a delivery looks like that of a
+// job whose last attempt has crashed.
 //
 // This needs Configure. Without it, or for a task that somebody else has enqueued with
 // locks but no spare retry, a busy lock is waited for in place, for as long as the task's
@@ -163,7 +164,7 @@
 //
 // # The keeper
 //
-// asynq ends tasks in many ways in which it calls nobody, and has no hook for tasks that
+// asynq ends tasks in many ways without calling anybody, and has no hook for tasks that
 // wait. So Run checks, once in Config.Every, each lock that is bound to a task and that
 // nobody holds. It asks the Inspector for the task:
 //
@@ -183,18 +184,17 @@
 // file lists every way in which a task can end: what becomes of its lock, within how long,
 // and the test that shows it.
 //
-// One process of the cluster works at a time, the one that holds the lock on the key
-// "%keeper". Per round it costs two commands to asynq's Redis for each lock, one pipelined
-// read of the locks' store for each 500 locks, and a question for what is due: every second,
-// or ten in a round if that is more. Locks that are held, and keys that are not locks of
-// jobs, cost asynq nothing. A round of 10,000 locks takes about a second, one of 100,000
-// about ten.
+// One process of the cluster works at a time: the holder of the lock on the key "%keeper".
+// Per round it costs two commands to asynq's Redis for each lock, one pipelined read of the
+// locks' store for each 500 locks, and one more read every second, or ten in a round if
+// that is more. Locks that are held, and keys that are not locks of jobs, cost
+// asynq nothing. A round of 10,000 locks takes about a second, one of 100,000 about ten.
 //
-// The keeper believes the Inspectors that it was given. Several asynq databases can have
-// their locks in one store under one prefix. Then every keeper must be given all of them,
-// as Config.Inspectors: otherwise it frees the locks of the others' tasks wherever the
-// databases have queues of the same name. Where that cannot be done, give each database's
-// locks a prefix of their own, or run no keeper.
+// The keeper believes the Inspectors that it was given. If several asynq databases have
+// their locks in one store under one prefix, give every keeper all of them, as
+// Config.Inspectors. Otherwise it frees locks of the others' tasks, if the databases have
+// queues of the same name. Where that cannot be done, give each database's locks a prefix
+// of their own, or run no keeper.
 //
 // Without a keeper, a lock that nobody gives back is freed when its reservation ends, and
 // a task that waits for longer than its reservation may find its lock gone.
@@ -203,11 +203,11 @@
 //
 // With Configure, the task that a group is aggregated into takes over the locks of the
 // group's members. asynq does not say which task a member is. So the Inspector is asked for
-// the task that the member's header was sealed for: that must wait in this group, with the
+// the task that the member's header was sealed for: it must wait in this group, with the
 // same header and payload. The new task carries up to 1,024 locks; GroupMaxSize bounds
-// them. They are bound to it before asynq has it, so that they are never without an owner.
-// If asynq then refuses the task, the members keep their locks until the next aggregation.
-// Without Configure the keeper frees the locks of aggregated tasks.
+// them. They are bound to it before asynq has it, so they always have an owner. If asynq
+// then refuses the task, the members keep their locks until the next aggregation. Without
+// Configure the keeper frees the locks of aggregated tasks.
 //
 // # Locks that tasks do not carry
 //
@@ -234,8 +234,8 @@
 //	                            server's tasks at a time, rounded up. The others wait half
 //	                            a second while locks are held for short times, and else
 //	                            not at all
-//	Need                        what of the task's timeout must be left: nine tenths by
-//	                            default
+//	Need                        the part of the task's timeout that must be left: nine
+//	                            tenths by default
 //
 // After that the task is snoozed, and comes back at the end of the line: after a second if
 // locks here are held for a short time, after Config.Snooze if they are held for long.
@@ -249,9 +249,9 @@
 //	                            attempt fails, by asynq's rules
 //
 // By way of the archive: asynq archives a task that has no retries left, and asks nobody.
-// Unless handoff has given it a spare retry, that is how such a task is snoozed. asynq
-// archives it, and when the pause is over this process calls Inspector.RunTask. It is the
-// same task, with the same ID, options and asynq.Unique lock. What can be seen of it:
+// So a task without a spare retry is snoozed like this: asynq archives it, and when the
+// pause is over this process calls Inspector.RunTask. It is the same task, with the same
+// ID, options and asynq.Unique lock. What can be seen of it:
 //
 //   - The task is in the archive for some seconds. Its last error has "worker: snoozed
 //     without charge" in it. Who empties the archive in those seconds deletes the task.
@@ -262,8 +262,8 @@
 //   - If the process dies meanwhile, the keeper runs the task again. It knows of it by a
 //     lock on the key "%again:" and the job.
 //
-// A task that is enqueued with one retry more than its handler is to have needs none of
-// this. A task that carries locks is snoozed with those parked.
+// A task that is enqueued with one retry more than needed does not go this way. A task that
+// carries locks is snoozed with those parked.
 //
 // A carried lock belongs to its job until that is done. So two tasks wait for ever if each
 // carries the lock that the other takes here: keep the two kinds of keys apart. Two uses of

@@ -10,10 +10,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees the locks of a task that has ended without a middleware. It leaves a
-// lease alone that is still alive. Perhaps an attempt still runs under it, and settles it;
-// or its process is dead, or its handler hangs, and nobody does. So it is checked again when
-// it has ended.
+// releaseIdle frees the locks of a task that has ended without a middleware. A lock that is
+// still leased is checked again when the lease has ended: an attempt may still run, and
+// settle it; or its process is dead, or its handler hangs, and nobody does.
 func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	job := envelope.Job(queue, id)

@@ -50,8 +50,8 @@ func (t *inflight) end() {
 	}
 }
 
-// wait waits, after close, until everything has ended. When ctx ends first it returns ctx's
-// cause.
+// wait waits, after close, until everything has ended, or until ctx ends: then it returns
+// ctx's cause.
 func (t *inflight) wait(ctx context.Context) error {
 	t.mu.Lock()
 	if t.n == 0 {

@@ -8,7 +8,6 @@ import (
 	"github.com/joblock/toolkit/worker/internal/keeper"
 )
 
-// newKeeper returns the keeper that Run runs.
 func (w *Worker) newKeeper() *keeper.Keeper {
 	return keeper.New(keeper.Config{
 		Locks: w.locks, Ring: w.ring,
@@ -18,9 +17,9 @@ func (w *Worker) newKeeper() *keeper.Keeper {
 	})
 }
 
-// Run is the keeper. It keeps the lock of a task reserved for as long as the task exists,
-// and frees the lock of a task that has ended where no code of this package ran. Start it
-// in every process that has a Worker:
+// Run is the keeper. It keeps the lock of a task reserved while the task exists, and frees
+// the lock of a task that has ended without this package. Start it in every process that
+// has a Worker:
 //
 //	go w.Run(ctx)
 //
@@ -28,8 +27,8 @@ func (w *Worker) newKeeper() *keeper.Keeper {
 // within one TTL of its Locker. The package comment says what is freed and what is left
 // alone.
 //
-// Run returns nil, promptly, when ctx ends or the Worker is closed. It waits an outage of
-// either Redis out. Other errors match:
+// Run returns nil, promptly, when ctx ends or the Worker is closed. An outage of either
+// Redis does not end it. Other errors match:
 //
 //	joblock.ErrClosed    the Worker or its Locker was closed before
 //	joblock.ErrInvalid   the Worker is nil; an earlier Run of it has not returned; or the
@@ -52,11 +51,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts what Run has done in this process. A lock that is checked again is
-// counted again. Each check counts in one of Held, Kept, Over, Foreign, Unanswered and
-// Freed, unless the lock was taken up or ended during the check.
+// KeeperStats counts what Run has done in this process. Each check of a lock counts in one
+// of Held, Kept, Over, Foreign, Unanswered and Freed, unless the lock was taken up or ended
+// during the check.
 type KeeperStats struct {
-	// Leading tells that this Worker's Run is the one that works at present.
+	// Leading is true while this Worker's Run is the one that works.
 	Leading bool
 
 	Checked    int64            // locks that were due

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// defaultRetries is asynq's, which it does not export.
+// defaultRetries is asynq's default, which it does not export.
 const defaultRetries = 25
 
 // merge binds the locks of a group's members to the task that the group is aggregated into,
@@ -26,8 +26,8 @@ const defaultRetries = 25
 // gone, and nothing would show that their locks are needed.
 //
 // If the enqueue then fails, or never happens, the members remain and are merged again.
-// Until then their locks are bound to a task that does not exist, whose ID names one of
-// them: see envelope.AggregateID.
+// Until then their locks are bound to a task that does not exist; its ID names a member,
+// see envelope.AggregateID.
 type merge struct {
 	w       *Worker
 	group   string
@@ -71,9 +71,9 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 	return m, nil
 }
 
-// run moves the locks that are the members' and returns the task that carries them. The task
-// carries the members' other tokens too. Their locks are gone, somebody else's, or not taken
-// yet; the attempt decides what that means.
+// run moves the members' locks to the task, and returns it with its header. The task also
+// carries tokens whose locks the members do not have: gone, somebody else's, or not taken
+// yet. The attempt deals with these.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
 	if err != nil || len(carried.Tokens) == 0 {
@@ -121,14 +121,14 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 // job is the name of the task that the group becomes.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// candidate is a member whose envelope is its own, as far as the envelope shows.
+// candidate is a member with a genuine envelope.
 type candidate struct {
 	envelope.Opened
 	queue, id string // of the job that it was sealed for
 	task      *asynq.Task
 }
 
-// carried returns what the members carry, up to as many locks as one task may. An error says
+// carried returns what the members carry, up to envelope.MaxCarried locks. An error says
 // that it is not known yet.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
@@ -178,9 +178,9 @@ func (m *merge) tellCopied(ctx context.Context, c candidate) {
 }
 
 // waits reports whether c is the job that its envelope was sealed for. asynq does not say
-// which task c is; but the job must wait in a group of this name, with this very envelope
-// and payload. An exact copy in the same group is not found out: the one that is aggregated
-// first has the lock, and the other waits for it.
+// which task c is. But that job must wait in a group of this name, with the same envelope
+// and payload. An exact copy in the same group is not noticed: the one that is aggregated
+// first gets the lock, and the other waits for it.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -196,11 +196,11 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue derives the queue and the ID of the group's task from the members that were
-// found. asynq does not say in which queue the group is. So a copy of a task that waits in a
-// group of the same name, in another queue, could pass for a member. But what is being
-// aggregated has left its group: of two queues it is not the one where all still wait. An
-// error says that it is not known yet.
+// settleQueue derives the queue and the ID of the group's task from its members. asynq does
+// not say in which queue the group is. So a copy of a task that waits in a group of the
+// same name, in another queue, could pass for a member. But members have left their group:
+// if all tasks of a queue still wait, it is the wrong queue. An error says that it is not
+// known yet.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -256,9 +256,9 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token, which is bound to the job from, to the task, and returns its
-// new token. It reports false if the lock is not the members' to give. An error says that
-// it is not known yet.
+// move binds the lock of token, now bound to the job from, to the task, and returns its new
+// token. It reports false if the lock is not a member's. An error says that it is not known
+// yet.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -271,7 +271,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		case err == nil:
 		case isGone(err):
 			return token, false, nil
-		default: // busy too: who has not run yet is in its way only after a call without an answer
+		default: // ErrBusy too: members do not run, so an earlier Resume without an answer has it
 			return token, false, err
 		}
 		m.held[token] = lock
@@ -292,8 +292,8 @@ func (m *merge) close() {
 }
 
 // mayTake reports whether a lock that is bound to job may be moved: job is a member, or an
-// earlier task of the group that asynq never had. If the lock is bound to another task,
-// somebody has handed it over.
+// earlier task of the group that asynq never had. Locks bound to other tasks were handed
+// over.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

@@ -15,18 +15,17 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// defaultMaxWait is the default of MaxWait.
 const defaultMaxWait = 3 * time.Second
 
-// waitShare is the part of its timeout for which a task may wait in place. Nobody knows
-// how long it needs to run, and a task that begins too late is worse than one that is
-// snoozed. lastShare is for where all that can be done is to wait in place.
+// waitShare is the part of its timeout that a task may wait in place. Nobody knows how long
+// it needs to run, and a task that begins too late is worse than one that is snoozed.
+// lastShare is for a task that cannot be snoozed.
 const (
 	waitShare = 0.1
 	lastShare = 0.5
 )
 
-// shortWait is how long a task waits if as many as may already wait for MaxWait.
+// shortWait is how long a task waits in place if all places are taken.
 const shortWait = 500 * time.Millisecond
 
 // OverlapOption changes what WithoutOverlapping does.
@@ -48,8 +47,8 @@ func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
 }
 
-// Need sets how much of its timeout a task must have left when it begins. A task that has
-// waited in place until no more than that is left is snoozed. Default nine tenths.
+// Need sets how much of its timeout a task must have left when it begins. A task that waits
+// in place is snoozed when no more than that is left. Default nine tenths.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need, o.hasNeed = d, true }
 }
@@ -63,18 +62,18 @@ func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBus
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one
-// at a time, or a few at a time with Limit. key makes the lock's key of a task; "" means
-// that the task needs no lock. The lock is taken when a task is about to run, and released
-// when the attempt ends, also by a panic. The package comment says what happens to a task
-// whose key is busy.
+// at a time, or a few at a time with Limit. key returns the key for a task; "" means that
+// it needs no lock. The lock is taken when a task is about to run, and released when the
+// attempt ends, also by a panic. The package comment says what happens to a task whose key
+// is busy.
 //
 // The handler's context carries the lock, and ends as with Middleware. Inside Middleware
 // this is the innermost lock, the one that joblock.FromContext returns. Find a lock that
 // the task carries by its key, with joblock.LocksFromContext(ctx).ByKey.
 //
-// Attempts fail with joblock.ErrInvalid if the key is no valid key, if an option is out of
-// bounds, if the task is to give up this very lock when it starts (handoff.UntilStarted),
-// or if the key function, the next handler, an option or the Worker is nil.
+// Attempts fail with joblock.ErrInvalid if the key is not valid, if an option is out of
+// bounds, if the task carries this lock only until it starts (handoff.UntilStarted), or if
+// the key function, the next handler, an option or the Worker is nil.
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
@@ -186,11 +185,11 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	return h.next.ProcessTask(ctx, task)
 }
 
-// carried reports whether the task carries the lock on key, or a permit of it: it
-// would wait for itself. A lock that the task gives up when it starts is an error: there
-// is no way to both free the key for the next job and run under it, and to run without a
-// lock is not what anybody has asked for. The attempt is charged and tried again, as it is
-// the program that has to be changed; what is archived in the end can be run by hand.
+// carried reports whether the task carries the lock on key, or a permit of it: it would
+// wait for itself. A lock that the task gives up when it starts is an error: the key cannot
+// be free for the next job while this one runs under it, and nobody has asked to run
+// without a lock. The attempt is charged and tried again, since the program must be
+// changed; an archived task can be run by hand then.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {
@@ -210,7 +209,7 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
-// take returns the lock for the attempt, or nil and what to tell asynq.
+// take returns the lock, or nil and what the attempt returns to asynq.
 func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 	latest := o.latest(a)
 	for {
@@ -238,9 +237,9 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 		case a.w.canSnoozeByArchive(a) && (busy(err) || late):
 			mark, err := a.w.mark(a)
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
-				break // as if the store had been away before
+				break // the store is away: wait in place first
 			}
-			if err != nil && !busy(err) { // where it is, another process has the mark of this task
+			if err != nil && !busy(err) { // busy: another process has the mark of this task
 				a.w.cfg.Logger.Warn("worker: a task is snoozed by way of asynq's archive, and the keeper does not know of it",
 					"job", a.job(), "task", a.task.Type(), "err", err)
 			}
@@ -258,7 +257,7 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// latest returns until when the task may wait in place.
+// latest returns when the task must stop waiting in place.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
@@ -272,7 +271,8 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// acquire asks for the lock, and waits for it as long as that is the right thing to do.
+// acquire takes the lock. It waits for it in place as MaxWait says, or until latest if the
+// task cannot be snoozed.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -315,7 +315,7 @@ func (w *Worker) enterWait() bool {
 	return true
 }
 
-// giveUp ends an attempt whose key is busy and that is not to be snoozed.
+// giveUp drops the task or fails its attempt, because its key is busy.
 func (o *overlap) giveUp(a *attempt, err error) error {
 	if o.ifBusy == failIfBusy {
 		return fmt.Errorf("worker: %w", err)

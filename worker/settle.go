@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Reasons that a release leaves in the lock's record, for people.
+// Reasons that Status shows for locks released here.
 const (
 	reasonDone    = "job done"
 	reasonRevoked = "job revoked"
@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// How long to wait until asynq has written what it does with a task whose context
-	// has ended. It writes at once, so this covers a slow Redis.
+	// answerWait is how long to wait until asynq has written what it does with a task whose
+	// context has ended. It writes at once, so this covers a slow Redis.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
@@ -68,12 +68,14 @@ func (a *attempt) settle(err error) error {
 	return &retryError{err: err, delay: delay}
 }
 
-// snoozeForLoss returns the error that snoozes the task, if its handler has failed with err
-// because a lock was lost: by ForceRelease, or with the data of the store. ctx is the
-// handler's. It returns nil for an error that has nothing to do with the loss, if the
-// handler says that the task is not to be tried again, and for the loss of a lock that was
-// held for longer than joblock.Config.MaxRenew. The pause is that of a retry, however often
-// this happens: asynq counts no snoozes, and the job is not to blame.
+// snoozeForLoss returns the error that snoozes a task whose handler has failed with err
+// because a lock was lost, by ForceRelease or with the store's data. ctx is the handler's.
+// The pause is that of a retry, however often this happens: asynq counts no snoozes, and
+// the job is not to blame. The result is nil
+//
+//   - for an error that has nothing to do with the loss,
+//   - if the handler says that the task must not be tried again, and
+//   - for a lock that was held for longer than joblock.Config.MaxRenew.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
@@ -93,11 +95,10 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 }
 
 // settleAbandoned is for an attempt that asynq no longer waits for. Timeout, shutdown,
-// cancellation and a lost lease look the same from here, so the Inspector is asked. asynq is
-// told nothing meanwhile, so what it does follows from the end of the context and not from
-// the handler's result.
+// cancellation and a lost lease look the same from here, so the Inspector is asked. What
+// asynq does follows from the end of the context, not from the handler's result.
 func (a *attempt) settleAbandoned() {
-	text := "" // the error of a task that asynq has set to retry and that is to be archived
+	text := "" // of a retry that is never to run
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}
@@ -110,8 +111,8 @@ func (a *attempt) settleAbandoned() {
 
 // whatBecame returns the reason to release the locks of a task that will not run again, or
 // "" and the time until it runs. If asynq does not answer before ctx ends the task counts
-// as one that will run: its reservation ends by itself. A task that asynq has set to retry
-// with the error archive, if that is not "", will not run.
+// as one that will run: its reservation ends by itself. If archive is not "", a task that
+// asynq has set to retry with this error will not run.
 func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -142,8 +143,8 @@ func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (ove
 	}
 }
 
-// done returns a context for releasing the locks of a job that is not to run again, even if
-// it is delivered again: it is done, or was revoked.
+// done returns a context for releasing the locks of a job that is done or revoked: it must
+// not run again, even if it is delivered again.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
 // finish frees all locks of a task that will not run again: those that this attempt holds,
@@ -167,16 +168,15 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// settleWait is how long asynq waits for the locks' store to hear of an attempt's end. A
-// store that answers takes a small part of it. A store that does not may leave open when
-// the locks are free, but not whether the job is done: the attempt's time would run out,
-// and asynq would never hear of its result.
+// settleWait is how long asynq waits for the locks' store at the end of an attempt. A store
+// that answers takes a small part of it. One that does not may delay the release, but not
+// the job's result: the attempt's time would run out, and asynq would never hear of it.
 const settleWait = time.Second
 
 // behind calls settle, which settles the attempt's locks, and waits for it: for settleWait
-// at most, and never until asynq's time for the attempt is up. What takes longer goes on in
-// the background; Close waits for it. Meanwhile the locks are held or reserved, so that a
-// next attempt is snoozed.
+// at most, and never until the attempt's deadline. Then settle goes on in the background;
+// Close waits for it. Meanwhile the locks are held or reserved, so a next attempt is
+// snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq has moved on
@@ -197,15 +197,13 @@ func (a *attempt) behind(settle func()) {
 	}
 }
 
-// release gives locks back.
 func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// end gives locks back, all at the same time: a store can batch the calls, and one that does
-// not answer delays all of them by the time of one. A failure is logged, and left to the
-// Locker's clean-up in the background and to the end of the reservation: the handler's
-// result stands.
+// end releases locks, all at the same time: a store can batch the calls, and one that does
+// not answer costs the time of one. A failure is logged, and left to the Locker's clean-up
+// in the background and to the end of the reservation: the handler's result stands.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
@@ -224,9 +222,9 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	})
 }
 
-// backOut gives back the locks of an attempt whose handler is not to start after all. Locks
-// that this attempt was the first to take, for running, are released: while the task waits
-// they are anybody's. A lock that an earlier attempt has run under stays the job's.
+// backOut gives back the locks of an attempt whose handler does not start. Locks that this
+// attempt was the first to take are released: while the task waits anybody may have them. A
+// lock that an earlier attempt has run under stays the job's.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	for _, lock := range locks {
 		if slices.Contains(a.taken, lock.Key()) {
@@ -237,7 +235,7 @@ func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	}
 }
 
-// atOnce calls f for all of list at the same time and waits for all the calls.
+// atOnce calls f for all of list at the same time, and waits.
 func atOnce[T any](list []T, f func(T)) {
 	if len(list) == 1 {
 		f(list[0])

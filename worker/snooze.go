@@ -24,15 +24,14 @@ func (e *snoozeError) Error() string { return "worker: snoozed without charge: "
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// busyPause is the longest pause if an earlier attempt of the same task is in the way. Most
+// busyPause is the longest pause if an earlier attempt of the same task has the lock. Most
 // likely that one is about to be settled: its server was shut down, or its time was up. If
-// it goes on, the task comes back at this pace again and again; but that is one task for one
-// attempt, unlike for a key that many want. asynq counts no snoozes, so the pause cannot
-// grow with them.
+// it goes on, the task comes back at this pace, because asynq counts no snoozes and the
+// pause cannot grow. That is bearable: it is one task for one attempt.
 const busyPause = 2 * time.Second
 
-// snooze returns the error that snoozes the task, if err is nothing but somebody in the
-// way, or a store that does not answer; nil otherwise.
+// snooze returns the error that snoozes the task if err says that somebody has the lock, or
+// that the store does not answer; nil otherwise.
 func (w *Worker) snooze(err error) *snoozeError {
 	var e *joblock.Error
 	if !errors.As(err, &e) {
@@ -77,14 +76,14 @@ func jittered(d time.Duration) time.Duration {
 
 // pace is the back-off of one use of WithoutOverlapping. asynq counts no snoozes, but this
 // process sees them: the pause grows with each, up to Config.Snooze, and is short again
-// when a lock turns out to be held for a short time. So a few tasks that take turns are
-// soon back, and many that wait for one that takes long do not keep the server busy.
+// when a lock was held for a short time. So tasks that take turns are soon back, and tasks
+// that wait for a long one do not keep the server busy.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
 }
 
-// next returns how long the next task that is snoozed is to stay away.
+// next returns the pause of the next task that is snoozed, at most about most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,9 +92,8 @@ func (p *pace) next(most time.Duration) time.Duration {
 	return jittered(d)
 }
 
-// brisk reports whether locks are held for so short a time at present that a task gets
-// its turn sooner by waiting for a moment, beyond the share of tasks that may wait for
-// longer, than by a snooze. One snooze makes it false.
+// brisk reports whether locks are held for such short times that a short wait in place
+// beats a snooze, even if all places are taken. One snooze makes it false.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,14 +28,14 @@ import (
 // If the task is moved in asynq's Redis, behind its back, asynq may archive or delete a
 // later attempt when it repeats a command for this one.
 
-// archiveSnoozeText is in the last error of such a task; it begins it, unless another
-// middleware has put its own words before. An archived task without it is left where it is:
-// it was run since, and has failed.
+// archiveSnoozeText is in the last error of a task that was snoozed this way: at its
+// beginning, unless another middleware has wrapped the error. An archived task without it
+// was run since, has failed, and stays where it is.
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
-	// markWait is for the process that has run the task from the archive last to release
-	// its mark.
+	// markWait is how long to wait for a mark: the process that last took the task out of
+	// the archive may not have released it yet.
 	markWait = 2 * time.Second
 
 	// rerunGiveUp bounds the wait for asynq to archive the task and to run it again.
@@ -44,8 +44,8 @@ const (
 	rerunGiveUp = 45 * time.Second
 
 	// mostInArchive is how many tasks of this process stay in the archive for their whole
-	// pause; further ones are run again at once. asynq deletes the oldest task of an
-	// archive of 10,000, and there may be many processes.
+	// pause; further ones are run again at once. asynq deletes the oldest of more than
+	// 10,000 archived tasks, and there may be many processes.
 	mostInArchive = 500
 )
 
@@ -53,8 +53,8 @@ const (
 type archiveSnoozeError struct {
 	snoozed *snoozeError
 
-	// The text that asynq is about to keep instead, as Configure's ErrorHandler has heard:
-	// another middleware may have made an error of it that does not have our text.
+	// The text that asynq keeps, as Configure's ErrorHandler has heard: another middleware
+	// may have replaced ours.
 	kept atomic.Pointer[string]
 }
 
@@ -62,9 +62,9 @@ func (e *archiveSnoozeError) Error() string { return archiveSnoozeText + e.snooz
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 
-// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. Not
-// if it carries locks, which the keeper would free after a minute in the archive. Such a
-// task has a spare retry, unless somebody has run it again beyond that.
+// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. A
+// task that carries locks cannot: the keeper would free them after a minute in the archive.
+// It has a spare retry instead, unless somebody has run it again beyond that.
 func (w *Worker) canSnoozeByArchive(a *attempt) bool {
 	return w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
@@ -72,7 +72,7 @@ func (w *Worker) canSnoozeByArchive(a *attempt) bool {
 // snoozeByArchive snoozes a task that carries locks and that asynq is about to archive.
 func (w *Worker) snoozeByArchive(a *attempt, snoozed *snoozeError) error {
 	var mark *joblock.Lock
-	if !errors.Is(snoozed, joblock.ErrUnavailable) { // else there is nobody to be asked for one
+	if !errors.Is(snoozed, joblock.ErrUnavailable) { // else the store cannot give one
 		var err error
 		if mark, err = w.mark(a); err != nil && !busy(err) {
 			w.cfg.Logger.Warn("worker: a task is snoozed by way of asynq's archive, and the keeper does not know of it",
@@ -82,8 +82,8 @@ func (w *Worker) snoozeByArchive(a *attempt, snoozed *snoozeError) error {
 	return w.archiveAndRerun(a, snoozed, mark)
 }
 
-// mark takes the lock by which the keeper knows, if this process dies, that the task is not
-// to stay in the archive.
+// mark takes the lock that tells the keeper, if this process dies, to take the task out of
+// the archive.
 func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
 	lock, err := w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
@@ -97,9 +97,9 @@ func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
 	return w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(w.cfg.Reserve))
 }
 
-// archiveAndRerun returns the error with which asynq archives the task, and runs the task
-// again afterwards, in the background. mark may be nil; then a crash leaves the task in the
-// archive.
+// archiveAndRerun returns the error with which asynq archives the task, and in the
+// background runs the task again after the pause. mark may be nil; then a crash leaves the
+// task in the archive.
 func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock.Lock) error {
 	w.tellSnoozed(a, snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}
@@ -127,8 +127,8 @@ func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock
 	return e
 }
 
-// rerun takes a task out of the archive as soon as asynq has put it there for e. It
-// reports false when it could not.
+// rerun takes a task out of the archive as soon as asynq has put it there for e. It reports
+// false if the task may still be there.
 func (w *Worker) rerun(queue, id string, e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {
@@ -139,7 +139,7 @@ func (w *Worker) rerun(queue, id string, e *archiveSnoozeError) bool {
 				"job", envelope.Job(queue, id))
 			return true
 		case err != nil:
-			w.cfg.Logger.Warn("worker: cannot run a task again that was snoozed", "job", envelope.Job(queue, id), "err", err)
+			w.cfg.Logger.Warn("worker: cannot run a snoozed task again", "job", envelope.Job(queue, id), "err", err)
 		case snoozedInArchive(info), e.archived(info):
 			if err = w.inspector.RunTask(queue, id); err == nil {
 				return true
@@ -160,7 +160,7 @@ func snoozedInArchive(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, archiveSnoozeText)
 }
 
-// archived reports whether e is why a task is in the archive, whatever its text there.
+// archived reports whether a task is in the archive because of e, whatever its last error.
 func (e *archiveSnoozeError) archived(info *asynq.TaskInfo) bool {
 	kept := e.kept.Load()
 	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept

@@ -18,21 +18,20 @@ import (
 // error counts. So handoff enqueues a task that carries locks with one retry more than its
 // author asked for, and a busy lock on the last attempt does not cost the job.
 //
-// The other side of it: after a last true attempt that ended without a middleware, by a
-// timeout, a panic or a crash, asynq sets the task to retry. It is to be archived then, as
-// asynq alone would have done, and not to run. If such a delivery came, it could not be
-// told from that of an archived task that somebody has run again, which is to run each
-// time. So the process in which the attempt ended archives the task at once. After a crash
-// there is no such process. Then the task comes back, and its lock shows that nobody has
-// settled it.
+// The price: if the author's last attempt ends without a middleware, by a timeout, a panic
+// or a crash, asynq sets the task to retry. It must then be archived, as by asynq alone,
+// and not run. Such a delivery could not be told from that of an archived task that
+// somebody has run again, which must run each time. So the process in which the attempt
+// ended archives the task at once. After a crash there is no such process. Then the task
+// comes back, and its lock shows that nobody has settled it.
 
 const (
-	// spareDelay is how soon a task comes back whose last attempt is over. By then it was
-	// archived, unless the process has died since.
+	// spareDelay is the delay of the spare retry. By then the task was archived, unless the
+	// process has died since.
 	spareDelay = 10 * time.Second
 
 	// archivePatience is how long to wait until asynq has written what it did with the
-	// task. After that asynq may not write any more: its lease on the task is over.
+	// task. After that asynq's lease on the task is over, and it may not write any more.
 	archivePatience = 30 * time.Second
 )
 
@@ -46,16 +45,16 @@ func budget(env envelope.Envelope, limit int) int {
 
 type retriesKey struct{}
 
-// retries are the retries of a task that carries locks: as its author asked for, and as
-// asynq was told.
+// retries are the retries of a task that carries locks: budget as its author asked for,
+// limit as asynq was told.
 type retries struct{ budget, limit int }
 
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// archive archives a task whose last true attempt is over, and that asynq is about to set to
-// retry with the error text, and frees its locks. It returns at once; Close waits.
+// archive archives a task whose last attempt is over, once asynq has set it to retry with
+// the error text, and frees its locks. It returns at once; Close waits.
 func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
 	w.open.more()
 	go func() {
@@ -84,8 +83,8 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 	}()
 }
 
-// bounce is for a delivery that may be the one after the last true attempt. It returns the
-// error with which to archive the task, or nil if the task is to run.
+// bounce is for a delivery that may be the spare retry. It returns the error with which to
+// archive the task, or nil if the task must run.
 func (w *Worker) bounce(a *attempt) error {
 	uncounted := w.counts.Load() // nil where every end of an attempt is charged
 	switch {
@@ -117,10 +116,10 @@ func (w *Worker) bounce(a *attempt) error {
 	return err
 }
 
-// unsettledEnd reports whether the attempt that crashed was the last true one, and not a
-// rerun that somebody had asked for. In the first case the locks are as the job has had them
-// from the beginning, and nobody has freed them; a rerun has taken them anew. If a handler
-// has given its lock back early nothing is known, and it counts as the first case.
+// unsettledEnd reports whether the attempt that crashed was the author's last one, and not
+// a rerun by hand. Then the locks are still those of the enqueue, and nobody has freed
+// them; a rerun has taken them anew. If a handler has given its lock back early the two
+// look alike, and it counts as the last one.
 func (w *Worker) unsettledEnd(a *attempt) bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -154,17 +153,17 @@ func (w *Worker) lastErr(queue, id string) string {
 	return info.LastErr
 }
 
-// finalError is a handler's error on the last attempt. It matches
-// asynq.SkipRetry, because asynq itself believes that one retry is left.
+// finalError is a handler's error on the last attempt. It matches asynq.SkipRetry, because
+// asynq believes that one retry is left.
 type finalError struct {
 	err   error
 	spent bool // beyond the true retries
 	told  bool // the ErrorHandler has heard of it before
 }
 
-// spentPrefix marks, in a task's last error, that it was archived on a delivery beyond its
-// true retries. asynq keeps the count of retries when somebody runs an archived task again.
-// So without the mark such a task could not be told from one that is still to be archived.
+// spentPrefix marks, in a task's last error, that it was archived on a delivery beyond the
+// author's retries. asynq keeps the count of retries when somebody runs an archived task
+// again. Without the mark such a run would be archived again.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {

@@ -10,12 +10,10 @@ import (
 // Started is an asynq.MiddlewareFunc that marks where a task begins to run. There a task
 // gives up the key that handoff.EnqueueUnique gave it until it starts.
 //
-// It is needed only where Middleware cannot see what is still to come: where another
-// package's middleware is registered after Middleware, and inside of that
-// WithoutOverlapping, or anything else that may turn a task away. Then register Started
-// last, so that it is the innermost. Otherwise the key is given up by the innermost
-// WithoutOverlapping that directly follows Middleware, when it has its lock, or by
-// Middleware itself.
+// Register it last, as the innermost, if another package's middleware follows Middleware
+// and hides what is behind it: WithoutOverlapping, or anything else that may turn a task
+// away. Otherwise it is not needed: the key is given up by Middleware itself, or by the
+// last WithoutOverlapping that directly follows it, when that has its lock.
 //
 // Register it for every mux of the Worker or for none: where it is missing the key is kept
 // until the job ends. With a nil next every task fails with joblock.ErrInvalid.
@@ -38,9 +36,9 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.next.ProcessTask(ctx, task)
 }
 
-// startsAt returns the handler of this package at which a task starts that Middleware
-// hands to next: the last one that may snooze it. nil stands for Middleware itself. A
-// startedHandler is where it starts in any case, and may be out of sight.
+// startsAt returns where a task that Middleware hands to next starts: the last handler of
+// this package that may snooze it, or nil for Middleware itself. A startedHandler is that
+// place in any case, and may be out of sight.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {
@@ -62,7 +60,7 @@ var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt starts the attempt that ctx is of, if h is where it is to start.
+// startAt starts the attempt of ctx if h is where it starts.
 func startAt(ctx context.Context, h asynq.Handler) error {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	if !ok || a.started {
@@ -78,8 +76,8 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs, once, that a task is snoozed with err after it has given up the
-// key that it was to have until it starts.
+// startedTooEarly logs, once, that a task is snoozed with err after it has given up the key
+// that it has until it starts.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	var snoozed *snoozeError

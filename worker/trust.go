@@ -11,11 +11,11 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// distrustEvery is how often envelopes that count for nothing are logged, for each cause:
-// whoever enqueues a million of them must not fill the disk.
+// distrustEvery is how often each cause is logged: whoever enqueues a million forged
+// headers must not fill the disk.
 const distrustEvery = time.Minute
 
-// elsewhere is one cause more than those of package envelope: such an envelope counts.
+// elsewhere is logged like the causes of package envelope, but the envelope counts.
 const elsewhere envelope.Cause = "another store"
 
 var distrustTexts = map[envelope.Cause]string{
@@ -32,15 +32,14 @@ var distrustTexts = map[envelope.Cause]string{
 		"or that store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// distrusts counts what was not logged.
+// distrusts remembers, by cause, the last log entry and how many were left out since.
 type distrusts struct {
 	mu   sync.Mutex // guards what follows
 	last map[envelope.Cause]time.Time
 	more map[envelope.Cause]int
 }
 
-// tell logs an envelope that is not as it should be, at most once in distrustEvery for each
-// cause.
+// tell logs a bad envelope, at most once in distrustEvery for each cause.
 func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
@@ -105,15 +104,15 @@ func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error
 	}
 }
 
-// withEnvelope passes on, to what is inside Middleware, what the task carries.
+// withEnvelope tells what is inside Middleware what the task carries.
 func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 	return context.WithValue(ctx, envelopeKey{}, env)
 }
 
 type envelopeKey struct{}
 
-// carriedBy returns what a task carries: inside Middleware as that has found, elsewhere as
-// the seal says.
+// carriedBy returns what a task carries: as Middleware has found, or outside of it by the
+// seal.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

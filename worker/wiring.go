@@ -11,12 +11,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// wiring remembers what was logged, once each, about parts of a Worker that are missing on
-// a server or in the wrong order.
+// wiring remembers which mistakes in a server's set-up were logged: each is logged once.
 type wiring struct{ configure, middleware, order, started atomic.Bool }
 
 // failedOutside logs, once, that a task with locks has failed with err outside of
-// Middleware, which marks the errors of its attempts.
+// Middleware. Inside, Middleware would have marked the error.
 func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error) {
 	var re *retryError
 	if ctx.Err() != nil || errors.As(err, &re) || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
@@ -28,8 +27,8 @@ func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error)
 	}
 }
 
-// outOfOrder logs, once, that a task with locks has come to WithoutOverlapping before it has
-// come to Middleware.
+// outOfOrder logs, once, that a task with locks has reached WithoutOverlapping before
+// Middleware.
 func (w *Worker) outOfOrder(a *attempt) {
 	if _, been := a.ctx.Value(envelopeKey{}).(envelope.Envelope); been || !a.mayCarry() || w.told.order.Swap(true) {
 		return

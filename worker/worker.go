@@ -25,13 +25,12 @@ type Worker struct {
 	inspector *asynq.Inspector
 	cfg       Config
 
-	// How Configure's server delays retries. nil until Configure was called: without it
-	// asynq cannot tell a snooze from a failure.
+	// The server's RetryDelayFunc. nil until Configure was called: without it asynq cannot
+	// tell a snooze from a failure.
 	delay atomic.Pointer[asynq.RetryDelayFunc]
 	told  wiring
 
-	// Of Configure's server: how many tasks may wait in place for a lock that they do
-	// not carry, and how many do.
+	// How many tasks of the server may wait in place, and how many do.
 	places  atomic.Int64 // -1 where it is not known
 	waiting atomic.Int64
 
@@ -39,7 +38,7 @@ type Worker struct {
 
 	hasStarted atomic.Bool // Started is in use
 
-	// The server's own IsFailure, of the handler's own errors; nil if it has none.
+	// The server's own IsFailure; nil if it has none.
 	counts atomic.Pointer[func(error) bool]
 
 	distrusts distrusts
@@ -51,8 +50,8 @@ type Worker struct {
 }
 
 // New returns a Worker that resumes locks with locks and asks inspector about tasks. It
-// owns neither of the two and closes neither. cfg may be nil. Errors match
-// joblock.ErrInvalid: locks or inspector is nil, or a field of cfg is out of bounds.
+// closes neither of them. cfg may be nil. Errors match joblock.ErrInvalid: locks or
+// inspector is nil, locks was not made by joblock.New, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, invalid("locks is nil")
@@ -114,7 +113,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// retryDelay is what the server will wait before the next attempt.
+// retryDelay returns what the server will wait before the next attempt.
 func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	f := asynq.DefaultRetryDelayFunc
 	if p := w.delay.Load(); p != nil {
@@ -123,7 +122,7 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// reservation is how long to reserve a lock whose task is due after delay.
+// reservation returns how long to reserve a lock whose task is due after delay.
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// concurrency bounds the questions under way at a time. Each is a round trip or two,
-	// so that this many keep the link busy, and not the server.
+	// concurrency bounds the lookups under way at a time. Each is a round trip or two: this
+	// many keep the link busy, but not the server.
 	concurrency = 8
 
-	// askGiveUp is after how many failures in a row the other tasks are not asked about:
-	// each question may take as long as a Redis client waits for a silent server.
+	// askGiveUp is how many lookups in a row must fail before the other tasks are left out:
+	// each may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 )
 
-// inspect asks asynq about the tasks of list. The error says that nobody answers. When
-// ctx has ended list must not be touched again.
+// inspect looks up the tasks of list in asynq. An error means that no lookup was answered,
+// or that ctx has ended.
 func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	// A task that carries many locks is asked about once.
 	var jobs []string
@@ -70,9 +70,9 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the lock, as it is now. A task that has ended
-// may be an earlier one, because of whose ID an enqueue is about to be refused. What cannot
-// be verified is no proof.
+// carries reports whether the task of c carries the current token of the lock. If not, it
+// may be an earlier task with this ID, because of which the job's enqueue is about to be
+// refused. An envelope that cannot be verified proves nothing.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -81,7 +81,7 @@ func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	})
 }
 
-// task asks about one job's task. It may be called by several goroutines at a time.
+// task looks up one job's task. It is safe for concurrent use.
 func (k *Keeper) task(job string) (finding, error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -91,8 +91,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	if err != nil || f.kind != absent {
 		return f, err
 	}
-	// The task that a group is to be aggregated into. While it is not enqueued the group
-	// exists, and asynq tries again.
+	// A group is aggregated into this task. Until it is enqueued the members exist, and
+	// asynq tries again.
 	if lead, ok := envelope.LeadOf(id); ok {
 		l, err := k.find(queue, lead)
 		if err != nil || l.state == asynq.TaskStateAggregating {
@@ -102,7 +102,7 @@ func (k *Keeper) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find asks every asynq database known here, and returns the finding that keeps the lock the
+// find asks every known asynq database, and returns the finding that keeps the lock
 // longest. A task counts as ended or absent only if each of them has answered.
 func (k *Keeper) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
@@ -124,7 +124,7 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// met remembers the queues that exist. One that no longer does was deleted, with its tasks.
+// met remembers the queues that exist. One that existed before was deleted, with its tasks.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,9 +157,8 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return finding{kind: alive, state: info.State, delay: max(0, time.Until(info.NextProcessAt))}, nil
 }
 
-// each calls f for the numbers below n, a few at a time. When ctx ends it begins no
-// further calls and returns ctx's cause, without waiting for those under way: nothing
-// that f writes may be read then.
+// each calls f for the numbers below n, a few at a time. When ctx ends it returns ctx's
+// cause without waiting for calls under way: what f writes must not be read then.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

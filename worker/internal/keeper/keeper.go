@@ -1,10 +1,10 @@
-// Package keeper looks after the locks of tasks that nobody runs. It keeps the lock of
-// a task reserved for as long as the task exists, and frees the lock of a task that has
-// ended where no middleware ran. Package worker has the table of what it does when.
+// Package keeper looks after the locks of tasks that nobody runs. It keeps the lock of a
+// task reserved while the task exists, and frees the lock of a task that has ended where no
+// middleware ran. Package worker has the table of what it does when.
 //
-// One Keeper of the cluster works at a time. It asks the locks' store which locks are due
-// (package jobs), asks asynq for their tasks (inspect.go), decides about each (verdict.go,
-// pure), and acts (reconcile.go).
+// One Keeper of the cluster works at a time. It reads which locks are due (package jobs),
+// looks up their tasks in asynq (inspect.go), decides about each (verdict.go, pure), and
+// acts (reconcile.go).
 package keeper
 
 import (
@@ -28,15 +28,14 @@ const (
 	// batch is how many locks are read and acted on together.
 	batch = 500
 
-	// wakeups is how often within Config.Every the keeper asks what is due, or more
-	// often: at least once in longestNap, as a lock with a short reservation is due
-	// after half of that. An idle question is one command, and the work comes in small
-	// helpings.
+	// wakeups is how often within Config.Every the keeper asks what is due. It asks at
+	// least once in longestNap: a lock with a short reservation is due after half of that.
+	// A question costs one command, and the work comes in small portions.
 	wakeups    = 10
 	longestNap = time.Second
 )
 
-// Config is what a Keeper works with. Every field is needed, but DryRun.
+// Config is what a Keeper works with. Every field but DryRun is required.
 type Config struct {
 	Locks      *joblock.Locker
 	Ring       *seal.Ring // of Locks
@@ -45,15 +44,14 @@ type Config struct {
 	Every   time.Duration // how often each lock is checked
 	Reserve time.Duration // how long a lock is reserved beyond the time at which its task is due
 
-	// Snoozed reports whether a task is in asynq's archive only for a pause, and is to be
-	// run again.
+	// Snoozed reports whether a task is in asynq's archive only because it is snoozed.
 	Snoozed func(*asynq.TaskInfo) bool
 
 	DryRun bool // tell what would be done, and change no lock
 	Logger *slog.Logger
 }
 
-// Keeper is a keeper that works while Run does. Make it with New.
+// Keeper checks locks while Run runs. Make it with New.
 type Keeper struct {
 	cfg Config
 
@@ -64,17 +62,15 @@ type Keeper struct {
 	stats  Stats
 }
 
-// New returns a Keeper.
+// New returns a Keeper. It does nothing before Run.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)}}
 }
 
-// Run works whenever this Keeper has the lock on the keeper's key, and waits for that
-// lock otherwise. It returns nil when ctx ends, and else an error of joblock's
-// Locker.Singleton.
+// Run works while this Keeper has the lock on the keeper's key, and otherwise waits for
+// that lock. It returns nil when ctx ends, and else an error of joblock's Locker.Singleton.
 func (k *Keeper) Run(ctx context.Context) error {
-	// Whatever the Locker has for a bound on holding a lock, this one is not
-	// forgotten.
+	// The Locker's bound on renewal is for locks that are forgotten. This one is not.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
 		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
 	if ctx.Err() != nil {
@@ -83,7 +79,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead works until ctx ends, with the caller's or with the lock on the keeper's key.
+// lead checks what is due until ctx ends: that of the caller, or because the lock was lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
@@ -96,8 +92,8 @@ func (k *Keeper) lead(ctx context.Context) error {
 		case err == nil:
 			pause = tick
 		default:
-			// What was due has been put off and comes again. In an outage that lasts,
-			// there is no point in asking as often as otherwise.
+			// What was read is due again later. In an outage there is no point in asking as
+			// often as otherwise.
 			pause = min(2*pause, k.cfg.Every)
 			k.cfg.Logger.Warn("worker: the keeper got no answer and left the locks concerned alone", "err", err, "pause", pause)
 		}
@@ -107,11 +103,11 @@ func (k *Keeper) lead(ctx context.Context) error {
 	}
 }
 
-// nap is the pause between two questions for what is due.
+// nap is the pause between two questions what is due.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
-// pass checks all that is due. After an error what it has not come to is due again
-// when it would have been otherwise.
+// pass checks all that is due. After an error, what was read is due again after
+// Config.Every, and the rest stays due.
 func (k *Keeper) pass(ctx context.Context) error {
 	later := k.cfg.Every - k.nap() // it takes up to a nap to find that something is due
 	for {

@@ -22,8 +22,8 @@ type candidate struct {
 // mark reports whether the lock is a mark: see judgeMark.
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile decides about each of due and acts. An error means that some were left alone for
-// want of an answer.
+// reconcile decides about each of due, and acts. An error means that some were left alone
+// because there was no answer.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	return errors.Join(asked, unrun, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
 }
 
-// read sorts due: over are entries whose lock has ended or is another job's, idle are locks
-// that nobody runs under. The others are held, and renewed by their holders.
+// read sorts due: over are entries whose lock has been released or is another job's, idle
+// are locks that nobody runs under. The others are held, and renewed by their holders.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -96,8 +96,8 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	return over, idle, nil
 }
 
-// rerun runs the task of a mark, which is in asynq's archive: the process that snoozed it
-// has died since. Afterwards the mark goes; without an answer it stays for the next check.
+// rerun runs the task of a mark: it is in asynq's archive, and the process that snoozed it
+// has died. Then the mark is freed; without an answer it stays for the next check.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
 	if k.cfg.DryRun {
@@ -108,7 +108,7 @@ func (k *Keeper) rerun(c *candidate) error {
 		c.verdict = verdict{action: leave}
 		return fmt.Errorf("run task %s again: %w", c.Job, err)
 	}
-	k.cfg.Logger.Info("worker: the keeper has run a task again that was snoozed", "job", c.Job)
+	k.cfg.Logger.Info("worker: the keeper has run a snoozed task again", "job", c.Job)
 	return nil
 }
 
@@ -135,8 +135,8 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks of the dead, each only if nobody has taken it since it was read. It
-// returns those that are free now.
+// free frees the locks of dead, each only if nobody has taken it since it was read. It
+// returns the entries whose locks are free now.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
@@ -166,8 +166,8 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 	return freed, failed
 }
 
-// tellNeverResumed logs, once, that a lock was freed that nobody had resumed since it was
-// parked: its task was deleted by hand, or has run without the lock.
+// tellNeverResumed logs, once, that a freed lock was never resumed after its park: its task
+// was deleted by hand, or has run without the lock.
 func (k *Keeper) tellNeverResumed(c candidate) {
 	reason := c.verdict.reason
 	if c.lock.State != joblock.StateParked || reason != reasonAbsent && reason != reasonCompleted || k.toldNeverResumed.Swap(true) {

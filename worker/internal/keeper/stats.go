@@ -2,7 +2,7 @@ package keeper
 
 import "maps"
 
-// Stats is worker.KeeperStats, which says what is counted where.
+// Stats is worker.KeeperStats, where the fields are explained.
 type Stats struct {
 	Leading    bool
 	Checked    int64

@@ -9,13 +9,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// enqueueGrace is how long a lock must have been parked before it counts that its task
-// does not exist: between the two lies an enqueue. By default go-redis gives up on a
-// silent server after some twenty seconds, and a server that was frozen applies what it
-// has received before it answers a later question.
+// enqueueGrace is how long a lock is kept after its park even if its task does not exist:
+// the enqueue comes after the park. By default go-redis gives up on a silent server after
+// some twenty seconds, and a server that was frozen applies what it has received before it
+// answers a later question.
 const enqueueGrace = time.Minute
 
-// Reasons that the keeper leaves in the records of locks it frees.
+// Reasons that Status shows for locks freed by the keeper.
 const (
 	reasonArchived  = "keeper: the task is archived"
 	reasonCompleted = "keeper: the task is completed"
@@ -31,7 +31,7 @@ type finding struct {
 	reason  string          // of ended and absent: why its lock is to be freed
 	delay   time.Duration   // of alive: until it is due
 	snoozed bool            // of ended: it is in the archive only for a pause
-	carries bool            // of ended: it carries the very lock, as that is now
+	carries bool            // of ended: it carries the current token of the lock
 
 	info *asynq.TaskInfo  // of ended
 	in   *asynq.Inspector // of ended: whose database has it
@@ -47,7 +47,7 @@ const (
 	alive                         // it runs, or will
 )
 
-// verdict is what is to be done about a lock that nobody runs under.
+// verdict is what to do about a lock that nobody runs under.
 type verdict struct {
 	action  action
 	reason  string        // of free: for the lock's record
@@ -80,9 +80,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 		}
 		return v
 	}
-	// What is not there, or is not what the lock was parked for, says nothing while the
-	// enqueue may still be on its way. Nor does the archive about a task that is only
-	// snoozed by way of it.
+	// A task that is missing, or does not carry the lock, proves nothing while the enqueue
+	// may be on its way. Nor does the archive prove that a snoozed task has ended.
 	proven := task.kind == ended && task.carries && !task.snoozed
 	if lock.Locked() && !proven && standing(lock) < enqueueGrace {
 		return verdict{action: keep}
@@ -90,8 +89,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark decides about a mark: the lock that a process holds while a task of it is snoozed
-// by way of asynq's archive. Nobody holds this one, so the process has died.
+// judgeMark decides about a mark: a lock that a process holds while it snoozes a task by
+// way of asynq's archive. Nobody holds this one, so the process has died.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered:
@@ -114,8 +113,7 @@ func ending(lock joblock.Status, reason string) verdict {
 	return verdict{action: forget}
 }
 
-// standing returns for how long a lock has been as it is, since it was last parked or
-// resumed.
+// standing returns how long ago a lock was last parked or resumed.
 func standing(lock joblock.Status) time.Duration {
 	now := lock.Since.Add(lock.Age) // by the same clock
 	return now.Sub(lock.Changed)
