@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// keptPolls is how many polls a waiter's place outlives its last sign of life: one
-	// may be lost, and one may be late.
+	// keptPolls is for how many polls a silent waiter keeps its place: one poll may be
+	// lost, and one may be late.
 	keptPolls = 3
 
-	// leasePolls is the least number of polls in a lease. So a place is kept for half a
-	// lease at most. A holder that dies has two thirds of its lease left, so none of
-	// the waiters that die with it is given the key. Of those that die by themselves
-	// one is at most, because its lease outlives the others' places. A waiter costs the
+	// leasePolls is the least number of polls in a lease. So the place of a dead waiter
+	// is kept for half a lease at most. A dead holder's lease lasts longer, two thirds,
+	// so waiters that died with it are not granted the key. Of other dead waiters at
+	// most one is: its lease outlasts the others' places. The price: a waiter costs the
 	// store twice as much as a holder, which renews every third of a lease.
 	leasePolls = 2 * keptPolls
 
-	// headOfLine is how many waiters watch for the end of the holder's lease: those
-	// before them may have died.
+	// headOfLine is how many waiters watch for the end of the holder's lease. One
+	// would do, but the first ones may have died.
 	headOfLine = 8
 
 	// nearLine is how many waiters ask leasePolls times in a lease, however short it is.
@@ -93,13 +93,13 @@ type acquisition struct {
 	o    options
 	req  driver.AcquireRequest
 	last driver.Reply // the latest refusal
-	sent time.Time    // when what it answers was sent
+	sent time.Time    // when the request that it answers was sent
 
-	busySince time.Time // when what the first refusal answers was sent
+	busySince time.Time // sent of the first refusal
 
-	// What the store may still have under the present nonce when the call ends
-	// without the lock: a grant whose answer was lost, or a place in the queue.
-	unanswered, queued bool
+	// What the store may still have under the present nonce.
+	unanswered bool // a grant whose answer was lost
+	queued     bool // a place in the queue
 
 	pushes <-chan struct{} // for the present nonce; nil before enqueue
 }
@@ -150,16 +150,16 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.tellContended()
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be one to an earlier attempt, or one that was made while
-		// this call waited. Then only the rest of its lease counts, less the
-		// millisecond that stores round up by. The store said what is left after sent.
+		// The grant may be older than this attempt. So only what the store says is left
+		// of the lease counts, less the millisecond that stores round up by. It counts
+		// from sent, which is before the store said so.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
 	return nil, errorOf("acquire", a.req.Key, r)
 }
 
-// take makes a lock of a grant whose lease began no earlier than since. A grant
-// that is too old to be trusted is given back.
+// take makes a lock of a grant whose lease began at since or later. It gives back a
+// grant that is too old to be trusted.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
 	var err error
@@ -178,15 +178,14 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	return lock, nil
 }
 
-// held describes who is in the way.
 func (a *acquisition) held(code string) *Error {
 	return &Error{Code: code, Op: "acquire", Key: a.req.Key,
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
 
-// abandon removes, in the background, what the store may have under the present
-// nonce. At the latest that runs out with its lease, or when the place in the queue is
-// no longer kept. Later attempts have a nonce of their own.
+// abandon removes, in the background, what the store may have under the present nonce,
+// and draws a new one. If that fails the grant runs out, or the place is no longer
+// kept.
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
@@ -205,13 +204,10 @@ func (a *acquisition) abandon() {
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 
-// wait asks until the lock is granted or the time is up.
-//
-// When it finds the key busy it takes a place in the queue. From then on a push tells
-// it to ask, and the store's answer is its grant. It asks without a push too, once per
-// poll, for what pushes cannot do: keep the place, and find a grant whose push was
-// lost. The first in line also ask when the holder's lease ends, because the holder
-// may have died.
+// wait asks until the lock is granted or the time is up; "Waiting" in the package
+// comment explains the queue. It asks without a push too, once per poll, to keep the
+// place and to find a grant whose push was lost. The first in line also ask when the
+// holder's lease ends, because the holder may have died.
 //
 // A push could carry the grant itself, and save that call. But whoever may publish and
 // has read the record can forge a push, and then two would have the lock.
@@ -290,8 +286,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns when it is time to ask: after d, or at a push, which it reports. Until
-// deafUntil it does not listen to pushes. It returns early when the wait is over.
+// sleep returns when it is time to ask: after d, or at a push, which it reports. It
+// ignores pushes until deafUntil. It returns early when the wait is over.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -322,15 +318,16 @@ func (a *acquisition) enqueue() {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// expectInsteadOf follows the change of the nonce from an earlier one.
+// expectInsteadOf listens for pushes to the present nonce, and no more to an earlier
+// one.
 func (a *acquisition) expectInsteadOf(earlier string) {
 	a.l.inbox.forget(earlier)
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll is the time between two calls although nothing was pushed. The farther back a
-// waiter is, the less often it asks: with short leases a crowd would do little else.
-// The place of one who died far back is mostly over when its turn comes.
+// poll is the time between two calls when nothing is pushed. Waiters farther back ask
+// less often: with short leases a crowd would do little else. If one of them dies, its
+// place has mostly run out when its turn comes.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -339,7 +336,6 @@ func (a *acquisition) poll() time.Duration {
 	return max(min(poll, most), time.Millisecond)
 }
 
-// untilNextPoll is how long to rely on pushes.
 func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
 	d := poll*3/4 + dice.N(poll/2)
@@ -392,10 +388,9 @@ func (a *acquisition) tellContended() {
 	}
 }
 
-// tellGaveUp tells of a wait that err has ended.
 func (a *acquisition) tellGaveUp(err error) {
 	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.door.Part || CodeOf(err) == codeHeld {
-		return // it has not waited, or its whole has more to tell
+		return // it has not waited, or the call that it is part of tells
 	}
 	a.l.tell(event.Event{
 		Kind: event.GaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),

@@ -10,15 +10,13 @@ import (
 // newRetryPause paces attempts while the store does not answer.
 func newRetryPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
 
-// backoff yields growing, jittered pauses.
 type backoff struct{ cur, max time.Duration }
 
 func newBackoff(first, most time.Duration) *backoff {
 	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
 }
 
-// next returns a pause between half of the present step and the whole step. Each step
-// is half as long again as the one before, up to the maximum.
+// next returns a pause: half to the whole of a step that grows by half each time.
 func (b *backoff) next() time.Duration {
 	d := b.cur/2 + dice.N(b.cur/2+1)
 	b.cur = min(b.cur+b.cur/2, b.max)

@@ -56,7 +56,7 @@ func (b *bounds) close() {
 	}
 }
 
-// boundCtx ends when the shared context does and has the values of another.
+// boundCtx ends as one context does and has the values of another.
 type boundCtx struct {
 	context.Context
 	values context.Context

@@ -141,7 +141,6 @@ func (c *Config) withDefaults() *Config {
 	return &out
 }
 
-// validate checks a Config that has its defaults.
 func (c *Config) validate() error {
 	const op = "new"
 	for _, d := range []struct {
@@ -189,7 +188,6 @@ func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 // although nothing is remembered.
 const minBrief = 5 * time.Second
 
-// checkDuration refuses values out of bounds, and names them.
 func checkDuration(op, key, what string, d, lo, hi time.Duration) error {
 	if d < lo {
 		return invalid(op, key, "%s is %s, must be at least %s", what, d, lo)

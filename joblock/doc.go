@@ -18,38 +18,34 @@
 //
 // TryAcquire asks once. Acquire waits, bounded by ctx and [MaxWait]. Do is Acquire, a
 // function, Release. Most callers want Do, or the middlewares of packages handoff and
-// worker. Options are typed by the call that takes them: one that makes no sense for a
-// call does not compile there.
+// worker. [Option] has a table of which call takes which option.
 //
 // # The states of a key
 //
 // Every key has one record in the store:
 //
-//	          Acquire                     Park
-//	┌──────┐ ────────► ┌──────┐ ────────────────────► ┌────────┐
-//	│ free │           │ held │                       │ parked │
-//	└──────┘ ◄──────── └──────┘ ◄──────────────────── └────────┘
-//	    ▲     Release   │    ▲          Resume            │
-//	    │               │    │ Resume                     │
-//	    │  lease ends,  ▼    │                            │
-//	    │            ┌──────────┐                         │
-//	    └─────────── │ orphaned │                         │
-//	    ▲ the        └──────────┘                         │
-//	    │ reservation ends, or the token releases it      │
-//	    └─────────────────────────────────────────────────┘
+//		          Acquire                     Park
+//		┌──────┐ ────────► ┌──────┐ ────────────────────► ┌────────┐
+//		│ free │           │ held │                       │ parked │
+//		└──────┘ ◄──────── └──────┘ ◄──────────────────── └────────┘
+//		    ▲     Release   │    ▲          Resume            │
+//		    │               │    │ Resume                     │
+//		    │  lease ends,  ▼    │                            │
+//		    │            ┌──────────┐                         │
+//		    └─────────── │ orphaned │                         │
+//		    ▲ the        └──────────┘                         │
+//		    │ reservation ends, or the token releases it      │
+//		    └─────────────────────────────────────────────────┘
 //
-// The four are:
+//	  - free: nobody owns the key.
+//	  - held: a live holder has a lease, which it renews every third of its TTL.
+//	  - parked: nobody is running; the key is reserved for the token until the
+//	    reservation ends. This is a lock inside a queued job.
+//	  - orphaned: the holder's lease ended without a release (it crashed), but the
+//	    reservation made for its job still stands: only the token can have it.
 //
-//   - free: nobody owns the key.
-//   - held: a live holder has a lease, which it renews every third of its TTL.
-//   - parked: nobody is running; the key is reserved for the token until the
-//     reservation ends. This is a lock inside a queued job.
-//   - orphaned: the holder's lease ended without a release (it crashed), but the
-//     reservation made for its job still stands: only the token can have it.
-//
-// A plain lock has no reservation beyond its lease: it is free one TTL after its holder
-// has died. Only a lock that was handed over has a reservation. It loses that if the
-// hand-over is undone.
+// Only a lock that was handed over has a reservation, which it loses if the hand-over is
+// undone. A plain lock is free one TTL after its holder has died.
 //
 // An owner token names a chain of holders: the request that acquired, the job that
 // resumed, the retry that resumed again. Each of them has a fence of its own, and can

@@ -51,7 +51,7 @@ func identityOf(lockOrToken any) (id door.Identity) {
 	return id
 }
 
-// inside is a Locker as package door shows it. The Locker may be nil.
+// inside is a Locker, perhaps nil, as package door sees it.
 type inside struct{ l *Locker }
 
 func (in inside) Ring() *seal.Ring {
@@ -131,7 +131,7 @@ func (in inside) Now() time.Time { return in.l.now() }
 
 func (in inside) Tell(e event.Event) { in.l.tell(e) }
 
-// insideLock is a Lock as package door shows it. The Lock may be nil.
+// insideLock is a Lock, perhaps nil, as package door sees it.
 type insideLock struct{ k *Lock }
 
 func (in insideLock) Memo() []byte {

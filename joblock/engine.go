@@ -13,12 +13,12 @@ import (
 
 const (
 	// renewBatch is how many renewals go into one call to the store: large enough
-	// that ten thousand locks cost a hundred calls a period, small enough that a
-	// batch is no long pause for the server.
+	// that ten thousand locks cost a hundred calls a period, small enough not to
+	// block the server for long.
 	renewBatch = 100
 
-	// clockCheck is the longest the engine sleeps while locks are held: how soon
-	// a machine that was suspended notices that its monotonic clock stood still.
+	// clockCheck is the longest that the engine sleeps while locks are held. So it
+	// soon notices that the machine was suspended and the monotonic clock stood still.
 	clockCheck = time.Second
 
 	// complainEvery is the least time between two log lines about failed renewals.
@@ -26,9 +26,9 @@ const (
 )
 
 // engine renews all leases of a Locker and declares locks lost at their trust
-// deadlines. One goroutine keeps the deadlines. The calls to the store run beside it,
-// because a loss must be told whether or not a call ever returns. What is due when,
-// and what an answer means, is for the holdings to say.
+// deadlines. One goroutine keeps the deadlines. Calls to the store run beside it,
+// because a loss must be told even if a call never returns. The holdings decide what is
+// due when, and what an answer means.
 //
 // Lock order: engine.mu before Lock.mu, never the other way round.
 type engine struct {
@@ -56,7 +56,7 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// add puts a held lock under the engine's care. ErrClosed after stop.
+// add puts a held lock under the engine's care. After stop it returns ErrClosed.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -71,7 +71,7 @@ func (e *engine) add(k *Lock) error {
 	return nil
 }
 
-// reschedule takes a lock's changed deadlines into account.
+// reschedule updates k's place in the queue after its deadlines have changed.
 func (e *engine) reschedule(k *Lock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,10 +81,10 @@ func (e *engine) reschedule(k *Lock) {
 	}
 }
 
-// placeLocked puts k where its deadlines belong in the queue. It takes k out when the
-// handle is over, because an entry whose deadline never moves again would keep the
-// goroutine busy for ever. It asks the holding whether it is over, and not the caller,
-// whom a Reclaim may have overtaken.
+// placeLocked puts k where it belongs in the queue. It removes k when the handle is
+// over, because an entry whose deadline never moves would keep the goroutine busy for
+// ever. It asks the holding whether it is over: the caller's knowledge may be older
+// than a Reclaim.
 func (e *engine) placeLocked(k *Lock) {
 	k.mu.Lock()
 	at, live := k.h.next()
@@ -101,8 +101,8 @@ func (e *engine) placeLocked(k *Lock) {
 }
 
 // wakeForLocked wakes the goroutine if it would sleep past k's time. Mostly it would
-// not, because it checks the clocks once in a while anyway. To wake it for every lock
-// would cost more than everything else about a short one.
+// not, because it wakes up every clockCheck anyway. To wake it for every lock would
+// cost more than everything else about a short one.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -114,7 +114,8 @@ func (e *engine) wakeForLocked(k *Lock) {
 	}
 }
 
-// stop ends the engine. The locks that it still renews are lost to this process.
+// stop ends the engine. Locks still held are lost to this process. It waits for the
+// calls under way, as long as ctx lasts.
 func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -191,7 +192,6 @@ func (e *engine) runDue() time.Duration {
 	return wait
 }
 
-// plan decides what a due lock needs. It marks a renewal as under way.
 func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, dead bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -202,9 +202,9 @@ func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, d
 	return req, renew, false
 }
 
-// jumped reports whether the wall clock has moved on by more than the monotonic clock
-// since the last run: the machine was suspended, or the clock was set. Trust deadlines
-// by the wall clock may then have passed in any order.
+// jumped reports whether the wall clock has run ahead of the monotonic clock since the
+// last run: the machine was suspended, or the clock was set. Then trust deadlines by
+// the wall clock may have passed in any order.
 func (e *engine) jumped(now time.Time) bool {
 	last := e.lastRun
 	e.lastRun = now
@@ -214,8 +214,8 @@ func (e *engine) jumped(now time.Time) bool {
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// renew sends one batch. The call is bounded so that there is time for another one
-// before the shortest lease in the batch ends.
+// renew sends one batch. It bounds the call so that there is time for another before
+// the shortest lease in the batch ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL
@@ -236,10 +236,10 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		if a.reply.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
-		// Beyond the slack, or it would be due again at once: a server that refuses
-		// connections does so in no time.
+		// Beyond the slack, or it would be due again at once: a refused connection
+		// takes no time.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
-		_ = k.renewed(a, nil) // a loss has been told and logged by then
+		_ = k.renewed(a, nil) // it tells and logs a loss itself
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
@@ -247,8 +247,8 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 }
 
-// complains reports whether a failed renewal is to be logged. Once in a while is
-// enough: thousands of locks may be tried again many times a second.
+// complains reports whether to log a failed renewal. It says so once every
+// complainEvery: thousands of locks may be tried again many times a second.
 func (e *engine) complains() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,9 +260,8 @@ func (e *engine) complains() bool {
 	return true
 }
 
-// retryPause is the time until an unanswered renewal is repeated. Many tries fit
-// before the trust deadline. It is random, so that locks that failed together are not
-// tried again together.
+// retryPause is the time until an unanswered renewal is repeated. Many tries fit before
+// the trust deadline. It is random, to spread locks that failed together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
 	return d/2 + dice.N(d/2+1)

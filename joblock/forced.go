@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// forcedWatch hears of locks that ForceRelease takes away, if Config.WatchForced
-// says so: one subscription for all locks of a Locker, made with the first.
+// forcedWatch receives the pushes of ForceRelease, if Config.WatchForced is set: one
+// subscription for all locks of a Locker, made with the first.
 type forcedWatch struct {
 	l      *Locker
 	ctx    context.Context
@@ -24,16 +24,15 @@ func newForcedWatch(l *Locker) *forcedWatch {
 	return w
 }
 
-// begin is called with every lock that the engine takes on, and never after the
-// engine has stopped.
+// begin is called for every lock that the engine takes on, and never after its stop.
 func (w *forcedWatch) begin() {
 	if w.l.cfg.WatchForced {
 		w.once.Do(func() { w.done.Go(w.run) })
 	}
 }
 
-// run subscribes, and tries until it works. Nobody waits for it: renewals find what is
-// missed meanwhile.
+// run subscribes, and tries until it works. Nobody waits for it: renewals find what it
+// misses meanwhile.
 func (w *forcedWatch) run() {
 	var stop func()
 	for pause := newRetryPause(); ; {
@@ -58,12 +57,12 @@ func (w *forcedWatch) close() {
 }
 
 // forcedPause passes between two checks of one lock. It also bounds the cost of forged
-// pushes, since whoever is let may publish.
+// pushes.
 const forcedPause = 200 * time.Millisecond
 
-// forced starts a check of the lock that is said to have been taken away: a push is no
-// more than a hint. It searches all locks. An index by key would cost something for each
-// of them, for what people do once in a while.
+// forced starts a check of the lock that the push is about. A push is only a hint. It
+// searches all locks: an index by key would cost every lock something, for a rare
+// event.
 func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +79,8 @@ func (e *engine) forced(f driver.Push) {
 	}
 }
 
-// verify reads the record of k, again if there was a push meanwhile, and tells the
-// holding. Where the store does not answer, the next renewal will find out.
+// verify reads the record of k and tells the holding, again after each push meanwhile.
+// If the store does not answer, the next renewal will find out.
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()

@@ -9,14 +9,15 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holding is what this process knows of its lock on one key. It is a pure value: it
-// has no mutex, makes no call and reads no clock. A Lock guards it and feeds it
-// events. Each method named in the table is an event. It changes the holding and
-// returns what to send, what to tell, and what the caller is answered. Only this file
-// assigns the state.
+// holding is what this process knows of its lock on one key. It is a pure value: it has
+// no mutex, makes no call and reads no clock. A Lock guards it and feeds it events.
+// Each method in the table is an event. It changes the holding and returns what to
+// send, what to tell, and what the caller is answered. Only this file assigns the
+// state.
 //
-// In the table a word is the next state. With a dash nothing changes and nothing is to
-// be done; so it is with an error, which the caller is answered. A blank cannot happen.
+// A word in the table is the next state. A dash means that nothing changes and nothing
+// is done. An error is the caller's answer; nothing else happens. A blank cannot
+// happen.
 //
 //	event                    held       parking      parked       released            lost
 //	timePassed               -          -            -            -                   -
@@ -44,11 +45,11 @@ import (
 // Rules that span several events:
 //
 //   - Trust counts from when a call was sent, so that it never outlasts the lease. A
-//     grant whose trust is over when the answer comes is no grant.
+//     grant that comes when its trust is over is no grant.
 //   - A Park without an answer may have been applied. The holding goes on, and every
-//     later call names the term by that Park's nonce too. A renewal takes it back.
-//   - Such a renewal would undo a repeated Park as well, whose caller has its token by
-//     then. So a Park waits while one is under way.
+//     later call names the term by that Park's nonce too. A renewal undoes the Park.
+//   - Such a renewal would also undo a repeated Park, after its caller was given the
+//     token. So a Park waits until no such renewal is under way.
 //   - A refusal of an earlier term says nothing about the present one.
 type holding struct {
 	terms
@@ -56,9 +57,7 @@ type holding struct {
 	state lockState
 	doubt doubt
 
-	// Somebody else may ask for the lock or for how it ended: the owner or a token
-	// was given away.
-	shared bool
+	shared bool // others may know the owner, and ask how the lock ended
 
 	renewing bool
 	underWay bool      // a renewal that was due is not answered yet
@@ -71,23 +70,22 @@ type holding struct {
 	over   *Error        // why the handle is over; nil while held
 	retain time.Duration // how long the store remembers the lock after its end
 
-	// Calls that may have been applied without an answer keep their nonces, by which
-	// the store recognises a repeated call.
+	// The nonces of calls without an answer. By them the store recognises a repeated call.
 	parkNonce    string        // set while the answer to a Park is owed
 	parkReserve  time.Duration // the longest reservation that was asked for
-	takingBack   int           // renewals under way that would take that Park back
+	takingBack   int           // renewals under way that would undo that Park
 	reclaimNonce string
 	reclaimSent  time.Time
 	releaseNonce string
 }
 
-// terms is what stays the same for as long as a holding lasts.
+// terms are what never changes during a holding.
 type terms struct {
 	key        string
 	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers
 	holder     string
 	ttl        time.Duration
-	margin     time.Duration // how long before the lease trust ends, see Config.Margin
+	margin     time.Duration // see Config.Margin
 	renewUntil time.Time     // nothing is renewed later; zero: no bound
 
 	// Of a lock that was resumed. An undone Park binds it to its job again.
@@ -96,7 +94,6 @@ type terms struct {
 	reserve   time.Duration // how long renewals keep it reserved beyond the lease
 }
 
-// lockState is the state of a holding.
 type lockState uint8
 
 const (
@@ -107,22 +104,22 @@ const (
 	lockLost
 )
 
-// doubt is how far the check is that a forced push asks for.
+// doubt is the progress of a check that pushes of forced releases ask for.
 type doubt uint8
 
 const (
-	noDoubt  doubt = iota // nobody checks
-	checking              // a check has begun, and there was no push since
-	doubted               // there was a push, and no check has begun since
+	noDoubt  doubt = iota // no check is under way or due
+	checking              // a check is under way, and no push came since it began
+	doubted               // a push came, and no check has begun since
 )
 
-// step is what to do after an event, besides what it returns.
+// step is what to do after an event, besides what its method returns.
 type step struct {
-	tell  event.Kind    // what has happened; 0: nothing that anybody is told
+	tell  event.Kind    // what to tell the Observer; 0: nothing
 	late  time.Duration // of event.RenewedLate: how late
-	lost  *Error        // why the holding was lost by this event; nil if it was not
+	lost  *Error        // why this event lost the lock; nil if it did not
 	moved bool          // next has changed
-	found bool          // the loss that was told before was premature
+	found bool          // the lock was told to be lost, and is not
 }
 
 // granted is the first event: the store has granted fence to a call sent at sent.
@@ -132,7 +129,6 @@ func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Du
 	return h
 }
 
-// begin starts to hold under a grant that was asked for at sent.
 func (h *holding) begin(sent time.Time, fence int64) {
 	h.fence, h.since = fence, sent
 	h.extend(sent)
@@ -144,7 +140,7 @@ func (h *holding) extend(sent time.Time) {
 	h.renewAt = sent.Add(h.ttl / 3)
 }
 
-// trusted is until when a lease that was asked for at sent is trusted.
+// trusted returns the trust deadline of a lease that was asked for at sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
 // live reports whether the handle is not over.
@@ -153,12 +149,12 @@ func (h *holding) live() bool { return h.state == lockHeld || h.state == lockPar
 // settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
-// lostAt is when the lock counts as lost under a lease that is trusted until trust: a
-// little before, because timers are late, never early, and a loss told after the
-// deadline is told too late.
+// lostAt is when the loss is told under the trust deadline trust. It is a little
+// before, because timers are late, never early, and the loss must be told by the
+// deadline.
 func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
 
-// expired reports whether the time of a live handle is over by either clock.
+// expired reports whether it is time to tell the loss of a live handle.
 func (h *holding) expired(now time.Time) bool {
 	return h.live() && past(now, h.lostAt(h.trust))
 }
@@ -169,7 +165,7 @@ func past(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// next returns when something is due again; false when the handle is over.
+// next returns when something is due again. live is false when the handle is over.
 func (h *holding) next() (at time.Time, live bool) {
 	at = h.lostAt(h.trust)
 	if h.state == lockHeld && h.renewing && !h.underWay && h.renewAt.Before(at) {
@@ -196,9 +192,9 @@ func (h *holding) handedOver(op, job string) *Error {
 	return &Error{Code: codeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
 }
 
-// lostBy makes the loss error for a refusal by the store. What the store said goes
-// into the detail: a loss must not be taken for the ErrAlreadyReleased or ErrNotOwner
-// of a handle that its user has ended.
+// lostBy makes an ErrLost of a refusal by the store. The refusal goes into the detail:
+// a loss must not look like the ErrAlreadyReleased or ErrNotOwner of a handle that its
+// user has ended.
 func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	e := *errorOf(op, h.key, r).(*Error)
 	if e.Code != codeLost {
@@ -208,7 +204,6 @@ func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	return &e
 }
 
-// lose ends the handle, unless it is over already.
 func (h *holding) lose(why *Error) step {
 	if !h.live() {
 		return step{}
@@ -217,12 +212,12 @@ func (h *holding) lose(why *Error) step {
 	return step{tell: event.Lost, lost: why, moved: true}
 }
 
-// term names the present term. Where the answer to a Park is owed it names that too.
+// term names the present term, also by the nonce of a Park without an answer.
 func (h *holding) term() driver.Term {
 	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
 }
 
-// timePassed declares the lock lost if its trust deadline has passed.
+// timePassed declares the lock lost if it is time to.
 func (h *holding) timePassed(now time.Time) step {
 	if !h.expired(now) {
 		return step{}
@@ -234,19 +229,18 @@ func (h *holding) timePassed(now time.Time) step {
 	return h.lose(why)
 }
 
-// lockerClosed: nobody renews the lock any more.
 func (h *holding) lockerClosed() step {
 	return h.lose(&Error{Code: codeLost, Key: h.key, Detail: "its Locker was closed"})
 }
 
-// ownerShared: somebody else may come to know the owner.
+// ownerShared: others may know the owner from now on.
 func (h *holding) ownerShared() { h.shared = true }
 
-// remembered: the store is to remember the lock's memo for at least d after its end.
+// remembered makes the store keep the lock's memo for at least d after its end.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
-// renewalDue returns the renewal to be sent at now, if one is due. One that is almost
-// due is sent along with others. There is one under way at a time.
+// renewalDue returns the renewal to send at now; send is false if none is due. One that
+// is almost due is sent along with others. Only one is under way at a time.
 func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
 		h.renewing = false
@@ -258,10 +252,9 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	return h.renewal(), true
 }
 
-// slack is how much before its time a renewal may be sent along with others.
+// slack is how much too early a renewal may be sent along with others.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
-// renewalAsked returns the renewal that a user asks for, due or not.
 func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
 	if err := h.refusal(op); err != nil {
 		return driver.RenewRequest{}, err
@@ -276,19 +269,18 @@ func (h *holding) renewal() driver.RenewRequest {
 	return driver.RenewRequest{Term: h.term(), TTL: h.ttl, Retain: h.retain, Reserve: h.reserve, Back: h.resumedBy}
 }
 
-// renewalAnswer is what came of a renewal.
 type renewalAnswer struct {
 	op    string
-	term  driver.Term // that was renewed
+	term  driver.Term // the one in the request
 	sent  time.Time
 	now   time.Time
 	reply driver.Reply // the zero Reply: there was no answer
-	again time.Time    // of a renewal that was due: when to send the next one if there was no answer
+	again time.Time    // when to send the next one if there was no answer; zero if a user asked
 }
 
 // renewalAnswered returns the error for a user who asked for the renewal. A refusal
-// loses the lock, unless it is about an earlier term. While a Park is under way its own
-// answer decides.
+// loses the lock, but not if it is about an earlier term, nor while a Park is under
+// way: then the answer to the Park decides.
 func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	due := !a.again.IsZero()
 	if due {
@@ -307,7 +299,7 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 			return s, nil
 		}
 		if a.reply.Fence > h.fence {
-			h.fence, h.parkNonce = a.reply.Fence, "" // the unanswered Park is taken back
+			h.fence, h.parkNonce = a.reply.Fence, "" // the Park without an answer is undone
 		}
 		before := h.trust.Add(h.margin - h.ttl)
 		if a.sent.After(before) { // not overtaken by a later one
@@ -333,15 +325,14 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	return s, why
 }
 
-// renewingStopped lets the lease run out.
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to be sent, for job and with that reservation. grace is the
-// longest time until a keeper first checks the job. If wait is true nothing has changed:
-// try again when the renewal is answered that would undo the Park.
+// parkBegun returns the Park to send. grace is the longest time until a keeper first
+// checks the job. If wait is true nothing has changed: a renewal is under way that
+// would undo the Park. Try again after its answer.
 //
-// After a Park without an answer the same call is made again, under the same nonce. Its
-// term is then named by that nonce too, because a renewal may have taken the Park back.
+// A Park without an answer is repeated under the same nonce. The term is then named by
+// that nonce too, because a renewal may have undone the first one.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err
@@ -365,8 +356,8 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	}, false, nil
 }
 
-// parkAnswered returns why nothing was parked, nil if it was. An OK that comes after the
-// loss was told counts all the same: the key is reserved for the token.
+// parkAnswered returns why nothing was parked, nil if it was. An OK counts even after
+// the loss was told: the key is reserved for the token.
 func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	switch r.Outcome {
 	case driver.OutcomeOK:
@@ -385,9 +376,9 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	return h.lose(why), why
 }
 
-// reclaimBegun returns the Reclaim to be sent, and from when its lease counts. A
-// repeated one may find the grant of the one before, so its lease counts from when that
-// was sent. When that lease is over there is nothing to find, and it is a new call.
+// reclaimBegun returns the Reclaim to send, and from when its lease counts. A repeated
+// one may find the grant of the one before. So it counts from when that was sent,
+// unless that lease is over: then there is nothing to find, and it is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
 		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
@@ -402,8 +393,9 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}, h.reclaimSent, nil
 }
 
-// reclaimAnswered returns why the handle does not hold the lock, nil if it does. A
-// Reclaim beside this one may have got the lock back, and it may be over again.
+// reclaimAnswered returns why the handle does not hold the lock, nil if it does.
+// Another Reclaim may have got the lock back meanwhile, and that holding may be over
+// again.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}
@@ -422,29 +414,29 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
 
-// lateGrant is the error for a grant that can no longer be trusted when it comes.
+// lateGrant is the error for a grant that comes when it can no longer be trusted.
 func lateGrant(op, key string) *Error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
 
-// release is what a Release asks for, and how it may be remembered.
 type release struct {
 	op, nonce, reason string
 	job               string // the job that is done, if done
 	done              bool
-	brief             time.Duration // how long to remember it if nobody else may ask, see Config.brief
-	reserve           time.Duration // what a Park reserves unless it says otherwise
+	brief             time.Duration // see Config.brief
+	reserve           time.Duration // see Config.Reserve
 }
 
 // releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
-	until time.Time // there is nothing left of the lock from then on
-	stray bool      // an unanswered Park is to be undone too, and may be on its way yet
-	lost  error     // the lock was lost before; what may be left of it is released
+	until time.Time // when the lock has run out in the store
+	stray bool      // it also undoes a Park without an answer, which may still arrive
+	lost  error     // why the lock was lost before, if it was
 }
 
-// releaseBegun returns the Release to be sent. The handle is over at once.
+// releaseBegun returns the Release to send. The handle is over at once. After a loss it
+// releases what may be left.
 func (h *holding) releaseBegun(r release) (releasing, error) {
 	why := h.refusal(r.op)
 	if why != nil && h.state != lockLost {
@@ -476,10 +468,10 @@ func (h *holding) releaseBegun(r release) (releasing, error) {
 	return out, nil
 }
 
-// releaseAnswered returns what Release returns, what is told of it, and why. It changes
-// nothing: the handle is over, whatever the store says. A refusal means that the lock
-// had been lost before, and nobody had noticed. failed is the error of a call without
-// an answer.
+// releaseAnswered returns Release's error, and the event to tell, with its error. It
+// changes nothing: the handle is over, whatever the store says. A refusal means that
+// the lock was lost before and nobody had noticed. failed is the error of a call
+// without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
 	case r.lost != nil: // which was told then
@@ -497,9 +489,9 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 	return event.Lost, why, errorOf(op, h.key, reply)
 }
 
-// doubted notes a push that says that a term was taken away. It reports whether
-// somebody has to check. A check under way is repeated instead, because the push may
-// be about what has happened since it began.
+// doubted notes a push that says that the term of fence was taken away. It reports
+// whether the caller has to start a check. A check under way is repeated instead,
+// because the push may be about something later.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false
@@ -509,7 +501,7 @@ func (h *holding) doubted(fence int64) (check bool) {
 	return check
 }
 
-// verifyBegun returns the term to be checked; false when there was no push since the
+// verifyBegun returns the term to check. check is false if no push came since the
 // latest check began.
 func (h *holding) verifyBegun() (fence int64, check bool) {
 	if h.state != lockHeld || h.doubt != doubted {
@@ -520,9 +512,9 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 	return h.fence, true
 }
 
-// verified loses the lock if rec, which was read for the term of fence, has it
-// otherwise. A record read for an earlier term says nothing, nor does one read while
-// the answer to a Park is owed: the next renewal names both, and tells.
+// verified loses the lock if rec does not show it held under fence. A record that was
+// read for an earlier term says nothing. Nor does one while a Park has no answer: the
+// next renewal names both, and its answer decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

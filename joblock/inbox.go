@@ -28,7 +28,6 @@ func newInbox(l *Locker) *inbox {
 	return b
 }
 
-// ready reports whether pushes are being received.
 func (b *inbox) ready() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +97,6 @@ func (b *inbox) deliver(p driver.Push) {
 	}
 }
 
-// close ends the subscription for good.
 func (b *inbox) close() {
 	b.mu.Lock()
 	stop := b.stop

@@ -15,14 +15,14 @@ const (
 	cleanBatches = 4
 
 	// maxOverdue is how many strays are kept beyond their time while the store does not
-	// answer. Without a bound those of a whole outage would pile up.
+	// answer. Without a bound all strays of an outage would pile up.
 	maxOverdue = 10_000
 )
 
 // janitor repeats releases that had no answer, until the store confirms them or the
 // leases have run out anyway. Its goroutines live only while there is something to
-// clean up. Its work is proportional to what there is to clean up, because there is
-// much of it when the store has just come back or is busy.
+// clean up. Its cost is linear in that, because there is much of it when the store is
+// busy or has just come back.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
@@ -40,28 +40,28 @@ type janitor struct {
 	doubted [2]cleanups // answered "not there" once or twice, to be asked again
 
 	flying   int       // batches under way
-	retrying bool      // one of them is of silent
-	retryAt  time.Time // when the next one of silent is due
-	pause    *backoff  // until then
-	overdue  int       // in silent, beyond their time
-	answered time.Time // when the store last did
+	retrying bool      // a batch of silent is under way
+	retryAt  time.Time // when the next batch of silent is due
+	pause    *backoff  // between batches of silent
+	overdue  int       // how many in silent are beyond their time
+	answered time.Time // when the store last answered
 }
 
 type cleanup struct {
 	req   driver.ReleaseRequest
 	until time.Time // afterwards there is nothing left to clean up, unless it is a stray
 
-	// stray: the call to be undone had no answer and may still be on its way. "Not
-	// there" settles it only if it is still so CallTimeout later. The call may be in
-	// a buffer of a server that stands still, for as long as the store is away. So its
-	// time is not over before the store has answered.
+	// stray: the call to undo had no answer and may still arrive. So "not there"
+	// settles it only if that is still the answer CallTimeout later. While the store
+	// is away the call may be in a buffer of a stopped server. So a stray is kept until
+	// the store has answered, even beyond its time.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
 	due     time.Time // when to ask again after that
 	overdue bool
 }
 
-// cleanups is a list of them, first in, first out.
+// cleanups is a first-in, first-out list.
 type cleanups struct {
 	items []cleanup
 	head  int
@@ -78,7 +78,7 @@ func (q *cleanups) pop() cleanup {
 	switch {
 	case q.head == len(q.items):
 		*q = cleanups{}
-	case q.head > renewBatch && q.head > len(q.items)/2: // as many have gone as are moved
+	case q.head > renewBatch && q.head > len(q.items)/2: // never moves more than were taken
 		q.items = append([]cleanup(nil), q.items[q.head:]...)
 		q.head = 0
 	}
@@ -91,7 +91,7 @@ func newJanitor(l *Locker) *janitor {
 	return j
 }
 
-// add takes on a release, to repeat it until it is answered or its time is over.
+// add takes on a release. It is repeated until it is answered or its time is over.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	if j.stopped {
@@ -172,7 +172,7 @@ func (j *janitor) run(running chan struct{}) {
 }
 
 // sendDue sends what is due. It returns the clean-ups whose time is over, and how long
-// to wait. more is false when nothing is left, and the goroutine has to end.
+// to wait. If more is false nothing is left, and the goroutine must end.
 func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -193,7 +193,7 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 		}
 		j.send(batch, false)
 	}
-	wait = time.Hour // rewake tells when there is something to be done before
+	wait = time.Hour // rewake ends it early
 	if j.silent.len() > 0 && !j.retrying {
 		wait = min(wait, j.retryAt.Sub(now))
 	}
@@ -213,9 +213,9 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	return failed, max(0, wait), more
 }
 
-// thin drops the clean-ups whose time is over from a long list of new ones: while the
-// store hangs, more may come than can be sent. It keeps as many strays as retry does.
-// It goes through the list when that has doubled, so that each is examined few times.
+// thin drops clean-ups whose time is over from a long list of new ones: while the store
+// hangs, more may come than can be sent. Of strays it keeps as many as retry does. It
+// runs when the list has doubled, so it examines each clean-up only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if j.fresh.len() < max(j.crowded, maxOverdue) {
 		if j.fresh.len() == 0 {
@@ -239,7 +239,7 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 	return over
 }
 
-// next takes a batch of new clean-ups and of those that are to be asked again.
+// next takes a batch of new clean-ups, and of doubted ones that are due.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
 		for q := &j.doubted[i]; q.len() > 0 && len(batch) < renewBatch && !now.Before(q.first().due); {
@@ -252,7 +252,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// retry takes a batch of those that had no answer. over are those whose time is over.
+// retry takes a batch of silent. over are those whose time is over.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := j.silent.len(); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
@@ -269,7 +269,7 @@ func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	return batch, over
 }
 
-// abort empties the lists and returns what never had an answer.
+// abort empties the lists and returns the clean-ups that never had an answer.
 func (j *janitor) abort() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -285,7 +285,7 @@ func (j *janitor) abort() (failed []cleanup) {
 	return failed
 }
 
-// giveUp tells of clean-ups that were not answered in time.
+// giveUp logs and tells that clean-ups were not answered in time.
 func (j *janitor) giveUp(failed []cleanup) {
 	if len(failed) == 0 {
 		return
@@ -294,7 +294,6 @@ func (j *janitor) giveUp(failed []cleanup) {
 	j.l.tellCleanupFailed(failed)
 }
 
-// tellCleanupFailed tells of releases that are no longer repeated.
 func (l *Locker) tellCleanupFailed(given []cleanup) {
 	if l.cfg.Observer == nil {
 		return
@@ -307,7 +306,6 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 	}
 }
 
-// send releases a batch in a goroutine of its own.
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
 		j.flying++
@@ -319,8 +317,7 @@ func (j *janitor) send(batch []cleanup, retry bool) {
 	}()
 }
 
-// release releases a batch. Errors are only logged: an item without an answer is tried
-// again.
+// release sends one batch. An error is only logged: what had no answer is tried again.
 func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
@@ -335,8 +332,8 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// finish drops what is settled and puts the rest on the list where it belongs. After
-// stop it returns those that never had an answer.
+// finish drops what is settled and puts the rest on the right lists. After stop it
+// returns the clean-ups that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -381,9 +378,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// doubt puts a stray that is not there on a list, to ask again twice. Once soon: what a
-// server that stood still had in its buffers, comes at once when it goes on. And once
-// when every connection by which it could come has certainly ended.
+// doubt lists a stray that is not there, to ask again twice. Once soon: what was in the
+// buffers of a stopped server arrives as soon as it goes on. And once when every
+// connection that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

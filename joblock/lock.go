@@ -123,7 +123,6 @@ func (k *Lock) Key() string {
 	return k.h.key
 }
 
-// share notes that others may learn the owner.
 func (k *Lock) share() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -199,20 +198,18 @@ func (k *Lock) Err() error {
 	return k.h.over
 }
 
-// check declares the lock lost if its trust deadline has passed.
+// check declares the lock lost if it is time to.
 func (k *Lock) check() {
 	now := k.l.now()
 	k.mu.Lock()
 	k.unlock(k.h.timePassed(now))
 }
 
-// close declares the lock lost because its Locker is closed.
 func (k *Lock) close() {
 	k.mu.Lock()
 	k.unlock(k.h.lockerClosed())
 }
 
-// settled reports whether the handle was released or handed over.
 func (k *Lock) settled() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -46,7 +46,6 @@ func (ls Locks) Context(parent context.Context) (ctx context.Context, stop conte
 	return ctx, stop
 }
 
-// watched returns a child of parent that ends when the lock is lost.
 func (k *Lock) watched(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(parent)
 	if k.none() {

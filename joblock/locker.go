@@ -130,8 +130,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// enter counts a call that waits, until waiters.Done. ErrClosed once Close was
-// called.
+// enter counts a call that waits, until waiters.Done. ErrClosed once Close was called.
 func (l *Locker) enter(op, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +196,6 @@ func (l *Locker) ask(ctx context.Context, op, key string, f func(context.Context
 	return r, nil
 }
 
-// only is the answer to a call for one item.
 func only(rs []driver.Reply, err error) (driver.Reply, error) {
 	if len(rs) != 1 {
 		return driver.Reply{}, err

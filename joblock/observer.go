@@ -25,7 +25,6 @@ func (l *Locker) tellObserver(e event.Event) {
 	l.cfg.Observer(e)
 }
 
-// tellContended tells that somebody is in the way.
 func (l *Locker) tellContended(key, owner string, r driver.Reply) {
 	if l.cfg.Observer == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// TryOption is an option of TryAcquire, and of every other call that acquires.
+// TryOption is an option of TryAcquire and of every other call that acquires.
 type TryOption interface {
 	AcquireOption
 	try()
@@ -21,10 +21,8 @@ type AcquireOption interface{ acquire(*options) }
 // ResumeOption is an option of Resume.
 type ResumeOption interface{ resume(*options) }
 
-// Option is an option of every call that acquires or resumes.
-//
-// Options are typed by the calls that take them. One that makes no sense for a call does
-// not compile there. A nil option is ErrInvalid.
+// Option is an option of every call that acquires or resumes. The wrong option for a
+// call does not compile. A nil option is ErrInvalid.
 //
 //	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
 //	TTL, Holder, NoRenew           x          x        x
@@ -34,6 +32,7 @@ type ResumeOption interface{ resume(*options) }
 //	Reserve                                            x      x
 //	ForJob                                             x      x                      x
 //	IfIdle                                                                           x
+//	Reason                                                        x                  x
 //
 // ¹ and AcquireAll, Do, Singleton, and the calls of packages limit and singleflight.
 type Option interface {
@@ -233,7 +232,6 @@ type releaseOptions struct {
 	kind   driver.ReleaseKind
 }
 
-// releaseOptionsOf applies opts and checks the result.
 func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions, error) {
 	if len(opts) == 0 {
 		return releaseOptions{}, nil // saves the allocation that the pointer below costs
@@ -257,7 +255,6 @@ func (o *options) defaults(c *Config, ttl time.Duration) {
 	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxRenew: c.MaxRenew}
 }
 
-// check refuses values out of bounds.
 func (o *options) check(c *Config, op, key string) error {
 	if err := checkDuration(op, key, "TTL", o.ttl, driver.MinPeriod, c.MaxTTL); err != nil {
 		return err

@@ -130,7 +130,6 @@ func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) 
 	return errorOf(op, req.Key, r)
 }
 
-// tellEnded tells of a lock that was ended from outside.
 func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 	if l.cfg.Observer == nil {
 		return

@@ -49,7 +49,6 @@ func checkSecrets(op string, secrets []Secret) error {
 	return nil
 }
 
-// newRing returns what handoff and worker seal with.
 func newRing(l *Locker) *seal.Ring {
 	sources := make([][]byte, len(l.cfg.Secrets))
 	for i, s := range l.cfg.Secrets {
@@ -84,7 +83,6 @@ func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.Key
 	return keys, err
 }
 
-// where describes the store, as its String method does if it has one.
 func (l *Locker) where() string {
 	if s, ok := l.store.(fmt.Stringer); ok {
 		return s.String()

@@ -78,7 +78,6 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	return out, nil
 }
 
-// inspect reads the record of key.
 func (l *Locker) inspect(ctx context.Context, op, key string) (driver.Record, error) {
 	recs, err := l.inspectAll(ctx, op, key, driver.InspectRequest{Keys: []string{key}})
 	if err != nil {
