@@ -24,25 +24,27 @@
 //
 // Every key has one record in the store:
 //
-//		          Acquire                     Park
-//		┌──────┐ ────────► ┌──────┐ ────────────────────► ┌────────┐
-//		│ free │           │ held │                       │ parked │
-//		└──────┘ ◄──────── └──────┘ ◄──────────────────── └────────┘
-//		    ▲     Release   │    ▲          Resume            │
-//		    │               │    │ Resume                     │
-//		    │  lease ends,  ▼    │                            │
-//		    │            ┌──────────┐                         │
-//		    └─────────── │ orphaned │                         │
-//		    ▲ the        └──────────┘                         │
-//		    │ reservation ends, or the token releases it      │
-//		    └─────────────────────────────────────────────────┘
+//	          Acquire                     Park
+//	┌──────┐ ────────► ┌──────┐ ────────────────────► ┌────────┐
+//	│ free │           │ held │                       │ parked │
+//	└──────┘ ◄──────── └──────┘ ◄──────────────────── └────────┘
+//	    ▲     Release   │    ▲          Resume            │
+//	    │               │    │ Resume                     │
+//	    │  lease ends,  ▼    │                            │
+//	    │            ┌──────────┐                         │
+//	    └─────────── │ orphaned │                         │
+//	    ▲ the        └──────────┘                         │
+//	    │ reservation ends, or the token releases it      │
+//	    └─────────────────────────────────────────────────┘
 //
-//	  - free: nobody owns the key.
-//	  - held: a live holder has a lease, which it renews every third of its TTL.
-//	  - parked: nobody is running; the key is reserved for the token until the
-//	    reservation ends. This is a lock inside a queued job.
-//	  - orphaned: the holder's lease ended without a release (it crashed), but the
-//	    reservation made for its job still stands: only the token can have it.
+// The states are:
+//
+//   - free: nobody owns the key.
+//   - held: a live holder has a lease, which it renews every third of its TTL.
+//   - parked: nobody is running; the key is reserved for the token until the
+//     reservation ends. This is a lock inside a queued job.
+//   - orphaned: the holder's lease ended without a release (it crashed), but the
+//     reservation made for its job still stands: only the token can have it.
 //
 // Only a lock that was handed over has a reservation, which it loses if the hand-over is
 // undone. A plain lock is free one TTL after its holder has died.
