@@ -26,7 +26,7 @@ type Violation struct {
 	Text string // who, and by how much
 }
 
-// String returns all of it in one line.
+// String returns the violation in one line.
 func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Key, v.Rule, v.Text) }
 
 // Check looks for beliefs that overlap, for locks that were trusted too long, and
@@ -45,7 +45,7 @@ func Check(events []Event) []Violation {
 	return out
 }
 
-// checkDeadlines finds looks that found a lock trusted when its deadline had passed.
+// checkDeadlines finds locks that were trusted after their deadline.
 func checkDeadlines(events []Event) (out []Violation) {
 	for _, e := range events {
 		if e.Kind == Trusted && e.Call > e.Trust {
@@ -55,13 +55,10 @@ func checkDeadlines(events []Event) (out []Violation) {
 	return out
 }
 
-// checkForced finds holders that renewed what had been forced away from them, and
-// ends the beliefs of the others: until their next renewal they could not know. That
-// goes for whoever was waiting at the time as well, whose grant may have been forced
-// away before its answer was there.
-//
-// A deadline more than a TTL after the answer to ForceRelease comes of a renewal sent
-// after it.
+// checkForced finds holders that renewed a lock after it was forced away: a deadline more
+// than a TTL after the answer to ForceRelease comes from a later renewal. It ends the
+// beliefs of the other holders at the ForceRelease, since they cannot know of it before
+// their next renewal. That includes waiters: a grant may be forced away before its answer.
 func checkForced(stories []*story, forced []Event) (out []Violation) {
 	for _, f := range forced {
 		for _, s := range stories {
@@ -78,8 +75,8 @@ func checkForced(stories []*story, forced []Event) (out []Violation) {
 	return out
 }
 
-// checkOverlaps compares each belief with the one before that lasts longest, and the
-// fences of beliefs that follow each other.
+// checkOverlaps compares each belief, and its fence, with the longest-lasting one that
+// began before it.
 func checkOverlaps(stories []*story) (out []Violation) {
 	var longest *story // of those that began before
 	for _, s := range stories {
@@ -102,12 +99,12 @@ func checkOverlaps(stories []*story) (out []Violation) {
 	return out
 }
 
-// checkFences compares what was asked for after an answer with that answer, and finds
-// fences that were given twice.
+// checkFences finds fences that are not larger than one that was answered before their
+// call, and fences that were given twice.
 func checkFences(events []Event) (out []Violation) {
 	var given []Event
 	for _, e := range events {
-		if e.Fence != 0 && e.Kind != FreeBegun { // which was told it
+		if e.Fence != 0 && e.Kind != FreeBegun { // a FreeBegun is given no fence, it names one
 			given = append(given, e)
 		}
 	}
@@ -141,15 +138,15 @@ func grew(before, after Event) Violation {
 		after.Holding, after.Kind, after.Fence, before.Holding, before.Kind, before.Fence)}
 }
 
-// Write is a write that a guarded resource has accepted: one that refuses fences
-// smaller than the largest that it has seen.
+// Write is a write that a guarded resource has accepted. Such a resource refuses a fence
+// that is smaller than the largest it has seen.
 type Write struct {
 	Fence   int64
 	Holding string
 }
 
-// CheckGuard looks, in the order in which a resource accepted writes, for holders
-// that wrote again after another one had.
+// CheckGuard looks for holders that wrote again after another one had. writes are in the
+// order in which the resource accepted them.
 func CheckGuard(key string, writes []Write) (out []Violation) {
 	var last Write
 	over := make(map[string]bool)

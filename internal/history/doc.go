@@ -5,22 +5,20 @@
 // [Event]. The events of all processes of one machine, put together, go to [Check]
 // and to [Linearizable]. Neither needs to know what the store did.
 //
-// Check works on beliefs: from the answer that brought a lock until its release or
-// Park was begun, its loss told, or the trust deadline last seen of it. No two
-// beliefs of one key may overlap, and fences have to grow in the order of the grants.
-// A process that was killed believes until its deadline, as nobody has told it
-// otherwise. This is the check to rely on: O(n log n), never inconclusive, and its
-// complaint names the two holders. CheckLimit is the same for the permits of a limit.
+// Check works on beliefs. A belief begins with the answer that brought a lock. It ends
+// when a release or Park begins, when the loss is told, or at the last trust deadline
+// that was seen. Beliefs of one key must not overlap, and fences must grow in the order
+// of the grants. A process that was killed believes until its deadline. This is the check
+// to rely on: O(n log n), never inconclusive, and it names the two holders. CheckLimit is
+// the same for the permits of a limit.
 //
-// Linearizable asks for an order of all calls under which each of them does what the
-// state machine of a lock says, reservations and unanswered calls included. It finds
-// what beliefs do not show, such as a token that is resumed after its lock was
-// released or by another job than it was parked for, but a contradiction may take it
-// long.
+// Linearizable looks for an order of all calls in which each does what the state machine
+// of a lock says, reservations and unanswered calls included. It finds what beliefs do
+// not show, such as a token that is resumed after its lock was released. But it may need
+// long to find a contradiction.
 //
-// What is not seen is never held against a lock: an event that a kill kept from
-// being written makes a check weaker, not wrong.
+// An event that a kill kept from being written makes a check weaker, never wrong.
 //
-// Times are those of the machine's wall clock, which all processes share: whoever
-// records has to see to it that nobody sets the clock meanwhile.
+// Times are those of the machine's wall clock, which all processes share. Nobody may set
+// it while a history is recorded.
 package history

@@ -19,12 +19,12 @@ const (
 	ReclaimBegun Kind = "reclaim begun" // Reclaim was called by who had parked; without Answered or Refused after it, its outcome is unknown
 	Answered     Kind = "answered"      // it had its answer, the grant that is Reclaimed
 	Trusted      Kind = "trusted"       // at Call the lock was held, and trusted until Trust
-	Lost         Kind = "lost"          // at At its user knew of the loss
+	Lost         Kind = "lost"          // at At the user knew of the loss
 	ParkBegun    Kind = "park begun"    // Park was called; without Parked or Refused after it, its outcome is unknown
 	Parked       Kind = "parked"        // it did
 	ReleaseBegun Kind = "release begun" // as ParkBegun
 	Released     Kind = "released"      // it did
-	Refused      Kind = "refused"       // the call begun before was refused: it, or a re-send of it
+	Refused      Kind = "refused"       // the call that was begun before, or its re-send, was refused
 	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
 	FreeBegun    Kind = "free begun"    // jobs.Free was called; without Freed after it, its outcome is unknown
 	Freed        Kind = "freed"         // it has freed the key
@@ -40,15 +40,15 @@ type Event struct {
 	Call    int64         `json:"call"`              // when the call was made
 	At      int64         `json:"at"`                // when its answer was there
 	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, Reclaimed, FreeBegun, Reserved
-	Back    string        `json:"back,omitempty"`    // ParkBegun, ReclaimBegun, Reclaimed: the job that the lock is of when the Park is undone
-	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked; FreeBegun: the one that the key must have, 0 for any
+	Back    string        `json:"back,omitempty"`    // ParkBegun, ReclaimBegun, Reclaimed: the lock's job if the Park is undone
+	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked; FreeBegun: the fence to free, 0 for any
 	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Reclaimed, Trusted: the deadline
 	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed, Reclaimed
 	Reserve time.Duration `json:"reserve,omitempty"` // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on
 }
 
-// Read reads what a Recorder wrote. A last line without its end is left out: its
-// writer was killed.
+// Read reads what a Recorder wrote. It leaves out an incomplete last line: its writer was
+// killed.
 func Read(r io.Reader) ([]Event, error) {
 	var out []Event
 	in := bufio.NewReader(r)

@@ -10,17 +10,17 @@ import (
 type story struct {
 	grant Event
 	trust int64   // the last deadline
-	ended int64   // when its user gave it up or knew of its loss; MaxInt64 while it did not
+	ended int64   // when the user gave it up or knew of its loss; MaxInt64 if neither was seen
 	calls []*call // its Parks, Reclaims and Releases
 }
 
 // call is a Park, a Reclaim, a Release or a jobs.Free.
 type call struct {
 	begun  Event
-	answer Event // of Kind "" where none was seen
+	answer Event // of Kind "" if none was seen
 }
 
-// end is when the belief is over, for all that was seen.
+// end returns when the belief ended, as far as was seen.
 func (s *story) end() int64 { return min(s.trust, s.ended) }
 
 // freesOf returns the calls of jobs.Free.
@@ -42,8 +42,7 @@ func freesOf(events []Event) (frees []*call) {
 // isGrant reports whether a holding began with e.
 func isGrant(e Event) bool { return e.Kind == Acquired || e.Kind == Resumed || e.Kind == Reclaimed }
 
-// bookOf sorts events into stories, in the order in which their grants came, and
-// what was forced away.
+// bookOf returns the stories in events, in the order of their grants, and the Forced events.
 func bookOf(events []Event) (stories []*story, forced []Event) {
 	byID := make(map[string]*story)
 	for _, e := range events {
@@ -70,7 +69,7 @@ func bookOf(events []Event) (stories []*story, forced []Event) {
 			s.ended = min(s.ended, e.Call)
 			s.calls = append(s.calls, &call{begun: e})
 		case Parked, Released, Refused, Answered:
-			// One call of a holding at a time: its answer is the next event of it.
+			// A holding makes one call at a time, so this answers the last one.
 			if n := len(s.calls); n > 0 {
 				s.calls[n-1].answer = e
 			}

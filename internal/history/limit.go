@@ -9,14 +9,14 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 )
 
-// CheckLimit looks for more than n beliefs at once in the permits of one limit. That
-// two have the same permit is for Check to find.
+// CheckLimit looks for more than n beliefs at once in the permits of one limit. Check
+// finds two holders of the same permit.
 func CheckLimit(events []Event, n int) (out []Violation) {
 	limits := make(map[string][]*story)
 	for key, es := range byKey(events) {
 		if limit, ok := keyspace.Limit(key); ok {
 			stories, forced := bookOf(es)
-			_ = checkForced(stories, forced) // ends the beliefs that were
+			_ = checkForced(stories, forced) // for the beliefs that it ends
 			limits[limit] = append(limits[limit], stories...)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// phase is a state of a key, for whoever cannot see the clock of the store: that the
-// time of a holder or of a reservation is over is no state. A call that needs it to
-// be over is allowed from then on; when the store noticed is its own affair.
+// phase is the state of a key without the store's clock, which the model cannot see. The
+// end of a lease or a reservation changes no phase. A call that needs that end is allowed
+// from then on, whenever the store noticed it.
 type phase uint8
 
 const (
@@ -24,33 +24,33 @@ const (
 // lease is the state of the model.
 type lease struct {
 	phase    phase
-	holding  string // who has it, or parked it
+	holding  string // that has it, or parked it
 	chain    string
 	job      string // the only one that may resume it, "" for any
 	fence    int64
-	trust    int64 // nobody else holds before, unless the holder gives it up
-	reserved int64 // no other chain has it before, unless the holder gives it up
+	trust    int64 // until then nobody else holds it, unless the holder gives it up
+	reserved int64 // until then no other chain has it, unless the holder gives it up
 }
 
 // step is a call as the model sees it.
 type step struct {
 	Event
 	unknown bool
-	trust   int64 // of a grant, or a call of its holder: the last deadline that was seen of it
+	trust   int64 // of a grant, and of its holder's calls: the grant's last deadline that was seen
 	since   int64 // of a Park: when the first one of its holding was called
 	end     int64 // when its answer was there
 }
 
-// Linearizable looks for an order of calls, each between its beginning and its
-// answer, in which every answer is the right one. Calls that brought nothing are left
-// out: a refusal may be owed to a caller that had given up by then, or was killed,
-// and of which nothing was seen. An unanswered grant is left out for the same reason.
-// An unanswered Park, Reclaim, Release or jobs.Free may have been applied or not. A
-// refused Park or jobs.Free too: what is refused may be a re-send, of a call that was
-// applied before others came. A Park may have been followed by somebody who freed its
-// job's lock. An unanswered Park may also have been applied and taken back, by a renewal.
+// Linearizable looks for an order of calls, each between its beginning and its answer, in
+// which every answer is the right one. A key that is not decided within timeout counts as
+// a violation.
 //
-// Whatever is not decided within timeout counts as a violation.
+//   - Refused and unanswered grants are left out. A refusal may be due to a caller that gave
+//     up or was killed, and of which nothing was seen.
+//   - An unanswered Park, Reclaim, Release or jobs.Free may have been applied or not.
+//   - So may a refused Park or jobs.Free: the refusal may be that of a re-send, after the
+//     first call was applied and somebody freed the lock.
+//   - An unanswered Park may also have been applied and then taken back by a renewal.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
 	var out []Violation
 	deadline := time.Now().Add(timeout)
@@ -65,20 +65,18 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 	return out
 }
 
-// straggling is how long after it was made a call may come to the store, if its answer
-// was never seen: requests are held back for less.
+// straggling is how late a call without an answer may still reach the store: the torture
+// holds requests back for less.
 const straggling = 5 * time.Second
 
-// stepsOf makes the calls of one key.
-//
-// The deadlines seen of a holding go to its grant: who trusts a lock until then has
-// held it all the time. So renewals are no steps.
+// stepsOf returns the calls of one key. Renewals are no steps: a grant has the last
+// deadline of its holding, up to which the lock was held all the time.
 func stepsOf(events []Event) []porcupine.Operation {
 	stories, forced := bookOf(events)
-	// A Park or a Release without an answer may have come to the store much later. What
-	// that could explain is explained by its having come at once, or never, and both are
-	// tried; with an open end each would double the search. But a keeper that finds the
-	// lock still there tells that it had not come by then.
+	// A Park or a Release without an answer may have reached the store much later. "At
+	// once" and "never" explain the same answers, and both are tried. An open end would
+	// double the search for each. But with a keeper the time matters: if it finds the
+	// lock still there, the call had not arrived by then.
 	jobs := slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Reserved || e.Kind == FreeBegun })
 	var out []porcupine.Operation
 	add := func(s step) {
@@ -149,7 +147,7 @@ var leaseModel = (&porcupine.NondeterministicModel{
 	Hash: func(state any) uint64 { return uint64(state.(lease).fence) },
 }).ToModel()
 
-// take is what the call does in state l, and whether it can have succeeded there.
+// take returns the state after the call s in state l, and whether s can succeed there.
 func (l lease) take(s step) (lease, bool) {
 	switch s.Kind {
 	case Acquired:
@@ -163,7 +161,7 @@ func (l lease) take(s step) (lease, bool) {
 		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
 			(l.job == "" || l.job == s.Job || l.job == s.Back)
 		return lease{held, s.Holding, s.Chain, s.Back, s.Fence, s.trust, s.trust + int64(s.Reserve)}, ok
-	case ReclaimBegun: // without an answer: nobody knows that he has it
+	case ReclaimBegun: // without an answer: its holder does not know of the grant
 		ok := l.phase == parked && l.holding == s.Holding
 		l.phase, l.job, l.trust, l.reserved = held, s.Back, 0, 0
 		return l, ok
@@ -176,7 +174,7 @@ func (l lease) take(s step) (lease, bool) {
 		l.phase = free
 		return l, ok
 	case FreeBegun:
-		// A fence that is larger than the last is of a grant or a Park without an answer.
+		// A larger fence than the last is that of a grant or a Park without an answer.
 		ok := l.phase != free && l.job == s.Job && (l.phase == parked || s.end > l.trust) && (s.Fence == 0 || s.Fence >= l.fence)
 		l.phase = free
 		return l, ok
@@ -185,14 +183,14 @@ func (l lease) take(s step) (lease, bool) {
 		l.reserved = max(l.reserved, s.Call+int64(s.Reserve))
 		return l, ok
 	case Forced:
-		l.phase = free // whose it was may not have been seen
+		l.phase = free // from any phase: the grant may not have been seen
 		return l, true
 	}
 	return l, false
 }
 
-// takeBack is what a Park and the renewal that takes it back do together: the holder has
-// it as before, and of what was reserved for a job nothing stays.
+// takeBack returns the state after a Park and the renewal that takes it back: the holder
+// has the lock as before, without the reservation of the Park.
 func (l lease) takeBack(s step) lease {
 	l.job, l.reserved = s.Back, s.trust
 	return l

@@ -15,8 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// Recorder makes calls and writes down what came of them. It is safe for
-// concurrent use.
+// Recorder makes calls and records their outcomes. It is safe for concurrent use.
 type Recorder struct {
 	name string
 
@@ -26,9 +25,9 @@ type Recorder struct {
 	err error
 }
 
-// NewRecorder returns a Recorder whose holdings are told from those of others by
-// name. Each event is one Write, as soon as it has happened: what was written to a
-// file is there after a kill.
+// NewRecorder returns a Recorder. Its holdings are called name/1, name/2, …, so the names
+// of Recorders must differ. Each event is one Write, as soon as it has happened, so that
+// a file has it after a kill.
 func NewRecorder(w io.Writer, name string) *Recorder { return &Recorder{name: name, w: w} }
 
 // Err returns the first error of the writer.
@@ -53,7 +52,7 @@ type Acquirer interface {
 	Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error)
 }
 
-// Acquire is Acquire of locks; with MaxWait(0) it is TryAcquire.
+// Acquire is locks.Acquire.
 func (r *Recorder) Acquire(ctx context.Context, locks Acquirer, key string, opts ...joblock.AcquireOption) (*Holding, error) {
 	call := now()
 	lock, err := locks.Acquire(ctx, key, opts...)
@@ -63,7 +62,7 @@ func (r *Recorder) Acquire(ctx context.Context, locks Acquirer, key string, opts
 	return r.granted(Event{Kind: Acquired, Call: call}, lock), nil
 }
 
-// Resume is Locker.Resume with Reserve(reserve), and ForJob(job) unless that is "".
+// Resume is Locker.Resume with Reserve(reserve) and ForJob(job).
 func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, reserve time.Duration, job string) (*Holding, error) {
 	call := now()
 	lock, err := locks.Resume(ctx, token, joblock.Reserve(reserve), joblock.ForJob(job))
@@ -106,7 +105,8 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 	return err
 }
 
-// Reserve is jobs.Reserve for one key. For must be given.
+// Reserve is jobs.Reserve for one key. res.For must not be 0: the Recorder does not know
+// the default.
 func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation) error {
 	call := now()
 	err := jobs.Reserve(ctx, locks, res)[0]
@@ -116,8 +116,8 @@ func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.
 	return err
 }
 
-// Force is Locker.ForceRelease. The caller has to wait for it, as what an
-// unanswered one does to later holders is not checked for.
+// Force is Locker.ForceRelease. Wait for its answer: what a ForceRelease without an answer
+// does to later holders is not recorded.
 func (r *Recorder) Force(ctx context.Context, locks *joblock.Locker, key string) error {
 	call := now()
 	err := locks.ForceRelease(ctx, key, "forced")
@@ -127,8 +127,8 @@ func (r *Recorder) Force(ctx context.Context, locks *joblock.Locker, key string)
 	return err
 }
 
-// Holding is a lock whose use is recorded. Use it from one goroutine, and after
-// Park or Release not for beliefs any more.
+// Holding is a lock whose use is recorded. Use it from one goroutine. Do not call Look or
+// Renew after Park or Release.
 type Holding struct {
 	Lock *joblock.Lock
 	ID   string // the Holding of its events
@@ -152,7 +152,7 @@ func (h *Holding) Look() error {
 		}
 		return err
 	}
-	// Read after Err, so that it is not below the deadline that Err went by.
+	// Read after Err, so that the deadline is not before the one that Err used.
 	if trust := h.Lock.ExpiresAt().UnixNano(); trust != h.trust || call > trust {
 		h.trust = trust
 		h.write(Event{Kind: Trusted, Call: call, At: now(), Trust: trust})
@@ -166,8 +166,7 @@ func (h *Holding) Renew(ctx context.Context) error {
 	return errors.Join(err, h.Look())
 }
 
-// Park is Lock.Park for a job. The reservation must be given: what a default may be is
-// not known here.
+// Park is Lock.Park for a job. reserve must not be 0, as in Reserve.
 func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (joblock.Token, error) {
 	call := now()
 	h.job = job
@@ -182,7 +181,7 @@ func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (
 	return token, err
 }
 
-// Reclaim is Lock.Reclaim: h is over, and the Holding that is returned is the lock's.
+// Reclaim is Lock.Reclaim. After success use the Holding that it returns instead of h.
 func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 	h.reclaimed = cmp.Or(h.reclaimed, now()) // a repeated call finds the grant of the one before
 	h.write(Event{Kind: ReclaimBegun, Call: h.reclaimed, Job: h.job, Back: h.own})
@@ -208,7 +207,7 @@ func (h *Holding) Release(ctx context.Context) error {
 	case err == nil:
 		h.write(Event{Kind: Released, Call: call, At: now()})
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, joblock.ErrLost):
-		// A lost lock is released all the same, if there is anything left of it.
+		// The outcome is unknown: the release of a lost lock is sent all the same.
 	default:
 		h.write(Event{Kind: Refused, Call: call, At: now()})
 	}
