@@ -1,10 +1,10 @@
 // Package asynqtask reads the options that a task was made with, which asynq v0.26 does not
-// export. To add a header to a task means to make the task again, and without its options
-// the new one would silently lose its queue, its retries and its schedule.
+// export. To add a header, the task must be made again; without its options it would
+// silently lose its queue, its retries and its schedule.
 //
-// The roads not taken: to ask callers to pass options at the enqueue only, as nobody would
-// notice when one does not; and to link to asynq's internals, which the linker refuses, and
-// which would not notice a change of layout.
+// The roads not taken: callers could pass options at the enqueue only, but nobody would
+// notice one who does not. To link to asynq's internals is refused by the linker, and would
+// not notice a change of layout.
 package asynqtask
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Options returns a copy of the options that task was made with. It returns an error
-// for a nil task, and when this build of asynq keeps them where they cannot be read:
-// the caller must refuse the task then rather than guess.
+// Options returns a copy of the options that task was made with. It returns an error for a
+// nil task, and if this version of asynq keeps them elsewhere: the caller must then refuse
+// the task, not guess.
 func Options(task *asynq.Task) ([]asynq.Option, error) {
 	if task == nil {
 		return nil, errors.New("the task is nil")
@@ -26,9 +26,9 @@ func Options(task *asynq.Task) ([]asynq.Option, error) {
 	return optionsOf(task)
 }
 
-// optionsOf reads the options of a pointer to a task-like struct. Later versions
-// of asynq have an accessor; of the present one only the field is left, which is
-// read where it has exactly the expected type.
+// optionsOf reads the options from a pointer to a task-like struct. Later versions of asynq
+// have an accessor. In the present one the field is read, if it has exactly the expected
+// type.
 func optionsOf(task any) ([]asynq.Option, error) {
 	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
 		return slices.Clone(t.Options()), nil

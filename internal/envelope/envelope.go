@@ -1,13 +1,14 @@
-// Package envelope is the header format in which an asynq task carries locks:
-// what handoff writes and worker reads. A header, unlike a payload, leaves asynq's
-// Unique key and consumers in other languages untouched.
+// Package envelope is the header format in which an asynq task carries locks: handoff
+// writes it and worker reads it. A header, unlike a payload, leaves asynq's Unique key and
+// consumers in other languages untouched.
 //
-// A token is good for its lock. So whoever can write a header could take locks, or make
-// another's task carry them. Hence envelopes are sealed for one job, by those who have the
-// locks' store or a secret (package seal). An envelope that is not genuine counts as absent.
+// Whoever has a token can take its lock. So whoever can write a header could take locks, or
+// make another's task carry them. Hence envelopes are sealed for one job, with a key that
+// only those have who use the locks' store, or with a secret (package seal). An envelope
+// that is not genuine counts as absent.
 //
-// The payload is not sealed: asynq lets people change that of a scheduled task, and such a
-// task is to keep its lock.
+// The payload is not sealed: asynq lets people change the payload of a scheduled task, and
+// the task must keep its lock then.
 package envelope
 
 import (
@@ -35,25 +36,25 @@ const Header = "joblock"
 const (
 	// MaxTokens bounds the locks that are handed over with one task.
 	MaxTokens = 64
-	// MaxCarried bounds the locks that a task may carry: one that a group was aggregated
-	// into has those of all members.
+	// MaxCarried bounds the locks that a task may carry: an aggregated task has those of
+	// all members of its group.
 	MaxCarried = 1024
 )
 
 // Envelope is what a task carries.
 type Envelope struct {
-	// Tokens are those of all locks.
+	// Tokens are the tokens of all locks that the task carries.
 	Tokens []joblock.Token
 
-	// Retries is the author's own MaxRetry. The task itself has one more, the spare retry:
-	// asynq archives a task that has used up its retries before it asks whether the last
-	// attempt counts, so without a spare one a busy lock would cost the job. -1 if the
-	// task has no spare retry.
+	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. The spare
+	// retry is one more than that: asynq archives a task that has used up its retries
+	// before it asks whether the last attempt counts, so without it a busy lock would cost
+	// the job.
 	Retries int
 
-	// Of Tokens, those of locks with a shorter life than the job. UntilStart are released
-	// when the handler starts. FromStart nobody has taken yet; the worker takes them when
-	// the task is about to run.
+	// Some of Tokens, whose locks have a shorter life than the job. UntilStart are released
+	// when the handler starts. FromStart are taken by the worker when the task is about to
+	// run; nobody has them before.
 	UntilStart, FromStart []joblock.Token
 }
 
@@ -76,13 +77,13 @@ var (
 const aggregatePrefix = "aggregate:"
 
 // AggregateID returns an ID for the task that a group is aggregated into. It names one of
-// the members, the lead. While asynq has not enqueued the new task, the members still exist,
-// and need the locks that are bound to it.
+// the members, the lead: until asynq has enqueued the new task the members still exist, and
+// need the locks that are bound to it.
 func AggregateID(lead string) string {
 	return aggregatePrefix + uuid.NewString() + ":" + lead
 }
 
-// LeadOf returns the lead that an ID of AggregateID names.
+// LeadOf returns the lead in an ID made by AggregateID.
 func LeadOf(taskID string) (lead string, ok bool) {
 	rest, ok := strings.CutPrefix(taskID, aggregatePrefix)
 	if !ok {
@@ -138,9 +139,9 @@ func (e Envelope) places(some []joblock.Token) ([]int, error) {
 	return places, nil
 }
 
-// Task is a task as far as its envelope is about it.
+// Task is what Open needs to know of a task.
 type Task struct {
-	Job     string // "" if it is not known, and Opened.Job is to be trusted for the moment
+	Job     string // "" if not known: then compare Opened.Job
 	Type    string
 	Headers map[string]string
 }
@@ -148,9 +149,9 @@ type Task struct {
 // Opened is an envelope that was found to be genuine.
 type Opened struct {
 	Envelope
-	Job string // that it was sealed for
+	Job string // for which it was sealed
 
-	// Elsewhere says that the sealer has the same secret and uses another store.
+	// Elsewhere is true if the sealer has the same secret but uses another store.
 	Elsewhere bool
 }
 
@@ -160,21 +161,20 @@ func (t Task) Carries() bool {
 	return ok
 }
 
-// Distrust is the error about an envelope that counts as absent.
+// Distrust is the error for an envelope that counts as absent.
 type Distrust struct {
 	Cause Cause
-	Of    string // the job that it was sealed for, where that is known and another
+	Of    string // the job for which it was sealed, if that is known to be another
 	Err   error
 }
 
-// Cause is a reason to take an envelope for absent.
+// Cause is why an envelope counts as absent.
 type Cause string
 
-// The causes.
 const (
 	Forged  Cause = "forged"       // the seal does not match
-	Unknown Cause = "unknown key"  // nor is there a key that it could be compared with
-	Copied  Cause = "copied"       // it is another task's
+	Unknown Cause = "unknown key"  // the seal's key is not known here
+	Copied  Cause = "copied"       // it was sealed for another task
 	Unread  Cause = "not readable" // it is of no version that this build knows
 )
 
@@ -190,10 +190,10 @@ func (d *Distrust) Unwrap() error { return d.Err }
 // Opener verifies a seal: Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
-// Open reads the envelope of a task. ok is false for a task that has none. A header is
-// untrusted input: nothing of it is decoded before its seal was found right, and then job
-// and type are compared. A *Distrust says that the envelope is not this task's; any other
-// error says that the store has not answered.
+// Open reads the envelope of a task. ok is false if the task has none. A header is
+// untrusted input: its seal is verified before anything is decoded, and then job and type
+// are compared. A *Distrust means that the envelope is not this task's; any other error,
+// that the store has not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -221,8 +221,8 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 	return e, true, nil
 }
 
-// Unverified reads an envelope without checking its seal. It is for tests: whoever acts upon
-// what it returns acts for anybody who can enqueue a task.
+// Unverified reads an envelope without checking its seal, for tests. Do not act on what it
+// returns: anybody who can enqueue a task may have written it.
 func Unverified(headers map[string]string) (Opened, bool, error) {
 	sealed, ok := headers[Header]
 	if !ok {
@@ -273,8 +273,8 @@ func (e Envelope) at(places []int) ([]joblock.Token, error) {
 	return some, nil
 }
 
-// Strip returns headers without an envelope: nil if nothing is left, and headers
-// themselves if there is none.
+// Strip returns headers without the envelope: nil if nothing is left. headers is not
+// changed.
 func Strip(headers map[string]string) map[string]string {
 	if _, ok := headers[Header]; !ok {
 		return headers

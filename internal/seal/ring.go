@@ -10,12 +10,11 @@ import (
 
 const (
 	// refresh is how often a Ring in use reads the store's keys again, in the background.
-	// For so long after a flush of the store, newcomers may find none of the keys that
-	// others go on using.
+	// If the store is flushed, new processes may not know the older ones' keys for so long.
 	refresh = 10 * time.Second
 
-	// readPause lies between two readings of the store: it bounds what a flood of unknown keys
-	// costs.
+	// readPause lies between two readings of the store: unknown keys, however many, cost
+	// one reading in it.
 	readPause = time.Second
 
 	// maxStrangers bounds the names of unknown keys that are remembered.
@@ -24,11 +23,12 @@ const (
 
 // Config is what a Ring works with.
 type Config struct {
-	// Load reads the keys that live with the locks, oldest first and at least one; see
+	// Load reads the store's keys, oldest first and at least one; see
 	// driver.Store.SealKeys. After Close it returns an error at once.
 	Load func(ctx context.Context, known []Key, fresh [KeyBytes]byte) ([]Key, error)
 
-	// Sources seal and verify; the first one seals. nil stands for the store's keys.
+	// Sources are secrets, or nil for the store's keys. All of them verify; the first one
+	// seals.
 	Sources [][]byte
 
 	// Where says which store it is, for people.
@@ -37,12 +37,12 @@ type Config struct {
 
 // Ring has the keys of a process. It reads the store's keys when one is first needed, and
 // again in the background while it is in use. So sealing and opening take no round trip. It
-// forgets no key before it has asked the store again, and puts back what the store has
-// lost.
+// forgets a key only after the store was asked, and gives keys that the store has lost back
+// to it.
 type Ring struct {
 	cfg     Config
-	secrets []signer // of Sources that are not nil
-	first   *signer  // that seals; nil: the store's newest
+	secrets []signer // from Sources
+	first   *signer  // seals; nil if the store's newest key does
 	stored  bool     // the store's keys verify too
 	fresh   [KeyBytes]byte
 
@@ -58,7 +58,7 @@ type Ring struct {
 	answered    int64 // the latest reading that was answered
 	lastReading time.Time
 	reading     *reading             // under way
-	strangers   map[string]time.Time // when a reading has not found the key of that name
+	strangers   map[string]time.Time // by name of an unknown key: when a reading did not find it
 }
 
 // reading is one call of Config.Load.
@@ -90,13 +90,13 @@ func NewRing(cfg Config) *Ring {
 // Where says which store this is, for people.
 func (r *Ring) Where() string { return r.cfg.Where() }
 
-// Ready returns the error that Seal would return, for a check beforehand.
+// Ready returns the error that Seal would return.
 func (r *Ring) Ready(ctx context.Context) error {
 	_, err := r.current(ctx)
 	return err
 }
 
-// Seal seals text. Errors are those of the store.
+// Seal seals text. Its errors are the store's.
 func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	signers, err := r.current(ctx)
 	if err != nil {
@@ -113,13 +113,14 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 // Opened is what Open has found.
 type Opened struct {
 	Text string
-	// Elsewhere is true if the sealer uses another store. Only a configured secret shows
-	// then that it is one of ours.
+	// Elsewhere is true if the sealer uses another store, and was recognised by a
+	// configured secret.
 	Elsewhere bool
 }
 
-// Open verifies a sealed text. It searches the store for an unknown key, for about a second
-// while the store answers.
+// Open verifies a sealed text. It asks the store for an unknown key, which takes about a
+// second at most while the store answers. Errors are ErrMalformed, ErrUnknownKey,
+// ErrMismatch and those of the store.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }
@@ -176,8 +177,8 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	}
 }
 
-// find returns the store's key of that name. If it may ask the store, ErrUnknownKey is the
-// store's answer, at most readPause old.
+// find returns the store's key of that name. If ask is true, ErrUnknownKey is the store's
+// answer, at most readPause old.
 func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 	if _, err := r.current(ctx); err != nil {
 		return signer{}, err
@@ -275,7 +276,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Close ends the reading under way; Wait waits for it. The Ring goes on sealing and opening
+// Close ends the reading under way; Wait waits for that. The Ring can still seal and open
 // with the keys that it knows.
 func (r *Ring) Close() {
 	r.mu.Lock()
@@ -284,5 +285,5 @@ func (r *Ring) Close() {
 	r.stop()
 }
 
-// Wait returns, after Close, when no reading is under way.
+// Wait waits, after Close, until no reading is under way.
 func (r *Ring) Wait() { r.busy.Wait() }

@@ -1,11 +1,11 @@
-// Package seal seals texts for those who share a secret: what handoff lets a task
-// carry is opened by worker only if it was sealed by one who can read the locks, and
-// not by one who can merely enqueue tasks.
+// Package seal seals texts for those who share a key. worker opens a header only if it was
+// sealed by somebody who can read the locks' keys, or has a secret; the right to enqueue
+// tasks is not enough.
 //
-// A sealed text is "1.key.store.mac.text": the version, the name of the key, the name
-// of the store that the sealer uses, and HMAC-SHA256 over all the rest. The MAC is over the
-// text as it stands, and the text is read only when the MAC has been found right: there is
-// no second encoding that would have to be canonical.
+// A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of
+// the sealer's store, and HMAC-SHA256 over all the rest. The MAC is over the text as it
+// stands, and the text is decoded only when the MAC is right: so no second encoding has to
+// be canonical.
 package seal
 
 import (
@@ -27,8 +27,8 @@ type Key struct {
 	Since  time.Time
 }
 
-// Why a text cannot be trusted. Other errors of a Ring say that the store has not answered,
-// and it is not known whether the text can be trusted.
+// Why a text cannot be trusted. Any other error of a Ring means that the store has not
+// answered, and the text may be genuine.
 var (
 	ErrMalformed  = errors.New("it is no sealed text of a version that this build knows")
 	ErrUnknownKey = errors.New("it was sealed with a key that is not known here")
@@ -51,7 +51,7 @@ type signer struct {
 	key []byte
 }
 
-// newSigner derives both from the secret, so that neither tells the other.
+// newSigner derives id and key from the secret. Neither reveals the other.
 func newSigner(secret []byte) signer {
 	return signer{
 		id:  hex.EncodeToString(hash(secret, "joblock seal: name")[:idBytes]),
@@ -70,17 +70,17 @@ type frame struct {
 	key, store, mac, text string
 }
 
-// signed is what the MAC is over. All parts but the last are of fixed length.
+// signed returns the text under the MAC. All parts but the last are of fixed length.
 func (f frame) signed() string { return version + "." + f.key + "." + f.store + "." + f.text }
 
-// seal sets the MAC.
+// seal sets key and MAC.
 func (s signer) seal(f frame) frame {
 	f.key = s.id
 	f.mac = base64.RawURLEncoding.EncodeToString(hash(s.key, f.signed()))
 	return f
 }
 
-// check compares in constant time.
+// check compares the MACs in constant time.
 func (s signer) check(f frame) error {
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(f.mac)
 	if err != nil || !hmac.Equal(mac, hash(s.key, f.signed())) {
@@ -101,8 +101,8 @@ func parse(sealed string) (frame, error) {
 	return frame{key: parts[1], store: parts[2], mac: parts[3], text: parts[4]}, nil
 }
 
-// Text returns what is in a sealed text, without checking the seal: for tests and for
-// those who only show it. Nothing may be done because of it.
+// Text returns the text in a sealed text without checking the seal, for tests and display.
+// Do not act on it.
 func Text(sealed string) (string, error) {
 	f, err := parse(sealed)
 	return f.text, err
