@@ -44,7 +44,7 @@ type janitor struct {
 	retryAt  time.Time // when the next batch of silent is due
 	pause    *backoff  // between batches of silent
 	overdue  int       // how many in silent are beyond their time
-	answered time.Time // when the store last answered
+	answered time.Time // since when the store is silent: its latest answer, or the first question after it
 }
 
 type cleanup struct {
@@ -308,6 +308,9 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
+		if j.flying == 0 && !j.retrying && j.silent.len() == 0 {
+			j.answered = j.l.now() // nobody was asked, so the silence begins here
+		}
 		j.flying++
 	}
 	go func() {

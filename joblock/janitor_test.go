@@ -225,6 +225,21 @@ func TestCloseIsBoundedByTheStoresSilence(t *testing.T) {
 	}
 }
 
+// The last question about a lock that may still be on its way comes a CallTimeout after
+// the first. Until then nobody asks, so the store is not silent.
+func TestCloseGivesTheLastQuestionItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Acquire)
+		_, err := k.locks.TryAcquire(t.Context(), "key")
+		wantErr(t, err, joblock.ErrUnavailable)
+		time.AfterFunc(time.Second, func() {
+			k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: time.Second}, faultstore.Release)
+		})
+		wantNil(t, "Close", k.locks.Close(t.Context()))
+	})
+}
+
 func TestCloseFinishesTheCleanUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

@@ -95,6 +95,22 @@ func TestLimitOutOfBounds(t *testing.T) {
 	})
 }
 
+func TestLimitThatNobodyMade(t *testing.T) {
+	ctx := t.Context()
+	for name, l := range map[string]*limit.Limit{"nil": nil, "zero": {}, "of no Locker": limit.New(nil, 3)} {
+		_, try := l.TryAcquire(ctx, "key")
+		_, acquire := l.Acquire(ctx, "key")
+		_, all := l.AcquireAll(ctx, []string{"key"})
+		_, status := l.Status(ctx, "key")
+		do := l.Do(ctx, "key", func(context.Context) error { return nil })
+		for call, err := range map[string]error{"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Status": status, "Do": do} {
+			if !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: %s: %v, want ErrInvalid", name, call, err)
+			}
+		}
+	}
+}
+
 // The usual acquire is two calls, and one that has to wait for one of n permits 3n
 // more, of which n only read.
 func TestWhatALimitCosts(t *testing.T) {

@@ -83,6 +83,9 @@ func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.Acquire
 
 // Do runs fn while it holds a permit of key; see Locker.Do.
 func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
+	if err := l.check("do", key); err != nil {
+		return err
+	}
 	return l.in.Do(ctx, key, fn, opts, l.Acquire)
 }
 
@@ -98,6 +101,9 @@ func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.A
 
 // check refuses a limit out of bounds, and a key that is too long for its permits.
 func (l *Limit) check(op, key string) error {
+	if l == nil || l.in == nil {
+		return door.Invalid(op, key, "the Limit is nil or was not made by New")
+	}
 	if l.n < 1 || l.n > Max {
 		return door.Invalid(op, key, "Limit is %d, must be from 1 to %d", l.n, Max)
 	}
@@ -109,10 +115,10 @@ func (l *Limit) check(op, key string) error {
 
 func (l *Limit) permits(key string, opts []joblock.AcquireOption) (*permits, error) {
 	const op = "acquire"
-	asked, err := l.in.Asked(op, key, opts)
-	if err == nil {
-		err = l.check(op, key)
+	if err := l.check(op, key); err != nil {
+		return nil, err
 	}
+	asked, err := l.in.Asked(op, key, opts)
 	if err != nil {
 		return nil, err
 	}

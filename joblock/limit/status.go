@@ -23,11 +23,10 @@ type Status struct {
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	const op = "limit status"
-	err := l.in.Check(op, key)
-	if err == nil {
-		err = l.check(op, key)
+	if err := l.check(op, key); err != nil {
+		return Status{}, err
 	}
-	if err != nil {
+	if err := l.in.Check(op, key); err != nil {
 		return Status{}, err
 	}
 	keys := []string{keyspace.Gate(key)}

@@ -108,7 +108,7 @@
 // Sentinel client works through that client: close the Store first.
 //
 // Calls also run through the hooks that a *redis.Client has when New gets it. So its tracing
-// shows them, and a hook that fails a command fails the call. Hooks do not see how
+// shows them, and a hook that fails a command, or panics, fails the call. Hooks do not see how
 // connections are made, nor what [Store.Check] asks the servers. The hooks of a
 // *redis.ClusterClient cannot be read, so they do not see the calls. Those that
 // ClusterOptions.NewClient adds to a node do.

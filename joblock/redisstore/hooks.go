@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,7 +27,36 @@ func hooked(app, own redis.UniversalClient) sender {
 	}
 	hooks := client.Conn()
 	hooks.AddHook(divert{own})
-	return hooks
+	return guarded{hooks}
+}
+
+// guarded is a sender whose hooks may panic. Many calls are made in the background, where
+// nobody could recover: the program would end. So a panic is the command's error.
+type guarded struct{ sender }
+
+func (g guarded) Process(ctx context.Context, cmd redis.Cmder) (err error) {
+	defer recovered(&err, cmd)
+	return g.sender.Process(ctx, cmd)
+}
+
+func (g guarded) Pipeline() redis.Pipeliner { return guardedPipeline{g.sender.Pipeline()} }
+
+type guardedPipeline struct{ redis.Pipeliner }
+
+func (p guardedPipeline) Exec(ctx context.Context) (cmds []redis.Cmder, err error) {
+	cmds = p.Cmds()
+	defer recovered(&err, cmds...)
+	return p.Pipeliner.Exec(ctx)
+}
+
+// recovered makes a panic the error of a call and of its commands.
+func recovered(err *error, cmds ...redis.Cmder) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("redisstore: a hook of the application's client panicked: %v", p)
+		for _, cmd := range cmds {
+			cmd.SetErr(*err)
+		}
+	}
 }
 
 // divert is a hook that sends commands through another client.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,6 +117,37 @@ func TestHookThatFailsACall(t *testing.T) {
 	if err != hook.fail || r.Outcome != driver.OutcomeUnknown {
 		t.Errorf("Acquire: %+v, %v; want the hook's error", r, err)
 	}
+}
+
+// A hook that panics fails its call, also one that is made in the background.
+func TestHookThatPanics(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	rdb.AddHook(bomb{})
+	k := newKit(t, rdb)
+	r, err := k.Acquire(t.Context(), driver.AcquireRequest{Key: "a", Owner: "o", Nonce: k.nonce(), TTL: long, Retain: long})
+	if err == nil || !strings.Contains(err.Error(), "hook of the application's client panicked: boom") || r.Outcome != driver.OutcomeUnknown {
+		t.Errorf("Acquire: %+v, %v", r, err)
+	}
+	term := driver.Term{Key: "a", Owner: "o", Fence: 1}
+	rs, err := k.Renew(t.Context(), []driver.RenewRequest{{Term: term, TTL: long, Retain: long}, {Term: term, TTL: long, Retain: long}})
+	if err == nil || slices.ContainsFunc(rs, func(r driver.Reply) bool { return r.Outcome != driver.OutcomeUnknown }) {
+		t.Errorf("Renew: %+v, %v", rs, err)
+	}
+}
+
+// bomb is a hook that panics.
+type bomb struct{}
+
+func (bomb) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (bomb) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { panic("boom") }
+}
+
+func (bomb) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { panic("boom") }
 }
 
 // With Config.Replicas calls go in pipelines of their own.
