@@ -1,8 +1,8 @@
--- Takes a free key, or joins the queue of its waiters. If the key is free while somebody
--- waits, it goes to the first waiter, whoever asks.
+-- Takes a free key, or joins the queue of its waiters. A free key goes to the first waiter
+-- if there is one, whoever asks.
 -- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder [, inbox, patience ms]
 -- Returns  {OK, fence, how the last ownership ended, lease ms left [, memo or nil, now in us]}
---          {HELD, state, ms left, holder, job [, waiters ahead, now in us]} | FOREIGN
+--          {HELD, state, ms left, holder, job [, places ahead, now in us]} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
 if live and owner == ARGV[2] and nonce == ARGV[3] and lease > now then
@@ -19,7 +19,7 @@ if (queue or outcome and ARGV[7]) and not resent then
 end
 
 --# answer
--- Answers the call if it has got the key.
+-- Answers if the call got the key.
 
 if not outcome then
   if ARGV[1] == '1' then return {OK, fence, prior, lease - now, memo, string.format('%d', now_us)} end

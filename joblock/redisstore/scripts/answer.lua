@@ -1,5 +1,5 @@
--- The last stage: answers with the outcome. If somebody has the key it says who, and for
--- how long. Of a free key it says nothing, but for its job if the call is for another one.
+-- The last stage: answers with the outcome. If somebody has the key, it says who and for how
+-- long. Of a free key it gives only the job, and that only with WRONG_JOB.
 
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end
 if outcome == RELEASED then return {RELEASED, ended, reason} end

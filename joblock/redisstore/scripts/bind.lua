@@ -1,6 +1,6 @@
--- Writes an entry of the index if the record is in another slot.
+-- Writes an entry of the index. It is for records that may be in another slot.
 -- KEYS[1]  the index
--- ARGV     job, key, how long until it is due in us
+-- ARGV     job, key, us until it is due
 -- Returns  OK
 
 local clock = redis.call('TIME')

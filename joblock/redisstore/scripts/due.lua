@@ -1,6 +1,6 @@
--- Returns entries of the index that are due, and puts them off.
+-- Returns entries of the index that are due, and sets when they are due again.
 -- KEYS[1]  the index
--- ARGV     how many at most, for how long in us
+-- ARGV     how many at most, us until they are due again
 -- Returns  {their new score [, member ...]}
 
 local clock = redis.call('TIME')

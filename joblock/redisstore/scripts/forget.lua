@@ -1,4 +1,4 @@
--- Takes entries out of the index whose score is still the given one.
+-- Removes entries from the index if they still have the given scores.
 -- KEYS[1]  the index
 -- ARGV     score, member [, score, member ...]
 -- Returns  1

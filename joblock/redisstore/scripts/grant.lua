@@ -1,4 +1,4 @@
--- Makes the heir the owner of the free key. Nothing else grants one.
+-- Makes the heir the owner of the free key. No other stage grants a key.
 
 if heir_call then
   prior = ended or ''

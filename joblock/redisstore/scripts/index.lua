@@ -4,12 +4,12 @@
 
 local KEEP = 86400000000 -- driver.JobKeep in us
 
--- bind notes that the lock name is bound to job, and due in grace us. The score is even.
--- The marks of due.lua are odd, so that forget.lua can tell one from the other.
+-- bind writes that the lock name is bound to job, and due in grace us. Its score is even;
+-- those of due.lua are odd, so that forget.lua can tell them apart.
 --
--- It also drops two entries that nobody has looked at for KEEP. That is more than it adds,
--- so without a keeper the index does not grow beyond what is parked within KEEP. ZREM
--- comes first because a full server refuses ZADD to a script that has not written yet.
+-- It also drops two entries that have been due for KEEP. That is more than it adds, so
+-- without a keeper the index does not grow beyond what is parked within KEEP. ZREM comes
+-- first because a full server refuses ZADD to a script that has not written yet.
 local function bind(index, job, name, now_us, grace)
   local member = job .. '\n' .. name
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%d', now_us - KEEP), 'LIMIT', 0, 2)

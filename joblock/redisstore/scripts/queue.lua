@@ -1,22 +1,21 @@
--- Serves the queue of waiters of a key: gives up the place of leaving, makes the first
--- waiter the heir of a vacant key, and gives the asker a place if it did not get the key.
+-- Serves the queue of waiters of a key. It drops the place of the call leaving, makes the
+-- first waiter the heir of a vacant key, and gives asker a place if it did not get the key.
 --
 -- Places are numbered. In the record they are these fields:
 --
---   q        head: the first place, tail: the one that the next to come will get, and how
---            many wait
+--   q        head, the first place; tail, the place of the next to come; how many wait
 --   q<n>     a line each: until when place n is kept (ms), ttl and retain of the lease (ms),
---            call, owner, holder and inbox of the waiter
+--            call, owner, holder and channel of the waiter
 --   w<call>  the place of a call
 --   g<n>     the other end of a gap that begins or ends at n
 --
--- When waiters between others have left there is a gap. Gaps that touch are one, and there
--- is none at either end of the queue. So joining, asking again, leaving and granting each
--- take a constant number of commands, however many wait and however many have left.
+-- A waiter that leaves from between others leaves a gap. Gaps that touch are merged, and
+-- there is none at either end of the queue. So joining, asking again, leaving and granting
+-- each take a constant number of commands, however many wait or have left.
 --
--- The place of a waiter that has died is dropped when its turn comes. A call drops no more
--- than STEPS places. If that is not enough the key stays free, and the answer is MORE: the
--- caller sends the call again.
+-- The place of a dead waiter is dropped when its turn comes. A call drops no more than STEPS
+-- places. If there may be more, the key stays free, and the answer is MORE: the caller sends
+-- the call again.
 
 if queue or asker then
   local STEPS = 100 -- some 1.5 ms of the server's time
@@ -30,8 +29,8 @@ if queue or asker then
     return nil
   end
 
-  -- join gives the asker a place, or keeps the one it has for longer, and returns how many
-  -- places are before it, including those in gaps.
+  -- join gives the asker a place, or prolongs the one it has. It returns how many places
+  -- are before it, including those in gaps.
   local function join()
     local n = place(asker.call)
     if not n then
@@ -46,8 +45,8 @@ if queue or asker then
     return n - head
   end
 
-  -- other_end reads a field g<n>: the other end of the gap, which must be from lo to hi;
-  -- nil if there is no gap.
+  -- other_end reads a field g<n> and returns the other end of the gap. It returns nil if
+  -- there is no gap, or if the end is not from lo to hi.
   local function other_end(text, lo, hi)
     local n = tonumber(text or nil)
     if n and n >= lo and n <= hi and n % 1 == 0 then return n end
@@ -72,8 +71,8 @@ if queue or asker then
     end
   end
 
-  -- in_line reads a field q<n>. It returns the waiter, and its call. The waiter is nil if
-  -- its place is no longer kept, or if this is no entry.
+  -- in_line reads a field q<n>. It returns the waiter and its call. The waiter is nil if
+  -- its place has ended, or if the field is not valid.
   local function in_line(entry)
     local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
       '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
@@ -83,9 +82,8 @@ if queue or asker then
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
-  -- next_waiter takes the first waiter whose place is still kept out of the queue and
-  -- returns it, or nil if there is none. It returns nil and true if there are more places
-  -- after STEPS.
+  -- next_waiter removes places until it finds one that has not ended, and returns its
+  -- waiter, or nil. It returns nil and true if there are more places after STEPS.
   local function next_waiter()
     local found
     queue_changed = true
@@ -93,9 +91,9 @@ if queue or asker then
       if head == tail then break end
       local at = redis.call('HMGET', key, 'q' .. head, 'g' .. head + 1)
       if not at[1] then
-        -- We never leave a queue without its first place: somebody else has written
-        -- this. So the queue is dropped, rather than walked for as long as it claims to
-        -- be. Those who wait join anew when they ask again.
+        -- This package never writes a queue without its first place: a stranger did.
+        -- Its length cannot be trusted, so the queue is dropped rather than walked. The
+        -- waiters join anew when they ask again.
         head, waiting = tail, 0
         break
       end

@@ -1,5 +1,4 @@
--- How a record is kept, read and written. No other file knows, but queue.lua for the
--- places in the queue.
+-- Reads and writes the record. Only this file knows its format; the queue's is in queue.lua.
 --
 -- A script about a lock is a row of stages that share the locals of this file. script.go
 -- lists the stages of each script. The record is read first. Then the stage of the call
@@ -9,25 +8,25 @@
 -- answer given.
 --
 -- There are stages rather than functions because a script runs from its top at every
--- call. To make its functions anew would take longer than what most calls do.
+-- call. Creating its functions each time would take longer than most calls do.
 --
--- KEYS[1]  the record. In a cluster no script touches another key, so all of them run
---          there, also while a slot migrates.
+-- KEYS[1]  the record. In a cluster no script touches another key, so scripts also run
+--          while a slot migrates.
 --
--- A value that is no record is answered with FOREIGN and never written to. What somebody
--- else has written into a record may cost a refusal, but it never gives a lock to two and
--- never makes a loop without end.
+-- A value that is no record is answered with FOREIGN and never written to. Whatever a
+-- stranger writes into a record may cause a refusal, but never two holders or an endless
+-- loop.
 --
 -- A record is a hash:
 --
 --   s        the state: a line for each of the fields read below
---   memo     as it was given
+--   memo     what the owner left for the next one
 --   q        head, tail and length of the queue of waiters; for the rest see queue.lua
 --   q<n>     the entry of waiter n
---   g<n>     the other end of a gap among them
+--   g<n>     the other end of a gap in the queue
 --   w<call>  the n of the waiter that came with this call
 --
--- The state is one field of 14 lines rather than 14 fields. Every call reads and writes
+-- The state is one field of 14 lines rather than 14 fields: every call reads and writes
 -- most of it, and a field costs several times as much as a line.
 
 local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -75,24 +74,24 @@ if queue then
 end
 
 -- What the next stages decide:
-local answer -- to be returned as it is
-local outcome -- without an answer: to be returned together with who has the key
-local extra, extra2 -- the last fields of that
-local ends, retain -- the record is to be written, and remembered until retain ms after ends
-local brief, left -- the same for an ownership that this call ends; see write
-local resent -- an earlier run of this call has done it: the record stays as it is
-local new_memo -- what the memo is to become; '' deletes it
+local answer -- what the script returns
+local outcome -- if there is no answer: answer.lua returns it, with who has the key
+local extra, extra2 -- the last fields that answer.lua returns
+local ends, retain -- if set: write the record, and remember it until retain ms after ends
+local brief, left -- of a release; see write
+local resent -- an earlier run of this call took effect: the record stays as it is
+local new_memo -- the memo to write; '' deletes it
 local vacant -- the key is free: it goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
-local push -- the inbox in which the heir is told, if it has waited
+local push -- the channel of the heir, if it has waited
 local asker -- whom queue.lua is to serve: call, owner, holder, ttl, retain [, inbox, patience]
 local leaving -- the call whose place in the queue is given up
 local queue_changed
 local memo = false -- as it was read; nil would end an answer
 
 --# memo
--- Reads the memo if it is asked for. It may be large, and while it is read all other
--- calls wait. A memo that is too large is not ours: the call is refused before anything
+-- Reads the memo, but only if it is asked for: it may be large, and the server does nothing
+-- else meanwhile. A memo that is too large is not ours: the call is refused before anything
 -- is written.
 -- ARGV[1]  the memo is asked for: 1|0
 
@@ -104,8 +103,8 @@ if ARGV[1] == '1' and exists and not foreign then
 end
 
 --# foreign
--- Answers about a value that is no record. The type is for people; it is '' if the user
--- may not ask for it.
+-- Answers for a value that is no record. The type is for people; it is '' if the ACL
+-- forbids TYPE.
 
 if foreign then
   local kind = redis.pcall('TYPE', key)
@@ -113,7 +112,7 @@ if foreign then
 end
 
 --# state
--- Says what state the key is in, and for how many ms.
+-- Finds the state of the key, and how many ms are left of it.
 
 local STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED = 0, 1, 2, 3
 local state, remaining = STATE_FREE, 0
@@ -126,12 +125,10 @@ end
 --# write
 -- Writes what was decided, and returns the answer if there is one by now.
 --
--- A release sets brief and left. If brief is not 0, everybody who may ask knows that the
--- ownership has ended, and brief ms are enough to remember it for. There are two
--- exceptions. A fence that the clock has not reached is not forgotten so soon, because the
--- next one might be smaller. And a memo keeps the time to live it had, less the left ms of
--- the reservation that was given up: who ends an ownership need not know for how long the
--- memo is wanted.
+-- A release sets brief and left. If brief is not 0, the record is remembered for brief ms
+-- instead of retain, with two exceptions. If the clock has not reached the fence, it is
+-- retain: otherwise the next fence might be smaller. A record with a memo keeps its time to
+-- live, less the left ms of the reservation that was given up, if that is more than retain.
 --
 -- The order of the writes is for a server that is out of memory. It refuses HSET, but
 -- not PEXPIRE, and refuses nothing to a script that has already written. So locks that
@@ -163,8 +160,8 @@ if ends then
   end
   if not exists then redis.call('PEXPIRE', key, life) end
 elseif resent then
-  -- From Redis 7.2 on WAIT waits only for what its own connection has written. So this
-  -- writes something that changes nothing.
+  -- From Redis 7.2 on WAIT waits only for the writes of its own connection. So this makes a
+  -- write that changes nothing.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
 end
 if queue_changed then

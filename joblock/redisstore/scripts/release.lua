@@ -1,7 +1,7 @@
--- Ends an ownership, and passes the key on to the first waiter. The memo stays. If the
--- grant is that of a waiter, it gives up its place in the queue.
+-- Ends an ownership, and passes the key on to the first waiter. The memo stays. If grant is
+-- the nonce of a waiting Acquire, that loses its place in the queue.
 -- ARGV     owner, fence or 'any', grant, nonce, retain ms, brief ms, reason,
---          force: 0, or the channel to tell the holder on, idle only 1|0
+--          0 or, to force it, the channel to tell the holder on, idle only 1|0
 --          [, job, the job is done 1|0]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
@@ -13,7 +13,7 @@ if ARGV[3] ~= '' then leaving = ARGV[3] end
 
 if exists and call ~= '' and last == call then
   -- An earlier run of this call has ended an ownership, and the next may have begun. If
-  -- the reservation had run out by then it was not set to 0, and the answer was LAPSED.
+  -- the reservation had run out, that run did not set it to 0, and answered LAPSED.
   answer = ended ~= '' and reserved > 0 and LAPSED or OK
   vacant = ended ~= ''
 elseif outcome and not force then -- refused by term.lua

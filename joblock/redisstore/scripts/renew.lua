@@ -1,6 +1,6 @@
--- Extends a live lease, or takes back what the caller's own unanswered Park has parked.
+-- Extends a live lease, or takes back the caller's own Park that got no answer.
 -- ARGV     owner, fence, grant, ttl ms, retain ms, reserve ms
---          [, with a grant the job of before the Park] [, memo; '' deletes it]
+--          [, with a grant: the job before the Park] [, memo; '' deletes it]
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 

@@ -1,14 +1,15 @@
 -- Continues a parked or orphaned lock of the same owner.
 -- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder, job, reserve ms,
 --          in the index 1|0, a fence of the ownership or 0 for any
---          [, the job of before a Park that is taken back]
+--          [, to take a Park back: the job before it]
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
---          UNLISTED: the call recovers a job's lock, and has to write the index first
+--          UNLISTED: the call recovers a job's lock, and the caller has to write the
+--          index first
 --
--- The answer to a re-send does not say that the lock was recovered: the record no longer
--- shows it.
+-- The answer to a re-send does not say that the lock was recovered, because the record no
+-- longer shows it.
 
 if not exists then
   outcome = NOT_FOUND

@@ -1,8 +1,8 @@
 -- Returns the keys that seal what tasks carry. They are a sorted set: the members are the
 -- keys in hexadecimal, the scores the times in us at which they were made.
 -- KEYS[1]  the set
--- ARGV     how many at most, a key to add if there is none
---          [, time, key ...], the keys that the caller knows, to add if they are missing
+-- ARGV     how many to keep at most, a key to add if there is none
+--          [, time, key ...]: the keys that the caller knows, added if they are missing
 -- Returns  {key, time [, key, time ...]}, the oldest first
 
 local set = KEYS[1]
