@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// never is when an entry is due that is not there.
+// never is when an entry that does not exist is due.
 const never = time.Duration(math.MaxInt64)
 
 // listed is what the model knows of an entry of the index: that it may be due from
@@ -27,8 +27,7 @@ type pairOf struct{ key, job string }
 
 func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
 
-// bound notes a call that has bound a record to a job or, if not sure, that a
-// store may have taken for one.
+// bound notes that a call has written an index entry. If not sure, a store need not have.
 func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
 	old := m.index[pair]

@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// delay has a call be sent and not arrive, as a network may. It arrives at any time
-// later, after any other calls, and may then be sent again like those; or never.
+// delay sends a call that does not arrive yet. It arrives at any later time, or never, and
+// may then be sent again like other calls.
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
 		m.acquire, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
@@ -17,7 +17,7 @@ func (m *model) delay(t *rapid.T) {
 	m.delaying = false
 }
 
-// arrive lets one of the calls arrive that were delayed.
+// arrive lets one of the delayed calls arrive.
 func (m *model) arrive(t *rapid.T) {
 	if len(m.late) == 0 {
 		return
@@ -28,8 +28,8 @@ func (m *model) arrive(t *rapid.T) {
 	m.send(call)
 }
 
-// stepBack sets the store's clock back: by no more than leaves those records forgotten
-// that have been. A store need not know them any more, but may.
+// stepBack sets the store's clock back, but not past the moment when a record was forgotten:
+// a store may or may not know that record again.
 func (m *model) stepBack(t *rapid.T) {
 	most := m.now
 	for _, r := range m.locks {

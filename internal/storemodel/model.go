@@ -1,7 +1,7 @@
-// Package storemodel drives a store through random histories and compares every answer
-// and every record with a reference implementation. It is what package storetest leaves
-// out: it needs a clock that moves only on command, and rapid, a module that writers of
-// stores elsewhere need not have.
+// Package storemodel drives a store through random histories and compares every answer and
+// every record with a reference implementation. It is not part of storetest because it needs
+// a clock that moves only on command, and the module rapid, which writers of stores elsewhere
+// need not have.
 package storemodel
 
 import (
@@ -286,9 +286,8 @@ func (m *model) send(call func()) {
 
 func (m *model) advance(t *rapid.T) {
 	d := millis(rapid.IntRange(0, 250).Draw(t, "ms"))
-	// Whether a record is still there when its retention ends is left to the store,
-	// in that very millisecond and for as long as somebody's place was kept, so
-	// none is met then.
+	// A store may still have a record in the very millisecond in which its retention
+	// ends, and for as long as a place was kept. So time does not stop there.
 	ends := func(r *reference) bool { return r.expires <= m.now+d && m.now+d <= r.gone }
 	for slices.ContainsFunc(slices.Collect(maps.Values(m.locks)), ends) {
 		d += time.Millisecond

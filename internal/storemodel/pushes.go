@@ -16,8 +16,7 @@ const (
 // pushTimeout is how long a push may take: a guard against hanging, not a measure.
 const pushTimeout = 10 * time.Second
 
-// pushes are those to heardInbox that have come and have not been read, by the call that
-// each is for.
+// pushes has the nonces of the pushes to heardInbox that were not read yet.
 type pushes chan string
 
 func listen(t *testing.T, store driver.Store) pushes {

@@ -26,9 +26,8 @@ type reference struct {
 	since        time.Duration
 	changed      time.Duration
 
-	// The record is remembered until expires and forgotten by gone. In between a
-	// store may remember it for the sake of those who waited, or not; the model
-	// keeps its hands off it meanwhile.
+	// The record is remembered until expires and forgotten by gone. In between a store
+	// may remember it because of its waiters; the model does not touch it then.
 	expires, gone time.Duration
 
 	line   []inLine // those who wait, and those who have stopped doing so unnoticed
@@ -80,8 +79,7 @@ type prediction struct {
 	again bool // a re-send: of the first answer only outcome, fence and memo are looked at
 	grows bool // the fence must be a larger one
 
-	// lateToo allows Lapsed beside OK: what a re-send of a late release hears
-	// depends on whether the store remembers that it was late.
+	// lateToo also allows Lapsed: a store may remember that the release was late.
 	lateToo bool
 
 	grants *inLine // the waiter that becomes the owner, if any; under a larger fence
@@ -324,8 +322,8 @@ func (r *reference) keep(end, retain time.Duration) {
 	r.gone = max(r.gone, r.expires)
 }
 
-// rounding is how much longer than asked a deadline may be by the contract, and is with
-// an exact clock that is not at a whole millisecond.
+// rounding is how much later than asked a deadline may be. It is that much later if an exact
+// clock is not at a whole millisecond.
 const rounding = time.Millisecond
 
 // deadline is d from now, rounded up.

@@ -14,7 +14,7 @@ type inLine struct {
 	until  time.Duration // when it is given up
 }
 
-// next is the first who still waits, nil if nobody does.
+// next is the first waiter whose place has not ended, or nil.
 func (r *reference) next(now time.Duration, ph phase) *inLine {
 	if ph == absent {
 		return nil
@@ -68,7 +68,7 @@ func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) pre
 	}
 }
 
-// thenQueue adds to what an Acquire does that its caller waits.
+// thenQueue adds to p that the caller of the Acquire waits.
 func (p prediction) thenQueue(r *reference, now time.Duration, req driver.AcquireRequest) prediction {
 	apply := p.apply
 	p.apply = func(r *reference) {

@@ -12,7 +12,7 @@ type Config struct {
 	// since.
 	Now func() time.Time
 
-	// Notice says how to point out that the store guards one process only. Default
+	// Notice says how to point out that the Store guards one process only. Default
 	// NoticeWarn.
 	Notice Notice
 
@@ -20,7 +20,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Notice is how a Store points out that it guards this process only.
+// Notice says how a Store points out that it guards this process only.
 type Notice uint8
 
 // The notices.
@@ -37,8 +37,8 @@ func (c *Config) withDefaults() Config {
 		out = *c
 	}
 	if out.Now == nil {
-		// Add and Since both use the monotonic reading, so what comes out is the
-		// starting wall time moved on by the monotonic clock, steps or not.
+		// Add and Since use the monotonic reading, so steps of the wall clock do not
+		// matter.
 		start := time.Now()
 		out.Now = func() time.Time { return start.Add(time.Since(start)) }
 	}

@@ -10,11 +10,9 @@
 // Config.Now replaces the clock. A test that moves it by hand waits for nothing, nor
 // does one in a testing/synctest bubble.
 //
-// A Store starts no goroutine. It drops a record whose retention is over when somebody
-// asks for it. It drops all of them when the number of records has doubled, so memory
-// stays within twice of what is to be remembered. The index of jobs loses an entry by
-// Forget, or when it has been due for driver.JobKeep.
+// A Store starts no goroutine. It drops a record whose retention is over when somebody asks
+// for that record. Each time the number of records has doubled it drops all such records.
 //
-// transition.go has what each call does to a record, as pure functions that read like
-// the table in package driver. The rest is a map, a clock and a mutex round them.
+// transition.go has a pure function for each call, which reads like the table in package
+// driver. The rest is a map, a clock and a mutex around them.
 package memstore

@@ -9,7 +9,7 @@ import (
 )
 
 // index has the keys that were bound to jobs. It is a heap by the time at which they are
-// due, so what is due is found without a look at the others.
+// due, so due entries are found without reading the others.
 type index struct {
 	order []*entry
 	find  map[pair]*entry
@@ -19,16 +19,16 @@ type pair struct{ key, job string }
 
 type entry struct {
 	pair
-	// mark is when the entry is due, in us. It is even where a lock was bound to its
-	// job, and odd where Due has returned it: neither is taken for the other.
+	// mark is when the entry is due, in us. It is even if bound has written it, and odd
+	// if due has, so that forget can tell them apart.
 	mark int64
 	at   int // its place in order
 }
 
 func newIndex() index { return index{find: make(map[pair]*entry)} }
 
-// bound notes that the lock on key is to be that of job. It drops up to two entries that
-// nobody asks for, so that where no keeper runs more go than come.
+// bound writes that the lock on key is bound to job. It drops up to two entries that have
+// been due for JobKeep, so that without a keeper more go than come.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].mark <= now.us-driver.JobKeep.Microseconds() {
@@ -45,7 +45,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.move(e, due+due%2)
 }
 
-// due returns what is due, and puts it off.
+// due returns entries that are due, and makes them due again req.Later from now.
 func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
 	later := now.us + req.Later.Microseconds()
 	mark := later + 1 - later%2

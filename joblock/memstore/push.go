@@ -12,15 +12,15 @@ import (
 type listener struct {
 	deliver func(driver.Push)
 
-	// busy counts deliveries under way. It is added to under Store.mu and while
-	// the listener is registered only, so once it is not, Wait is final.
+	// busy counts deliveries under way. It grows only under Store.mu and while the
+	// listener is registered. So Wait is final once the listener is removed.
 	busy sync.WaitGroup
 }
 
-// Subscribe is the call of driver.Store. No push is lost. The goroutine that made it
-// delivers it, before its call returns; several may deliver at a time. deliver may call
-// the Store, whose mutex is not held meanwhile. It must not call stop, which would wait
-// for it. Everyone who subscribes to an inbox gets every push.
+// Subscribe is the call of driver.Store. No push is lost: the call that causes it delivers
+// it before it returns, to everyone who subscribes to the inbox. Several calls may deliver at
+// a time. deliver may call the Store, whose mutex is not held meanwhile. It must not call
+// stop, which would wait for it.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
@@ -39,14 +39,14 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
-// push is what a transition has to tell somebody.
+// push is a driver.Push and the inbox that it goes to.
 type push struct {
 	inbox string
 	driver.Push
 }
 
-// post returns what delivers pushes. It needs the Store's mutex; what it returns must be
-// called without. What nobody listens for is dropped.
+// post returns a function that delivers pushes. Call post with s.mu held, and the function
+// without. A push to an inbox without listeners is dropped.
 func (s *Store) post(pushes []push) func() {
 	if len(pushes) == 0 {
 		return func() {}

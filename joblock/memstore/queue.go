@@ -6,10 +6,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queue is those who wait for one key, in the order in which they came. Joining,
-// refreshing, leaving and taking the first each cost the same however many wait;
-// a place whose time is over is skipped once. A ring buffer would be smaller, but
-// could not let go of a place in its middle.
+// queue has the waiters for one key, in the order in which they came. Joining, asking again,
+// leaving and taking the first each take constant time. A ring buffer would be smaller, but
+// could not drop a place in its middle.
 type queue struct {
 	places list.List                // of *place
 	byCall map[string]*list.Element // nonce of the Acquire that waits
@@ -24,7 +23,7 @@ type place struct {
 	req    driver.AcquireRequest
 }
 
-// waiters returns the number of places, those whose time is over among them.
+// waiters returns the number of places, including those that have ended.
 func (r record) waiters() int {
 	if r.queue == nil {
 		return 0
@@ -32,8 +31,8 @@ func (r record) waiters() int {
 	return r.queue.places.Len()
 }
 
-// join gives the call of req a place, or keeps the one that it has, and returns
-// how many are before it. Places in between that were left are counted.
+// join gives the call of req a place, or prolongs the one that it has. It returns how many
+// places are before it, including those that were given up.
 func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	if r.queue == nil {
 		r.queue = &queue{byCall: make(map[string]*list.Element)}
@@ -62,8 +61,8 @@ func (r *record) leave(call string) {
 	}
 }
 
-// nextWaiter takes the first waiter whose place is still kept out of the queue. It
-// drops those before it.
+// nextWaiter removes and returns the first waiter whose place has not ended. It drops those
+// before it.
 func (r *record) nextWaiter(now instant) (driver.AcquireRequest, bool) {
 	for r.queue != nil {
 		p := r.remove(r.queue.places.Front())

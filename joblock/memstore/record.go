@@ -12,15 +12,13 @@ type instant struct{ ms, us int64 }
 
 func at(t time.Time) instant { return instant{ms: t.UnixMilli(), us: t.UnixMicro()} }
 
-// time is for requests that ask for the clock.
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 
-// after is the deadline d from now. The clock is read rounded down, so without
-// the extra millisecond a lease could end up to one millisecond short.
+// after is the deadline d from now. now.ms is rounded down, so without the extra
+// millisecond a lease could be too short by up to one.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
-// record is all that is known of a key. The zero record, recognised by its fence,
-// is that of an unknown key.
+// record is what the Store knows of a key. Fence 0 means that the key is unknown.
 type record struct {
 	owner   string // stays when the ownership ends, to tell "already released" from "not the owner"
 	fence   int64  // of the present term, strictly growing

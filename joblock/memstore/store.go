@@ -43,8 +43,8 @@ func New(cfg *Config) *Store {
 	}
 }
 
-// Validate returns joblock.ErrInvalid with NoticeRefuse and with a Notice that
-// does not exist, else nil. joblock.New calls it.
+// Validate returns joblock.ErrInvalid if Config.Notice is NoticeRefuse or unknown, or if s
+// was not made by New. joblock.New calls it.
 func (s *Store) Validate() error {
 	if s == nil || s.records == nil {
 		return invalid("memstore: the Store was not made by New")
@@ -113,9 +113,9 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return out, nil
 }
 
-// List is the call of driver.Store. Pages are in the order of keys and a cursor
-// is the last key of the page before, so a record that stays is listed exactly
-// once. Each page looks at every record.
+// List is the call of driver.Store. Pages are in the order of keys, and a cursor is the last
+// key of the page before. So a record that stays is listed exactly once. Each page takes
+// time in proportion to all records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	var page driver.ListPage
 	now, err := s.enter(ctx)
@@ -147,8 +147,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 // Close does nothing: a Store opens nothing, and other Lockers may share it.
 func (s *Store) Close() error { return nil }
 
-// one applies a transition to the record of key. An entry of the index that comes of it
-// is due in grace.
+// one applies a transition to the record of key. If the transition binds the record to a
+// job, the index entry is due after grace.
 func one[R any](
 	ctx context.Context, s *Store, key string, grace time.Duration, req R, transition func(record, instant, R) (record, answer),
 ) (driver.Reply, error) {
@@ -204,7 +204,7 @@ func (s *Store) enter(ctx context.Context) (instant, error) {
 	return at(s.cfg.Now()), nil
 }
 
-// find returns the record of key, the zero record when there is none.
+// find returns the record of key, or the zero record.
 func (s *Store) find(now instant, key string) record {
 	r := s.records[key]
 	if r.exists() && r.expires <= now.ms {
@@ -214,7 +214,7 @@ func (s *Store) find(now instant, key string) record {
 	return r
 }
 
-// put stores a record unless it is that of an unknown key.
+// put stores r, unless r is the zero record.
 func (s *Store) put(now instant, key string, r record) {
 	if !r.exists() {
 		return

@@ -8,9 +8,9 @@ import (
 )
 
 // This file is the transition table in the documentation of package driver. A transition
-// takes the record before, the request and the time, and returns the record after and the
-// answer. It has no other effect, but for the queue of the record, which it takes over:
-// the record before is not to be used any more. Each case is a row of the table, by name.
+// takes the old record, the time and the request. It returns the new record and the answer.
+// Its only other effect is on the queue, which both records share: so do not use the old
+// record afterwards. Each case is a row of the table, by name.
 
 // answer is what a transition gives beside the record.
 type answer struct {
@@ -186,10 +186,10 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 	return r, a
 }
 
-// What the table has in capitals, and what else rows have in common.
+// The words that the table has in capitals, and what else several rows need.
 
-// grant is GRANT: it makes the caller of req the owner. Of the ownership before it leaves
-// the memo, the fence to exceed, how it ended, and the call that ended it.
+// grant is GRANT: it makes the caller of req the owner. From the previous ownership it keeps
+// the memo, the fence, how it ended, and the call that ended it.
 func (r *record) grant(now instant, req driver.AcquireRequest) {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
@@ -206,8 +206,8 @@ func (r *record) grantPushed(now instant, req driver.AcquireRequest) push {
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}
 }
 
-// term is TERM. The clock keeps fences growing where the record before was forgotten, the
-// fence before where the clock has stepped back.
+// term is TERM. The clock makes fences grow if the old record was forgotten, and the old
+// fence does if the clock was set back.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
 	r.nonce, r.changed = nonce, now.ms
@@ -249,8 +249,8 @@ func (r *record) end(now instant, req driver.ReleaseRequest) {
 	r.keep(now, retain)
 }
 
-// keep remembers the record for retain longer than its ownership, and not for less than
-// somebody's place in the queue.
+// keep sets when the record is forgotten: retain after its ownership, but not before the
+// queue's kept.
 func (r *record) keep(now instant, retain time.Duration) {
 	r.expires = max(r.until, now.ms) + retain.Milliseconds()
 	if r.queue != nil {
@@ -277,14 +277,13 @@ func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	return a
 }
 
-// over is the answer to the owner of what has been ended.
+// over is the answer to the owner after the ownership was ended.
 func (r record) over() answer {
 	return answer{Reply: driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}}
 }
 
-// inTheWay is an answer that tells who has the key and for how long. Of a record
-// that is no longer live it tells nothing but the job of OutcomeWrongJob: the
-// rest would describe somebody who has gone.
+// inTheWay is an answer that tells who has the key and for how long. If the key is free it
+// has only the job, and that only with OutcomeWrongJob: see Replies in package driver.
 func (r record) inTheWay(now instant, o driver.Outcome) answer {
 	a := answer{Reply: driver.Reply{Outcome: o, State: r.state(now)}}
 	switch a.State {

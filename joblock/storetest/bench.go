@@ -9,9 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Benchmark measures what a Store does most: taking and giving back a lock, a
-// handover to whoever has the token and to a job, and back, and batches of 100
-// renewals and reservations.
+// Benchmark measures the most frequent calls: Acquire and Release; Park and Resume, with and
+// without a job; and batches of 100 renewals or reservations.
 func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	ctx := context.Background()
 	acquire := func(b *testing.B, store driver.Store, key, nonce string) driver.Reply {

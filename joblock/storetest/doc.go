@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of driver.Store. A store, also one from
-// outside this module, is right when Run passes:
+// Package storetest is the conformance suite of driver.Store. Any store, also one outside
+// this module, is correct if Run passes:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) *storetest.Harness {
@@ -15,7 +15,7 @@
 // (queue*.go, grant.go, subscribe.go). Benchmark measures the calls that matter most.
 //
 // Nothing in Run depends on how fast the machine is. A lease that has to be alive lasts a
-// minute, and one that has to be over is waited for with time to spare.
+// minute. If one has to be over, Run waits for more than its length.
 //
 // How to write a store is in docs/writing-a-store.md.
 package storetest

@@ -10,32 +10,29 @@ import (
 // DefaultUnit is the Harness.Unit of a Harness that has none.
 const DefaultUnit = 50 * time.Millisecond
 
-// Harness is a Store to test, and the means to do so. Store and Advance are
-// required. What depends on a missing optional field is left out, and the log
-// says so.
+// Harness is a Store to test, and the means to do so. Store and Advance are required. Tests
+// that need a missing optional field are left out, and the log says so.
 type Harness struct {
 	// Store is empty, or keeps its keys apart from everybody else's.
 	Store driver.Store
 
-	// Advance lets d pass on the store's clock: time.Sleep where that clock
-	// cannot be moved. Both leases and the retention of records obey it.
+	// Advance lets d pass on the store's clock, for leases and for the retention of
+	// records. It is time.Sleep if the clock cannot be moved.
 	Advance func(d time.Duration)
 
 	// Exact says that the store's clock moves through Advance and Step only, and
 	// by exactly as much as they are told, to the microsecond.
 	Exact bool
 
-	// Unit is the length of leases that are meant to run out. Long enough for the
-	// store to keep time in, short enough to be slept through some fifty times.
-	// Default DefaultUnit.
+	// Unit is the length of leases that are meant to run out. It has to be long for the
+	// store's clock, but the suite waits for it some fifty times. Default DefaultUnit.
 	Unit time.Duration
 
 	// Step steps the store's wall clock by d, which may be negative. Optional.
 	Step func(d time.Duration)
 
 	// Foreign writes something that is not a lock record at key, past the Store.
-	// ForeignIntact reports whether exactly that is still there. Optional, both
-	// or neither.
+	// ForeignIntact reports whether exactly that is still there. Set both or neither.
 	Foreign       func(key string)
 	ForeignIntact func(key string) bool
 }
@@ -83,9 +80,9 @@ var areas = []area{
 	{name: "foreign", cases: foreignCases, needs: func(h *Harness) bool { return h.Foreign != nil }},
 }
 
-// Run tests a Store. newHarness is called once per property, with the T of the
-// subtest, and must give an empty store, or a fresh prefix, each time; what it
-// opens it closes in t.Cleanup.
+// Run tests a Store. It calls newHarness once per property, with the T of the subtest. Each
+// time newHarness must return an empty store, or one with a fresh prefix, and close it in
+// t.Cleanup.
 func Run(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	t.Run("transitions", func(t *testing.T) { runTransitions(t, newHarness) })
 	able := newHarness(t)

@@ -275,8 +275,8 @@ func (k *kit) forced(key, owner, reason string) held {
 	return h
 }
 
-// recordDiff tells how two readings of one record differ, "" if they do not.
-// What is left of a time may have become less, but not nothing.
+// recordDiff tells how two readings of one record differ, "" if they do not. The times left
+// may have become shorter, but not 0.
 func recordDiff(before, after driver.Record) string {
 	for _, d := range []struct {
 		field         string

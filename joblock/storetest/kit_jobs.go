@@ -57,11 +57,11 @@ func (k *kit) parkDue(key, owner, job string) held {
 	req := k.parkReq(driver.Term{}, job)
 	req.Grace = 0
 	h := k.parkAs(key, owner, req)
-	k.Advance(time.Millisecond) // which is when the clock has moved
+	k.Advance(time.Millisecond) // then the entry is due
 	return h
 }
 
-// parkAs takes key and parks it as req says, but for the term.
+// parkAs takes key and parks it by req, with the Term set.
 func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	k.Helper()
 	before := k.hold(key, owner)
@@ -71,7 +71,7 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue calls Due, which puts off for long what it returns.
+// wantDue calls Due; what it returns is not due again for long.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)

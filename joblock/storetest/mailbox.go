@@ -13,8 +13,7 @@ import (
 // not a measure.
 const pushTimeout = 10 * time.Second
 
-// inboxes numbers the inboxes of all tests: those of a server that is shared must
-// not meet.
+// inboxes numbers the inboxes of all tests: on a shared server each needs its own name.
 var inboxes atomic.Int64
 
 // mailbox collects what is pushed to an inbox.
@@ -68,7 +67,7 @@ func (m *mailbox) take(call string) bool {
 	return true
 }
 
-// left is the number of pushes that have come and that nobody has taken.
+// left is the number of pushes that have come and were not taken.
 func (m *mailbox) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,9 +107,8 @@ func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	return reply
 }
 
-// wantNothing fails the test if any push has come that nobody has taken. A store
-// that pushes in the background has had the time to do so: a grant that is made
-// now, for a key of its own, is waited for first.
+// wantNothing fails the test if there is a push that was not taken. A store may push in the
+// background, so it first makes another grant, for a key of its own, and waits for its push.
 func (m *mailbox) wantNothing(what string) {
 	m.kit.Helper()
 	k := m.kit
@@ -153,8 +151,8 @@ func (k *kit) free(key string) {
 	k.want("release", k.release(k.releaseReq(byFence(key, r.Owner, r.Fence))), driver.OutcomeOK)
 }
 
-// runOut ends the holding of a key by time alone: it is parked for one Unit, which
-// passes. Other ways to a lapse would begin before the waiters have joined.
+// runOut parks a key for one Unit and lets that pass. Other ways to a lapse would begin
+// before the waiters have joined.
 func (k *kit) runOut(key string) {
 	k.Helper()
 	r := k.inspect(key)

@@ -62,8 +62,8 @@ type service struct {
 	fence         int64
 }
 
-// wantInTurn fails the test if anybody was served before one who had joined
-// already when it had not yet asked.
+// wantInTurn fails the test if a caller was served before another that had joined before
+// the first one asked.
 func (w *waiters) wantInTurn() {
 	w.kit.Helper()
 	for _, a := range w.served {

@@ -141,7 +141,7 @@ func rowOf(call, name string) (row, bool) {
 	return row{}, false
 }
 
-// found is what a call may know of the record that it finds.
+// found is what the call under test may know of the record.
 type found struct {
 	held
 	first int64  // the fence that the ownership began with
@@ -628,8 +628,8 @@ func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	}
 }
 
-// begin makes the record of a key what it is to be in a state. Somebody had the key before,
-// so that there is an older fence.
+// begin brings the record of a key into a state. Somebody had the key before, so that there
+// is an older fence.
 func (k *kit) begin(from start, key string) found {
 	k.Helper()
 	if from.enter == nil {
