@@ -19,5 +19,5 @@ type Record struct {
 	Reason   string
 	Memo     []byte    // on request
 	Waiters  int       // places in the queue
-	Now      time.Time // the store's clock at the read
+	Now      time.Time // the store's clock at the read; zero where there is no record
 }
