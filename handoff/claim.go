@@ -102,7 +102,8 @@ func badKey(key string) bool {
 }
 
 // claimError is an ErrInvalid that is not the client's fault. It is about a Claim's
-// settings or what the store keeps at the key, or it is from a call that the handler made.
+// settings or about what the store keeps at the key, or a handler got it from a call of its
+// own and passed it to Refuse.
 type claimError struct{ err error }
 
 func (e *claimError) Error() string { return e.err.Error() }

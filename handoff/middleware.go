@@ -33,9 +33,9 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) M
 	}
 }
 
-// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; below one second it
-// counts as one. A queued job's lock may be reserved for an hour and free in a second, so
-// the rest of its reservation is no advice.
+// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; less than one
+// second counts as one second. The lock of a queued job may be reserved for another hour
+// and yet become free in a second, so the rest of the reservation is no advice.
 func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
@@ -178,8 +178,8 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	}, nil
 }
 
-// acquire takes the locks of claim. It waits for them if the claim says so and there is
-// room.
+// acquire takes the locks of claim. It waits for them if the claim says so and fewer than
+// MaxWaiting requests wait already.
 func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
 	if claim.MaxWait > 0 {
 		defer m.waiting.Add(-1)

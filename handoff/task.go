@@ -157,7 +157,8 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
-// sealed returns a copy of the task with header, and the options for its enqueue.
+// sealed returns a copy of the task that has header as its envelope. It also returns the
+// options for the enqueue of that copy.
 func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 	all := make(map[string]string, len(s.task.Headers())+1)
 	maps.Copy(all, s.task.Headers())

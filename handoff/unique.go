@@ -16,9 +16,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unique makes a job the only one of its key. Only Key must be set: from the enqueue of one
-// job until it is done, other jobs are then refused. The package comment has a table of all
-// cases.
+// Unique makes a job the only one of its key. With no field but Key set, other jobs of the
+// key are refused from the enqueue of one job until it is done. The package comment has a
+// table of all cases.
 type Unique struct {
 	// Key is the key that one job has at a time. Build it with joblock.Key or TaskKey.
 	// Enqueue all jobs of a key with the same policy.

@@ -367,8 +367,8 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 }
 
 // reacquire takes the lock anew under the token's owner, so that later attempts can resume
-// it. It parks and resumes the lock: so it is bound to the job, and outlives a crash of
-// this process.
+// it. It then parks and resumes the lock, because that binds the lock to the job and lets
+// it outlive a crash of this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// The key may be one of the toolkit's own: of a permit, or of a job that waits for
 	// another.

@@ -55,7 +55,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // of Held, Kept, Over, Foreign, Unanswered and Freed, unless the lock was taken up or ended
 // during the check.
 type KeeperStats struct {
-	// Leading is true while this Worker's Run is the one that works.
+	// Leading is true while this Worker's Run checks locks. Of the Workers on one store,
+	// only one does so at a time.
 	Leading bool
 
 	Checked    int64            // locks that were due

@@ -139,7 +139,8 @@ type overlap struct {
 	pace pace
 }
 
-// process is the whole life of an attempt.
+// process handles one delivery of a task: it asks for the task's key, takes the lock if one
+// is to be taken, calls the handler and releases the lock.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err

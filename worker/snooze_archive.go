@@ -38,9 +38,9 @@ const (
 	// the archive may not have released it yet.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp bounds the wait for asynq to archive the task and to run it again.
-	// asynq repeats what Redis has not taken for as long as its lease lasts, half a
-	// minute. After that the task is left to the keeper.
+	// rerunGiveUp is how long rerun waits for asynq to archive the task, and tries to run
+	// it again; after that the task is left to the keeper. It is longer than the task's
+	// lease of half a minute: for so long asynq repeats a write that Redis has not taken.
 	rerunGiveUp = 45 * time.Second
 
 	// mostInArchive is how many tasks of this process stay in the archive for their whole

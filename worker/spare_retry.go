@@ -83,8 +83,9 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 	}()
 }
 
-// bounce is for a delivery that may be the spare retry. It returns the error with which to
-// archive the task, or nil if the task must run.
+// bounce is for a delivery that may be the spare retry: the one that package handoff adds
+// to the author's retries. It returns the error with which to archive the task, or nil if
+// the task must run.
 func (w *Worker) bounce(a *attempt) error {
 	uncounted := w.counts.Load() // nil where every end of an attempt is charged
 	switch {

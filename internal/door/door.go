@@ -96,7 +96,8 @@ func Of(locker any) Locker { return behind.Locker(locker) }
 type Lock interface {
 	// Memo and WriteMemo are those of package memo.
 	Memo() []byte
-	// AsOf returns the store's clock at the time of the memo that came with the grant.
+	// AsOf returns what the store's clock showed when the store granted the lock and read
+	// the memo that came with the grant.
 	AsOf() time.Time
 	WriteMemo(ctx context.Context, memo []byte) error
 
@@ -152,7 +153,7 @@ func Refusal(op, key string, r driver.Reply) error { return behind.Refusal(op, k
 func Status[S any](r driver.Record) S { return behind.Status(r).(S) }
 
 // CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or
-// has control characters. what names it.
+// has control characters. The parameter what is the text's name in the error.
 func CheckText(op, key, what, text string, minLen, maxLen int) error {
 	return behind.Text(op, key, what, text, minLen, maxLen)
 }

@@ -13,16 +13,19 @@ import (
 	"strings"
 )
 
-// Keeper is the key of the lock under which one keeper of the cluster works.
+// Keeper is the key of the lock that a keeper needs to work, so that only one in the
+// cluster does.
 const Keeper = "%keeper"
 
-// Cron returns the key of a record of the scheduler, which rest names.
+// Cron returns the key of one of the scheduler's records: a prefix and the given rest.
 func Cron(rest string) string { return "%cron:" + rest }
 
-// Again returns the key that marks job for being taken out of asynq's archive.
+// Again returns the key of the lock that a worker holds while job is in asynq's archive for
+// a pause. If the worker dies, the lock tells the keeper to run job again.
 func Again(job string) string { return "%again:" + job }
 
-// Next returns the key of the job that waits behind the one that has key.
+// Next returns the key whose lock a job has while it waits for the job that has the lock on
+// key; see handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
 
 // permitMark separates the key of a limit from the number of a permit. The limit's key

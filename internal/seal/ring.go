@@ -24,7 +24,8 @@ const (
 // Config is what a Ring works with.
 type Config struct {
 	// Load reads the store's keys, oldest first and at least one; see
-	// driver.Store.SealKeys. After Close it returns an error at once.
+	// driver.Store.SealKeys. When ctx has ended, as it has after Ring.Close, Load must
+	// return an error at once.
 	Load func(ctx context.Context, known []Key, fresh [KeyBytes]byte) ([]Key, error)
 
 	// Sources are secrets, or nil for the store's keys. All of them verify; the first one
@@ -177,8 +178,9 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	}
 }
 
-// find returns the store's key of that name. If ask is true, ErrUnknownKey is the store's
-// answer, at most readPause old.
+// find returns the store's key that has this id. If ask is false, ErrUnknownKey means that
+// the key is not among those that were last read. If ask is true, it means that the store
+// did not have the key when it was asked, at most readPause ago.
 func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 	if _, err := r.current(ctx); err != nil {
 		return signer{}, err
@@ -255,7 +257,8 @@ func (r *Ring) beginLocked() *reading {
 	return l
 }
 
-// wait returns the reading's error, or that of ctx.
+// wait waits until the reading has ended, and returns its error. If ctx ends first, wait
+// returns ctx's cause.
 func (l *reading) wait(ctx context.Context) error {
 	select {
 	case <-l.done:

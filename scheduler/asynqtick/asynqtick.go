@@ -41,9 +41,9 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
-// Once returns a function that calls enqueue, and returns nil if enqueue returns
-// asynq.ErrTaskIDConflict. It is for tasks that Enqueue cannot make, because they depend on
-// the tick or carry a lock. enqueue must use tick.ID() as the task's ID:
+// Once returns a function that calls enqueue and takes asynq.ErrTaskIDConflict for success.
+// It is for tasks that Enqueue cannot make, because they depend on the tick or carry a
+// lock. enqueue must use tick.ID() as the task's ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))

@@ -57,9 +57,10 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns the zone that the spec begins with, or else the given one, and the
-// remaining words. It refuses Local by name. A comparison with time.Local would not do: it
-// may have the name of the zone in the TZ variable, and programs set it to time.UTC.
+// cutZone returns two things: the zone that the spec begins with, or else the given one;
+// and the words that remain. It refuses a zone whose name is Local. To compare the zone
+// with time.Local would be wrong: time.Local may have the name of the zone in the TZ
+// variable, and programs set it to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -174,7 +175,8 @@ func (f field) parse(text string) (set uint64, star bool, err error) {
 	return set, star, nil
 }
 
-// parsePart parses one element of a list: first, first+step and so on up to last.
+// parsePart parses one element of a comma-separated list. The element stands for the values
+// first, first+step and so on up to last.
 func (f field) parsePart(part string) (first, last, step int, err error) {
 	values, by, hasStep := strings.Cut(part, "/")
 	step = 1

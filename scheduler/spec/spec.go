@@ -72,7 +72,7 @@ func (s Spec) Prev(at time.Time) time.Time {
 	return time.Unix(hi, 0).UTC()
 }
 
-// Ticks returns the ticks after the first time and up to the second, in order.
+// Ticks returns the ticks that are later than after and not later than until, in order.
 func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until) && yield(t); {
@@ -89,9 +89,10 @@ func (s Spec) Zone() *time.Location {
 	return s.zone
 }
 
-// String returns the spec with its zone in canonical form, which Parse reads back:
-// "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5", "@every 1m30s". Specs with equal strings have
-// the same ticks, given the same time zone database. The zero Spec returns "".
+// String returns the spec in canonical form, which Parse reads back:
+// "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5", always with the zone, or "@every 1m30s", which
+// needs none. Specs with equal strings have the same ticks, given the same time zone
+// database. The zero Spec returns "".
 func (s Spec) String() string {
 	switch {
 	case s.every > 0:

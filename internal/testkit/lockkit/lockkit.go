@@ -16,8 +16,8 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// OnTime is how much later than it could have come a lock may come in virtual time: the
-// store counts in milliseconds.
+// OnTime is how late a lock may come, in virtual time, and still count as on time. It is
+// not zero because the store counts in milliseconds.
 const OnTime = 5 * time.Millisecond
 
 // What a joblock.Config says by default.
@@ -180,7 +180,8 @@ func (k *Kit) Wait(locks Acquirer, key string, opts ...joblock.AcquireOption) *W
 	return w
 }
 
-// Over reports whether the Acquire has returned, after all that can happen now.
+// Over lets everything happen that can happen without time passing. Then it reports whether
+// the Acquire has returned.
 func (w *Waiting) Over() bool {
 	synctest.Wait()
 	select {
@@ -201,7 +202,7 @@ func (w *Waiting) Granted(d time.Duration) *joblock.Lock {
 	return w.Lock
 }
 
-// Failed waits for the error, at most d.
+// Failed waits until the Acquire has failed, at most d, and returns its error.
 func (w *Waiting) Failed(d time.Duration) error {
 	w.t.Helper()
 	w.within(d)

@@ -11,7 +11,8 @@ const (
 	keptDefinitions = 4
 	maxProgramBytes = 100
 
-	// rollout is how long definitions may take turns without a contest: during a deploy.
+	// rollout is how long definitions may take turns before that counts as a contest: in a
+	// deploy they take turns too.
 	rollout = 15 * time.Minute
 
 	// contested is how often a definition must come back after another one to make a

@@ -267,7 +267,8 @@ func shortenJSON(s string, n int) string {
 	return shorten(s, n)
 }
 
-// shorten cuts s to n bytes of UTF-8 and an ellipsis.
+// shorten returns s if it has at most n bytes, else its first n bytes and an ellipsis. It
+// removes what is not UTF-8, such as a character that was cut in two.
 func shorten(s string, n int) string {
 	if len(s) > n {
 		s = s[:n] + "…"

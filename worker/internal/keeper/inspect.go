@@ -70,9 +70,10 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock. If not, it
-// may be an earlier task with this ID, because of which the job's enqueue is about to be
-// refused. An envelope that cannot be verified proves nothing.
+// carries reports whether the task of c carries the current token of the lock. A task that
+// does not may be an earlier one with the same ID, and asynq may be about to refuse the
+// enqueue of the lock's job because of it. An envelope that cannot be verified proves
+// nothing: carries is false.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)

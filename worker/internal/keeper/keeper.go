@@ -35,7 +35,7 @@ const (
 	longestNap = time.Second
 )
 
-// Config is what a Keeper works with. Every field but DryRun is required.
+// Config is what a Keeper works with. All fields but DryRun are required.
 type Config struct {
 	Locks      *joblock.Locker
 	Ring       *seal.Ring // of Locks
@@ -79,7 +79,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead checks what is due until ctx ends: that of the caller, or because the lock was lost.
+// lead checks what is due until ctx ends. That happens when the caller's context ends, or
+// when the lock is lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
@@ -103,7 +104,7 @@ func (k *Keeper) lead(ctx context.Context) error {
 	}
 }
 
-// nap is the pause between two questions what is due.
+// nap is how long the keeper pauses before it asks the store again which locks are due.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
 // pass checks all that is due. After an error, what was read is due again after

@@ -112,7 +112,7 @@ func (k *Keeper) rerun(c *candidate) error {
 	return nil
 }
 
-// reserve prolongs reservations.
+// reserve prolongs the reservations in short, and counts in n how that went.
 func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))

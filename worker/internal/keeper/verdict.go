@@ -90,7 +90,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 }
 
 // judgeMark decides about a mark: a lock that a process holds while it snoozes a task by
-// way of asynq's archive. Nobody holds this one, so the process has died.
+// way of asynq's archive. It is called for marks that nobody holds: the process has died or
+// has given up.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered:
@@ -105,7 +106,8 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 	return ending(lock, reasonSnoozed)
 }
 
-// ending frees a lock, or forgets one that has ended by itself.
+// ending is the verdict on a lock whose job is over: to free it, or to forget it if it has
+// ended by itself.
 func ending(lock joblock.Status, reason string) verdict {
 	if lock.Locked() {
 		return verdict{action: free, reason: reason}
