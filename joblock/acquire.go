@@ -158,8 +158,8 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	return nil, errorOf("acquire", a.req.Key, r)
 }
 
-// take makes a lock of a grant whose lease began at since or later. It gives back a
-// grant that is too old to be trusted.
+// take makes a lock of a grant whose lease began at since or later. If the grant
+// is too old to be trusted, take has it released and returns an error.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
 	var err error

@@ -38,7 +38,7 @@ import (
 //	releaseBegun             released   ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  sends
 //	releaseAnswered          changes nothing, in any state
 //	doubted, verifyBegun     check it   -            -            -                   -
-//	verified, otherwise      lost       -            -            -                   -
+//	verified, not held       lost       -            -            -                   -
 //	lockerClosed             lost       lost         -            -                   -
 //	ownerShared, remembered  the end is remembered for longer, in every state
 //
@@ -331,8 +331,8 @@ func (h *holding) renewingStopped() { h.renewing = false }
 // checks the job. If wait is true nothing has changed: a renewal is under way that
 // would undo the Park. Try again after its answer.
 //
-// A Park without an answer is repeated under the same nonce. The term is then named by
-// that nonce too, because a renewal may have undone the first one.
+// A Park without an answer is repeated under the same nonce. The repeated Park also
+// names its term by that nonce, because a renewal may have undone the first Park.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err

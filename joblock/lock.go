@@ -97,7 +97,8 @@ func (k *Lock) unlock(s step) {
 }
 
 // eventLocked returns an event about the lock as it is now, or none if nobody listens.
-// It is told after k.mu is unlocked. The caller holds k.mu, or the only reference.
+// The caller holds k.mu, or the only reference to k. It tells the event after it has
+// unlocked k.mu.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}

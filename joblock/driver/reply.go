@@ -54,7 +54,8 @@ type Reply struct {
 	// OK: what is left of the lease; up to a millisecond too much. It is the whole TTL
 	// unless the call finds an earlier grant.
 	Lease time.Duration
-	// Held, while waiting: places in the queue before the caller's.
+	// Ahead is how many places in the queue are before the caller's. It is set with
+	// OutcomeHeld if the caller waits.
 	Ahead int
 	// Held, while waiting, and OK if the request has Memo: the store's clock. Places in
 	// the queue are in the order of these times.

@@ -47,8 +47,9 @@ type ResumeRequest struct {
 	Grace time.Duration
 
 	// Unpark says that the caller takes its own Park back. The record is bound to Back
-	// again, the job that it had before that Park. Reserve replaces the reservation that
-	// the Park made. A record that is already bound to Back is not refused.
+	// again, the job that it had before that Park. The field Reserve replaces
+	// the reservation that the Park made. A record that is already bound to Back is not
+	// refused.
 	Unpark bool
 	Back   string
 
@@ -111,9 +112,9 @@ type ReleaseRequest struct {
 
 	// Retain is how long the record is remembered after its end.
 	Retain time.Duration
-	// Brief, if set, replaces Retain if the record has no memo. It says that everybody
-	// who may ask has been told of the end. See "Retention" in the package comment for
-	// when a store remembers a record longer.
+	// Brief, if set, replaces Retain if the record has no memo. Who sets it states that
+	// everybody who may ask has been told of the end. See "Retention" in the package
+	// comment for when a store remembers a record longer.
 	Brief time.Duration
 }
 

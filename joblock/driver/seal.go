@@ -5,7 +5,7 @@ import "time"
 const (
 	// SealKeyBytes is the length of a SealKey's secret.
 	SealKeyBytes = 32
-	// MaxSealKeys is how many SealKeys a Store keeps.
+	// MaxSealKeys is the most SealKeys that a Store keeps. The oldest are dropped first.
 	MaxSealKeys = 16
 )
 

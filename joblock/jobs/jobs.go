@@ -23,9 +23,9 @@ type Entry = driver.JobLock
 // first. limit is from 1 to MaxBatch. Fewer than limit means that no more are due.
 //
 // A lock is first due Config.JobGrace after its Park, or after half of its reservation
-// if that is less. Each time Due returns it, its next time is put off by later, from a
-// millisecond to 366 days, until Forget removes it. So only one caller gets an entry at a
-// time, and the entry of a caller who has died comes back.
+// if that is less. Until Forget removes it, each Due that returns it makes it due again
+// after the parameter later, which is from a millisecond to 366 days. So only one caller
+// gets an entry at a time, and the entry of a caller who has died comes back.
 //
 // After ErrUnavailable entries may have been put off without being returned.
 func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
@@ -52,7 +52,7 @@ func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Durat
 	return slices.DeleteFunc(due, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil }), nil
 }
 
-// Forget takes entries that Due has returned off the index. Use it for locks that are
+// Forget removes from the index entries that Due has returned. Use it for locks that are
 // free or bound to another job. An entry stays if its lock was parked for the same job
 // since that Due. Forget is safe to repeat; after an error some entries may be gone.
 func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error {
@@ -79,7 +79,8 @@ func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error 
 type Reservation struct {
 	Key string
 	Job string // "queue/taskID" that the lock is bound to
-	// For counts from now on. Default Config.Reserve; at most 366 days.
+	// For is the least time, from now on, that the key is to stay reserved. Default
+	// Config.Reserve; at most 366 days.
 	For time.Duration
 }
 
@@ -112,16 +113,16 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 type Release struct {
 	Key string
 	Job string // "queue/taskID" that the lock is bound to
-	// Fence is the one that Status showed before you asked the queue for the job. 0
-	// accepts any.
+	// Fence is the lock's fence that Status showed before you looked the job up in the
+	// queue. 0 accepts any.
 	Fence  int64
 	Reason string // for Status and errors, at most 256 bytes
 }
 
 // Free frees the locks of jobs that no longer exist or will not run again, whoever their
-// owners are. They show as forced, with the reason. Free takes no lock from a running
-// attempt, from another job or, given the Fence, from a later job of the same name. It is
-// safe to repeat.
+// owners are. The locks show as forced, with the reason. Free takes no lock from a
+// running attempt, from another job or, given the Fence, from a later job of the same
+// name. It is safe to repeat.
 //
 // The errors are in the order of the releases, nil for those that succeeded. Besides
 // those of the package comment:
@@ -154,7 +155,8 @@ func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []err
 	return errs
 }
 
-// freed calls store.Release. For Free a key that was free is a lock that is not found.
+// freed calls store.Release. For a key that was free it returns OutcomeNotFound instead of
+// OutcomeLapsed.
 func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies, err := store.Release(ctx, reqs)
 	for i := range replies {

@@ -89,8 +89,8 @@ func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context)
 	return l.in.Do(ctx, key, fn, opts, l.Acquire)
 }
 
-// AcquireAll takes a permit of each key, or none; see Locker.AcquireAll. Locks.ByKey takes
-// a permit's key.
+// AcquireAll takes a permit of each key, or none; see Locker.AcquireAll. Locks.ByKey
+// finds a permit by its own Key, which is not the limit's: see the package comment.
 func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.AcquireOption) (joblock.Locks, error) {
 	if err := l.check("acquire all", ""); err != nil {
 		return nil, err

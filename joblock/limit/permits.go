@@ -23,9 +23,9 @@ const gateTTL = 5 * time.Second
 // permits is one acquisition of a permit.
 //
 // A permit is a lock, and each has its own queue. One more lock, the gate, makes a single
-// line of them. A waiter first waits for the gate. While it holds the gate, it alone is
-// in the queues of the permits. It takes the first that is granted to it, and releases
-// the gate. A newcomer tries a permit at once only if nobody is at the gate.
+// line of these queues. A waiter first waits for the gate. While it holds the gate, it
+// alone is in the queues of the permits. It takes the first permit that is granted to it,
+// and releases the gate. A newcomer tries a permit at once only if nobody is at the gate.
 //
 // A counter and one queue in a single record would take fewer commands. But then leases,
 // fences, Park and Resume would all be needed a second time, for entries of that record.

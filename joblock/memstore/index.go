@@ -107,7 +107,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 	return s.jobs.due(now, req), nil
 }
 
-// Forget is the call of driver.Store. The batch is one step.
+// Forget is the call of driver.Store. No other call comes in the middle of the batch.
 func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if _, err := s.enter(ctx); err != nil {
 		return err

@@ -61,8 +61,8 @@ func (r *record) leave(call string) {
 	}
 }
 
-// nextWaiter removes and returns the first waiter whose place has not ended. It drops those
-// before it.
+// nextWaiter removes and returns the first waiter whose place has not ended. The
+// waiters before that one are dropped.
 func (r *record) nextWaiter(now instant) (driver.AcquireRequest, bool) {
 	for r.queue != nil {
 		p := r.remove(r.queue.places.Front())

@@ -80,22 +80,22 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 	return one(ctx, s, req.Key, req.Grace, req, record.park)
 }
 
-// Renew is the call of driver.Store. The batch is one step.
+// Renew is the call of driver.Store. No other call comes in the middle of the batch.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.RenewRequest) string { return req.Key }, record.renew)
 }
 
-// Release is the call of driver.Store. The batch is one step.
+// Release is the call of driver.Store. No other call comes in the middle of the batch.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, record.release)
 }
 
-// Reserve is the call of driver.Store. The batch is one step.
+// Reserve is the call of driver.Store. No other call comes in the middle of the batch.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.ReserveRequest) string { return req.Key }, record.reserve)
 }
 
-// Inspect is the call of driver.Store. The batch is one step.
+// Inspect is the call of driver.Store. No other call comes in the middle of the batch.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	now, err := s.enter(ctx)
 	if err != nil {

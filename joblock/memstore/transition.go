@@ -200,7 +200,7 @@ func (r *record) grant(now instant, req driver.AcquireRequest) {
 	r.extend(now, req.TTL, 0, req.Retain)
 }
 
-// grantPushed is grant for a waiter: it is told through its inbox.
+// grantPushed is grant for a waiter, and returns the push that tells the waiter.
 func (r *record) grantPushed(now instant, req driver.AcquireRequest) push {
 	r.grant(now, req)
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}

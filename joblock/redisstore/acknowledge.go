@@ -28,8 +28,9 @@ const (
 	ackTries = 4
 )
 
-// oneAcknowledged is one for Stores with Config.Replicas. If too few replicas have a grant,
-// the call is an error, and the Locker cleans up or tries again.
+// oneAcknowledged makes a call about a single key, as the method one does, for Stores with
+// Config.Replicas. If too few replicas have a grant, the call is an error, and the Locker
+// cleans up or tries again.
 //
 // The WAIT is in the same pipeline because it has to be on the same connection: from Redis
 // 7.2 on it waits only for the last write of that connection. For the same reason a script

@@ -26,7 +26,7 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
-// unread notes that command was not allowed.
+// unread adds the Finding that this user may not run command.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")

@@ -13,11 +13,12 @@ type Severity uint8
 
 // The severities.
 const (
-	// Note is good to know, and may be left as it is.
+	// Note: what was found is good to know, and may be left as it is.
 	Note Severity = iota
-	// Warning weakens a promise in rare events: a restart, a fail-over, a full server.
+	// Warning: what was found weakens a promise in rare events: a restart, a fail-over,
+	// a full server.
 	Warning
-	// Fault breaks locks or calls in everyday use.
+	// Fault: what was found breaks locks or calls in everyday use.
 	Fault
 )
 

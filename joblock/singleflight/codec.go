@@ -20,8 +20,8 @@ import (
 //	8        for how long it is fresh, ms
 //	…        the value as msgpack
 //
-// An end alone would not do: after the clock was set back, only the time of writing shows
-// that a result is from the future.
+// The end of its freshness alone would not do: after the clock was set back, only the
+// time of writing shows that a result is from the future.
 const (
 	resultMagic  = "jlr\x01"
 	resultHeader = len(resultMagic) + 3*8
@@ -136,7 +136,7 @@ func wellFormed(b []byte) bool {
 	return len(b) == 0
 }
 
-// layouts says what follows the codes from 0xc0 to 0xdf.
+// layouts says what follows the msgpack codes from 0xc0 to 0xdf.
 var layouts = [32]struct {
 	width  int    // of the length that comes next
 	bytes  uint64 // besides those that the length counts

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// maxFence is what Lua, JSON and JavaScript keep exactly.
+// maxFence is the largest fence that Lua, JSON and JavaScript keep exactly.
 const maxFence = 1<<53 - 1
 
 var fenceCases = []testCase{

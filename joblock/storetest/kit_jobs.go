@@ -71,7 +71,8 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue calls Due; what it returns is not due again for long.
+// wantDue fails the test unless Due returns want. What Due returns is put off
+// by the constant long.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)
