@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -23,12 +24,12 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 		attempts++
 		err = j.attempt(ctx, tick, logger)
 		for j.task && errors.Is(err, errTaskOverlaps) {
-			if j.overlap != overlapQueue || !wait(ctx, queuePoll) {
+			if j.overlap != overlapQueue || sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
 			err = j.attempt(ctx, tick, logger)
 		}
-		if err == nil || attempts > j.retries || !wait(ctx, pause) {
+		if err == nil || attempts > j.retries || sleep.For(ctx, pause) != nil {
 			return attempts, err
 		}
 		logger.Warn("scheduler: the function failed and is called again", "job", j.name, "tick", tick.At, "attempt", attempts, "err", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -104,7 +105,7 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 // paused tick is not executed in its place.
 func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
 	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(later(tick, s.clock.now().Add(-j.Delay))) {
-		if !wait(ctx, tick.Add(j.Delay).Sub(s.clock.now())) {
+		if sleep.For(ctx, tick.Add(j.Delay).Sub(s.clock.now())) != nil {
 			return
 		}
 		s.rereadOrders(ctx) // it may have been paused a moment ago
@@ -132,7 +133,7 @@ func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *
 			return err
 		}
 		s.reportTrouble(j, "write the ledger after an execution", err)
-		wait(ctx, pause)
+		_ = sleep.For(ctx, pause)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -73,7 +74,7 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 			return err
 		case ctx.Err() == nil:
 			s.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
-			wait(ctx, pause/2+dice.N(pause/2))
+			_ = sleep.For(ctx, pause/2+dice.N(pause/2))
 			pause = min(2*pause, lastPause)
 		}
 	}

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -60,16 +59,4 @@ func (c *storeClock) synced() bool {
 	here := c.local()
 	slept := here.Round(0).Sub(c.own.Round(0)) - here.Sub(c.own)
 	return !c.store.IsZero() && slept < time.Second
-}
-
-// wait sleeps for d. It returns false if ctx ends first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

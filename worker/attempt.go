@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -227,7 +228,7 @@ func (a *attempt) resumeAll() error {
 			return a.w.snoozeByArchive(a, snoozed)
 		}
 		// asynq would charge or archive the task. Wait here instead.
-		if !sleep(a.ctx, waitPoll) {
+		if sleep.For(a.ctx, waitPoll) != nil {
 			return errors.Join(context.Cause(a.ctx), snoozed.err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -53,7 +54,7 @@ func (w *Worker) recheck(ctx context.Context, pause time.Duration, queue, id str
 		if done {
 			ctx = door.WithJobDone(ctx, job)
 		}
-		if !sleep(ctx, pause) {
+		if sleep.For(ctx, pause) != nil {
 			leave()
 			return
 		}

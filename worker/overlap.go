@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 )
@@ -248,7 +249,7 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 		case late:
 			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
 		}
-		if !sleep(a.ctx, min(waitPoll, time.Until(latest))) { // the store is away
+		if sleep.For(a.ctx, min(waitPoll, time.Until(latest))) != nil { // the store is away
 			return nil, errors.Join(context.Cause(a.ctx), err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -137,7 +138,7 @@ func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (ove
 		case time.Now().After(deadline):
 			return "", 0 // active again, in another attempt
 		}
-		if !sleep(ctx, answerPoll) {
+		if sleep.For(ctx, answerPoll) != nil {
 			return "", 0
 		}
 	}

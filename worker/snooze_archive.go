@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -111,7 +112,7 @@ func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock
 	go func() {
 		defer w.open.end()
 		defer w.inArchive.Add(-1)
-		sleep(w.open.closing, pause) // another server may run it as soon as this one stops
+		_ = sleep.For(w.open.closing, pause) // another server may run it as soon as this one stops
 		if !w.rerun(a.queue, a.id, e) {
 			w.cfg.Logger.Error("worker: a task that was snoozed is still in asynq's archive; the keeper will run it, or run it by hand",
 				"job", a.job(), "task", a.task.Type(), "keeper_knows", mark != nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 )
 
 // distrustEvery is how often each cause is logged: whoever enqueues a million forged
@@ -98,7 +99,7 @@ func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error
 			w.tellSnoozed(a, snoozed)
 			return env, false, snoozed
 		}
-		if !sleep(a.ctx, waitPoll) {
+		if sleep.For(a.ctx, waitPoll) != nil {
 			return env, false, errors.Join(context.Cause(a.ctx), err)
 		}
 	}

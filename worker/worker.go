@@ -126,15 +126,3 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }
-
-// sleep waits for d, or for ctx's end, which it reports as false.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

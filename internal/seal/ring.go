@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/internal/sleep"
 )
 
 const (
@@ -214,7 +216,7 @@ func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 		}
 		r.mu.Unlock()
 		if l == nil {
-			if err := sleep(ctx, pause); err != nil {
+			if err := sleep.For(ctx, pause); err != nil {
 				return signer{}, err
 			}
 			continue
@@ -263,17 +265,6 @@ func (l *reading) wait(ctx context.Context) error {
 	select {
 	case <-l.done:
 		return l.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -98,7 +99,7 @@ func (k *Keeper) lead(ctx context.Context) error {
 			pause = min(2*pause, k.cfg.Every)
 			k.cfg.Logger.Warn("worker: the keeper got no answer and left the locks concerned alone", "err", err, "pause", pause)
 		}
-		if !sleep(ctx, pause) {
+		if sleep.For(ctx, pause) != nil {
 			return nil
 		}
 	}
@@ -122,17 +123,5 @@ func (k *Keeper) pass(ctx context.Context) error {
 		if len(due) < batch {
 			return nil
 		}
-	}
-}
-
-// sleep waits for d, or for ctx's end, which it reports as false.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
