@@ -2,20 +2,14 @@ package driver
 
 import "time"
 
-// Bounds of what a Store is given. The caller checks them.
+// Bounds of what a Store is given. The caller checks them, not the Store.
 const (
-	MaxKeyBytes   = 512      // of a key, without the store's prefix
-	MaxOwnerBytes = 128      // of an owner
-	MaxLabelBytes = 256      // of a holder label, a job or a reason
-	MaxMemoBytes  = 64 << 10 // of a memo
+	MaxKeyBytes   = 512      // length of a key, without the store's prefix
+	MaxOwnerBytes = 128      // length of an owner
+	MaxLabelBytes = 256      // length of a holder label, of a job and of a reason
+	MaxMemoBytes  = 64 << 10 // length of a memo
+	MaxBatch      = 1000     // items of one call: a larger call would keep the store from its other work for long
 
-	// MaxBatch is how many items one call has at most, so that no call keeps the store
-	// from its other work for long.
-	MaxBatch = 1000
-
-	// MinPeriod is the shortest lease, reservation and retention.
-	MinPeriod = time.Millisecond
-
-	// MaxPeriod bounds leases, reservations and retention.
-	MaxPeriod = 366 * 24 * time.Hour
+	MinPeriod = time.Millisecond     // shortest lease, reservation and retention
+	MaxPeriod = 366 * 24 * time.Hour // longest lease, reservation and retention
 )

@@ -1,15 +1,13 @@
 package driver
 
-// ForcedInbox is the inbox to which forced releases push. No Acquire names it.
+// ForcedInbox is the inbox to which forced releases push. No Acquire names ForcedInbox as its inbox.
 const ForcedInbox = ""
 
-// Push is a message to an inbox. It is a hint to ask the store, and no more: it may be
-// lost unnoticed, come late or more than once, or be forged.
+// Push is a message to an inbox. A Push is only a hint to ask the store: it may be lost, late, repeated or forged.
 type Push struct {
-	// To the inbox of an Acquire that was granted while it waited.
-	Nonce string // of that Acquire
+	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox
 
-	// To ForcedInbox, when a forced release has cut a live lease short.
+	// A Push to ForcedInbox says which live lease a forced release has ended. Both fields are zero in other Pushes.
 	Key   string
-	Fence int64 // of the holder's term
+	Fence int64 // of the term that the lease belonged to
 }

@@ -2,22 +2,22 @@ package driver
 
 import "time"
 
-// Record is a lock record as read.
+// Record is what a Store shows of a key to Inspect and List. Times are those of the store's clock.
 type Record struct {
 	Key      string
 	State    State
-	Owner    string        // a secret: joblock.Status has what may be shown
-	Fence    int64         // of the present term; if the key is free, of the last one
-	First    int64         // fence under which this owner acquired it; the later ones are larger
-	Lease    time.Duration // what is left of the lease; 0 unless held
-	Reserved time.Duration // what is left of the reservation; 0 when free
-	Since    time.Time     // when this owner acquired it, by the store's clock
-	Changed  time.Time     // when it was last acquired, parked, taken back, resumed or ended, by the same clock
-	Holder   string
-	Job      string
-	Ended    Ended
-	Reason   string
-	Memo     []byte    // on request
-	Waiters  int       // places in the queue
-	Now      time.Time // the store's clock at the read; zero where there is no record
+	Owner    string        // a secret; joblock.Status has what may be shown
+	Fence    int64         // of the present term; if the key is free, of the last term
+	First    int64         // fence of the first term of the last ownership; later terms have larger fences
+	Lease    time.Duration // what is left of the lease; 0 unless the key is held
+	Reserved time.Duration // what is left of the reservation; 0 if the key is free
+	Since    time.Time     // when the last ownership began
+	Changed  time.Time     // when the key was last acquired, parked, taken back, resumed or ended
+	Holder   string        // label of the last holder
+	Job      string        // "queue/taskID" that the record is bound to, or ""
+	Ended    Ended         // how the last ownership ended
+	Reason   string        // given with the release that ended the ownership
+	Memo     []byte        // set only if the request asked for memos
+	Waiters  int           // places in the queue
+	Now      time.Time     // when the Store read the record; zero if the key has no record
 }

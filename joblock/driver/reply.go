@@ -8,18 +8,18 @@ import (
 // Outcome is a Store's answer about one item.
 type Outcome uint8
 
-// The outcomes. The table in the package comment says which call gives which.
+// The outcomes. The transition table in the package comment says which call answers which Outcome, and when.
 const (
-	OutcomeUnknown Outcome = iota // no answer: it may or may not have been applied
-	OutcomeOK
-	OutcomeHeld     // owned by someone: a lease or a reservation stands
-	OutcomeBusy     // refused while a lease is alive
-	OutcomeNotFound // no record; of a forced release: the key is free
-	OutcomeNotOwner // another owner, or another term of the same owner
-	OutcomeReleased // this owner's ownership was ended by a release
-	OutcomeLapsed   // the lease or, of Release, the reservation had run out
-	OutcomeWrongJob // bound to another job
-	OutcomeForeign  // the value at the key is no lock record
+	OutcomeUnknown  Outcome = iota // no answer: the Store may or may not have applied the item
+	OutcomeOK                      // the Store has applied the item
+	OutcomeHeld                    // refused: somebody has a lease or a reservation of the key
+	OutcomeBusy                    // refused: a lease is alive
+	OutcomeNotFound                // the key has no record; the answer to a forced release of a free key
+	OutcomeNotOwner                // refused: another owner, or another term of the same owner, has the key
+	OutcomeReleased                // refused: a release has ended this owner's ownership
+	OutcomeLapsed                  // the lease had run out; the answer to a Release: the reservation had run out
+	OutcomeWrongJob                // refused: the record is bound to another job
+	OutcomeForeign                 // refused: the value at the key is not a lock record
 )
 
 var outcomeNames = [...]string{
@@ -34,30 +34,26 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Reply is the answer about one item. Which fields are set depends on the Outcome; the
-// others are zero.
+// Reply is the answer about one item. The Outcome decides which fields are set; the other fields are zero. The
+// comment of a field begins with the outcomes that set the field. If it names calls too, only those calls set the
+// field.
 type Reply struct {
 	Outcome   Outcome
-	Fence     int64         // OK, except of Release and Reserve: the term's fence
-	Memo      []byte        // OK of Acquire and Resume, on request: what the last holder left
-	Ended     Ended         // OK of Acquire: how the previous ownership ended; Released: how this one did
-	Reason    string        // Released: the reason given with the release
+	Fence     int64         // OK, except of Release and Reserve: the fence of the present term
+	Memo      []byte        // OK of Acquire and Resume, if the request has Memo: the key's memo
+	Ended     Ended         // OK of Acquire: how the previous ownership ended. Released: how the caller's ended
+	Reason    string        // Released: the reason that was given with the release
 	Detail    string        // Foreign: what is at the key, for people; may be empty
 	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody had taken the key
-	State     State         // Held, Busy, NotOwner, WrongJob; OK of Reserve
-	Holder    string        // as State
-	Job       string        // as State
-	Remaining time.Duration // as State: of the lease, or of the reservation while nobody runs
+	State     State         // Held, Busy, NotOwner, WrongJob, OK of Reserve: the key's state after the call
+	Holder    string        // as State: the label of the holder
+	Job       string        // as State: the job that the record is bound to
+	Remaining time.Duration // as State: what is left of the lease or, without a lease, of the reservation
 
-	// Of Acquire.
+	Lease time.Duration // OK of Acquire: what is left of the lease, up to a millisecond too much
+	Ahead int           // Held of an Acquire with an Inbox: the number of places before the caller's place
 
-	// OK: what is left of the lease; up to a millisecond too much. It is the whole TTL
-	// unless the call finds an earlier grant.
-	Lease time.Duration
-	// Ahead is how many places in the queue are before the caller's. It is set with
-	// OutcomeHeld if the caller waits.
-	Ahead int
-	// Held, while waiting, and OK if the request has Memo: the store's clock. Places in
-	// the queue are in the order of these times.
+	// Now is the store's clock. Held of an Acquire with an Inbox sets Now, and so does OK of Acquire if the request
+	// has Memo. Places in the queue are in the order of their Now.
 	Now time.Time
 }

@@ -2,9 +2,8 @@ package driver
 
 import "time"
 
-// Term names a term of a key by its Fence or, if the reply with the fence was lost, by the
-// nonce of the call that began it. Either is enough. A Term with neither names whatever
-// term the owner has; only Release accepts that.
+// Term names a term of a key by its Fence or by its Grant; one of the two is enough. A caller that did not get the
+// reply with the fence uses Grant. Only Release accepts a Term with neither: it names whatever term the owner has.
 type Term struct {
 	Key   string
 	Owner string
@@ -14,59 +13,50 @@ type Term struct {
 
 // AcquireRequest asks for a free key.
 type AcquireRequest struct {
-	Key    string
-	Owner  string
-	Nonce  string        // identifies this call across re-sends
-	TTL    time.Duration // length of the lease, whole milliseconds
-	Retain time.Duration // how long the record outlives the ownership
-	Holder string        // label for people
-	Memo   bool          // asks for the memo in the reply
-
-	// Inbox, if set, asks for a place in the queue and names where to push the grant.
-	Inbox string
-	// Patience is how long the place is kept. Asking again under the same Nonce
-	// begins it anew.
-	Patience time.Duration
+	Key      string
+	Owner    string
+	Nonce    string        // names this call; a repeated call has the same Nonce
+	TTL      time.Duration // length of the lease, in whole milliseconds
+	Retain   time.Duration // how long the record outlives the ownership
+	Holder   string        // label for people
+	Memo     bool          // asks for the memo in the reply
+	Inbox    string        // if set, asks for a place in the queue; the Store pushes the grant to Inbox
+	Patience time.Duration // with Inbox: how long the place lasts; each repeated call begins Patience anew
 }
 
-// ResumeRequest asks for a key that its owner has parked, or lost to a crash.
+// ResumeRequest asks for a key that its owner has parked, or whose lease has run out.
 type ResumeRequest struct {
-	Key    string
-	Owner  string
-	Nonce  string
-	TTL    time.Duration
-	Retain time.Duration
-	Holder string
-	Job    string // the job that asks; a record bound to another job refuses it
-	Memo   bool   // asks for the memo in the reply
+	Key     string
+	Owner   string
+	Nonce   string
+	TTL     time.Duration
+	Retain  time.Duration
+	Holder  string
+	Job     string        // the job that the caller runs; a record bound to another job refuses the request
+	Memo    bool          // asks for the memo in the reply
+	Reserve time.Duration // least reservation beyond the lease; a longer reservation stays
+	Grace   time.Duration // as in ParkRequest, for the entry that Resume may write to the index
 
-	// Reserve keeps the key reserved for at least this long beyond the lease. It never
-	// makes a reservation shorter.
-	Reserve time.Duration
-	// Grace is as in ParkRequest, for the entry that Resume may write to the index.
-	Grace time.Duration
-
-	// Unpark says that the caller takes its own Park back. The record is bound to Back
-	// again, the job that it had before that Park. The field Reserve replaces
-	// the reservation that the Park made. A record that is already bound to Back is not
-	// refused.
+	// Unpark says that the caller takes its own Park back. Back is the job that the record had before that Park. The
+	// Store binds the record to Back again, also if the record is already bound to Back. Reserve replaces the
+	// reservation that the Park made.
 	Unpark bool
 	Back   string
 
-	// Fence is a fence of the ownership that the caller means; 0 is any ownership. A
-	// later ownership of the same owner has a larger Record.First, and is refused unless
-	// it is bound to a job. It may come of an Acquire that was delayed or sent again.
+	// Fence is a fence of the ownership that the caller means; 0 means any ownership. If a later ownership of the
+	// same owner has the key and is bound to no job, the Store refuses the request. Such an ownership may come from
+	// an Acquire that was late or repeated. Its Record.First is larger than Fence.
 	Fence int64
 }
 
-// ParkRequest ends a live term and keeps the key for whoever has the owner's token.
+// ParkRequest ends a live term and reserves the key for whoever has the owner's token.
 type ParkRequest struct {
 	Term
 	Nonce   string
-	Reserve time.Duration // how long the key stays reserved, from now on
+	Reserve time.Duration // length of the reservation, from now
 	Retain  time.Duration
-	Job     string        // binds the record to this job; "" binds it to none
-	Grace   time.Duration // with Job: from now until its entry in the index is due
+	Job     string        // binds the record to this job; "" binds the record to none
+	Grace   time.Duration // with Job: from now until the entry in the index is due
 }
 
 // RenewRequest extends the lease of a live term.
@@ -76,24 +66,24 @@ type RenewRequest struct {
 	Retain  time.Duration
 	Reserve time.Duration // as in ResumeRequest
 	Back    string        // as in ResumeRequest, if Grant names a Park
-	Memo    []byte        // nil leaves the memo as it is, an empty one deletes it
+	Memo    []byte        // nil leaves the memo unchanged; an empty Memo deletes the memo
 }
 
-// ReleaseKind says who ends an ownership.
+// ReleaseKind says who ends an ownership, and when a Store refuses the release.
 type ReleaseKind uint8
 
-// The kinds of a release.
+// The kinds of a release. A forced release needs no owner: of its Term, only Key and Fence count.
 const (
-	ReleaseOwn    ReleaseKind = iota // the owner ends the term named
-	ReleaseIdle                      // the owner, but only while no lease is alive
-	ReleaseForced                    // anybody; of Term only Key and, if set, Fence count
-	ReleaseForJob                    // as ReleaseForced, for Job, but only while no lease is alive
+	ReleaseOwn    ReleaseKind = iota // by the owner
+	ReleaseIdle                      // by the owner; refused while a lease is alive
+	ReleaseForced                    // forced
+	ReleaseForJob                    // forced; refused while a lease is alive, or if the record is not bound to Job
 )
 
 // ByOwner reports whether only the owner can make a release of this kind.
 func (k ReleaseKind) ByOwner() bool { return k == ReleaseOwn || k == ReleaseIdle }
 
-// IfIdle reports whether a release of this kind is refused while a lease is alive.
+// IfIdle reports whether a Store refuses a release of this kind while a lease is alive.
 func (k ReleaseKind) IfIdle() bool { return k == ReleaseIdle || k == ReleaseForJob }
 
 // ReleaseRequest ends an ownership.
@@ -101,20 +91,13 @@ type ReleaseRequest struct {
 	Term
 	Nonce  string
 	Kind   ReleaseKind
-	Reason string // kept in the record, for people and for Resume
+	Reason string        // stays in the record, for people and for a later Resume
+	Job    string        // if set, or with ReleaseForJob: must be the record's job
+	Done   bool          // Job is done, so the record shows EndedDone; only with ReleaseOwn and ReleaseIdle
+	Retain time.Duration // how long the record outlives its end
 
-	// Job, if set, must be the job that the record is bound to. With ReleaseForJob it
-	// must be so even if it is "".
-	Job string
-	// Done says that Job is done: the record shows EndedDone. Only with ReleaseOwn and
-	// ReleaseIdle.
-	Done bool
-
-	// Retain is how long the record is remembered after its end.
-	Retain time.Duration
-	// Brief, if set, replaces Retain if the record has no memo. Who sets it states that
-	// everybody who may ask has been told of the end. See "Retention" in the package
-	// comment for when a store remembers a record longer.
+	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that everybody who
+	// may ask knows of the end. See Retention in the package comment for the exception.
 	Brief time.Duration
 }
 
@@ -122,25 +105,24 @@ type ReleaseRequest struct {
 type ReserveRequest struct {
 	Key     string
 	Job     string
-	Reserve time.Duration // from now on; a reservation that lasts longer stays
+	Reserve time.Duration // least reservation, from now; a longer reservation stays
 	Retain  time.Duration // how long the record outlives the reservation
 }
 
-// InspectRequest asks for records.
+// InspectRequest asks for the records of Keys.
 type InspectRequest struct {
 	Keys []string
-	Memo bool // with their memos
+	Memo bool // asks for the memos too
 }
 
 // ListRequest asks for a page of records.
 type ListRequest struct {
-	Prefix string // only keys that begin with it
-	Cursor string // "" for the first page, then ListPage.Next
-	Count  int    // about how many records to look at
+	Prefix string // only keys that begin with Prefix
+	Cursor string // "" for the first page, then the previous ListPage.Next
+	Count  int    // about how many records to read
 }
 
-// ListPage is a page of records. The last page has an empty Next. A page before it may
-// have no records.
+// ListPage is a page of records. Only the last page has an empty Next. Any page may have no records.
 type ListPage struct {
 	Records []Record
 	Next    string

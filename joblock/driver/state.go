@@ -5,11 +5,11 @@ type State uint8
 
 // The states of a key.
 const (
-	StateFree     State = iota // anybody's
-	StateHeld                  // a lease stands
-	StateParked                // reserved for its owner; nobody runs, and nobody is meant to
+	StateFree     State = iota // anybody may take the key
+	StateHeld                  // the key has a lease that has not run out
+	StateParked                // reserved for its owner, without a lease
 	StateOrphaned              // reserved for its owner, whose lease has run out
-	StateForeign               // not a lock: a value of another kind stands at the key
+	StateForeign               // the value at the key is not a lock record
 )
 
 var stateNames = [...]string{"free", "held", "parked", "orphaned", "foreign"}
@@ -20,21 +20,21 @@ func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 // MarshalText returns the same as String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Ended tells how the last ownership of a key ended.
+// Ended says how the last ownership of a key ended.
 type Ended uint8
 
-// The ways an ownership ends.
+// The ways in which an ownership ends.
 const (
-	EndedNone     Ended = iota // it has not, or there was none
-	EndedReleased              // by its owner
-	EndedForced                // by somebody other than its owner
-	EndedLapsed                // its time ran out
-	EndedDone                  // by its owner: the job that it was bound to is done
+	EndedNone     Ended = iota // the ownership has not ended, or there was none
+	EndedReleased              // its owner released the key
+	EndedForced                // a forced release
+	EndedLapsed                // its reservation ran out
+	EndedDone                  // its owner released the key because the job is done
 )
 
 var endedNames = [...]string{"", "released", "forced", "lapsed", "done"}
 
-// String returns the name in lower case, "" for EndedNone.
+// String returns the name in lower case; the name of EndedNone is "".
 func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
 
 // MarshalText returns the same as String.

@@ -2,72 +2,66 @@ package driver
 
 import "context"
 
-// Store keeps lock records and moves them between states.
+// Store keeps lock records and moves them between states. The transition table in the package comment says what each
+// call does to a record. A Store judges by its own clock only. A Store neither waits nor retries.
 //
-// What each call does to a record is in the transition table of the package comment.
-// A Store judges by its own clock only. It does not wait, and it does not retry.
-//
-// An error means that at least one item has no answer. Nothing is known about such an
-// item: it may have been applied. Its Outcome is OutcomeUnknown. In a batch the other
-// items are answered all the same, so that one dead node of a cluster does not hide the
-// rest. A refusal is an Outcome, not an error. Methods return ctx's error when ctx has
-// ended, and may be called by several goroutines at a time.
+// An error means that at least one item has no answer. Such an item has OutcomeUnknown: the Store may or may not have
+// applied the item. The other items of the batch have their answers, so that one dead node of a cluster does not hide
+// the others. A refusal is an Outcome, not an error. If ctx has ended, a method returns ctx's error. Several
+// goroutines may call the methods at a time.
 type Store interface {
-	// Acquire takes a free key, or a place in the queue of those who wait for it.
+	// Acquire takes a free key, or takes a place in the queue of a key that is not free.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Resume continues an ownership that was parked or whose lease has run out.
+	// Resume continues an ownership that was parked, or whose lease has run out.
 	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
 
 	// Park ends a term and leaves the key reserved for its owner.
 	Park(ctx context.Context, req ParkRequest) (Reply, error)
 
-	// Renew extends leases: one reply per request, in the same order.
+	// Renew extends leases. The replies are in the order of reqs.
 	Renew(ctx context.Context, reqs []RenewRequest) ([]Reply, error)
 
-	// Release ends ownerships: one reply per request, in the same order.
+	// Release ends ownerships. The replies are in the order of reqs.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]Reply, error)
 
-	// Reserve keeps keys reserved for the jobs that their records are bound to,
-	// whoever the owner is and whether or not somebody runs: one reply per request, in
-	// the same order.
+	// Reserve keeps keys reserved for the jobs that their records are bound to. Neither the owner nor the lease
+	// matters to Reserve. The replies are in the order of reqs.
 	Reserve(ctx context.Context, reqs []ReserveRequest) ([]Reply, error)
 
-	// Due returns at most req.Limit entries of the index that are due, earliest first.
-	// In the same step it makes each due again after req.Later; no other call gets it
-	// until then, even if the answer is lost. Fewer than req.Limit entries are all that
-	// are due.
+	// Due returns at most req.Limit entries of the index that are due, earliest first. In the same step Due makes
+	// each returned entry due again after req.Later. Until then no other Due returns the entry, even if the answer is
+	// lost. Fewer entries than req.Limit mean that no more are due.
 	Due(ctx context.Context, req DueRequest) ([]JobLock, error)
 
-	// Forget removes entries from the index. An entry stays if it was written again, or
-	// returned by another Due, after the Due that gave it this Mark.
+	// Forget removes entries from the index. An entry stays if, after the Due that returned this Mark, the entry was
+	// written again or returned by another Due.
 	Forget(ctx context.Context, entries []JobLock) error
 
-	// SealKeys returns the seal keys of this Store, at least one, in the order of Since
-	// and then of Secret. See the package comment.
+	// SealKeys returns the seal keys of this Store, at least one, in the order of Since and then of Secret. See the
+	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
-	// Subscribe delivers what is pushed to inbox until stop is called; ForcedInbox gets
-	// the pushes of forced releases. The end of ctx does not end the subscription. stop
-	// waits for a delivery under way. deliver does not block. An error means that there
-	// is no subscription.
+	// Subscribe calls deliver with each Push to inbox, until stop is called. Forced releases push to ForcedInbox. The
+	// end of ctx does not end the subscription. The function deliver does not block; stop waits for a call of deliver
+	// that has begun. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
-	// Inspect reads records: one per key, in the same order. A key without a record
-	// has State StateFree and Fence 0.
+	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
+	// Fence 0.
 	Inspect(ctx context.Context, req InspectRequest) ([]Record, error)
 
-	// List reads one page of records, without their memos, in no particular order. A
-	// record that changes meanwhile may be missing or repeated.
+	// List reads one page of records, without their memos, in no particular order. A record that changes between two
+	// pages may be missing or listed twice.
 	List(ctx context.Context, req ListRequest) (ListPage, error)
 
-	// Close releases what the Store itself opened, and never what it was given. The
-	// second call does nothing and returns nil.
+	// Close releases what the Store itself opened, and nothing that its constructor was given. The second call does
+	// nothing and returns nil.
 	Close() error
 }
 
-// Validator is a Store whose constructor returns no error. joblock.New calls Validate, and
-// returns its error if the Store was given something that it cannot use.
+// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns its error.
+// Validate fails if the constructor was given something that the Store cannot use.
 type Validator interface {
 	Validate() error
 }
