@@ -47,11 +47,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 		return nil, err
 	}
 	defer a.abandon()
-	lock, err := a.try(ctx)
-	if lock == nil && err == nil {
-		err = a.held(codeHeld)
-	}
-	return lock, err
+	a.o.maxWait, a.o.hasWait = 0, true
+	return a.wait(ctx)
 }
 
 // Acquire takes the lock on key. While the key is held it waits, as long as ctx lasts
@@ -105,14 +102,11 @@ type acquisition struct {
 }
 
 func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acquisition, error) {
-	if err := l.open(op, key); err != nil {
-		return nil, err
-	}
-	if err := checkKey(op, key); err != nil {
+	if err := l.check(op, key); err != nil {
 		return nil, err
 	}
 	a := &acquisition{l: l}
-	if err := acquireOptions(&l.cfg, &a.o, op, key, opts); err != nil {
+	if err := leaseOptions(&l.cfg, &a.o, op, key, l.cfg.TTL, opts); err != nil {
 		return nil, err
 	}
 	if err := checkTaken(op, key, a.o.door.OwnKey); err != nil {
@@ -131,13 +125,9 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 // try asks once. (nil, nil) means that another holds the lock: a.last says who.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
-	r, err := a.l.ask(ctx, "acquire", a.req.Key, func(ctx context.Context) (driver.Reply, error) {
-		return a.l.store.Acquire(ctx, a.req)
-	})
+	r, err := ask(ctx, a.l, "acquire", a.req.Key, a.l.store.Acquire, a.req)
 	if err != nil {
-		if errors.Is(err, ErrUnavailable) {
-			a.unanswered = true
-		}
+		a.unanswered = a.unanswered || errors.Is(err, ErrUnavailable)
 		return nil, err
 	}
 	switch r.Outcome {
@@ -269,7 +259,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			d = pause.next()
 		}
 		if a.req.Nonce != nonce { // the grant came too late and was given back
-			a.expectInsteadOf(nonce)
+			a.l.inbox.forget(nonce)
+			a.pushes = a.l.inbox.expect(a.req.Nonce)
 			if pushed {
 				pushed = false
 				continue // it was the push that was late, and the store answers
@@ -289,13 +280,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 // sleep returns when it is time to ask: after d, or at a push, which it reports. It
 // ignores pushes until deafUntil. It returns early when the wait is over.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	pushes, deaf := a.pushes, (<-chan time.Time)(nil)
+	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
-		t := time.NewTimer(left)
-		defer t.Stop()
-		pushes, deaf = nil, t.C
+		pushes, deaf = nil, time.After(left)
 	}
 	for {
 		select {
@@ -304,7 +291,7 @@ func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time
 			continue
 		case <-pushes:
 			return true
-		case <-t.C:
+		case <-over:
 		case <-ctx.Done():
 		case <-a.l.closing:
 		}
@@ -315,13 +302,6 @@ func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time
 // enqueue makes later attempts ask for a place in the queue.
 func (a *acquisition) enqueue() {
 	a.req.Inbox, a.req.Patience = a.l.inbox.name, keptPolls*a.poll()
-	a.pushes = a.l.inbox.expect(a.req.Nonce)
-}
-
-// expectInsteadOf listens for pushes to the present nonce, and no more to an earlier
-// one.
-func (a *acquisition) expectInsteadOf(earlier string) {
-	a.l.inbox.forget(earlier)
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
@@ -369,11 +349,8 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 // tellAcquired is called before the engine knows of the lock: nothing can happen
 // to it yet.
 func (a *acquisition) tellAcquired(lock *Lock) {
-	if a.l.cfg.Observer == nil {
-		return
-	}
 	e := lock.eventLocked(event.Acquired)
-	e.Prior, e.Waited = lock.prior, a.waited()
+	e.Waited = a.waited()
 	a.l.tell(e)
 }
 

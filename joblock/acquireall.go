@@ -27,19 +27,14 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireO
 
 func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOption, acquire acquirer) (Locks, error) {
 	const op = "acquire all"
-	if err := l.open(op, ""); err != nil {
+	if err := l.check(op, keys...); err != nil {
 		return nil, err
 	}
 	if len(keys) == 0 {
 		return nil, invalid(op, "", "no keys")
 	}
-	for _, key := range keys {
-		if err := checkKey(op, key); err != nil {
-			return nil, err
-		}
-	}
 	var o options
-	if err := acquireOptions(&l.cfg, &o, op, "", opts); err != nil {
+	if err := leaseOptions(&l.cfg, &o, op, "", l.cfg.TTL, opts); err != nil {
 		return nil, err
 	}
 	for _, key := range keys {
@@ -54,10 +49,8 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	for _, key := range sorted {
 		opts := opts
 		if o.hasWait {
-			left := max(0, o.maxWait-l.now().Sub(start))
-			if left == 0 && o.maxWait > 0 {
-				left = time.Nanosecond // the wait is over, which is a timeout rather than "do not wait"
-			}
+			// A wait that is over has a nanosecond left: none would mean "do not wait", whose error is ErrHeld.
+			left := max(min(o.maxWait, time.Nanosecond), o.maxWait-l.now().Sub(start))
 			opts = append(slices.Clip(opts), MaxWait(left))
 		}
 		lock, err := acquire(ctx, key, opts...)

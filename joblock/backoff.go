@@ -25,10 +25,8 @@ func (b *backoff) next() time.Duration {
 
 // wait sleeps for the next pause. It returns false when ctx ends before.
 func (b *backoff) wait(ctx context.Context) bool {
-	t := time.NewTimer(b.next())
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(b.next()):
 		return true
 	case <-ctx.Done():
 		return false

@@ -12,17 +12,6 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// The defaults of Config.
-const (
-	defaultTTL         = 30 * time.Second
-	defaultMaxTTL      = 24 * time.Hour
-	defaultReserve     = time.Hour
-	defaultRetain      = 5 * time.Minute
-	defaultJobGrace    = 20 * time.Second
-	defaultPoll        = 4 * time.Second
-	defaultCallTimeout = 3 * time.Second
-)
-
 // Config configures a Locker. The zero value of each field means its default;
 // negative values are refused.
 type Config struct {
@@ -117,13 +106,13 @@ func (c *Config) withDefaults() *Config {
 	if c != nil {
 		out = *c
 	}
-	out.TTL = cmp.Or(out.TTL, defaultTTL)
-	out.MaxTTL = cmp.Or(out.MaxTTL, max(defaultMaxTTL, out.TTL))
-	out.Reserve = cmp.Or(out.Reserve, defaultReserve)
-	out.Retain = cmp.Or(out.Retain, defaultRetain)
-	out.JobGrace = cmp.Or(out.JobGrace, defaultJobGrace)
-	out.Poll = cmp.Or(out.Poll, defaultPoll)
-	out.CallTimeout = cmp.Or(out.CallTimeout, defaultCallTimeout)
+	out.TTL = cmp.Or(out.TTL, 30*time.Second)
+	out.MaxTTL = cmp.Or(out.MaxTTL, max(24*time.Hour, out.TTL))
+	out.Reserve = cmp.Or(out.Reserve, time.Hour)
+	out.Retain = cmp.Or(out.Retain, 5*time.Minute)
+	out.JobGrace = cmp.Or(out.JobGrace, 20*time.Second)
+	out.Poll = cmp.Or(out.Poll, 4*time.Second)
+	out.CallTimeout = cmp.Or(out.CallTimeout, 3*time.Second)
 	out.Secrets = slices.Clone(out.Secrets)
 	if len(out.Secrets) == 0 {
 		out.Secrets = []Secret{SecretOfStore}
@@ -143,24 +132,18 @@ func (c *Config) withDefaults() *Config {
 
 func (c *Config) validate() error {
 	const op = "new"
-	for _, d := range []struct {
-		name     string
-		val      time.Duration
-		min, max time.Duration
-	}{
-		{"Config.TTL", c.TTL, driver.MinPeriod, c.MaxTTL},
-		{"Config.MaxTTL", c.MaxTTL, driver.MinPeriod, driver.MaxPeriod},
-		{"Config.Margin", c.Margin, 0, c.TTL / 2},
-		{"Config.MaxRenew", c.MaxRenew, 0, driver.MaxPeriod},
-		{"Config.Reserve", c.Reserve, driver.MinPeriod, driver.MaxPeriod},
-		{"Config.Retain", c.Retain, driver.MinPeriod, driver.MaxPeriod},
-		{"Config.JobGrace", c.JobGrace, driver.MinPeriod, driver.MaxPeriod},
-		{"Config.Poll", c.Poll, driver.MinPeriod, time.Hour},
-		{"Config.CallTimeout", c.CallTimeout, driver.MinPeriod, time.Hour},
-	} {
-		if err := checkDuration(op, "", d.name, d.val, d.min, d.max); err != nil {
-			return err
-		}
+	if err := checkDurations(op, "",
+		duration{"Config.TTL", c.TTL, driver.MinPeriod, c.MaxTTL},
+		duration{"Config.MaxTTL", c.MaxTTL, driver.MinPeriod, driver.MaxPeriod},
+		duration{"Config.Margin", c.Margin, 0, c.TTL / 2},
+		duration{"Config.MaxRenew", c.MaxRenew, 0, driver.MaxPeriod},
+		duration{"Config.Reserve", c.Reserve, driver.MinPeriod, driver.MaxPeriod},
+		duration{"Config.Retain", c.Retain, driver.MinPeriod, driver.MaxPeriod},
+		duration{"Config.JobGrace", c.JobGrace, driver.MinPeriod, driver.MaxPeriod},
+		duration{"Config.Poll", c.Poll, driver.MinPeriod, time.Hour},
+		duration{"Config.CallTimeout", c.CallTimeout, driver.MinPeriod, time.Hour},
+	); err != nil {
+		return err
 	}
 	if err := checkSecrets(op, c.Secrets); err != nil {
 		return err
@@ -188,12 +171,21 @@ func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 // although nothing is remembered.
 const minBrief = 5 * time.Second
 
-func checkDuration(op, key, what string, d, lo, hi time.Duration) error {
-	if d < lo {
-		return invalid(op, key, "%s is %s, must be at least %s", what, d, lo)
-	}
-	if d > hi {
-		return invalid(op, key, "%s is %s, must be at most %s", what, d, hi)
+// duration is a value, by its name in errors, and its bounds, both inclusive.
+type duration struct {
+	name        string
+	val, lo, hi time.Duration
+}
+
+// checkDurations returns the error of the first duration that is out of its bounds.
+func checkDurations(op, key string, all ...duration) error {
+	for _, d := range all {
+		if d.val < d.lo {
+			return invalid(op, key, "%s is %s, must be at least %s", d.name, d.val, d.lo)
+		}
+		if d.val > d.hi {
+			return invalid(op, key, "%s is %s, must be at most %s", d.name, d.val, d.hi)
+		}
 	}
 	return nil
 }

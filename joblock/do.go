@@ -31,7 +31,7 @@ func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context
 	fctx, stop := lock.Context(ctx)
 	defer stop()
 	defer func() {
-		if lock.settled() {
+		if h := lock.snapshot(); h.settled() {
 			return // fn released it, or handed it over to a job
 		}
 		rerr := lock.Release(ctx)

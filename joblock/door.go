@@ -20,7 +20,9 @@ func init() {
 		Invalid:  func(op, key, detail string) error { return invalid(op, key, "%s", detail) },
 		Refusal:  errorOf,
 		Text:     checkText,
-		Period:   checkDuration,
+		Period: func(op, key, what string, d, least, most time.Duration) error {
+			return checkDurations(op, key, duration{what, d, least, most})
+		},
 	})
 }
 
@@ -74,28 +76,14 @@ func (in inside) Settings() door.Settings {
 	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, Logger: c.Logger}
 }
 
-func (in inside) Check(op string, keys ...string) error {
-	key := ""
-	if len(keys) == 1 {
-		key = keys[0]
-	}
-	if err := in.l.open(op, key); err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if err := checkKey(op, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (in inside) Check(op string, keys ...string) error { return in.l.check(op, keys...) }
 
 func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
 	if err := in.l.open(op, key); err != nil {
 		return door.Asked{}, err
 	}
 	var o options
-	err := acquireOptions(&in.l.cfg, &o, op, key, opts.([]AcquireOption))
+	err := leaseOptions(&in.l.cfg, &o, op, key, in.l.cfg.TTL, opts.([]AcquireOption))
 	if err == nil {
 		err = checkTaken(op, key, o.door.OwnKey)
 	}

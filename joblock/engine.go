@@ -3,6 +3,7 @@ package joblock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,10 +87,9 @@ func (e *engine) reschedule(k *Lock) {
 // ever. It asks the holding whether it is over: the caller's knowledge may be older
 // than a Reclaim.
 func (e *engine) placeLocked(k *Lock) {
-	k.mu.Lock()
-	at, live := k.h.next()
-	k.mu.Unlock()
-	k.next = at
+	var live bool
+	h := k.snapshot()
+	k.next, live = h.next()
 	switch {
 	case live && k.index < 0:
 		heap.Push(&e.queue, k)
@@ -108,8 +108,13 @@ func (e *engine) wakeForLocked(k *Lock) {
 		return
 	}
 	e.awake = k.next
+	signal(e.wake)
+}
+
+// signal leaves a signal in c, a channel with room for one, unless there is one already.
+func signal(c chan<- struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -123,7 +128,7 @@ func (e *engine) stop(ctx context.Context) error {
 	e.cancel()
 	<-e.done
 	e.mu.Lock()
-	left := append([]*Lock(nil), e.queue...)
+	left := slices.Clone(e.queue)
 	e.mu.Unlock()
 	for _, k := range left {
 		k.close()
@@ -133,13 +138,10 @@ func (e *engine) stop(ctx context.Context) error {
 
 func (e *engine) run() {
 	defer close(e.done)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		wait := e.runDue()
-		timer.Reset(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-e.wake:
 		case <-e.ctx.Done():
 			return
@@ -151,9 +153,8 @@ func (e *engine) run() {
 func (e *engine) runDue() time.Duration {
 	now := e.l.now()
 	jumped := e.jumped(now)
-	var due, expired []*Lock
+	var due, batch, unrenewed []*Lock
 	var reqs []driver.RenewRequest
-	var batch []*Lock
 
 	e.mu.Lock()
 	if jumped {
@@ -164,12 +165,13 @@ func (e *engine) runDue() time.Duration {
 		}
 	}
 	for _, k := range due {
-		req, renew, dead := e.plan(k, now)
-		switch {
-		case dead:
-			expired = append(expired, k)
-		case renew:
+		k.mu.Lock()
+		req, renew := k.h.renewalDue(now)
+		k.mu.Unlock()
+		if renew {
 			batch, reqs = append(batch, k), append(reqs, req)
+		} else {
+			unrenewed = append(unrenewed, k)
 		}
 		e.placeLocked(k)
 	}
@@ -180,8 +182,8 @@ func (e *engine) runDue() time.Duration {
 	e.awake = now.Add(wait)
 	e.mu.Unlock()
 
-	for _, k := range expired {
-		k.check()
+	for _, k := range unrenewed {
+		k.check() // its trust deadline may be why it was due
 	}
 	for len(batch) > 0 {
 		n := min(renewBatch, len(batch))
@@ -190,16 +192,6 @@ func (e *engine) runDue() time.Duration {
 		batch, reqs = batch[n:], reqs[n:]
 	}
 	return wait
-}
-
-func (e *engine) plan(k *Lock, now time.Time) (req driver.RenewRequest, renew, dead bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.h.expired(now) {
-		return req, false, true
-	}
-	req, renew = k.h.renewalDue(now)
-	return req, renew, false
 }
 
 // jumped reports whether the wall clock has run ahead of the monotonic clock since the

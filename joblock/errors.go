@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,48 +91,30 @@ var codeText = map[string]string{
 
 // Error returns one line: the call, the key, and what is in the way.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("joblock: ")
-	if e.Op != "" {
-		b.WriteString(e.Op)
-		b.WriteByte(' ')
-	}
+	subject := e.Op
 	if e.Key != "" {
-		fmt.Fprintf(&b, "%q", shorten(e.Key, 80))
-		b.WriteByte(' ')
+		subject = strings.TrimSpace(subject + " " + strconv.Quote(shorten(e.Key, 80)))
 	}
-	if b.Len() > len("joblock: ") {
-		s := strings.TrimSuffix(b.String(), " ")
-		b.Reset()
-		b.WriteString(s)
-		b.WriteString(": ")
-	}
-	b.WriteString(codeText[e.Code])
+	what := codeText[e.Code]
 	if e.Holder != "" {
-		fmt.Fprintf(&b, " (%s)", e.Holder)
+		what += " (" + e.Holder + ")"
 	}
 	if e.Job != "" {
-		fmt.Fprintf(&b, " for job %s", e.Job)
+		what += " for job " + e.Job
 	}
 	if e.Remaining > 0 {
-		fmt.Fprintf(&b, ", %s left", e.Remaining.Round(time.Millisecond))
+		what += fmt.Sprintf(", %s left", e.Remaining.Round(time.Millisecond))
 	}
-	if e.Ended != EndedNone {
-		fmt.Fprintf(&b, " (%s", e.Ended)
-		if e.Reason != "" {
-			fmt.Fprintf(&b, ": %s", e.Reason)
-		}
-		b.WriteByte(')')
+	if e.Ended != EndedNone && e.Reason != "" {
+		what += fmt.Sprintf(" (%s: %s)", e.Ended, e.Reason)
+	} else if e.Ended != EndedNone {
+		what += fmt.Sprintf(" (%s)", e.Ended)
 	}
-	if e.Detail != "" {
-		b.WriteString(": ")
-		b.WriteString(e.Detail)
-	}
+	parts := []string{"joblock", subject, what, e.Detail}
 	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		parts = append(parts, e.Err.Error())
 	}
-	return b.String()
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
 // Is reports whether target is the sentinel of the same code.
@@ -146,11 +130,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrTimeout, ErrBusy and ErrUnavailable. It is false for errors of other packages,
 // context errors among them.
 func Retryable(err error) bool {
-	switch CodeOf(err) {
-	case codeHeld, codeTimeout, codeBusy, codeUnavailable:
-		return true
-	}
-	return false
+	return slices.Contains([]string{codeHeld, codeTimeout, codeBusy, codeUnavailable}, CodeOf(err))
 }
 
 // CodeOf returns the code of the first *Error in err's chain, "" if there is none.

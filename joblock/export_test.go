@@ -6,14 +6,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The defaults of Config, and Config with them.
+// The defaults of Config, as TestConfigDefaults checks them.
 const (
-	DefaultTTL         = defaultTTL
-	DefaultReserve     = defaultReserve
-	DefaultRetain      = defaultRetain
-	DefaultJobGrace    = defaultJobGrace
-	DefaultPoll        = defaultPoll
-	DefaultCallTimeout = defaultCallTimeout
+	DefaultTTL         = 30 * time.Second
+	DefaultReserve     = time.Hour
+	DefaultRetain      = 5 * time.Minute
+	DefaultJobGrace    = 20 * time.Second
+	DefaultPoll        = 4 * time.Second
+	DefaultCallTimeout = 3 * time.Second
 )
 
 func WithDefaults(c *Config) *Config { return c.withDefaults() }

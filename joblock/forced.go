@@ -96,11 +96,9 @@ func (e *engine) verify(k *Lock) {
 			k.mu.Lock()
 			k.unlock(k.h.verified("watch", fence, rec))
 		}
-		pause := time.NewTimer(forcedPause)
 		select {
-		case <-pause.C:
+		case <-time.After(forcedPause):
 		case <-e.ctx.Done():
-			pause.Stop()
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -245,7 +246,7 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
 		h.renewing = false
 	}
-	if h.state != lockHeld || !h.renewing || h.underWay || h.renewAt.After(now.Add(slack(h.ttl))) {
+	if h.state != lockHeld || h.expired(now) || !h.renewing || h.underWay || h.renewAt.After(now.Add(slack(h.ttl))) {
 		return req, false
 	}
 	h.underWay = true
@@ -341,9 +342,7 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 		return req, true, nil
 	}
 	term := h.term()
-	if h.parkNonce == "" {
-		h.parkNonce = nonce
-	}
+	h.parkNonce = cmp.Or(h.parkNonce, nonce)
 	h.parkReserve = max(h.parkReserve, reserve)
 	h.state = lockParking
 	return driver.ParkRequest{
@@ -419,14 +418,6 @@ func lateGrant(op, key string) *Error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
 
-type release struct {
-	op, nonce, reason string
-	job               string // the job that is done, if done
-	done              bool
-	brief             time.Duration // see Config.brief
-	reserve           time.Duration // see Config.Reserve
-}
-
 // releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
@@ -435,37 +426,32 @@ type releasing struct {
 	lost  error     // why the lock was lost before, if it was
 }
 
-// releaseBegun returns the Release to send. The handle is over at once. After a loss it
-// releases what may be left.
-func (h *holding) releaseBegun(r release) (releasing, error) {
-	why := h.refusal(r.op)
+// releaseBegun returns the Release to send: req for the present term. The handle is over at once. After a loss the
+// Release removes what the store may have left of the lock. reserve is Config.Reserve.
+func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve time.Duration) (releasing, error) {
+	why := h.refusal(op)
 	if why != nil && h.state != lockLost {
 		return releasing{}, why
 	}
-	out := releasing{lost: why, stray: h.parkNonce != ""}
 	if why == nil {
 		ended := EndedReleased
-		if r.done {
+		if req.Done {
 			ended = EndedDone
 		}
 		h.state = lockReleased
-		h.over = &Error{Code: codeAlreadyReleased, Key: h.key, Ended: ended, Reason: r.reason}
+		h.over = &Error{Code: codeAlreadyReleased, Key: h.key, Ended: ended, Reason: req.Reason}
 	}
-	if h.releaseNonce == "" {
-		h.releaseNonce = r.nonce
-	}
-	out.req = driver.ReleaseRequest{
-		Term: h.term(), Nonce: h.releaseNonce, Retain: h.retain, Reason: r.reason, Job: r.job, Done: r.done,
-	}
+	h.releaseNonce = cmp.Or(h.releaseNonce, req.Nonce)
+	req.Term, req.Nonce, req.Retain, req.Brief = h.term(), h.releaseNonce, h.retain, min(h.retain, req.Brief)
+	until := h.trust.Add(h.margin)
 	reserved := h.resumed || h.parkNonce != "" // a reservation may stand beyond the lease
-	if !h.shared && !reserved {
-		out.req.Brief = min(h.retain, r.brief)
-	}
-	out.until = h.trust.Add(h.margin)
 	if reserved {
-		out.until = out.until.Add(max(r.reserve, h.parkReserve))
+		until = until.Add(max(reserve, h.parkReserve))
 	}
-	return out, nil
+	if h.shared || reserved {
+		req.Brief = 0
+	}
+	return releasing{req: req, until: until, stray: h.parkNonce != "", lost: why}, nil
 }
 
 // releaseAnswered returns Release's error, and the event to tell, with its error. It

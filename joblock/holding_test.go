@@ -72,7 +72,7 @@ var holdingStates = []struct {
 		h.parkAnswered("park", "q/0", ok(11))
 		h.reclaimBegun("reclaim", "c0", at(11*time.Second), time.Second)
 	}},
-	{"released", func(h *holding) { h.releaseBegun(release{op: "release", nonce: "r0"}) }},
+	{"released", func(h *holding) { h.releaseBegun("release", driver.ReleaseRequest{Nonce: "r0"}, 0) }},
 	{"lost", func(h *holding) { h.timePassed(at(time.Minute)) }},
 	{"late", func(h *holding) { // lost while a Park was under way
 		h.parkBegun("park", "p0", "q/0", time.Minute, time.Second)
@@ -146,10 +146,10 @@ var holdingEvents = []struct {
 		return pair(h.reclaimAnswered("reclaim", at(12*time.Second), at(13*time.Second), silence))
 	}},
 	{"releaseBegun", func(h *holding) []any {
-		return asked(h.releaseBegun(release{op: "release", nonce: "r1", brief: time.Second, reserve: 20 * time.Second}))
+		return asked(h.releaseBegun("release", driver.ReleaseRequest{Nonce: "r1", Brief: time.Second}, 20*time.Second))
 	}},
 	{"releaseBegun, done", func(h *holding) []any {
-		return asked(h.releaseBegun(release{op: "release", nonce: "r1", reason: "ok", job: "q/1", done: true, brief: time.Hour, reserve: time.Hour}))
+		return asked(h.releaseBegun("release", driver.ReleaseRequest{Nonce: "r1", Reason: "ok", Job: "q/1", Done: true, Brief: time.Hour}, time.Hour))
 	}},
 	{"releaseAnswered, OK", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, ok(0), nil)) }},
 	{"releaseAnswered, refused", func(h *holding) []any { return three(h.releaseAnswered("release", releasing{}, refused, nil)) }},
@@ -828,7 +828,7 @@ func (p *holdingPlay) event(nonce string) (name string, s step) {
 		}
 	case 11:
 		if p.rand.IntN(10) == 0 {
-			_, _ = p.h.releaseBegun(release{op: "release", nonce: nonce})
+			_, _ = p.h.releaseBegun("release", driver.ReleaseRequest{Nonce: nonce}, 0)
 			return "releaseBegun", s
 		}
 	case 12:

@@ -90,10 +90,7 @@ func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.waiting[p.Nonce]; ok {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		signal(c)
 	}
 }
 

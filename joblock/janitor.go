@@ -61,26 +61,16 @@ type cleanup struct {
 	overdue bool
 }
 
-// cleanups is a first-in, first-out list.
-type cleanups struct {
-	items []cleanup
-	head  int
-}
+// cleanups is a first-in, first-out list. When append grows it, only what is left moves.
+type cleanups []cleanup
 
-func (q *cleanups) len() int        { return len(q.items) - q.head }
-func (q *cleanups) first() *cleanup { return &q.items[q.head] }
-func (q *cleanups) push(c cleanup)  { q.items = append(q.items, c) }
+func (q *cleanups) push(c cleanup) { *q = append(*q, c) }
 
 func (q *cleanups) pop() cleanup {
-	c := q.items[q.head]
-	q.items[q.head] = cleanup{}
-	q.head++
-	switch {
-	case q.head == len(q.items):
-		*q = cleanups{}
-	case q.head > renewBatch && q.head > len(q.items)/2: // never moves more than were taken
-		q.items = append([]cleanup(nil), q.items[q.head:]...)
-		q.head = 0
+	c := (*q)[0]
+	(*q)[0] = cleanup{} // the array stays for a while, and must not keep the strings
+	if *q = (*q)[1:]; len(*q) == 0 {
+		*q = nil
 	}
 	return c
 }
@@ -110,10 +100,7 @@ func (j *janitor) add(c cleanup) {
 }
 
 func (j *janitor) rewake() {
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	signal(j.wake)
 }
 
 // stop waits for the rest of the work, as long as ctx lasts. It gives up when the store
@@ -130,15 +117,12 @@ func (j *janitor) stop(ctx context.Context) error {
 	}
 	patience := j.l.cfg.CallTimeout
 	for {
-		t := time.NewTimer(patience)
 		select {
 		case <-running:
-			t.Stop()
 			return nil
 		case <-ctx.Done():
-			t.Stop()
 			return context.Cause(ctx) // the calls under way are cut off
-		case <-t.C:
+		case <-time.After(patience):
 		}
 		j.mu.Lock()
 		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
@@ -157,13 +141,11 @@ func (j *janitor) run(running chan struct{}) {
 		if !more {
 			return
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-j.wake:
 		case <-j.ctx.Done():
 		}
-		t.Stop()
 		if j.ctx.Err() != nil {
 			j.giveUp(j.abort())
 			return
@@ -178,7 +160,7 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	defer j.mu.Unlock()
 	now := j.l.now()
 	failed = j.thin(now)
-	if j.silent.len() > 0 && !j.retrying && !now.Before(j.retryAt) {
+	if len(j.silent) > 0 && !j.retrying && !now.Before(j.retryAt) {
 		batch, over := j.retry(now)
 		failed = append(failed, over...)
 		if len(batch) > 0 {
@@ -194,15 +176,15 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 		j.send(batch, false)
 	}
 	wait = time.Hour // rewake ends it early
-	if j.silent.len() > 0 && !j.retrying {
+	if len(j.silent) > 0 && !j.retrying {
 		wait = min(wait, j.retryAt.Sub(now))
 	}
-	waiting := j.silent.len() + j.fresh.len()
+	waiting := len(j.silent) + len(j.fresh)
 	for i := range j.doubted {
-		if q := &j.doubted[i]; q.len() > 0 {
-			waiting += q.len()
+		if q := &j.doubted[i]; len(*q) > 0 {
+			waiting += len(*q)
 			if j.flying < cleanBatches {
-				wait = min(wait, q.first().due.Sub(now))
+				wait = min(wait, (*q)[0].due.Sub(now))
 			}
 		}
 	}
@@ -217,13 +199,13 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 // hangs, more may come than can be sent. Of strays it keeps as many as retry does. It
 // runs when the list has doubled, so it examines each clean-up only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
-	if j.fresh.len() < max(j.crowded, maxOverdue) {
-		if j.fresh.len() == 0 {
+	if len(j.fresh) < max(j.crowded, maxOverdue) {
+		if len(j.fresh) == 0 {
 			j.crowded = 0
 		}
 		return nil
 	}
-	for range j.fresh.len() {
+	for range len(j.fresh) {
 		switch c := j.fresh.pop(); {
 		case now.Before(c.until):
 			j.fresh.push(c)
@@ -235,18 +217,18 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 			over = append(over, c)
 		}
 	}
-	j.crowded = 2 * j.fresh.len()
+	j.crowded = 2 * len(j.fresh)
 	return over
 }
 
 // next takes a batch of new clean-ups, and of doubted ones that are due.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
-		for q := &j.doubted[i]; q.len() > 0 && len(batch) < renewBatch && !now.Before(q.first().due); {
+		for q := &j.doubted[i]; len(*q) > 0 && len(batch) < renewBatch && !now.Before((*q)[0].due); {
 			batch = append(batch, q.pop())
 		}
 	}
-	for j.fresh.len() > 0 && len(batch) < renewBatch {
+	for len(j.fresh) > 0 && len(batch) < renewBatch {
 		batch = append(batch, j.fresh.pop())
 	}
 	return batch
@@ -254,7 +236,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 
 // retry takes a batch of silent. over are those whose time is over.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
-	for n := j.silent.len(); n > 0 && len(batch) < renewBatch; n-- {
+	for n := len(j.silent); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
 		if c.overdue {
 			j.overdue--
@@ -274,7 +256,7 @@ func (j *janitor) abort() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, q := range []*cleanups{&j.fresh, &j.silent} {
-		for q.len() > 0 {
+		for len(*q) > 0 {
 			if c := q.pop(); c.refused.IsZero() {
 				failed = append(failed, c)
 			}
@@ -308,7 +290,7 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
-		if j.flying == 0 && !j.retrying && j.silent.len() == 0 {
+		if j.flying == 0 && !j.retrying && len(j.silent) == 0 {
 			j.answered = j.l.now() // nobody was asked, so the silence begins here
 		}
 		j.flying++

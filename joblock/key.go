@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -34,7 +35,7 @@ const minSecretBytes = 16
 // the toolkit's own: calls that take a lock refuse them with ErrInvalid; calls that
 // read locks, and ForceRelease, accept them.
 func Key(parts ...string) string {
-	if len(parts) == 1 && parts[0] != "" && !needsEscape(parts[0]) {
+	if len(parts) == 1 && parts[0] != "" && !strings.ContainsFunc(parts[0], needsEscape) {
 		return parts[0]
 	}
 	var b strings.Builder
@@ -92,24 +93,14 @@ func (b *KeyBuilder) Key(parts ...string) string {
 	return b.prefix + key
 }
 
-func needsEscape(p string) bool {
-	for _, r := range p {
-		if r == ':' || r == '%' || invisible(r) {
-			return true
-		}
-	}
-	return false
-}
+func needsEscape(r rune) bool { return r == ':' || r == '%' || invisible(r) }
 
 func escapePart(b *strings.Builder, p string) {
-	const digits = "0123456789ABCDEF"
 	for i := 0; i < len(p); {
 		r, n := utf8.DecodeRuneInString(p[i:])
-		if r == ':' || r == '%' || invisible(r) {
+		if needsEscape(r) {
 			for _, c := range []byte(p[i : i+n]) {
-				b.WriteByte('%')
-				b.WriteByte(digits[c>>4])
-				b.WriteByte(digits[c&15])
+				fmt.Fprintf(b, "%%%02X", c)
 			}
 		} else {
 			b.WriteString(p[i : i+n])

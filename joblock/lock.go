@@ -43,9 +43,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 		owner string
 	}{owner: o.owner} // one allocation
 	k := &both.Lock
-	t := terms{
-		key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, margin: l.cfg.margin(o.ttl),
-	}
+	t := terms{key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, margin: l.cfg.margin(o.ttl)}
 	if o.maxRenew > 0 {
 		t.renewUntil = sent.Add(o.maxRenew)
 	}
@@ -103,10 +101,12 @@ func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
 	}
-	e := event.Event{
-		Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job,
-	}
+	e := event.Event{Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job}
 	switch kind {
+	case event.Acquired:
+		e.Prior = k.prior
+	case event.Resumed:
+		e.Recovered = k.recovered
 	case event.Parked, event.Released, event.Lost:
 		e.Held = k.l.now().Sub(k.h.since)
 	}
@@ -116,13 +116,26 @@ func (k *Lock) eventLocked(kind event.Kind) event.Event {
 // none reports whether k was not made by a Locker.
 func (k *Lock) none() bool { return k == nil || k.l == nil }
 
-// Key returns the key.
-func (k *Lock) Key() string {
+// open returns ErrInvalid for a lock that no Locker made, and ErrClosed once the Locker's Close was called.
+func (k *Lock) open(op string) error {
 	if k.none() {
-		return ""
+		return nilLock(op)
 	}
-	return k.h.key
+	return k.l.open(op, k.h.key)
 }
+
+// snapshot returns the holding as it is now, the zero holding for a lock that no Locker made.
+func (k *Lock) snapshot() holding {
+	if k.none() {
+		return holding{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.h
+}
+
+// Key returns the key.
+func (k *Lock) Key() string { return k.snapshot().key }
 
 func (k *Lock) share() {
 	k.mu.Lock()
@@ -132,25 +145,11 @@ func (k *Lock) share() {
 
 // Fence returns the fencing number of this holding: larger than that of every
 // earlier holding of the key. Send it to the resource the lock protects.
-func (k *Lock) Fence() int64 {
-	if k.none() {
-		return 0
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.h.fence
-}
+func (k *Lock) Fence() int64 { return k.snapshot().fence }
 
 // ExpiresAt returns the trust deadline by the local clock. The lock counts as lost
 // then, or a little before. Every renewal moves it.
-func (k *Lock) ExpiresAt() time.Time {
-	if k.none() {
-		return time.Time{}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.h.trust
-}
+func (k *Lock) ExpiresAt() time.Time { return k.snapshot().trust }
 
 // Prior tells how the previous ownership of the key ended: EndedLapsed when its
 // holder died or was cut off, EndedNone when the store remembers none.
@@ -170,10 +169,6 @@ func (k *Lock) Done() <-chan struct{} {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.doneLocked()
-}
-
-func (k *Lock) doneLocked() chan struct{} {
 	if k.done == nil {
 		k.done = make(chan struct{})
 		if k.h.state == lockLost {
@@ -191,12 +186,10 @@ func (k *Lock) Err() error {
 		return nilLock("err")
 	}
 	k.check()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.h.over == nil {
-		return nil // a nil *Error in an error would not be nil
+	if over := k.snapshot().over; over != nil {
+		return over
 	}
-	return k.h.over
+	return nil // a nil *Error in an error would not be nil
 }
 
 // check declares the lock lost if it is time to.
@@ -211,22 +204,6 @@ func (k *Lock) close() {
 	k.unlock(k.h.lockerClosed())
 }
 
-func (k *Lock) settled() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.h.settled()
-}
-
-// lossOf returns why the lock was lost, nil if it was not.
-func (k *Lock) lossOf() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.h.state != lockLost {
-		return nil
-	}
-	return k.h.over
-}
-
 // Token returns the lock's token. With it Locker.Release can release the lock, but
 // Resume cannot take it while it is held; to hand it over use Park.
 func (k *Lock) Token() Token {
@@ -234,7 +211,11 @@ func (k *Lock) Token() Token {
 		return Token{}
 	}
 	k.share()
-	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: k.Fence(), ttl: k.h.ttl}
+	return k.tokenOf(k.Fence())
+}
+
+func (k *Lock) tokenOf(fence int64) Token {
+	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: fence, ttl: k.h.ttl}
 }
 
 // String describes the lock without its owner.

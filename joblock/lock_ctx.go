@@ -76,8 +76,8 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 func (c *lockCtx) Err() error {
 	c.lock.check()
 	// Whoever found the loss just now may not have cancelled this context yet.
-	if err := c.lock.lossOf(); err != nil {
-		c.cancel(err)
+	if h := c.lock.snapshot(); h.state == lockLost {
+		c.cancel(h.over)
 	}
 	// A parent may be the context of another lock, which reads the clocks too. Its
 	// cancellation reaches this context before it returns.

@@ -106,12 +106,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if !first {
-		select {
-		case <-l.closed:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		return closedOr(ctx, l.closed)
 	}
 	defer close(l.closed)
 	l.seals.Close()
@@ -149,6 +144,11 @@ func await(ctx context.Context, wait func()) error {
 		defer close(done)
 		wait()
 	}()
+	return closedOr(ctx, done)
+}
+
+// closedOr returns nil when done is closed, or the cause of ctx when ctx ends before.
+func closedOr(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -170,6 +170,19 @@ func (l *Locker) open(op, key string) error {
 	}
 }
 
+// check returns ErrClosed once Close was called, and ErrInvalid for a key that nobody can have.
+func (l *Locker) check(op string, keys ...string) error {
+	if err := l.open(op, only(keys)); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := checkKey(op, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // call runs f with ctx bounded by Config.CallTimeout; its errors are those of
 // unanswered. If ctx has ended before, nothing is sent and the error is that of ended.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
@@ -184,23 +197,24 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// ask is call for one item. With an error the Reply is zero: no answer.
-func (l *Locker) ask(ctx context.Context, op, key string, f func(context.Context) (driver.Reply, error)) (r driver.Reply, err error) {
-	err = l.call(ctx, op, key, func(ctx context.Context) (err error) {
-		r, err = f(ctx)
+// ask is the method call for one method of the store. With an error the answer is zero. A zero Reply means no answer.
+func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
+	err = l.call(ctx, op, key, func(ctx context.Context) error {
+		a, err := method(ctx, req)
+		if err == nil {
+			answer = a
+		}
 		return err
 	})
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	return r, nil
+	return answer, err
 }
 
-func only(rs []driver.Reply, err error) (driver.Reply, error) {
-	if len(rs) != 1 {
-		return driver.Reply{}, err
+// only returns the element of a list of one, and otherwise the zero T.
+func only[T any](list []T) (one T) {
+	if len(list) == 1 {
+		one = list[0]
 	}
-	return rs[0], err
+	return one
 }
 
 // newOwner makes a random UUIDv4, as uuid.New does with one allocation more.

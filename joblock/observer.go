@@ -10,12 +10,9 @@ import (
 // tell passes an event on, if it has a Kind and somebody listens. The caller holds no
 // lock.
 func (l *Locker) tell(e event.Event) {
-	if l.cfg.Observer != nil && e.Kind != 0 {
-		l.tellObserver(e)
+	if l.cfg.Observer == nil || e.Kind == 0 {
+		return
 	}
-}
-
-func (l *Locker) tellObserver(e event.Event) {
 	defer func() {
 		if p := recover(); p != nil && !l.panicked.Swap(true) {
 			l.cfg.Logger.Error("joblock: the Observer panicked; further panics are not logged",

@@ -1,28 +1,33 @@
 package joblock
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// TryOption is an option of TryAcquire and of every other call that acquires.
+// TryOption is an option of TryAcquire, and of every other call that acquires.
 type TryOption interface {
 	AcquireOption
 	try()
 }
 
-// AcquireOption is an option of Acquire and of the calls built on it: AcquireAll, Do,
-// Singleton, and those of packages limit and singleflight.
-type AcquireOption interface{ acquire(*options) }
+// AcquireOption is an option of Acquire and of the calls built on Acquire: AcquireAll, Do, Singleton, and those of
+// packages limit and singleflight.
+type AcquireOption interface {
+	applier
+	acquire()
+}
 
 // ResumeOption is an option of Resume.
-type ResumeOption interface{ resume(*options) }
+type ResumeOption interface {
+	applier
+	resume()
+}
 
-// Option is an option of every call that acquires or resumes. The wrong option for a
-// call does not compile. A nil option is ErrInvalid.
+// Option is an option of every call that acquires or resumes. The wrong option for a call does not compile. A nil
+// option is ErrInvalid.
 //
 //	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
 //	TTL, Holder, NoRenew           x          x        x
@@ -41,10 +46,16 @@ type Option interface {
 }
 
 // ParkOption is an option of Lock.Park.
-type ParkOption interface{ park(*parkOptions) }
+type ParkOption interface {
+	applier
+	park()
+}
 
 // ReleaseOption is an option of Locker.Release.
-type ReleaseOption interface{ release(*releaseOptions) }
+type ReleaseOption interface {
+	applier
+	release()
+}
 
 // ReasonOption is an option of Lock.Release, and of Locker.Release.
 type ReasonOption interface {
@@ -52,40 +63,26 @@ type ReasonOption interface {
 	reason()
 }
 
-type (
-	option        func(*options)
-	tryOption     func(*options)
-	acquireOption func(*options)
-	jobOption     string
-	reserveOption time.Duration
-	reasonOption  string
-	idleOption    struct{}
-)
+// applier is every option. The other methods of the interfaces only say which call takes the option.
+type applier interface{ apply(*options) }
 
-func (f option) acquire(o *options)        { f(o) }
-func (f option) try()                      {}
-func (f option) resume(o *options)         { f(o) }
-func (f tryOption) acquire(o *options)     { f(o) }
-func (f tryOption) try()                   {}
-func (f acquireOption) acquire(o *options) { f(o) }
+// option has the methods of all options. The constructors return interfaces that narrow it.
+type option func(*options)
 
-func (job jobOption) resume(o *options)         { o.job = string(job) }
-func (job jobOption) park(o *parkOptions)       { o.job = string(job) }
-func (job jobOption) release(o *releaseOptions) { o.job = string(job) }
+func (f option) apply(o *options) { f(o) }
+func (option) try()               {}
+func (option) acquire()           {}
+func (option) resume()            {}
+func (option) park()              {}
+func (option) release()           {}
+func (option) reason()            {}
 
-func (d reserveOption) resume(o *options)   { o.reserve = time.Duration(d) }
-func (d reserveOption) park(o *parkOptions) { o.reserve = time.Duration(d) }
-
-func (r reasonOption) release(o *releaseOptions) { o.reason = string(r) }
-func (reasonOption) reason()                     {}
-
-func (idleOption) release(o *releaseOptions) { o.kind = driver.ReleaseIdle }
-
+// options are the options of one call, or their defaults. A call reads only the fields that its options can set.
 type options struct {
 	ttl      time.Duration
 	retain   time.Duration
 	hasKeep  bool // Retain was given
-	shared   bool // the caller chose the owner and may have told others
+	shared   bool // the caller chose the owner, and may have told others
 	maxWait  time.Duration
 	hasWait  bool
 	owner    string
@@ -95,7 +92,9 @@ type options struct {
 	reserve  time.Duration
 	noRenew  bool
 	maxRenew time.Duration
-	hasRenew bool
+	minRenew time.Duration // 0 for the default, which may be 0: no bound
+	why      string        // Reason
+	kind     driver.ReleaseKind
 	door     door.Option // what only the toolkit asks for
 }
 
@@ -109,14 +108,14 @@ func TTL(d time.Duration) Option {
 // MaxWait bounds the wait; when it is over the error is ErrTimeout. Zero means no wait:
 // the error is ErrHeld. Negative is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
-	return acquireOption(func(o *options) { o.maxWait, o.hasWait = d, true })
+	return option(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
 // Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. It is
 // a secret: whoever knows it can release the lock (see NewToken). Locks are not
 // re-entrant: the same owner does not get a lock it holds. Default: a random UUIDv4.
 func Owner(owner string) TryOption {
-	return tryOption(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
+	return option(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
 
 // Holder sets the label that people see in Status, List and errors: at most 256 bytes.
@@ -136,7 +135,7 @@ func ForJob(job string) interface {
 	ParkOption
 	ReleaseOption
 } {
-	return jobOption(job)
+	return option(func(o *options) { o.job = job })
 }
 
 // Reserve keeps the key reserved for the token while nobody runs, for at most 366 days.
@@ -150,15 +149,19 @@ func Reserve(d time.Duration) interface {
 	ResumeOption
 	ParkOption
 } {
-	return reserveOption(d)
+	return option(func(o *options) { o.reserve = d })
 }
 
 // Reason says why the lock is released, in at most 256 bytes. Status shows it, and so
 // do later errors about the lock.
-func Reason(text string) ReasonOption { return reasonOption(text) }
+func Reason(text string) ReasonOption {
+	return option(func(o *options) { o.why = text })
+}
 
 // IfIdle releases the lock only while nobody runs under it; see Locker.Release.
-func IfIdle() ReleaseOption { return idleOption{} }
+func IfIdle() ReleaseOption {
+	return option(func(o *options) { o.kind = driver.ReleaseIdle })
+}
 
 // NoRenew leaves renewing to the caller: the lock is lost one TTL after it was taken,
 // unless Lock.Renew is called before.
@@ -169,7 +172,7 @@ func NoRenew() Option {
 // MaxRenew bounds how long the lock is renewed, from a millisecond to 366 days. Then it
 // runs out. Default: Config.MaxRenew.
 func MaxRenew(d time.Duration) Option {
-	return option(func(o *options) { o.maxRenew, o.hasRenew = d, true })
+	return option(func(o *options) { o.maxRenew, o.minRenew = d, driver.MinPeriod })
 }
 
 // Retain sets how long the store remembers the key after the lock has ended, from a
@@ -178,109 +181,53 @@ func Retain(d time.Duration) Option {
 	return option(func(o *options) { o.retain, o.hasKeep = d, true })
 }
 
-// acquireOptions applies opts over the defaults of c and checks the result. o is the
-// caller's, as part of something that is allocated anyway: options get a pointer to it.
-func acquireOptions[O AcquireOption](c *Config, o *options, op, key string, opts []O) error {
-	o.defaults(c, c.TTL)
-	for _, opt := range opts {
-		if any(opt) == nil {
-			return nilOption(op, key)
-		}
-		opt.acquire(o)
-	}
-	return o.check(c, op, key)
-}
-
-// resumeOptions is acquireOptions for Resume of a token with that TTL.
-func resumeOptions(c *Config, o *options, op, key string, ttl time.Duration, opts []ResumeOption) error {
-	o.defaults(c, ttl)
-	for _, opt := range opts {
-		if opt == nil {
-			return nilOption(op, key)
-		}
-		opt.resume(o)
-	}
-	return o.check(c, op, key)
-}
-
-type parkOptions struct {
-	job     string
-	reserve time.Duration
-}
-
-func (c *Config) parkOptions(op, key string, opts []ParkOption) (parkOptions, error) {
+// optionsOf returns opts over no defaults, for a call that hands over or releases.
+func optionsOf[O applier](op, key string, opts []O) (options, error) {
 	if len(opts) == 0 {
-		return parkOptions{reserve: c.Reserve}, nil
+		return options{}, nil // saves the allocation of what the pointer below points to
 	}
-	var o parkOptions
-	for _, opt := range opts {
-		if opt == nil {
-			return o, nilOption(op, key)
-		}
-		opt.park(&o)
-	}
-	o.reserve = cmp.Or(o.reserve, c.Reserve)
-	if err := checkDuration(op, key, "Reserve", o.reserve, driver.MinPeriod, driver.MaxPeriod); err != nil {
-		return o, err
-	}
-	return o, checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes)
+	var o options
+	err := applyAll(&o, op, key, opts)
+	return o, err
 }
 
-type releaseOptions struct {
-	job    string
-	reason string
-	kind   driver.ReleaseKind
-}
-
-func releaseOptionsOf[O ReleaseOption](op, key string, opts []O) (releaseOptions, error) {
-	if len(opts) == 0 {
-		return releaseOptions{}, nil // saves the allocation that the pointer below costs
-	}
-	var o releaseOptions
-	for _, opt := range opts {
-		if any(opt) == nil {
-			return o, nilOption(op, key)
-		}
-		opt.release(&o)
-	}
-	if err := checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes); err != nil {
-		return o, err
-	}
-	return o, checkText(op, key, "reason", o.reason, 0, driver.MaxLabelBytes)
-}
-
-func nilOption(op, key string) error { return invalid(op, key, "an option is nil") }
-
-func (o *options) defaults(c *Config, ttl time.Duration) {
+// leaseOptions sets o to opts over the defaults of c, for a call that acquires, or that resumes a token with that ttl.
+// The caller passes o as part of something that is allocated anyway: options get a pointer to it.
+func leaseOptions[O applier](c *Config, o *options, op, key string, ttl time.Duration, opts []O) error {
 	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxRenew: c.MaxRenew}
-}
-
-func (o *options) check(c *Config, op, key string) error {
-	if err := checkDuration(op, key, "TTL", o.ttl, driver.MinPeriod, c.MaxTTL); err != nil {
+	if err := applyAll(o, op, key, opts); err != nil {
+		return err
+	}
+	if err := checkDurations(op, key,
+		duration{"TTL", o.ttl, driver.MinPeriod, c.MaxTTL},
+		duration{"MaxRenew", o.maxRenew, o.minRenew, driver.MaxPeriod},
+		duration{"Retain", o.retain, driver.MinPeriod, driver.MaxPeriod},
+		duration{"Reserve", o.reserve, 0, driver.MaxPeriod},
+	); err != nil {
 		return err
 	}
 	o.ttl = o.ttl.Truncate(time.Millisecond)
-	if o.hasRenew {
-		if err := checkDuration(op, key, "MaxRenew", o.maxRenew, driver.MinPeriod, driver.MaxPeriod); err != nil {
-			return err
-		}
-	}
 	if o.maxWait < 0 {
 		return invalid(op, key, "MaxWait is %s, must not be negative", o.maxWait)
 	}
-	if err := checkDuration(op, key, "Retain", o.retain, driver.MinPeriod, driver.MaxPeriod); err != nil {
-		return err
+	if !o.hasOwn {
+		return nil
 	}
-	if err := checkDuration(op, key, "Reserve", o.reserve, 0, driver.MaxPeriod); err != nil {
-		return err
+	return checkText(op, key, "owner", o.owner, 1, driver.MaxOwnerBytes)
+}
+
+// applyAll applies opts to o and checks the texts, for which all calls have the same bound.
+func applyAll[O applier](o *options, op, key string, opts []O) error {
+	for _, opt := range opts {
+		if any(opt) == nil {
+			return invalid(op, key, "an option is nil")
+		}
+		opt.apply(o)
 	}
-	if o.hasOwn {
-		if err := checkText(op, key, "owner", o.owner, 1, driver.MaxOwnerBytes); err != nil {
+	for _, text := range [...]struct{ name, val string }{{"job", o.job}, {"holder", o.holder}, {"reason", o.why}} {
+		if err := checkText(op, key, text.name, text.val, 0, driver.MaxLabelBytes); err != nil {
 			return err
 		}
 	}
-	if err := checkText(op, key, "job", o.job, 0, driver.MaxLabelBytes); err != nil {
-		return err
-	}
-	return checkText(op, key, "holder", o.holder, 0, driver.MaxLabelBytes)
+	return nil
 }

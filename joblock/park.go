@@ -3,6 +3,7 @@ package joblock
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -18,39 +19,38 @@ import (
 // same, the next renewal undoes it. Calling Park again is safe.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	const op = "park"
-	if k.none() {
-		return Token{}, nilLock(op)
-	}
-	if err := k.l.open(op, k.h.key); err != nil {
+	if err := k.open(op); err != nil {
 		return Token{}, err
 	}
-	o, err := k.l.cfg.parkOptions(op, k.h.key, opts)
+	o, err := optionsOf(op, k.h.key, opts)
 	if err != nil {
 		return Token{}, err
 	}
-	req, err := k.beginPark(ctx, op, o)
+	o.reserve = cmp.Or(o.reserve, k.l.cfg.Reserve)
+	if err := checkDurations(op, k.h.key, duration{"Reserve", o.reserve, driver.MinPeriod, driver.MaxPeriod}); err != nil {
+		return Token{}, err
+	}
+	req, err := k.beginPark(ctx, op, o.job, o.reserve)
 	if err != nil {
 		return Token{}, err
 	}
-	r, failed := k.l.ask(ctx, op, k.h.key, func(ctx context.Context) (driver.Reply, error) {
-		return k.l.store.Park(ctx, req)
-	})
+	r, failed := ask(ctx, k.l, op, k.h.key, k.l.store.Park, req)
 	k.mu.Lock()
 	s, err := k.h.parkAnswered(op, o.job, r)
 	k.unlock(s)
 	if err := cmp.Or(failed, err); err != nil {
 		return Token{}, err
 	}
-	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: r.Fence, ttl: k.h.ttl}, nil
+	return k.tokenOf(r.Fence), nil
 }
 
 // beginPark returns the Park to send. If a renewal that would undo it is under way, it
 // first waits for the answer, for Config.CallTimeout at most.
-func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req driver.ParkRequest, err error) {
+func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Duration) (req driver.ParkRequest, err error) {
 	for nonce := newNonce(); ; {
 		k.check()
 		k.mu.Lock()
-		req, wait, err := k.h.parkBegun(op, nonce, o.job, o.reserve, k.l.cfg.JobGrace)
+		req, wait, err := k.h.parkBegun(op, nonce, job, reserve, k.l.cfg.JobGrace)
 		if !wait {
 			k.mu.Unlock()
 			return req, err
@@ -89,10 +89,7 @@ func (k *Lock) beginPark(ctx context.Context, op string, o parkOptions) (req dri
 //	ErrClosed
 func (k *Lock) Reclaim(ctx context.Context) error {
 	const op = "reclaim"
-	if k.none() {
-		return nilLock(op)
-	}
-	if err := k.l.open(op, k.h.key); err != nil {
+	if err := k.open(op); err != nil {
 		return err
 	}
 	k.mu.Lock()

@@ -21,17 +21,14 @@ import (
 //	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	const op = "release"
-	if k.none() {
-		return nilLock(op)
-	}
-	o, err := releaseOptionsOf(op, k.h.key, opts)
+	o, err := optionsOf(op, k.Key(), opts)
 	if err != nil {
 		return err
 	}
-	if err := k.l.open(op, k.h.key); err != nil {
+	if err := k.open(op); err != nil {
 		return err
 	}
-	return k.end(ctx, op, o.reason)
+	return k.end(ctx, op, o.why)
 }
 
 // end is Release. It works on a Locker that is closing, for waiters that leave.
@@ -39,9 +36,9 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	job, done := door.JobDone(ctx)
 	k.check()
 	k.mu.Lock()
-	r, err := k.h.releaseBegun(release{
-		op: op, nonce: newNonce(), reason: reason, job: job, done: done, brief: k.l.cfg.brief(), reserve: k.l.cfg.Reserve,
-	})
+	r, err := k.h.releaseBegun(op, driver.ReleaseRequest{
+		Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: k.l.cfg.brief(),
+	}, k.l.cfg.Reserve)
 	if err != nil {
 		k.mu.Unlock()
 		return err
@@ -49,7 +46,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	e := k.eventLocked(event.Released)
 	k.unlock(step{moved: true})
 
-	reply, failed := k.l.release(k.l.bounds.detached(ctx), r.req)
+	replies, failed := k.l.store.Release(k.l.bounds.detached(ctx), []driver.ReleaseRequest{r.req})
 	if failed != nil {
 		failed = unanswered(op, k.h.key, nil, failed)
 	}
@@ -57,7 +54,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 		k.l.janitor.add(cleanup{req: r.req, until: r.until, stray: r.stray})
 	}
 	k.mu.Lock()
-	kind, why, err := k.h.releaseAnswered(op, r, reply, failed)
+	kind, why, err := k.h.releaseAnswered(op, r, only(replies), failed)
 	k.mu.Unlock()
 	if kind != 0 && e.Kind != 0 {
 		e.Kind, e.Err, e.Reason = kind, why, reason
@@ -78,20 +75,17 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 // alive; ErrInvalid; ErrClosed. After ErrUnavailable it may be released.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
 	const op = "release"
-	if err := l.open(op, token.key); err != nil {
+	if err := l.checkToken(op, token); err != nil {
 		return err
 	}
-	if err := token.check(); err != nil {
-		return err
-	}
-	o, err := releaseOptionsOf(op, token.key, opts)
+	o, err := optionsOf(op, token.key, opts)
 	if err != nil {
 		return err
 	}
 	job, done := door.JobDone(ctx)
 	return l.end(ctx, op, driver.ReleaseRequest{
 		Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
-		Reason: o.reason, Kind: o.kind,
+		Reason: o.why, Kind: o.kind,
 	})
 }
 
@@ -103,24 +97,23 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 // Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable
 // the key may be free.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
-	return l.end(ctx, "force release", driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
+	const op = "force release"
+	if err := l.check(op, key); err != nil {
+		return err
+	}
+	if err := checkText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+		return err
+	}
+	return l.end(ctx, op, driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
 }
 
 func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) error {
-	if err := l.open(op, req.Key); err != nil {
-		return err
-	}
-	if err := checkKey(op, req.Key); err != nil {
-		return err
-	}
-	if err := checkText(op, req.Key, "reason", req.Reason, 0, driver.MaxLabelBytes); err != nil {
-		return err
-	}
 	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	r, err := l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) { return l.release(ctx, req) })
+	replies, err := ask(ctx, l, op, req.Key, l.store.Release, []driver.ReleaseRequest{req})
 	if err != nil {
 		return err
 	}
+	r := only(replies)
 	if r.Outcome == driver.OutcomeLapsed {
 		r.Outcome = driver.OutcomeNotFound
 	}
@@ -142,8 +135,4 @@ func (l *Locker) tellEnded(req driver.ReleaseRequest) {
 		e.Kind = event.Forced
 	}
 	l.tell(e)
-}
-
-func (l *Locker) release(bounded context.Context, req driver.ReleaseRequest) (driver.Reply, error) {
-	return only(l.store.Release(bounded, []driver.ReleaseRequest{req}))
 }

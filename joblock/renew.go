@@ -13,10 +13,7 @@ import (
 func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew", nil) }
 
 func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
-	if k.none() {
-		return nilLock(op)
-	}
-	if err := k.l.open(op, k.h.key); err != nil {
+	if err := k.open(op); err != nil {
 		return err
 	}
 	k.check()
@@ -28,11 +25,8 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	}
 	req.Memo = memo
 	a := renewalAnswer{op: op, term: req.Term, sent: k.l.now()}
-	var failed error
-	a.reply, failed = k.l.ask(ctx, op, k.h.key, func(ctx context.Context) (driver.Reply, error) {
-		return only(k.l.store.Renew(ctx, []driver.RenewRequest{req}))
-	})
-	a.now = k.l.now()
+	replies, failed := ask(ctx, k.l, op, k.h.key, k.l.store.Renew, []driver.RenewRequest{req})
+	a.reply, a.now = only(replies), k.l.now()
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 

@@ -25,25 +25,22 @@ import (
 //	                    one TTL later, and then the lock can be resumed again
 func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
 	const op = "resume"
-	if err := l.open(op, token.key); err != nil {
-		return nil, err
-	}
-	if err := token.check(); err != nil {
+	if err := l.checkToken(op, token); err != nil {
 		return nil, err
 	}
 	var o options
-	if err := resumeOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
+	if err := leaseOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
 		return nil, err
 	}
 	o.owner = token.owner.reveal()
 	sent := l.now()
 	r, err := l.resume(ctx, op, driver.ResumeRequest{
-		Key: token.key, Owner: token.owner.reveal(), Nonce: newNonce(),
+		Key: token.key, Owner: o.owner, Nonce: newNonce(),
 		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
 		Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.door.Memo,
 	})
 	if r.Outcome == driver.OutcomeBusy {
-		l.tellContended(token.key, token.owner.reveal(), r)
+		l.tellContended(token.key, o.owner, r)
 	}
 	if err == nil {
 		err = errorOf(op, token.key, r)
@@ -55,34 +52,24 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	if lock.h.expired(l.now()) {
 		return nil, lateGrant(op, token.key)
 	}
-	lock.tellResumed()
+	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock, as tellAcquired
 	if err := l.engine.add(lock); err != nil {
 		return nil, err
 	}
 	return lock, nil
 }
 
-// tellResumed is called before the engine knows of the lock, as tellAcquired is.
-func (k *Lock) tellResumed() {
-	e := k.eventLocked(event.Resumed)
-	e.Recovered = k.recovered
-	k.l.tell(e)
-}
-
 // resume sends a resumption. While the store does not answer it is repeated under the
 // same nonce, for Config.CallTimeout: left alone it would keep its job waiting for a
 // TTL.
-func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (r driver.Reply, err error) {
+func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (driver.Reply, error) {
 	pause := newBackoff(10*time.Millisecond, time.Second)
-	return l.ask(ctx, op, req.Key, func(ctx context.Context) (driver.Reply, error) {
+	return ask(ctx, l, op, req.Key, func(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 		for {
 			r, err := l.store.Resume(ctx, req)
-			if err == nil {
-				return r, nil
-			}
-			if CodeOf(err) != "" || !pause.wait(ctx) {
+			if err == nil || CodeOf(err) != "" || !pause.wait(ctx) {
 				return r, err
 			}
 		}
-	})
+	}, req)
 }

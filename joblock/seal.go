@@ -69,16 +69,13 @@ func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.Key
 	for _, k := range known {
 		req.Known = append(req.Known, driver.SealKey(k))
 	}
-	var keys []seal.Key
-	err := l.call(ctx, op, "", func(ctx context.Context) error {
-		got, err := l.store.SealKeys(ctx, req)
-		for _, k := range got {
-			keys = append(keys, seal.Key(k))
-		}
-		return err
-	})
-	if err == nil && len(keys) == 0 {
+	got, err := ask(ctx, l, op, "", l.store.SealKeys, req)
+	if err == nil && len(got) == 0 {
 		err = &Error{Code: codeUnavailable, Op: op, Detail: "the store gave no key"}
+	}
+	var keys []seal.Key
+	for _, k := range got {
+		keys = append(keys, seal.Key(k))
 	}
 	return keys, err
 }

@@ -10,6 +10,31 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// State is the state of a key at an instant of the store's clock; see the package
+// comment.
+type State = driver.State
+
+// The states of a key.
+const (
+	StateFree     = driver.StateFree
+	StateHeld     = driver.StateHeld
+	StateParked   = driver.StateParked
+	StateOrphaned = driver.StateOrphaned
+	StateForeign  = driver.StateForeign
+)
+
+// Ended tells how the last ownership of a key ended.
+type Ended = driver.Ended
+
+// The ways an ownership ends.
+const (
+	EndedNone     = driver.EndedNone
+	EndedReleased = driver.EndedReleased
+	EndedForced   = driver.EndedForced
+	EndedLapsed   = driver.EndedLapsed
+	EndedDone     = driver.EndedDone
+)
+
 // Status is what anyone may see of a key. It contains no secrets.
 type Status struct {
 	Key       string        `json:"key"`
@@ -53,21 +78,12 @@ func (s Status) Locked() bool {
 // because a key that could not be read would look free.
 func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	const op = "status"
-	var named string // in errors
-	if len(keys) == 1 {
-		named = keys[0]
-	}
-	if err := l.open(op, named); err != nil {
+	if err := l.check(op, keys...); err != nil {
 		return nil, err
-	}
-	for _, key := range keys {
-		if err := checkKey(op, key); err != nil {
-			return nil, err
-		}
 	}
 	out := make([]Status, 0, len(keys))
 	for part := range slices.Chunk(keys, driver.MaxBatch) {
-		recs, err := l.inspectAll(ctx, op, named, driver.InspectRequest{Keys: part})
+		recs, err := l.inspectAll(ctx, op, only(keys), driver.InspectRequest{Keys: part})
 		if err != nil {
 			return nil, err
 		}
@@ -80,19 +96,12 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 
 func (l *Locker) inspect(ctx context.Context, op, key string) (driver.Record, error) {
 	recs, err := l.inspectAll(ctx, op, key, driver.InspectRequest{Keys: []string{key}})
-	if err != nil {
-		return driver.Record{}, err
-	}
-	return recs[0], nil
+	return only(recs), err
 }
 
 // inspectAll reads records. Errors name the key named, or none if it is "".
 func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
-	var recs []driver.Record
-	err := l.call(ctx, op, named, func(ctx context.Context) (err error) {
-		recs, err = l.store.Inspect(ctx, req)
-		return err
-	})
+	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +135,7 @@ func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, e
 			var page driver.ListPage
 			err := l.open(op, "")
 			if err == nil {
-				err = l.call(ctx, op, "", func(ctx context.Context) (err error) {
-					page, err = l.store.List(ctx, req)
-					return err
-				})
+				page, err = ask(ctx, l, op, "", l.store.List, req)
 			}
 			if err != nil {
 				yield(Status{}, err)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -63,7 +64,7 @@ func (s secret) reveal() string {
 // owner has 1 to 128 bytes, ttl is from a millisecond to 366 days; else ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	const op = "new token"
-	if err := checkDuration(op, key, "TTL", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
+	if err := checkDurations(op, key, duration{"TTL", ttl, driver.MinPeriod, driver.MaxPeriod}); err != nil {
 		return Token{}, err
 	}
 	t := Token{key: key, owner: newSecret(owner), ttl: ttl.Truncate(time.Millisecond)}
@@ -140,17 +141,15 @@ func (t Token) MarshalBinary() ([]byte, error) {
 	}
 	var buf bytes.Buffer
 	enc := msgpack.NewEncoder(&buf)
-	for _, write := range []func() error{
-		func() error { return enc.EncodeArrayLen(tokenFields) },
-		func() error { return enc.EncodeInt(tokenVersion) },
-		func() error { return enc.EncodeString(t.key) },
-		func() error { return enc.EncodeString(t.owner.reveal()) },
-		func() error { return enc.EncodeInt(t.fence) },
-		func() error { return enc.EncodeInt(t.ttl.Milliseconds()) },
-	} {
-		if err := write(); err != nil {
-			return nil, fmt.Errorf("joblock: encode token: %w", err)
-		}
+	if err := errors.Join(
+		enc.EncodeArrayLen(tokenFields),
+		enc.EncodeInt(tokenVersion),
+		enc.EncodeString(t.key),
+		enc.EncodeString(t.owner.reveal()),
+		enc.EncodeInt(t.fence),
+		enc.EncodeInt(t.ttl.Milliseconds()),
+	); err != nil {
+		return nil, fmt.Errorf("joblock: encode token: %w", err)
 	}
 	return buf.Bytes(), nil
 }
@@ -165,12 +164,9 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	}
 	r := bytes.NewReader(data)
 	dec := msgpack.NewDecoder(r)
-	n, err := dec.DecodeArrayLen()
-	if err != nil {
-		return tokenError("not a token")
-	}
+	n, notArray := dec.DecodeArrayLen()
 	version, err := dec.DecodeInt64()
-	if err != nil {
+	if notArray != nil || err != nil {
 		return tokenError("not a token")
 	}
 	if version != tokenVersion {
@@ -245,6 +241,14 @@ func (t Token) check() error {
 		return tokenError(fmt.Sprintf("fence %d, must be from 0 to %d", t.fence, int64(maxFence)))
 	}
 	return nil
+}
+
+// checkToken is check for a token.
+func (l *Locker) checkToken(op string, t Token) error {
+	if err := l.open(op, t.key); err != nil {
+		return err
+	}
+	return t.check()
 }
 
 func checkTokenSize(n int) error {
