@@ -158,11 +158,7 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
-		keys := []string{s.ordersKey}
-		for _, name := range part {
-			keys = append(keys, s.keyOf(name))
-		}
-		views, err := memo.Read(ctx, s.locks, keys...)
+		views, err := s.readJobs(ctx, part)
 		if err != nil {
 			return nil, err
 		}

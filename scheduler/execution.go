@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// executeDue executes what is due, one after the other, until Run ends. It fails if the
-// ledger could not be written or the lock was lost.
+// executeDue executes what is due, one after the other, until Run ends. It returns an error if the ledger could not be
+// written or the lock was lost.
 func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	for ctx.Err() == nil {
 		m := s.momentOf(j, l)
@@ -21,8 +21,8 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if !changed && !more {
 			return nil
 		}
-		// Not cut short by the end of Run: another node would have to take over an
-		// execution that is on record but did not begin.
+		// The end of Run does not cut this write short. Otherwise another node would have to take over an execution
+		// that is on record but did not begin.
 		if err := memo.Write(context.WithoutCancel(ctx), lock, l.Encode()); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 	return nil
 }
 
-// execute carries out the ledger's present execution, and writes how it ended.
+// execute carries out the ledger's running execution, and writes the result into the ledger.
 func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	x := l.Execution
 	e := Event{Kind: EventStarted, Tick: tickOf(j.name, x.Tick()), Node: s.cfg.Node}
@@ -74,21 +74,24 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	return nil
 }
 
-// callUnder calls the job's function under the lock, and returns how that ended.
+// callUnder calls the job's function under the lock. It returns the result, the number of attempts and the function's
+// error.
 func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger) (ledger.State, int, error) {
-	fnCtx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if j.overlap == overlapCancel {
-		watchCtx, end := context.WithCancel(ctx)
-		defer end()
-		go s.cancelAtNextTick(watchCtx, j, l.LastTick(), cancel)
+		go s.cancelAtNextTick(ctx, j, l.LastTick(), cancel)
 	}
-	fnCtx, stop := lock.Context(fnCtx)
+	ctx, stop := lock.Context(ctx)
 	defer stop()
-	s.setHeld(j, lock)
-	defer s.setHeld(j, nil)
-	attempts, err := j.call(fnCtx, tickOf(j.name, l.Execution.Tick()), s.cfg.Logger)
-	switch cause := context.Cause(fnCtx); {
+	s.mu.Lock()
+	s.held[j] = lock
+	s.mu.Unlock()
+	attempts, err := j.call(ctx, tickOf(j.name, l.Execution.Tick()), s.cfg.Logger)
+	s.mu.Lock()
+	delete(s.held, j)
+	s.mu.Unlock()
+	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return ledger.Done, attempts, nil
 	case errors.Is(err, errTaskOverlaps) && cause == nil:
@@ -101,30 +104,26 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 	return ledger.Failed, attempts, err
 }
 
-// cancelAtNextTick cancels a function at the first tick after last that is not paused: a
-// paused tick is not executed in its place.
+// cancelAtNextTick cancels a function at the first tick after the time last that is not paused. A paused tick cancels
+// nothing, because no node executes it in place of the cancelled one.
 func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
-	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(later(tick, s.clock.now().Add(-j.Delay))) {
+	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(last) {
 		if sleep.For(ctx, tick.Add(j.Delay).Sub(s.clock.now())) != nil {
 			return
 		}
-		s.rereadOrders(ctx) // it may have been paused a moment ago
+		s.rereadOrders(ctx) // the job may have been paused a moment ago
 		if !s.orderOf(j).Skips(tick) {
 			cancel(ErrOverlapped)
 			return
 		}
+		if last = s.clock.now().Add(-j.Delay); last.Before(tick) {
+			last = tick
+		}
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// persist writes the ledger after an execution. It tries for as long as the lock lasts:
-// without the record the tick is executed again.
+// persist writes the ledger after an execution. It retries as long as the lock lasts: without the record another node
+// executes the tick again.
 func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	ctx = context.WithoutCancel(ctx)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -134,16 +133,5 @@ func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *
 		}
 		s.reportTrouble(j, "write the ledger after an execution", err)
 		_ = sleep.For(ctx, pause)
-	}
-}
-
-// setHeld records the lock under which j's function runs; nil when it has returned.
-func (s *Scheduler) setHeld(j *job, lock *joblock.Lock) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if lock == nil {
-		delete(s.held, j)
-	} else {
-		s.held[j] = lock
 	}
 }

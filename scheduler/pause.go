@@ -2,53 +2,48 @@ package scheduler
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Pause skips the ticks of a job, from the next one on, until Resume. It does not touch a
-// running execution. An execution that was broken off is still taken over.
+// Pause skips the ticks of a job, from the next one on, until Resume. The running execution goes on. Another node still
+// takes over an execution that was broken off.
 //
-// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even
-// without the job and without Run. They return when the request is on record. Pausing a
-// paused job is no error, nor is resuming a job that is not paused.
+// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even without the job and
+// without Run. They return when the request is on record. It is no error to pause a paused job, or to resume a job that
+// is not paused.
 //
 // Errors:
 //
 //	joblock.ErrNotFound     neither the store nor this Scheduler has the job
-//	joblock.ErrInvalid      the name is bad, or the record is full: about a thousand jobs
-//	                        are paused
+//	joblock.ErrInvalid      the name is bad, or the record is full: about a thousand jobs are paused
 //	joblock.ErrUnavailable  the request may be on record
 //	the cause of ctx        the request may be on record
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
-	return s.changeOrder(ctx, "pause", name, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
-		return o.Pause(l, now)
-	})
+	return s.changeOrder(ctx, "pause", name, (*ledger.Order).Pause)
 }
 
 // Resume ends a pause. Ticks that came during the pause stay skipped. See Pause for errors.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
-	return s.changeOrder(ctx, "resume", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
-		return o.Resume(now)
-	})
+	return s.changeOrder(ctx, "resume", name, (*ledger.Order).Resume)
 }
 
-// Trigger executes a job once, now, even if it is paused. Its ticks do not change. If this
-// Scheduler has the job and Run is running, it executes the job at once; otherwise a node
-// that has the job does so within Config.Sync. If the job is running, it is executed again
-// afterwards. Triggers that wait at the same time count as one. See Pause for errors.
+// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If this Scheduler
+// has the job and Run is running, this Scheduler executes the job at once. Otherwise a node that has the job executes it
+// within Config.Sync. If the job is running, the new execution follows the running one. Several triggers that wait at
+// the same time lead to one execution. See Pause for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
-	return s.changeOrder(ctx, "trigger", name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
-		o.Trigger(now)
-		return true
-	})
+	return s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
 }
 
-// changeOrder changes the order for a job. change gets the order with the Fence of this
-// write, and reports whether there is anything to write.
-func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool) error {
+// changeOrder changes the order for a job. The function change gets the order with the Fence of this write. It returns
+// false if there is nothing to write.
+func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
+	change func(*ledger.Order, *ledger.Ledger, time.Time) bool) error {
 	if err := s.check(op); err != nil {
 		return err
 	}
@@ -92,21 +87,15 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string, change fun
 	return nil
 }
 
-// readLedgers reads the ledgers of the named job and of all jobs that have orders, and the
-// store's time. If another job's ledger cannot be read, it is left out.
+// readLedgers returns the ledgers of the named job and of all jobs that have orders, and the store's time. It leaves out
+// a ledger of another job that cannot be decoded.
 func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
-	names := []string{name}
-	for other := range all.Jobs {
-		if other != name {
-			names = append(names, other)
-		}
-	}
-	keys := []string{s.ordersKey}
-	for _, n := range names {
-		keys = append(keys, s.keyOf(n))
+	names := slices.Collect(maps.Keys(all.Jobs))
+	if _, ok := all.Jobs[name]; !ok {
+		names = append(names, name)
 	}
 	sent := s.clock.local()
-	views, err := memo.Read(ctx, s.locks, keys...)
+	views, err := s.readJobs(ctx, names)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// calendar is a set of wall-clock times without a zone: for each field a bit set of its
-// values. A wall-clock time is the Unix seconds at which a clock in UTC shows that time.
+// calendar is a set of wall-clock times without a zone. For each field it has the bit set of the matching values. A
+// wall-clock time is the Unix seconds at which a clock in UTC shows that time.
 type calendar struct {
 	second, minute, hour, dom, month, dow uint64
 }
 
-// farthest is more than the longest time between two ticks, in seconds: 8 years, from
-// 29 February 2096 to 2104.
+// farthest is more than the longest time between two ticks, in seconds. That time is 8 years, from 29 February 2096 to
+// 29 February 2104.
 const farthest = 1 << 28
 
-// next returns the first time of the calendar at or after from, false if there is none.
+// next returns the first time of the calendar at or after the time from. It returns false if there is none.
 func (c calendar) next(from int64) (int64, bool) {
 	t := time.Unix(from, 0).UTC()
 	y, m, d := t.Date()
@@ -39,7 +39,7 @@ func (c calendar) next(from int64) (int64, bool) {
 	return 0, false
 }
 
-// days returns the bit set of the days of a month that match.
+// days returns the bit set of the matching days of a month.
 func (c calendar) days(y int, m time.Month) uint64 {
 	if c.month&(1<<m) == 0 {
 		return 0
@@ -55,8 +55,8 @@ func (c calendar) days(y int, m time.Month) uint64 {
 	return (c.dom | byWeek) & exist
 }
 
-// timeOfDay returns the first matching time of day at or after sec, false if there is none.
-// Both are seconds since midnight.
+// timeOfDay returns the first matching time of day at or after the time sec. It returns false if there is none. Times
+// are seconds since midnight.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
 	if c.hour&(1<<h) != 0 {
@@ -76,8 +76,5 @@ func (c calendar) timeOfDay(sec int) (int, bool) {
 	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c.minute)*60 + bits.TrailingZeros64(c.second), true
 }
 
-// notBelow returns the elements of a set that are at least n.
+// notBelow returns the set of those elements of set that are at least n.
 func notBelow(set uint64, n int) uint64 { return set >> n << n }
-
-// rhythm reports whether the calendar is a rhythm: see "Clock changes" in the package doc.
-func (c calendar) rhythm() bool { return c.hour == hourField.all() }

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Parse parses a spec; the package documentation has the syntax. The spec is read in zone
-// unless it names a zone itself; a nil zone means UTC. An error names the field, its value
-// and what is allowed. A spec without ticks, such as "0 0 30 2 *", is not an error:
-// [Spec.Next] returns the zero time.
+// Parse parses a spec; the package documentation has the syntax. Parse reads the spec in zone unless the spec names a
+// zone itself; a nil zone means UTC. An error names the field, its value and the allowed values. A spec without ticks,
+// such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
 func Parse(spec string, zone *time.Location) (Spec, error) {
 	s, err := parse(spec, zone)
 	if err != nil {
@@ -21,9 +20,8 @@ func Parse(spec string, zone *time.Location) (Spec, error) {
 	return s, nil
 }
 
-// parse reads the syntax of robfig/cron, because asynq uses it. It does not use robfig's
-// parser, which does not name the wrong field, panics at "TZ=UTC", and accepts ",", "*-5"
-// and "*/90". A test compares the two.
+// parse reads the syntax of robfig/cron, because asynq reads that syntax. It does not use the parser of robfig/cron,
+// which does not name the wrong field, panics at "TZ=UTC", and accepts ",", "*-5" and "*/90". A test compares the two.
 func parse(spec string, zone *time.Location) (Spec, error) {
 	if len(spec) > MaxBytes {
 		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxBytes)
@@ -57,10 +55,9 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns two things: the zone that the spec begins with, or else the given one;
-// and the words that remain. It refuses a zone whose name is Local. To compare the zone
-// with time.Local would be wrong: time.Local may have the name of the zone in the TZ
-// variable, and programs set it to time.UTC.
+// cutZone returns the zone that the spec begins with, or else the parameter zone. It also returns the words after the
+// zone. It refuses a zone whose name is Local. A comparison with time.Local would be wrong: time.Local may have the
+// name of the zone in the environment variable TZ, and programs assign time.UTC to it.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -73,7 +70,7 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 		}
 	}
 	if name == "" || name == "Local" {
-		return nil, nil, fmt.Errorf("zone is %q, must be one that is the same on each node, like Europe/Berlin", name)
+		return nil, nil, fmt.Errorf("zone is %q, must be a zone that is the same on each node, like Europe/Berlin", name)
 	}
 	if own {
 		var err error
@@ -81,7 +78,7 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 			return nil, nil, fmt.Errorf("zone is %q, must be in the time zone database: %w", name, err)
 		}
 	}
-	// Only an invented zone can be further off. Next does not look further.
+	// Only an invented zone can be further from UTC. Next does not look further.
 	if _, offset := time.Unix(0, 0).In(zone).Zone(); max(offset, -offset) > farOff {
 		return nil, nil, fmt.Errorf("zone %q is %s from UTC, must be at most %s", name, time.Duration(offset)*time.Second, farOff*time.Second)
 	}
@@ -93,6 +90,7 @@ func parseEvery(words []string) (Spec, error) {
 		return Spec{}, fmt.Errorf("@every has %d words after it, must have one, like 1m30s", len(words))
 	}
 	period, err := time.ParseDuration(words[0])
+	const minEvery, maxEvery = time.Second, 366 * 24 * time.Hour
 	switch {
 	case err != nil:
 		return Spec{}, fmt.Errorf("@every is %q, must be like 1m30s", words[0])
@@ -121,23 +119,23 @@ func parseCalendar(words []string) (calendar, error) {
 	}
 	c := calendar{second: sets[0], minute: sets[1], hour: sets[2], dom: sets[3], month: sets[4], dow: sets[5]}
 	c.dow = c.dow&^(1<<sunday) | c.dow>>sunday
-	// One match is enough if both fields are restricted, so a range over all values of one
-	// field matches every day. Store stars for both: then only stars mean "not restricted".
+	// If both fields are restricted, one match is enough. So a range over all values of one field matches every day.
+	// Store all values for both: then days sees all values only in a field that is not restricted.
 	if !stars[3] && !stars[5] && (c.dom == domField.all() || c.dow == dowField.all()) {
 		c.dom, c.dow = domField.all(), dowField.all()
 	}
 	return c, nil
 }
 
-// field says which values a field of a calendar may have.
+// field has the name and the possible values of a field of a spec.
 type field struct {
 	name     string
-	min, max int      // the values
+	min, max int      // the lowest and the highest value
 	limit    int      // the highest number in a spec: max, or 7 for Sunday
-	names    []string // of the values from min on, in lower case
+	names    []string // the names of the values from min on, in lower case
 }
 
-// sunday is the second number of Sunday, which is also 0.
+// sunday is the second number of Sunday. The first is 0.
 const sunday = 7
 
 var (
@@ -153,7 +151,7 @@ var (
 
 func (f field) all() uint64 { return stepped(f.min, f.max, 1) }
 
-// stepped returns the set of first, first+step and so on up to last.
+// stepped returns the set of the values first, first+step and so on up to last.
 func stepped(first, last, step int) uint64 {
 	var set uint64
 	for v := first; v <= last; v += step {
@@ -162,7 +160,7 @@ func stepped(first, last, step int) uint64 {
 	return set
 }
 
-// parse returns the set of a field's values. star says that the field is not restricted.
+// parse returns the set of the values that text lists. The result star reports whether the field is not restricted.
 func (f field) parse(text string) (set uint64, star bool, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, step, err := f.parsePart(part)
@@ -175,8 +173,8 @@ func (f field) parse(text string) (set uint64, star bool, err error) {
 	return set, star, nil
 }
 
-// parsePart parses one element of a comma-separated list. The element stands for the values
-// first, first+step and so on up to last.
+// parsePart parses one element of a comma-separated list. The element stands for the values first, first+step and so on
+// up to last.
 func (f field) parsePart(part string) (first, last, step int, err error) {
 	values, by, hasStep := strings.Cut(part, "/")
 	step = 1
@@ -228,7 +226,7 @@ func (f field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }
 
-// number parses decimal digits. Unlike strconv.Atoi it accepts no sign.
+// number parses decimal digits. Unlike strconv.Atoi it refuses a sign.
 func number(text string) (int, error) {
 	v, err := strconv.ParseUint(text, 10, 16)
 	return int(v), err

@@ -8,48 +8,45 @@ import (
 	"time"
 )
 
-// MaxBytes is how many bytes a spec may have.
+// MaxBytes is the length of the longest spec.
 const MaxBytes = 1024
 
-const (
-	minEvery = time.Second
-	maxEvery = 366 * 24 * time.Hour
-)
-
-// Spec is a parsed spec: a set of instants, the ticks. All nodes that parse the same text
-// get the same ticks. The zero Spec has none. A Spec is a value, safe for concurrent use.
+// Spec is a parsed spec: a set of instants, the ticks. All nodes that parse the same text get the same ticks. The zero
+// Spec has no ticks. A Spec is a value, safe for concurrent use.
 type Spec struct {
-	every int64 // period in seconds; 0 if cal and zone count
-	cal   calendar
-	zone  *time.Location
+	every int64          // the period in seconds; 0: the ticks are those of cal in zone
+	cal   calendar       // unused with every
+	zone  *time.Location // nil with every, and in the zero Spec
 }
 
-// Next returns the first tick after the given time, in UTC. It returns the zero time if the
-// spec has no ticks ("0 0 30 2 *"), or if after is outside the years 1 to 9999. The search
-// is bounded, because ticks are at most 8 years apart.
+// Next returns the first tick after the given time, in UTC. It returns the zero time if the spec has no ticks, like
+// "0 0 30 2 *", and if the given time is outside the years 1 to 9999. The search ends: ticks are at most 8 years apart.
 func (s Spec) Next(after time.Time) time.Time {
 	at := after.Unix()
-	if at < earliest || at > latest {
+	var next int64
+	var ok bool
+	switch {
+	case at < earliest || at > latest:
+	case s.every > 0:
+		next, ok = s.nextMultiple(at), true
+	case s.zone == nil:
+	case s.cal.hour == hourField.all(): // a rhythm
+		next, ok = s.nextShown(at)
+	default:
+		next, ok = s.nextReached(at)
+	}
+	if !ok {
 		return time.Time{}
 	}
-	if s.every > 0 {
-		return time.Unix(s.nextMultiple(at), 0).UTC()
-	}
-	if s.zone == nil {
-		return time.Time{}
-	}
-	if next, ok := s.nextInZone(at); ok {
-		return time.Unix(next, 0).UTC()
-	}
-	return time.Time{}
+	return time.Unix(next, 0).UTC()
 }
 
-// Prev returns the last tick at or before the given time, in UTC, or the zero time if there
-// is none. So Prev(t) ≤ t < Next(t).
+// Prev returns the last tick at or before the given time, in UTC. It returns the zero time if there is no such tick.
+// So Prev(t) ≤ t < Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
-	// due is true before the last tick and false from it on, so bisection finds the tick.
-	// A backward search through calendar and zone would state the rules a second time.
-	// The steps back double up to farthest: at most 29, and as many bisections.
+	// The function due is true before the last tick, and false at the last tick and later. So bisection finds the tick.
+	// The road not taken is a backward search through calendar and zone, which would state the rules a second time.
+	// The steps back double up to farthest: at most 29 steps, and as many bisections.
 	end := at.Unix()
 	due := func(from int64) bool {
 		next := s.Next(time.Unix(from, 0))
@@ -72,7 +69,7 @@ func (s Spec) Prev(at time.Time) time.Time {
 	return time.Unix(hi, 0).UTC()
 }
 
-// Ticks returns the ticks that are later than after and not later than until, in order.
+// Ticks returns the ticks after the time after, up to and including the time until. The earliest tick comes first.
 func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until) && yield(t); {
@@ -81,7 +78,7 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Zone returns the time zone in which the spec is read, for @every UTC. It is never nil.
+// Zone returns the time zone in which the spec is read. For @every and for the zero Spec it returns UTC.
 func (s Spec) Zone() *time.Location {
 	if s.zone == nil {
 		return time.UTC
@@ -89,10 +86,9 @@ func (s Spec) Zone() *time.Location {
 	return s.zone
 }
 
-// String returns the spec in canonical form, which Parse reads back:
-// "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5", always with the zone, or "@every 1m30s", which
-// needs none. Specs with equal strings have the same ticks, given the same time zone
-// database. The zero Spec returns "".
+// String returns the spec in canonical form, like "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5" or "@every 1m30s". Parse
+// reads that form back. Without @every the form always has the zone. Two specs with equal strings have the same ticks
+// on nodes with the same time zone database. For the zero Spec String returns "".
 func (s Spec) String() string {
 	switch {
 	case s.every > 0:
@@ -113,8 +109,8 @@ func (s Spec) String() string {
 	), " ")
 }
 
-// format writes a set of the field's values: all values as *, steps up to the highest value
-// as a step, anything else as a list of numbers and ranges.
+// format writes a set of the field's values. All values are "*". Steps up to the highest value are a step, like "*/5".
+// Every other set is a list of numbers and ranges.
 func (f field) format(set uint64) string {
 	if set == f.all() {
 		return "*"

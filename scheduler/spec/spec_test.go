@@ -118,10 +118,10 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		"@every 999ms":                  "@every is 999ms, must be 1s to",
 		"@every 8784h1s":                "@every is 8784h0m1s, must be 1s to 8784h0m0s",
 		"@every 1.5s":                   "@every is 1.5s, must be whole seconds",
-		"TZ= * * * * *":                 `zone is "", must be one that is the same on each node`,
+		"TZ= * * * * *":                 `zone is "", must be a zone that is the same on each node`,
 		"TZ=Europe/Nowhere * * * * *":   `zone is "Europe/Nowhere", must be in the time zone database`,
 		"TZ=../../etc/passwd * * * * *": `zone is "../../etc/passwd", must be in`,
-		"TZ=Local * * * * *":            `zone is "Local", must be one that is the same on each node`,
+		"TZ=Local * * * * *":            `zone is "Local", must be a zone that is the same on each node`,
 		"TZ=UTC TZ=UTC * * * *":         `minute is "TZ=UTC", must be`,
 		strings.Repeat("*", 1025):       "is 1025 bytes long, must be at most 1024",
 	} {

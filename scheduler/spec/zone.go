@@ -2,27 +2,23 @@ package spec
 
 import "time"
 
-// The range of Next in Unix seconds: the years 1 to 9999.
+// nextShown and nextReached ask the zone only for its offset at an instant, and only in two short windows: around the
+// given time and around the calendar's next time. They do not use time.Time.ZoneBounds, because on 31 December of leap
+// years it returns an end before that day (golang/go#81583). They do not use time.Date, because it does not report
+// whether the clock shows a time twice or skips the time.
+
+// Times in seconds.
 const (
-	earliest = -62135596800
-	latest   = 253402300799
+	earliest = -62135596800 // the first second of the year 1
+	latest   = 253402300799 // the last second of the year 9999
+
+	farOff = 26 * 3600  // how far from UTC a zone may be, as in RFC 9636
+	around = 2 * farOff // the longest time between two instants with the same wall-clock time
+	stride = 24 * 3600  // less than between two changes of a zone; 4 days in Africa/Freetown in 1939 are the record
 )
 
-const (
-	// farOff is how far from UTC a zone may be, in seconds, as in RFC 9636.
-	farOff = 26 * 3600
-
-	// around is the longest time between two instants with one wall-clock time, in seconds.
-	around = 2 * farOff
-
-	// stride is less than the time between any two changes of a zone, in seconds. The
-	// shortest so far was 4 days, in Africa/Freetown in 1939.
-	stride = 24 * 3600
-
-	// maxSkipped bounds the search of a rhythm: how many matching days in a row a zone may
-	// skip. No zone ever skipped two.
-	maxSkipped = 16
-)
+// maxSkipped bounds the search of a rhythm: how many matching days in a row a zone may skip. No zone has skipped two.
+const maxSkipped = 16
 
 // nextMultiple returns the first tick of @every after an instant.
 func (s Spec) nextMultiple(after int64) int64 {
@@ -33,24 +29,10 @@ func (s Spec) nextMultiple(after int64) int64 {
 	return (n + 1) * s.every
 }
 
-// nextInZone returns the first tick of a calendar after an instant.
-//
-// It only asks the zone for its offset at an instant, and only in two short windows:
-// around the given time and around the calendar's next time. It does not use
-// time.Time.ZoneBounds, which on 31 December of leap years says that the offset ended before
-// that day (golang/go#81583). Nor does time.Date help: it does not say whether a time is
-// shown twice or skipped.
-func (s Spec) nextInZone(after int64) (int64, bool) {
-	if s.cal.rhythm() {
-		return s.nextShown(after)
-	}
-	return s.nextReached(after)
-}
-
-// nextReached returns the first instant after the given one at which the clock reaches or
-// passes a time of the calendar for the first time.
+// nextReached returns the first instant after the given one at which the clock reaches or passes a time of the calendar
+// for the first time.
 func (s Spec) nextReached(after int64) (int64, bool) {
-	// shown is the latest time that the clock has shown: times up to it were reached before.
+	// shown is the latest wall-clock time that the clock has shown. The clock has reached all times up to shown.
 	shown := after + s.offset(after)
 	for at := after - around; at < after; {
 		change, changed := s.change(at, after)
@@ -68,7 +50,7 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 	for at := max(wall-farOff, after+1); at <= until; {
 		due := wall - s.offset(at)
 		if due <= at {
-			return at, true // skipped: due when the clock passes it
+			return at, true // the clock skips the time wall, and passes it at this instant
 		}
 		change, changed := s.change(at, min(due, until))
 		if !changed {
@@ -79,7 +61,7 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 	return 0, false
 }
 
-// nextShown returns when the clock next shows a time of the calendar.
+// nextShown returns the first instant after the given one at which the clock shows a time of the calendar.
 func (s Spec) nextShown(after int64) (int64, bool) {
 	at := after + 1
 	for range 2 + maxSkipped {
@@ -100,8 +82,8 @@ func (s Spec) nextShown(after int64) (int64, bool) {
 			}
 			at = change
 		}
-		// Nothing so far. Go on to where the clock may show the calendar's next time,
-		// whatever its offset will be.
+		// The clock shows no time of the calendar before until. Go on at the first instant at which the clock may show
+		// the calendar's next time, with whatever offset the zone has then.
 		wall, ok := s.cal.next(until - farOff)
 		if !ok {
 			return 0, false
@@ -117,7 +99,7 @@ func (s Spec) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant in (from, until] with another offset than at from, false
+// change returns the first instant in (from, until] at which the zone has another offset than at from. It returns false
 // if there is none. It samples one instant a day.
 func (s Spec) change(from, until int64) (int64, bool) {
 	offset := s.offset(from)

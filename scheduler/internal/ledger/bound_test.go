@@ -23,7 +23,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}
 	for i := range 2 * keptStarts {
-		l.Starts = l.Starts.add(worst[:MaxStartIDBytes])
+		l.Starts = prepend(worst[:MaxStartIDBytes], l.Starts, keptStarts)
 		l.wait(Due{At: large, Cause: CauseStart})
 		l.wait(Due{At: large, Cause: CauseTrigger})
 		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]

@@ -7,40 +7,39 @@ import (
 )
 
 const (
-	// punctual is how late a tick may be claimed without counting as missed. It is more
-	// than the others need to notice that the first node died before its first write.
+	// punctual is how late a node may claim a tick before the tick counts as missed. It is more than the time in which
+	// the other nodes notice that the first node died before its first write.
 	punctual = time.Minute
 
-	// maxCounted bounds the missed ticks that are counted: a job that ticks every second
-	// and was away for a year has missed 31 million.
+	// maxCounted bounds how many missed ticks are counted. A job that ticks every second has 31 million ticks a year.
 	maxCounted = 10_000
 )
 
-// Job has the rules of a job: when it ticks, and which ticks are executed late.
+// Job has the rules of a job: when it ticks, and which of its late ticks are executed.
 type Job struct {
 	Spec     spec.Spec
 	SpecText string        // Spec.String(), for comparison
-	Delay    time.Duration // this job's part of the jitter
+	Delay    time.Duration // from a tick until the tick is due: the job's part of Jitter
 	CatchUp  CatchUp
 
-	QueueOverlap bool // after an execution, execute the newest tick that came during it
-	AtMostOnce   bool // write off a tick whose execution was broken off
+	QueueOverlap bool // after an execution, execute the newest tick that came during the execution
+	AtMostOnce   bool // do not execute a tick again if its execution was broken off
 
-	AtStart bool // execute the job once for StartID
-	StartID string
+	AtStart bool   // execute the job once for StartID
+	StartID string // the ID of RunAtStart
 
-	Program     string // that has registered the job; as ShortenProgram returns it
-	Fingerprint string // hash of how the job was registered; 16 bytes
+	Program     string // the program that has registered the job, as ShortenProgram returns it
+	Fingerprint string // a hash of spec, options and program; 16 bytes
 }
 
-// CatchUp says which missed ticks are executed: the newest Most that are at most Window old.
+// CatchUp says which missed ticks are executed: the newest Most ticks of those that are at most Window old.
 type CatchUp struct {
 	Most   int
 	Window time.Duration
 }
 
-// NextDue returns when the first tick after the given time is due, jitter included, or the
-// zero time if there is none.
+// NextDue returns when the first tick after the given time is due, including Delay. It returns the zero time if the
+// spec has no later tick.
 func (j *Job) NextDue(after time.Time) time.Time {
 	t := j.Spec.Next(after)
 	if t.IsZero() {
@@ -49,8 +48,8 @@ func (j *Job) NextDue(after time.Time) time.Time {
 	return t.Add(j.Delay)
 }
 
-// ticks returns the ticks after the first time and up to the second, the oldest first. Of
-// more than maxCounted it returns maxCounted, with all of the newest that may be caught up.
+// ticks returns the ticks after the time after and up to the time until, the oldest first, but at most maxCounted.
+// Of more ticks it keeps the oldest, and the newest CatchUp.Most in place of the others.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {
@@ -69,8 +68,8 @@ func (j *Job) ticks(after, until time.Time) []time.Time {
 	return ticks
 }
 
-// room returns how many ticks may wait: as many as are caught up with, over all outages,
-// and after an execution one more that has overlapped it.
+// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one. After an execution one
+// more tick may wait, for QueueOverlap.
 func (j *Job) room(afterExecution bool) int {
 	room := max(j.CatchUp.Most, 1)
 	if afterExecution {
@@ -79,16 +78,8 @@ func (j *Job) room(afterExecution bool) int {
 	return min(room, maxWaiting)
 }
 
-// queues returns how many of the ticks that came during an execution are executed after it.
-func (j *Job) queues(ticks []time.Time) int {
-	if !j.QueueOverlap {
-		return 0
-	}
-	return min(1, len(ticks))
-}
-
-// catchesUp returns how many of the unclaimed ticks are executed, from the newest back. The
-// newest is executed in any case if it is too recent to count as missed.
+// catchesUp returns how many of the unclaimed ticks the job executes, counted from the newest tick back. The job
+// executes at least the newest tick if that tick is too recent to count as missed.
 func (j *Job) catchesUp(ticks []time.Time, now time.Time) int {
 	n := 0
 	for i := len(ticks) - 1; i >= 0 && n < j.CatchUp.Most && now.Sub(ticks[i]) <= j.CatchUp.Window; i-- {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,40 +12,39 @@ import (
 
 const (
 	version     = 1
-	historySize = 10  // executions, besides the latest
-	maxErrBytes = 200 // of the JSON of an error
-	keptStarts  = 8
-	maxWaiting  = MaxBacklog + 1 // ticks; one more for OverlapQueue
+	historySize = 10             // executions, besides the latest
+	maxErrBytes = 200            // of the JSON form of an error
+	keptStarts  = 8              // several: nodes of the previous release may restart during a rollout
+	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapQueue
 )
 
 // Bounds that package scheduler checks.
 const (
-	MaxBacklog      = 1000 // ticks that wait until they are caught up with
+	MaxBacklog      = 1000 // missed ticks that wait to be executed
 	MaxStartIDBytes = 128
 )
 
-// Ledger says how far a job has come. It is stored as one line of JSON; times are
-// milliseconds of the store's clock. New fields may be added: nodes that do not know them
-// drop them. A change of meaning needs a new version. Every part is bounded, so the whole
-// always fits into a memo. A test adds the bounds up.
+// Ledger says how far a job has come. It is stored as one line of JSON; times are milliseconds of the store's clock.
+// A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new version.
+// Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
-	Version    int        `json:"v"`                   // 0: nobody has written it yet
-	Spec       string     `json:"spec"`                // of the node that wrote it
+	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
+	Spec       string     `json:"spec"`                // of the node that wrote the ledger
 	Delay      int64      `json:"delay,omitempty"`     // ms of Jitter on that node
-	Last       int64      `json:"last"`                // every tick up to here was executed, was skipped, or is in Due
-	Due        []Due      `json:"due,omitempty"`       // what waits, the next first; at most maxWaiting ticks, one trigger and one start
-	Execution  *Execution `json:"execution,omitempty"` // the running one, or the latest
+	Last       int64      `json:"last"`                // every tick up to this time was executed, was skipped, or is in Due
+	Due        []Due      `json:"due,omitempty"`       // the next first; at most maxWaiting ticks, one trigger and one start
+	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
 	Counts     Counts     `json:"counts"`
-	Triggered  int64      `json:"trigger,omitempty"` // the newest trigger that was taken up
-	Starts     starts     `json:"starts,omitempty"`  // the latest IDs of RunAtStart
+	Triggered  int64      `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
+	Starts     []string   `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
 	Definition Definition `json:"def,omitzero"`
 
-	// The executions before Execution, the newest first: a JSON array on a second line,
-	// decoded only for Entry. Every node reads every ledger, but only people the history.
+	// past has the executions before Execution, the newest first: a JSON array on a second line of the memo. Only
+	// History decodes past: every node reads every ledger, but only people read the history.
 	past []byte
 }
 
-// Cause is why a job is executed. A Due without one has CauseTick.
+// Cause is why a job is executed. In a Due, "" means CauseTick.
 type Cause string
 
 const (
@@ -59,7 +59,7 @@ type Due struct {
 	Cause Cause `json:"c,omitempty"`
 }
 
-// State says how an execution stands or how it ended.
+// State is the state of an execution, or its result. Package scheduler documents the states.
 type State string
 
 const (
@@ -104,17 +104,8 @@ type Counts struct {
 	Paused     int64 `json:"paused"`
 }
 
-// starts are the latest IDs of RunAtStart. More than one is kept, because nodes of the
-// previous release may restart during a rollout.
-type starts []string
-
-func (s starts) add(id string) starts {
-	s = append(s, id)
-	return s[max(0, len(s)-keptStarts):]
-}
-
-// Decode reads a memo. An empty memo is the ledger of a new job. A ledger of a later version
-// is an error, like anything else that is no ledger.
+// Decode reads a memo. An empty memo is the ledger of a new job. A ledger of a later version is an error, and so is
+// any text that is not a ledger.
 func Decode(memo []byte) (*Ledger, error) {
 	l := new(Ledger)
 	if len(memo) == 0 {
@@ -128,12 +119,12 @@ func Decode(memo []byte) (*Ledger, error) {
 		return nil, fmt.Errorf("scheduler: the memo is no ledger: its version is %d", l.Version)
 	}
 	if l.Version > version {
-		return nil, fmt.Errorf("scheduler: the ledger has version %d, this node knows up to %d: left to newer nodes", l.Version, version)
+		return nil, fmt.Errorf("scheduler: the ledger has version %d, this node knows versions up to %d: newer nodes execute the job", l.Version, version)
 	}
 	return l, nil
 }
 
-// Encode returns the memo.
+// Encode returns the memo that Decode reads.
 func (l *Ledger) Encode() []byte {
 	memo := encode(l)
 	if len(l.past) > 0 {
@@ -145,10 +136,10 @@ func (l *Ledger) Encode() []byte {
 // New reports whether nobody has written the job's ledger yet.
 func (l *Ledger) New() bool { return l.Version == 0 }
 
-// LastTick returns the time up to which every tick is accounted for.
+// LastTick returns Last as a time in UTC.
 func (l *Ledger) LastTick() time.Time { return time.UnixMilli(l.Last).UTC() }
 
-// History returns the executions before the present one, the newest first.
+// History returns the executions before Execution, the newest first.
 func (l *Ledger) History() (past []Execution, err error) {
 	if len(l.past) == 0 {
 		return nil, nil
@@ -159,44 +150,37 @@ func (l *Ledger) History() (past []Execution, err error) {
 	return past, nil
 }
 
-// start makes x the present execution, on the node of m.
+// start makes x the running execution, on the node of m. The execution before x goes to the history.
 func (l *Ledger) start(x Execution, m Moment) *Execution {
 	x.State, x.Node, x.Start = Running, m.Node, m.Now.UnixMilli()
 	if l.Execution != nil {
 		past, err := l.History()
 		if err != nil {
-			past = nil // only people read it, and Entry has shown them the error
+			past = nil // only people read the history, and Entry has shown them the error
 		}
-		past = slices.Insert(past, 0, *l.Execution)
-		l.past = encode(past[:min(len(past), historySize)])
+		l.past = encode(prepend(*l.Execution, past, historySize))
 	}
 	l.Execution = &x
 	l.Definition.Since++
 	return l.Execution
 }
 
-// End records how the present execution ended, and counts it.
+// End records the result of the running execution, and counts it.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	l.Execution.State, l.Execution.End, l.Execution.Attempts = state, at.UnixMilli(), attempts
 	if err != nil {
 		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
 	}
-	switch state {
-	case Done:
-		l.Counts.Done++
-	case Failed:
-		l.Counts.Failed++
-	case Cancelled:
-		l.Counts.Cancelled++
-	case Lost:
-		l.Counts.Lost++
-	case Overlapped:
-		l.Counts.Overlapped++
+	c := &l.Counts
+	counts := map[State]*int64{
+		Done: &c.Done, Failed: &c.Failed, Cancelled: &c.Cancelled, Lost: &c.Lost, Overlapped: &c.Overlapped,
+	}
+	if count := counts[state]; count != nil {
+		*count++
 	}
 }
 
-// wait adds d to Due. Only the newest trigger and the newest start wait; they replace
-// earlier ones. A trigger goes first.
+// wait adds d to Due. A trigger goes first. At most one trigger and one start wait: d replaces an earlier one.
 func (l *Ledger) wait(d Due) {
 	if d.cause() != CauseTick {
 		l.Due = slices.DeleteFunc(l.Due, func(other Due) bool { return other.Cause == d.Cause })
@@ -208,8 +192,8 @@ func (l *Ledger) wait(d Due) {
 	}
 }
 
-// cut removes the oldest ticks from Due until no more than room are left, and returns them.
-func (l *Ledger) cut(room int) (gone []Due) {
+// cut removes the oldest ticks from Due until at most room ticks are left, and returns the removed ticks.
+func (l *Ledger) cut(room int) (gone []time.Time) {
 	surplus := -room
 	for _, d := range l.Due {
 		if d.cause() == CauseTick {
@@ -220,31 +204,27 @@ func (l *Ledger) cut(room int) (gone []Due) {
 		if len(gone) >= surplus || d.cause() != CauseTick {
 			return false
 		}
-		gone = append(gone, d)
+		gone = append(gone, time.UnixMilli(d.At).UTC())
 		return true
 	})
 	return gone
 }
 
-func (d Due) cause() Cause {
-	if d.Cause == "" {
-		return CauseTick
-	}
-	return d.Cause
-}
+func (d Due) cause() Cause { return cmp.Or(d.Cause, CauseTick) }
 
+// Tick returns the tick that x executes.
 func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }
 
-// unfinished reports whether somebody still has to execute the tick of x. It is for a
-// ledger whose lock is free: otherwise x may be going on.
-func (x *Execution) unfinished() bool {
-	return x != nil && (x.State == Running || x.State == Interrupted)
+// prepend returns list with first before its elements, cut to at most most elements.
+func prepend[T any](first T, list []T, most int) []T {
+	list = slices.Insert(list, 0, first)
+	return list[:min(len(list), most)]
 }
 
-// encode is json.Marshal for types that always have a JSON form. It leaves <, > and & as
-// they are, because people read it.
+// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal it does not escape <, > and &,
+// because people read the JSON.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -255,23 +235,15 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// shortenJSON cuts s so that its JSON form has about n bytes. It counts the JSON form,
-// because a control character takes six bytes there.
+// shortenJSON cuts s so that the JSON form of s has about n bytes, and marks a cut with an ellipsis. It also removes
+// bytes that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {
 		if size += len(encode(string(r))) - len(`""`); size > n {
-			return shorten(s, i)
+			s = s[:i] + "…"
+			break
 		}
-	}
-	return shorten(s, n)
-}
-
-// shorten returns s if it has at most n bytes, else its first n bytes and an ellipsis. It
-// removes what is not UTF-8, such as a character that was cut in two.
-func shorten(s string, n int) string {
-	if len(s) > n {
-		s = s[:n] + "…"
 	}
 	return strings.ToValidUTF8(s, "")
 }

@@ -9,7 +9,7 @@ import (
 
 const ordersVersion = 1
 
-// Orders has the pauses and triggers of all jobs, by name.
+// Orders has the pauses and triggers of all jobs, by the job's name.
 type Orders struct {
 	Version int              `json:"v"`
 	Jobs    map[string]Order `json:"jobs,omitempty"`
@@ -17,23 +17,23 @@ type Orders struct {
 
 // Order is the pause and the trigger of one job. Times are milliseconds of the store's clock.
 type Order struct {
-	Fence       int64 `json:"f"`           // of the write that changed it last; only grows
-	PausedFrom  int64 `json:"p,omitempty"` // later ticks are skipped; 0: not paused
-	PausedUntil int64 `json:"r,omitempty"` // the last time at which ticks are skipped; 0: still paused
-	Triggered   int64 `json:"n,omitempty"` // the Fence of the newest trigger
+	Fence       int64 `json:"f"`           // of the latest write that changed this Order; only grows
+	PausedFrom  int64 `json:"p,omitempty"` // later ticks are skipped; 0: the job is not paused
+	PausedUntil int64 `json:"r,omitempty"` // the last time at which ticks are skipped; 0: the pause goes on
+	Triggered   int64 `json:"n,omitempty"` // the Fence of the write with the newest trigger
 	TriggeredAt int64 `json:"t,omitempty"`
 }
 
-// DecodeOrders reads a memo. An empty memo has no orders. Jobs is never nil.
+// DecodeOrders reads a memo. An empty memo has no orders. Jobs is not nil.
 func DecodeOrders(memo []byte) (Orders, error) {
 	o := Orders{Version: ordersVersion}
 	if len(memo) > 0 {
 		if err := json.Unmarshal(memo, &o); err != nil {
 			return o, fmt.Errorf("scheduler: the record of pauses and triggers cannot be read: %w", err)
 		}
-		if o.Version != ordersVersion {
-			return o, fmt.Errorf("scheduler: the record of pauses and triggers has version %d, this node knows %d", o.Version, ordersVersion)
-		}
+	}
+	if o.Version != ordersVersion {
+		return o, fmt.Errorf("scheduler: the record of pauses and triggers has version %d, this node knows %d", o.Version, ordersVersion)
 	}
 	if o.Jobs == nil {
 		o.Jobs = make(map[string]Order)
@@ -41,10 +41,11 @@ func DecodeOrders(memo []byte) (Orders, error) {
 	return o, nil
 }
 
-// Encode returns the memo.
+// Encode returns the memo that DecodeOrders reads.
 func (o Orders) Encode() []byte { return encode(o) }
 
-// Newest returns the Fence of the latest order. Tidy runs before it is added, so it stays.
+// Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
+// a write adds its order, so Tidy does not remove it.
 func (o Orders) Newest() (fence int64) {
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
@@ -52,7 +53,7 @@ func (o Orders) Newest() (fence int64) {
 	return fence
 }
 
-// Tidy removes the orders that the ledgers show as carried out. One without a ledger stays.
+// Tidy removes the orders that were carried out, as the ledgers show. An order of a job without a ledger stays.
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]
@@ -60,13 +61,13 @@ func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	})
 }
 
-// Pause asks to skip the ticks after now. It returns false if the job is paused already.
+// Pause skips the ticks after now. It returns false if the job is paused already.
 func (o *Order) Pause(l *Ledger, now time.Time) bool {
 	if o.Paused() {
 		return false
 	}
-	// If no node has come since the last pause ended, the new pause continues it.
-	// Otherwise ticks of the last pause would count as missed.
+	// If no node has updated the ledger since the previous pause ended, the new pause continues the previous one.
+	// Otherwise ticks of the previous pause would count as missed.
 	if l.Last >= o.PausedUntil {
 		o.PausedFrom = now.UnixMilli()
 	}
@@ -74,8 +75,8 @@ func (o *Order) Pause(l *Ledger, now time.Time) bool {
 	return true
 }
 
-// Resume ends a pause. It returns false if the job is not paused.
-func (o *Order) Resume(now time.Time) bool {
+// Resume ends a pause at now. It returns false if the job is not paused.
+func (o *Order) Resume(_ *Ledger, now time.Time) bool {
 	if !o.Paused() {
 		return false
 	}
@@ -83,15 +84,16 @@ func (o *Order) Resume(now time.Time) bool {
 	return true
 }
 
-// Trigger asks for an execution. The caller has set o.Fence for this write.
-func (o *Order) Trigger(now time.Time) {
+// Trigger requests an execution, and returns true. The caller has set o.Fence for this write.
+func (o *Order) Trigger(_ *Ledger, now time.Time) bool {
 	o.Triggered, o.TriggeredAt = o.Fence, now.UnixMilli()
+	return true
 }
 
-// Paused reports whether the job is paused until further notice.
+// Paused reports whether the job is paused and nobody has resumed it.
 func (o Order) Paused() bool { return o.PausedFrom != 0 && o.PausedUntil == 0 }
 
-// Skips reports whether a tick is skipped because of a pause.
+// Skips reports whether tick came during a pause.
 func (o Order) Skips(tick time.Time) bool {
 	t := tick.UnixMilli()
 	return o.PausedFrom != 0 && t > o.PausedFrom && (o.PausedUntil == 0 || t <= o.PausedUntil)

@@ -39,7 +39,7 @@ func TestPauseAndResume(t *testing.T) {
 				case "pause":
 					took = o.Pause(&Ledger{Last: at(s.seen)}, now)
 				case "resume":
-					took = o.Resume(now)
+					took = o.Resume(nil, now)
 				}
 				if took != s.took {
 					t.Errorf("%s at %s changes something: %v", s.what, s.at, took)
@@ -88,7 +88,7 @@ func TestOrdersAreReadBack(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	a := Order{Fence: 7}
-	a.Trigger(start)
+	a.Trigger(nil, start)
 	a.Pause(new(Ledger), start)
 	o.Jobs["<a>"], o.Jobs["b"] = a, Order{Fence: 3}
 	again, err := DecodeOrders(o.Encode())

@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// setBack is how far the store's clock must be behind a ledger to count as set back.
-	// The error of a node's estimate of the clock is smaller.
+	// setBack is how far the store's clock must be behind a ledger to count as set back. It is more than the error of a
+	// node's estimate of the clock.
 	setBack = 10 * time.Second
 
-	// clockReset is how far ahead of the store's clock a ledger may be. Ticks wait until
-	// the clock has caught up, so that none is executed twice. A ledger further ahead was
-	// written while the clock was wrong.
+	// clockReset is how far a ledger may be ahead of the store's clock. Up to clockReset, ticks wait until the clock
+	// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
 	clockReset = 24 * time.Hour
 
-	// maxBroken is how often a tick is taken over. Then it is written off: its function
+	// maxBroken is how often nodes execute a tick again after a broken execution. Then the tick is lost: its function
 	// may be what crashes the nodes.
 	maxBroken = 10
 )
@@ -29,7 +28,7 @@ type Moment struct {
 	Node  string
 }
 
-// Kind says what a News is about. Package scheduler has events of the same names.
+// Kind is the kind of a News. Package scheduler has events of the same names.
 type Kind string
 
 const (
@@ -42,18 +41,18 @@ const (
 	NewsClock      Kind = "clock"
 )
 
-// News is something to report once the ledger is written.
+// News is something that a node reports after it has written the ledger.
 type News struct {
 	Kind  Kind
 	Tick  Tick   // the newest of Count ticks; zero if the News is not about a tick
-	Node  string // which the News is about
+	Node  string // the node that has skipped the ticks, has lost the execution or has updated the ledger
 	Count int
 	Err   error
 }
 
-// Update brings the ledger up to m. Due ticks go to Due or are skipped; triggers and starts
-// go to Due. afterExecution says that the job was running until now. changed reports whether
-// the ledger is worth writing.
+// Update brings the ledger up to m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to Ledger.Due.
+// The parameter afterExecution says that the job was running until now. The result changed reports whether the caller
+// should write the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
@@ -63,12 +62,12 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	}
 	news = l.define(j, m)
 	if l.Spec != j.SpecText {
-		// Nothing is caught up with after a change of the spec. The change alone is not
-		// worth a write: during a deploy nodes with either spec take turns.
+		// Nothing is caught up with after a change of the spec. The change alone is not worth a write: during a deploy
+		// nodes with the old spec and nodes with the new spec take turns.
 		l.Spec, l.Last = j.SpecText, max(l.Last, m.Floor.UnixMilli())
 	}
 	if j.AtStart && !slices.Contains(l.Starts, j.StartID) {
-		l.Starts = l.Starts.add(j.StartID)
+		l.Starts = prepend(j.StartID, l.Starts, keptStarts)
 		l.wait(Due{At: m.Now.UnixMilli(), Cause: CauseStart})
 		changed = true
 	}
@@ -79,7 +78,8 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	}
 	if last := l.LastTick(); last.After(m.Now.Add(clockReset)) {
 		news = append(news, News{Kind: NewsClock, Tick: tickAt(last), Node: m.Node,
-			Err: fmt.Errorf("scheduler: the ledger has ticks up to %s, but the store's clock shows %s: the clock was wrong then or is wrong now; ticks count from now on", stamp(last), stamp(m.Now))})
+			Err: fmt.Errorf("scheduler: the ledger has ticks up to %s, but the store's clock shows %s: one of the two is wrong by more than %s; ticks count from now on",
+				last.Format(time.RFC3339), m.Now.UTC().Format(time.RFC3339), clockReset)})
 		l.Last, changed = m.Now.UnixMilli(), true
 	}
 	skip := func(kind Kind, count *int64, ticks []time.Time) {
@@ -89,55 +89,46 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 			news = append(news, News{Kind: kind, Tick: tickAt(ticks[n-1]), Node: m.Node, Count: n})
 		}
 	}
-	cut := func(room int) {
-		var gone []time.Time
-		for _, d := range l.cut(room) {
-			gone = append(gone, time.UnixMilli(d.At).UTC())
-		}
-		skip(NewsMissed, &l.Counts.Missed, gone)
-	}
-	cut(maxWaiting)
+	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
 	ticks := l.advance(j.ticks(l.LastTick(), m.Now.Add(-j.Delay)))
 	if len(ticks) == 0 {
 		return changed, news
 	}
 	paused := slices.DeleteFunc(slices.Clone(ticks), func(t time.Time) bool { return !m.Order.Skips(t) })
-	rest := slices.DeleteFunc(ticks, m.Order.Skips)
 	skip(NewsPaused, &l.Counts.Paused, paused)
+	rest := slices.DeleteFunc(ticks, m.Order.Skips)
+	kind, count, keep := NewsMissed, &l.Counts.Missed, j.catchesUp(rest, m.Now)
 	if afterExecution {
-		n := len(rest) - j.queues(rest)
-		skip(NewsOverlapped, &l.Counts.Overlapped, rest[:n])
-		rest = rest[n:]
-	} else {
-		n := len(rest) - j.catchesUp(rest, m.Now)
-		skip(NewsMissed, &l.Counts.Missed, rest[:n])
-		rest = rest[n:]
+		kind, count, keep = NewsOverlapped, &l.Counts.Overlapped, 0
+		if j.QueueOverlap {
+			keep = min(1, len(rest))
+		}
 	}
-	for _, t := range rest {
+	skip(kind, count, rest[:len(rest)-keep])
+	for _, t := range rest[len(rest)-keep:] {
 		l.wait(Due{At: t.UnixMilli()})
 	}
-	if len(rest) > 0 {
-		cut(j.room(afterExecution))
+	if keep > 0 {
+		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(afterExecution)))
 	}
 	return true, news
 }
 
-// advance moves Last to the newest of the ticks, and returns the ticks after the old Last.
-// Whatever a spec may say, a job never goes back.
+// advance moves Last to the newest of the ticks, and returns the ticks after the old Last. Last does not go back, even
+// if the spec returns ticks before Last.
 func (l *Ledger) advance(ticks []time.Time) []time.Time {
-	ticks = slices.DeleteFunc(ticks, func(t time.Time) bool {
+	return slices.DeleteFunc(ticks, func(t time.Time) bool {
 		old := t.UnixMilli() <= l.Last
 		l.Last = max(l.Last, t.UnixMilli())
 		return old
 	})
-	return ticks
 }
 
-// Begin makes the next waiting tick the present execution x; x is nil if nothing waits. The
-// lock must be free or held by the caller. So an execution without a result was broken off,
-// and is taken over or written off. changed is as for Update.
+// Begin makes the next waiting tick the running execution x. If nothing waits, x is nil. The job's lock must be free,
+// or the caller must hold the lock. So an execution without a result was broken off: Begin executes its tick again, or
+// counts the tick as lost. The result changed reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
-	if last := l.Execution; last.unfinished() {
+	if last := l.Execution; last != nil && (last.State == Running || last.State == Interrupted) {
 		if !j.AtMostOnce && last.Broken < maxBroken {
 			if last.State == Running {
 				last.State = Died
@@ -159,8 +150,8 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 	return nil, changed, news
 }
 
-// Behind returns how far the store's clock is behind the latest tick, if that is more than
-// 10 s and at most a day; otherwise 0. Update mends a larger step.
+// Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;
+// otherwise 0. If the clock is further behind, Update sets the ledger to the clock.
 func (l *Ledger) Behind(now time.Time) time.Duration {
 	if ahead := l.LastTick().Sub(now); ahead > setBack && ahead <= clockReset {
 		return ahead
@@ -168,8 +159,8 @@ func (l *Ledger) Behind(now time.Time) time.Duration {
 	return 0
 }
 
-// Overdue returns when a tick was due that no node has claimed for a minute, or the zero
-// time if there is none. The lock must be free.
+// Overdue returns when the first tick was due that no node has claimed for more than a minute. It returns the zero time
+// if there is no such tick. The job's lock must be free.
 func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 	if l.New() || l.Spec != j.SpecText { // with another spec, ticks count from an unknown time
 		return time.Time{}
@@ -181,5 +172,3 @@ func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 }
 
 func tickAt(t time.Time) Tick { return Tick{At: t, Cause: CauseTick} }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
