@@ -10,56 +10,48 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// defaultMaxHold is the default of Claim.MaxHold. It is what proxies commonly allow a
-// request.
+// defaultMaxHold is the default of Claim.MaxHold: the time that proxies commonly allow a request.
 const defaultMaxHold = time.Minute
 
-// Claim says which locks a request needs. It must name a key or set NoLock; otherwise the
-// request is refused.
+// Claim says which locks a request needs. A Claim must name a key or set NoLock.
 //
-// An invalid key is answered with 400: most likely the client sent it. A Claim without a
-// key, or with a field out of bounds, is the application's fault: it is answered with 500
-// and logged. In neither case does the handler run.
+// An invalid key is answered with 400: most likely the client sent it. A Claim without a key, or with a field out of
+// bounds, is the application's mistake: it is answered with 500 and logged. The handler runs in neither case.
 type Claim struct {
-	// NoLock says that the request needs no lock: it is served without one. No other field
-	// may be set with it.
+	// NoLock says that the request needs no lock: the handler runs without one. Every other field must then be zero.
 	NoLock bool
 
-	// Key names the lock to take, and joblock.FromContext returns that lock. Build it with
-	// joblock.Key and a fixed first part: if parts are joined by hand, two different
-	// requests can end up with one key. A parameter of the route must be known when the
-	// middleware runs; see "Routers" in the package comment.
+	// Key names the lock that joblock.FromContext returns. Build Key with joblock.Key and a fixed first part: joined
+	// by hand, the parts of two different requests can make the same key. A parameter of the route must be known when
+	// the middleware runs; see "Routers" in the package comment.
 	Key string
 
-	// Keys are further keys, taken together with Key: all of them or none.
+	// Keys are further keys. The middleware locks Key and Keys together: all of them or none.
 	Keys []string
 
-	// TTL is the length of the leases; 0 means the Locker's. The locks are renewed while
-	// the request runs. So TTL does not limit the request, only how long its locks outlive
-	// a crash.
+	// TTL is the length of the leases; 0 means the Locker's. The middleware renews the locks while the request runs.
+	// So TTL does not limit the request. TTL limits how long the locks outlive a crash.
 	TTL time.Duration
 
-	// MaxWait is how long to wait for the locks; 0 means not at all. MaxWaiting bounds how
-	// many requests wait.
+	// MaxWait is how long to wait for the locks; 0 means not at all. The option MaxWaiting bounds how many requests
+	// wait.
 	MaxWait time.Duration
 
-	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one
-	// minute. When it is up, the handler's context ends with cause ErrMaxHold, and the
-	// locks are no longer renewed: one that is not released or handed over before its lease
-	// runs out is lost. So a slow client, or a handler that hangs, keeps others out for
-	// MaxHold and one TTL. Locks that were handed over or kept (Keep) by then are not
-	// affected. A lock whose enqueue fails later comes back with one lease left.
+	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one minute. After MaxHold the
+	// handler's context ends with cause ErrMaxHold, and the locks are no longer renewed. A lock is lost if it is
+	// neither released nor handed over before its lease runs out. So a slow client, or a handler that hangs, keeps
+	// others out for MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are not
+	// affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
 	MaxHold time.Duration
 
-	// Holder is the label people see in Status; "" means the Locker's.
+	// Holder is the label that Status shows; "" means the Locker's.
 	Holder string
 }
 
 // ErrMaxHold is the cause with which a handler's context ends when Claim.MaxHold is up.
 var ErrMaxHold = errors.New("handoff: the request has held its locks for Claim.MaxHold")
 
-// check refuses a Claim that does not say what to lock. The Locker checks its options
-// itself.
+// check refuses a Claim that names no lock. The Locker checks the options itself.
 func (c Claim) check() error {
 	const op = "claim"
 	switch {
@@ -92,7 +84,7 @@ func (c Claim) options() []joblock.AcquireOption {
 	return opts
 }
 
-// badKey reports whether no application may use key. "" is not bad: nobody has named a key.
+// badKey reports whether no application may use key. badKey("") is false: the claim has named no key.
 func badKey(key string) bool {
 	if key == "" {
 		return false
@@ -101,15 +93,14 @@ func badKey(key string) bool {
 	return err != nil || keyspace.CheckApplication(key) != ""
 }
 
-// claimError is an ErrInvalid that is not the client's fault. It is about a Claim's
-// settings or about what the store keeps at the key, or a handler got it from a call of its
-// own and passed it to Refuse.
+// claimError is an ErrInvalid that is not the client's fault. Its subject is a Claim's settings, or the value that
+// the store keeps at the key, or an argument of a call that the handler made before it called Refuse.
 type claimError struct{ err error }
 
 func (e *claimError) Error() string { return e.err.Error() }
 func (e *claimError) Unwrap() error { return e.err }
 
-// blame marks err as a claimError if it is an ErrInvalid that is not about a key.
+// blame marks err as a claimError if err is an ErrInvalid and all keys are valid.
 func blame(err error, keys ...string) error {
 	if errors.Is(err, joblock.ErrInvalid) && !slices.ContainsFunc(keys, badKey) {
 		return &claimError{err}

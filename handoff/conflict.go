@@ -19,11 +19,11 @@ const (
 	reasonReplaced = "its job was replaced"
 )
 
-// conflict decides what to do when another job or request has the key, as held says. It
-// returns what tryUnique returns.
+// conflict decides what to do when another job or a request has the key, as held says. Its results are those of
+// tryUnique.
 func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
-	// If the key has no job, or its job does not exist, most likely an enqueue is under
-	// way. Reject need not wait for it.
+	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
+	// the end of that enqueue.
 	soon := u.OnConflict != Reject
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
@@ -31,7 +31,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
-	other, err := ask(dctx, func() (*asynq.TaskInfo, error) { return c.inspector.GetTaskInfo(queue, id) })
+	other, err := c.taskInfo(dctx, queue, id)
 	switch {
 	case isGone(err):
 		return Enqueued{}, soon, held
@@ -40,9 +40,8 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case err != nil:
 		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
-	// The task that the record names may be another caller's: a lock can be parked for a
-	// TaskID that exists, until that enqueue is refused. Replace notices when it resumes
-	// the token.
+	// The lock can name another caller's task: a lock is parked for a TaskID that exists until asynq refuses the
+	// enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
@@ -50,24 +49,20 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		case err != nil && u.OnConflict == Reject:
 			return Enqueued{}, false, held
 		case err != nil:
-			return Enqueued{}, false, fmt.Errorf("%w; and whether its task carries it could not be read: %w", held, err)
+			return Enqueued{}, false, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
 		case !carried:
-			e := *held
-			e.Detail = "task " + held.Job + " exists, but does not carry this lock"
-			return Enqueued{}, soon, own(&e)
+			return Enqueued{}, soon, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
 		}
 	}
-	switch other.State {
-	case asynq.TaskStateArchived, asynq.TaskStateCompleted:
+	switch {
+	case over:
 		return c.freeOver(ctx, held)
-	case asynq.TaskStateActive:
-		// Perhaps it is active only to find its lock busy, because somebody else is
-		// replacing it.
+	case other.State == asynq.TaskStateActive:
+		// The task may be active only to find its lock busy, because somebody else is replacing the task.
 		soon = u.replaces()
+	case u.replaces():
+		return c.replace(ctx, u, spec, other, held)
 	default:
-		if u.replaces() {
-			return c.replace(ctx, u, spec, other, held)
-		}
 		soon = false
 	}
 	if u.OnConflict == Skip {
@@ -76,33 +71,44 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	return Enqueued{}, soon, held
 }
 
-// carried reports whether task carries the current token of the lock in held.
-func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
-	tokens, err := c.tokensOf(ctx, task)
-	if err != nil {
-		return false, err
-	}
-	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
-	if i < 0 {
-		return false, nil
-	}
-	sts, err := c.locks.Status(ctx, held.Key)
-	if err != nil {
-		return false, err
-	}
-	st := sts[0]
-	return st.Locked() && st.Owner == tokens[i].Digest(), nil
+// foreign returns held with a detail about a task that does not carry the lock.
+func foreign(held *joblock.Error, detail string) error {
+	e := *held
+	e.Detail = detail
+	return own(&e)
 }
 
-// freeOver frees the key of a job that is over, unless its handler still runs.
+// tokenIn returns the token for key that task carries, and the other tokens of task. ok is false if there is none for
+// key.
+func (c *Client) tokenIn(ctx context.Context, task *asynq.TaskInfo, key string) (token joblock.Token, rest []joblock.Token, ok bool, err error) {
+	tokens, err := c.tokensOf(ctx, task)
+	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == key })
+	if i < 0 {
+		return token, tokens, false, err
+	}
+	token = tokens[i]
+	return token, slices.Delete(tokens, i, i+1), true, err
+}
+
+// carried reports whether task carries the current token of the lock in held.
+func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
+	token, _, ok, err := c.tokenIn(ctx, task, held.Key)
+	if err != nil || !ok {
+		return false, err
+	}
+	sts, err := c.locks.Status(ctx, held.Key)
+	return err == nil && sts[0].Locked() && sts[0].Owner == token.Digest(), err
+}
+
+// freeOver frees the key of a job that is over, unless the job's handler still runs.
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {
 		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
 	}
 	switch {
-	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner): // free, or another's by now
-		return Enqueued{}, true, held
+	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):
+		return Enqueued{}, true, held // the key is free, or somebody else has it by now
 	case errors.Is(err, joblock.ErrBusy):
 		return Enqueued{}, false, held
 	}

@@ -15,7 +15,7 @@ type held struct {
 
 	mu   sync.Mutex // guards what follows
 	kept []*joblock.Lock
-	over bool // nothing can be kept any more: MaxHold is up, or the handler has returned
+	over bool // Keep fails from now on: MaxHold is up, or the handler has returned
 }
 
 type (
@@ -28,27 +28,38 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// Keep takes lock out of the middleware's hands: it is not released after the response, and
-// Claim.MaxHold no longer counts for it. The caller must release it, through this handle or
-// from anywhere by joblock.Locker.Release with its token. Until then this process renews
-// it, for the Locker's Config.MaxRenew at most, and a crash ends it one TTL later. Without
-// Config.MaxRenew a lock that is kept and forgotten lives as long as the process.
+// Keep takes lock out of the middleware's hands: the middleware does not release lock after the response, and
+// Claim.MaxHold no longer counts for lock. The caller must release lock, through this handle or from anywhere by
+// joblock.Locker.Release with its token. Until then this process renews lock, for the Locker's Config.MaxRenew at
+// most. A crash ends lock one TTL later. Without Config.MaxRenew a lock that is kept and forgotten lives as long as
+// the process.
 //
-// Keep returns false, and changes nothing, if lock is not one of the request's, if
-// Claim.MaxHold is up, or if the handler has returned. A lock that was handed over to a job
-// need not be kept.
+// Keep returns false, and changes nothing, if lock is not one of the request's, if Claim.MaxHold is up, or if the
+// handler has returned. A lock that was handed over to a job need not be kept.
 func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	for h := heldFrom(ctx); h != nil; h = h.outer {
 		if lock != nil && slices.Contains(h.locks, lock) {
-			return h.keep(lock)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if !h.over {
+				h.kept = append(h.kept, lock)
+			}
+			return slices.Contains(h.kept, lock)
 		}
 	}
 	return false
 }
 
-// stopRenewing ends the renewal of the locks that the middleware still owns, and reports
-// whether the request holds one of them. A lock that comes back later, from a failed
-// enqueue, is not renewed either.
+// end makes Keep fail from now on, and returns the locks that are not kept.
+func (h *held) end() joblock.Locks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	return slices.DeleteFunc(slices.Clone(h.locks), func(lock *joblock.Lock) bool { return slices.Contains(h.kept, lock) })
+}
+
+// stopRenewing ends the renewal of the locks that the middleware still owns, and reports whether the request holds
+// one of them. A lock that comes back later, from a failed enqueue, is not renewed either.
 func (h *held) stopRenewing() bool {
 	some := false
 	for _, lock := range h.end() {
@@ -56,21 +67,4 @@ func (h *held) stopRenewing() bool {
 		lock.StopRenewing()
 	}
 	return some
-}
-
-func (h *held) keep(lock *joblock.Lock) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.over {
-		h.kept = append(h.kept, lock)
-	}
-	return !h.over || slices.Contains(h.kept, lock)
-}
-
-// end closes the list of kept locks and returns the others.
-func (h *held) end() joblock.Locks {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.over = true
-	return slices.DeleteFunc(slices.Clone(h.locks), func(lock *joblock.Lock) bool { return slices.Contains(h.kept, lock) })
 }

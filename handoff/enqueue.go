@@ -13,38 +13,30 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Enqueue hands lock over to a job: it parks the lock, enqueues task with the lock's token
-// in a header, and returns what asynq's Client would. From then on the handle can do
-// nothing, a deferred Release frees nothing, and the worker that processes the task holds
-// the lock.
+// Enqueue hands lock over to a job. Enqueue parks the lock, enqueues task with the lock's token in a header, and
+// returns the TaskInfo of asynq's Client. From then on the handle can do nothing, a deferred Release frees nothing,
+// and the worker that processes the task holds the lock.
 //
-// opts override the options of task, as in asynq; task itself is not changed. Two things
-// differ from a plain enqueue. A TaskID is chosen if none is given, because the lock is
-// bound to the job before the job exists. And the task has one spare retry, which asynq's
-// tools show; package worker says what it is for. A task can be enqueued again from its own
-// handler: the header is replaced.
+// opts override the options of task, as in asynq; task itself is not changed. Two things differ from a plain enqueue.
+// Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And the task
+// has one spare retry, which asynq's tools show; package worker explains the spare retry. A handler can enqueue its
+// own task again: the new header replaces the old one.
 //
-// The returned TaskInfo lacks the header: TaskInfos are logged, and whoever has the tokens
-// in the header can take the locks. asynq's record of the task has the header, so the
-// Inspector, asynqmon and the handler see it.
+// The returned TaskInfo lacks the header: TaskInfos are logged, and whoever has the tokens in the header can take the
+// locks. asynq's record of the task has the header, so the Inspector, asynqmon and the handler see the header.
 //
-// An error matches a sentinel of joblock or an error of asynq. lock.Err tells who has the
-// lock: see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a
-// deadline. It returns at most three seconds after the end of ctx, or after an error of the
-// locks' store or of asynq. Without a deadline it waits for a silent server as long as
-// asynq's Redis client does.
+// An error matches a sentinel of joblock or an error of asynq. lock.Err tells who has the lock: see "The errors of
+// Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at most three seconds after
+// the end of ctx, or after an error of the locks' store or of asynq. Without a deadline Enqueue waits for a silent
+// server as long as asynq's Redis client waits.
 func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	return c.EnqueueAll(ctx, joblock.Locks{lock}, task, opts...)
 }
 
-// EnqueueAll is Enqueue for a job that carries several locks. The job gets all of them, or
-// the caller keeps all that it still had. They can differ only after an error that leaves
-// locks parked; ask each lock's Err. Errors match ErrInvalid for no locks, more than 64, or
-// two on one key.
+// EnqueueAll is Enqueue for a job that carries several locks. Either the job gets all locks, or the caller keeps all
+// locks that the caller still had. Only an error that leaves locks parked can divide the locks; lock.Err then tells
+// who has each. An error matches ErrInvalid for no locks, for more than 64 locks and for two locks on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	if err := c.check("enqueue"); err != nil {
-		return nil, err
-	}
 	spec, err := c.readTask(task, opts)
 	if err != nil {
 		return nil, err
@@ -52,24 +44,18 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 	if err := c.checkLocks(locks, spec); err != nil {
 		return nil, err
 	}
-	if err := c.ready(ctx, spec); err != nil {
-		return nil, err
+	if err := c.ring.Ready(ctx); err != nil {
+		return nil, spec.wrap(err)
 	}
 	h := &handover{dispatch: dispatch{taskSpec: spec, c: c}}
 	info, err := h.run(ctx, locks)
 	return shown(info), err
 }
 
-// handover is a task and the locks on their way into it.
+// handover is a task and the locks on their way into the task.
 type handover struct {
 	dispatch
-	parked []parked
-}
-
-// parked is a lock that was moved from its handle to its token.
-type parked struct {
-	lock  *joblock.Lock
-	token joblock.Token
+	parked joblock.Locks // from which the tokens came, in the same order
 }
 
 // checkLocks refuses locks that cannot be handed over to the task of spec.
@@ -80,7 +66,7 @@ func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 	seen := make(map[string]bool, len(locks))
 	for _, lock := range locks {
 		if err := c.checkLock(lock); err != nil {
-			return fmt.Errorf("handoff: enqueue %s: %w", spec.job, err)
+			return spec.wrap(err)
 		}
 		if seen[lock.Key()] {
 			return invalid("enqueue", lock.Key(), "two locks on this key")
@@ -90,14 +76,13 @@ func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 	return nil
 }
 
-// checkLock refuses a lock that cannot be handed over.
 func (c *Client) checkLock(lock *joblock.Lock) error {
 	if lock == nil {
-		return badTask("a lock is nil: if joblock.FromContext gave it, the request was not served behind a handoff.Middleware, " +
-			"or with Claim.NoLock")
+		return badTask("a lock is nil: if joblock.FromContext returned it, no handoff.Middleware served the request, " +
+			"or one with Claim.NoLock")
 	}
 	if !door.Of(c.locks).Owns(lock) {
-		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find it")
+		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find the lock")
 	}
 	err := lock.Err()
 	var e *joblock.Error
@@ -107,73 +92,62 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 	return err
 }
 
-// run hands the locks over, all or none, and returns the task that has them.
+// run hands the locks over, all or none, and returns the task that has the locks.
 func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInfo, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, h.wrap(err)
 	}
-	if err := h.park(ctx, locks); err != nil {
-		return nil, h.undo(ctx, err)
+	err := h.park(ctx, locks)
+	if err == nil {
+		err = h.seal(ctx)
 	}
-	if err := h.seal(ctx); err != nil {
-		return nil, h.undo(ctx, err)
-	}
-	if info := h.send(ctx); info != nil {
-		return info, nil
+	if err == nil {
+		if info := h.send(ctx); info != nil {
+			return info, nil
+		}
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
-	info, outcome, err := h.settle(ctx, dctx)
-	switch outcome {
-	case enqueued:
-		return info, nil
-	case notEnqueued:
+	if err != nil { // nothing was sent
 		return nil, h.takeBack(dctx, err)
 	}
-	h.c.watch(h)
-	return nil, err
+	info, outcome, err := h.settle(ctx, dctx)
+	switch outcome {
+	case notEnqueued:
+		err = h.takeBack(dctx, err)
+	case unknown:
+		h.c.watch(h)
+	}
+	return info, err
 }
 
-// park moves all locks from their handles to their tokens. After an error the first
-// ones may be parked.
+// park moves all locks from their handles to their tokens. After an error the first locks may be parked.
 func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
 	for _, lock := range locks {
 		token, err := lock.Park(ctx, joblock.Reserve(h.delay()+h.c.reserve), joblock.ForJob(h.job))
 		if err != nil {
 			return h.wrap(err)
 		}
-		h.parked = append(h.parked, parked{lock, token})
+		h.parked = append(h.parked, lock)
 		h.tokens = append(h.tokens, token)
 	}
 	return nil
 }
 
-// undo takes the locks back when nothing was sent.
-func (h *handover) undo(ctx context.Context, err error) error {
-	ctx, cancel := settling(ctx)
-	defer cancel()
-	return h.takeBack(ctx, err)
-}
-
-// takeBack takes the locks back because of err, until ctx ends, and returns err as the
-// call's error.
+// takeBack takes the parked locks back, the last one first, until ctx ends. It returns err, the reason, joined with
+// the errors of Reclaim.
 func (h *handover) takeBack(ctx context.Context, err error) error {
-	if rerr := h.reclaim(ctx); rerr != nil {
-		h.c.logger.WarnContext(ctx, "handoff: locks of a job that was not enqueued could not be taken back",
-			"job", h.job, "err", rerr)
-		if errors.Is(rerr, joblock.ErrUnavailable) {
-			h.c.watch(h)
-		}
-		err = fmt.Errorf("%w; and its locks could not be taken back: %w", err, rerr)
-	}
-	return err
-}
-
-// reclaim takes back what was parked, last first.
-func (h *handover) reclaim(ctx context.Context) error {
 	var errs []error
-	for _, p := range slices.Backward(h.parked) {
-		errs = append(errs, p.lock.Reclaim(ctx))
+	for _, lock := range slices.Backward(h.parked) {
+		errs = append(errs, lock.Reclaim(ctx))
 	}
-	return errors.Join(errs...)
+	rerr := errors.Join(errs...)
+	if rerr == nil {
+		return err
+	}
+	h.c.logger.WarnContext(ctx, "handoff: locks of a job that was not enqueued could not be taken back", "job", h.job, "err", rerr)
+	if errors.Is(rerr, joblock.ErrUnavailable) {
+		h.c.watch(h)
+	}
+	return fmt.Errorf("%w; and its locks could not be taken back: %w", err, rerr)
 }

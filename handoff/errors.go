@@ -1,15 +1,13 @@
 package handoff
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error found by this package, as its text says. It matches what its
-// *joblock.Error matches.
+// ownError is an error that this package has found. Its text says so. It matches what its *joblock.Error matches.
 type ownError struct{ err *joblock.Error }
 
 func own(err *joblock.Error) error { return &ownError{err} }
@@ -24,7 +22,4 @@ func invalid(op, key, format string, args ...any) error {
 	return own(&joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: op, Key: key, Detail: fmt.Sprintf(format, args...)})
 }
 
-// lockGone reports whether err says that there is no such lock any more.
-func lockGone(err error) bool {
-	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
-}
+func badTask(format string, args ...any) error { return invalid("enqueue", "", format, args...) }

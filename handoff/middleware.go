@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,12 +20,12 @@ const (
 	defaultMaxWaiting    = 1000
 )
 
-// MiddlewareOption changes a Middleware. A nil one changes nothing.
+// MiddlewareOption is an option of Middleware. A nil option changes nothing.
 type MiddlewareOption func(*middleware)
 
-// OnRefusal sets the function that answers a request that gets no lock. Refuse calls it
-// too, in handlers behind the middleware. f.Err is not for the client. The default, and
-// nil, is Refusal.ServeHTTP.
+// OnRefusal sets the function that answers a request that gets no lock. Refuse, in handlers behind the middleware,
+// calls that function too. The text of Refusal.Err must not reach the client. The default, also for nil, is
+// Refusal.ServeHTTP.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) MiddlewareOption {
 	return func(m *middleware) {
 		if answer != nil {
@@ -33,23 +34,22 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) M
 	}
 }
 
-// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; less than one
-// second counts as one second. The lock of a queued job may be reserved for another hour
-// and yet become free in a second, so the rest of the reservation is no advice.
+// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; less than one second counts as one second.
+// The rest of the lock's reservation would be bad advice: a lock that is reserved for an hour can become free in a
+// second.
 func MaxRetryAfter(d time.Duration) MiddlewareOption {
 	return func(m *middleware) { m.maxRetryAfter = d }
 }
 
-// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over
-// all routes of one Middleware. Default 1,000. Each of them costs this process about 13 KB,
-// and the store a place in a queue. A request beyond the bound does not wait: it is served
-// if its locks are free, and refused with 429 otherwise. With n below 1 none waits.
+// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over all routes of one
+// Middleware. Default 1,000. Each of them costs this process about 13 KB, and the store a place in a queue. A request
+// beyond the bound does not wait: it is served if its locks are free, and else refused with 429. With n below 1 no
+// request waits.
 func MaxWaiting(n int) MiddlewareOption {
 	return func(m *middleware) { m.maxWaiting = int64(n) }
 }
 
-// Logger sets where the middleware logs. Default slog.Default(). It never hears an owner
-// token.
+// Logger sets the logger of the middleware. Default slog.Default(). No line has an owner token.
 //
 //	ERROR   the error behind a 500
 //	WARN    the error behind a 503; the first 400 of a Middleware, where the route may be
@@ -76,7 +76,6 @@ type middleware struct {
 	toldOf400 atomic.Bool
 }
 
-// newMiddleware returns a middleware with the defaults, changed by opts.
 func newMiddleware(opts ...MiddlewareOption) *middleware {
 	m := &middleware{
 		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
@@ -92,25 +91,22 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 	return m
 }
 
-// Middleware returns a middleware that takes the locks that claim names, and serves the
-// request while holding them. If it cannot get them, it answers as Refusal says and does
-// not call the handler.
+// Middleware returns a middleware that takes the locks that claim names, and serves the request under these locks. If
+// a lock cannot be taken, the middleware does not call the handler, and answers as Refusal says.
 //
-// The request's context carries the locks: joblock.FromContext returns the one on
-// Claim.Key, joblock.LocksFromContext all of them. The context ends with cause
-// joblock.ErrLost when one is lost, and with cause ErrMaxHold when Claim.MaxHold is up.
-// When the handler has returned or panicked the locks are released, even if the client is
-// gone, except those that were handed over, released or kept (Keep). A connection that the
-// handler has hijacked has no lock after that. The ResponseWriter is passed through as it
-// is.
+// The request's context carries the locks: joblock.FromContext returns the lock on Claim.Key,
+// joblock.LocksFromContext returns all locks. The context ends with cause joblock.ErrLost when a lock is lost, and
+// with cause ErrMaxHold when Claim.MaxHold is up.
 //
-// Middlewares can be nested, on different keys. One Claim locks its keys in the same order
-// everywhere, but two nested middlewares can wait for each other. So nest them in the same
-// order everywhere, or do not wait.
+// When the handler has returned or panicked, the middleware releases the locks, even if the client is gone. Locks
+// that were handed over, released or kept (Keep) are excepted. A connection that the handler has hijacked has no lock
+// after that. The handler gets the ResponseWriter unchanged.
 //
-// If locks, claim or the next handler is nil every request is answered with 500, and the
-// log says why: a route that is wired wrongly must neither be served without its lock nor
-// take the rest of the server down.
+// Middlewares can be nested, on different keys. One Claim locks its keys in the same order everywhere, but two nested
+// middlewares can wait for each other. So nest them in the same order everywhere, or set no Claim.MaxWait.
+//
+// If locks, claim or the next handler is nil, every request is answered with 500, and the log says why. A route that
+// is wired wrongly must not be served without its lock. A panic would take down the rest of the server too.
 func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error), opts ...MiddlewareOption) func(http.Handler) http.Handler {
 	m := newMiddleware(opts...)
 	m.locks, m.claim = locks, claim
@@ -119,7 +115,7 @@ func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error),
 	}
 }
 
-// errMiswired is the error of every request to a Middleware that lacks a part.
+// errMiswired is the error of every request to a Middleware with a nil argument.
 var errMiswired = errors.New("handoff: Middleware was made with a nil Locker, claim function or next handler")
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -137,14 +133,13 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.refuse(w, r, err)
 		return
 	}
-	// Deferred without recover: a panic goes on with its own stack, and net/http
-	// treats http.ErrAbortHandler as ever.
+	// Deferred without recover: a panic keeps its own stack, and net/http recognises http.ErrAbortHandler.
 	defer end()
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// begin takes the locks of claim. It returns the context for the handler, and end, to be
-// called afterwards. After an error both are nil. It knows nothing of HTTP.
+// begin takes the locks of claim. It returns the context for the handler, and the function end, which releases the
+// locks. After an error both are nil.
 func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context, end func(), err error) {
 	if err := claim.check(); err != nil {
 		return nil, nil, &claimError{err}
@@ -153,8 +148,7 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	if claim.NoLock {
 		return inside, func() {}, nil
 	}
-	// Without this check the request would be refused because of its own lock, and suspect
-	// somebody else of having it.
+	// Without this check the refusal would say that another request or job holds the lock.
 	for _, lock := range joblock.LocksFromContext(ctx) {
 		if slices.Contains(claim.keys(), lock.Key()) && door.Of(m.locks).Owns(lock) && lock.Err() == nil {
 			return nil, nil, &claimError{invalid("claim", lock.Key(), "the request has this lock already, from around this Middleware")}
@@ -166,20 +160,19 @@ func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context,
 	}
 	h := &held{locks: locks, outer: heldFrom(ctx)}
 	inside, stopTimer := m.limitHold(context.WithValue(inside, heldKey{}, h), h, claim)
-	// Innermost, because the Err of this context reads the clock: in a process that was
-	// stopped it reports a loss before any timer has fired.
+	// Innermost, because the Err of this context reads the clock: in a process that was stopped, Err reports a loss
+	// before any timer has fired.
 	inside, stop := locks.Context(inside)
 	return inside, func() {
-		// The context ends first: goroutines that the handler has left must stop before the
-		// locks are released.
+		// The context ends first: goroutines that the handler has left must stop before the release of the locks.
 		stop()
 		stopTimer()
 		m.release(ctx, h)
 	}, nil
 }
 
-// acquire takes the locks of claim. It waits for them if the claim says so and fewer than
-// MaxWaiting requests wait already.
+// acquire takes the locks of claim. It waits for them at most for Claim.MaxWait, and not at all if MaxWaiting
+// requests wait already.
 func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
 	if claim.MaxWait > 0 {
 		defer m.waiting.Add(-1)
@@ -190,17 +183,13 @@ func (m *middleware) acquire(ctx context.Context, claim Claim) (joblock.Locks, e
 	return m.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
 }
 
-// limitHold returns a context that ends when Claim.MaxHold is up. From then on the locks
-// are not renewed.
+// limitHold returns a context that ends when Claim.MaxHold is up. From then on the locks are not renewed.
 func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ctx context.Context, stop func()) {
-	limit := claim.MaxHold
-	if limit == 0 {
-		limit = defaultMaxHold
-	}
+	limit := cmp.Or(claim.MaxHold, defaultMaxHold)
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(limit, func() {
 		if h.stopRenewing() {
-			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, they are no longer renewed",
+			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
 			cancel(ErrMaxHold)
 		}
@@ -218,11 +207,11 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m.answer(w, r, f)
 }
 
-// log logs a refusal. What clients can cause at will is logged once, or at debug level.
+// log logs a refusal. A refusal that clients can cause at will is logged once, or at debug level.
 func (m *middleware) log(ctx context.Context, f Refusal) {
 	level := slog.LevelDebug
 	switch {
-	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // nobody is waiting for the answer
+	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // the client is gone
 	case f.Status == http.StatusServiceUnavailable:
 		level = slog.LevelWarn
 	case f.Status >= http.StatusInternalServerError:
@@ -238,26 +227,24 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 // reasonRequestOver is the reason with which a request's locks are released.
 const reasonRequestOver = "request over"
 
-// release releases the locks that the handler has left, all at the same time: the client
-// waits, and a silent store costs it the time of one call.
+// release releases the locks that the handler has left, all at the same time: the client waits, and a silent store
+// costs the client the time of one call.
 func (m *middleware) release(ctx context.Context, h *held) {
 	var all sync.WaitGroup
 	for _, lock := range h.end() {
-		all.Go(func() { m.releaseOne(ctx, lock) })
+		// If the handler has left an enqueue running and that enqueue fails, the lock comes back to its handle, and
+		// nobody releases the lock. Without renewal its lease ends.
+		lock.StopRenewing()
+		if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
+			continue // by the handler
+		}
+		all.Go(func() {
+			err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
+			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
+				m.logger.WarnContext(ctx, "handoff: release after the response failed",
+					"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest, "err", err)
+			}
+		})
 	}
 	all.Wait()
-}
-
-func (m *middleware) releaseOne(ctx context.Context, lock *joblock.Lock) {
-	// If the handler has left an enqueue running and that fails, the lock comes back to its
-	// handle, and nobody releases it. Without renewal it ends by itself.
-	lock.StopRenewing()
-	if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
-		return // by the handler
-	}
-	err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
-	if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // handed over to a job, or on the way
-		m.logger.WarnContext(ctx, "handoff: release after the response failed",
-			"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest, "err", err)
-	}
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
 const (
-	// settleFor bounds how long Enqueue goes on after its context has ended, or after asynq
-	// has reported an error: it finds out whether the task exists, and takes the locks
-	// back. After that they stay parked, and the search goes on in the background; see
-	// watchFor. asynq's Client and Inspector can take longer: by default go-redis gives up
-	// on a silent server only after some twenty seconds, whatever ctx says.
+	// settleFor bounds how long Enqueue goes on after the end of its context, or after an error of asynq. In that
+	// time Enqueue finds out whether the task exists, and takes the locks back. After that the locks stay parked, and
+	// the search goes on in the background; see watchFor. asynq's Client and Inspector can take longer: by default
+	// go-redis gives up on a silent server only after some twenty seconds, whatever the context says.
 	settleFor = 3 * time.Second
 
-	// rereadPause lies between the two lookups after an enqueue without a definite answer:
-	// at the first one the command may still be on its way.
+	// rereadPause lies between the two lookups after an enqueue without a definite answer. During the first lookup
+	// the command may still be on its way.
 	rereadPause = 200 * time.Millisecond
 )
 
@@ -38,20 +38,22 @@ var (
 	errSilent  = errors.New("asynq's inspector has not answered in time")
 )
 
-// settling returns a context with the values of ctx that does not end with ctx, but after
-// settleFor.
+// settling returns a context with the values of ctx. It ends after settleFor, and not with ctx.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
 
-// settle finds out what an enqueue has done that failed, or had not returned when ctx
-// ended. dctx bounds the search. The error is nil if the task was enqueued, and that of the
-// call otherwise.
+// settle finds out what an enqueue has done that failed, or that had not returned when ctx ended. dctx bounds the
+// search. If the task was enqueued, the error is nil. If not, the error is the one for the caller of Enqueue.
 func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, outcome, readErr := d.find(dctx)
-	cause := d.sending.failure()
-	if outcome == enqueued && cause == nil {
-		return info, enqueued, nil
+	var cause error
+	select {
+	case <-d.sending.done:
+		if cause = d.sending.err; cause == nil {
+			return d.sending.info, enqueued, nil
+		}
+	default:
 	}
 	if ended := context.Cause(ctx); ended != nil && !errors.Is(cause, ended) {
 		cause = errors.Join(cause, ended) // asynq has flattened it to text
@@ -72,18 +74,18 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	})
 }
 
-// refused reports whether err is a definite answer of the enqueue script: no command is
-// still under way. It may answer the repetition of a command that had been applied, so the
-// task may still be ours.
+// refused reports whether err is a definite answer of the enqueue script: no command is still under way. But the
+// answer may be to the repetition of a command that Redis had applied, so the task may still be ours.
 func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
 
-// find finds out, until ctx ends, what the enqueue has done; with unknown the error says
-// why not. It first waits for asynq to return, because asynq may write the task after any
-// lookup. It looks twice if the first lookup had no answer, or if the enqueue had no
-// definite one and may yet be applied: a server that was frozen answers new questions and
-// applies older commands in no particular order.
+// find finds out, until ctx ends, what the enqueue has done. With outcome unknown the error says why.
+//
+// find first waits for asynq to return, because asynq may write the task after any lookup. Then find looks the task
+// up, and after rereadPause again unless the first lookup was decisive. A lookup that finds no task is decisive only
+// after a definite answer of the enqueue: a server that was frozen answers new questions and applies older commands
+// in no particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	if d.sending == nil { // not all locks could be parked, and nothing was sent
 		return nil, notEnqueued, nil
@@ -100,17 +102,15 @@ func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, e
 	if outcome == enqueued || outcome == notEnqueued && refused(d.sending.err) {
 		return info, outcome, err
 	}
-	select {
-	case <-time.After(rereadPause):
-		return d.read(ctx)
-	case <-ctx.Done():
+	if sleep.For(ctx, rereadPause) != nil {
 		return nil, unknown, errSilent
 	}
+	return d.read(ctx)
 }
 
 // read asks the Inspector for the task once.
 func (d *dispatch) read(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
-	info, err := ask(ctx, func() (*asynq.TaskInfo, error) { return d.c.inspector.GetTaskInfo(d.queue, d.id) })
+	info, err := d.c.taskInfo(ctx, d.queue, d.id)
 	switch {
 	case isGone(err):
 		return nil, notEnqueued, nil
@@ -122,9 +122,13 @@ func (d *dispatch) read(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, e
 	return info, enqueued, nil
 }
 
-// ask calls asynq's Inspector, which takes no context. The call's goroutine ends when the
-// Inspector's Redis client gives up, maybe long after ask has returned.
-func ask[T any](ctx context.Context, call func() (T, error)) (T, error) {
+func (c *Client) taskInfo(ctx context.Context, queue, id string) (info *asynq.TaskInfo, err error) {
+	return ask(ctx, func() (*asynq.TaskInfo, error) { return c.inspector.GetTaskInfo(queue, id) })
+}
+
+// ask calls asynq's Inspector, which takes no context. The goroutine of the call ends when the Inspector's Redis
+// client gives up, perhaps long after ask has returned.
+func ask[T any](ctx context.Context, call func() (T, error)) (got T, err error) {
 	type answer struct {
 		got T
 		err error
@@ -138,8 +142,7 @@ func ask[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	case a := <-answers:
 		return a.got, a.err
 	case <-ctx.Done():
-		var none T
-		return none, errSilent
+		return got, errSilent
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,22 +14,22 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// deletePause lies between two tries to delete a task. One that a worker has just taken
-// cannot be deleted before the worker finds its lock busy and snoozes it.
+// deletePause lies between two tries to delete a task. A task that a worker has just taken cannot be deleted before
+// the worker finds its lock busy and snoozes the task.
 const deletePause = 50 * time.Millisecond
 
-// replacement puts a new task in the place of one that waits. It takes the lock with the
-// old task's token, so that task cannot start. It enqueues the new task, deletes the old
-// one, and only then parks the lock for the new one. So the lock is the old job's while
-// there is an old job, and a crash after any step leaves a task that runs:
+// replacement puts a new task in the place of one that waits. It takes the lock with the old task's token, so that
+// the old task cannot start. It enqueues the new task, deletes the old one, and only then parks the lock for the new
+// one. So the lock is the old job's while there is an old job, and after a crash a task runs:
 //
+//	a crash after this step   the task that runs
 //	the lock is taken         the old one, when the lease has run out
 //	the new task is enqueued  the old one, then the new one: until then the worker finds
 //	                          the lock with the old one
 //	the old task is deleted   the new one, when the keeper finds the old one gone
 //
-// The roads not taken: to delete the old task first loses both in a crash, and to park the
-// lock for the new task first lets the older payload run last.
+// The roads not taken: to delete the old task first loses both in a crash, and to park the lock for the new task
+// first lets the older payload run last.
 type replacement struct {
 	c    *Client
 	next dispatch // of the new task
@@ -39,31 +38,26 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of spec in the place of old, whose job is in held. It returns what
-// tryUnique returns.
+// replace puts the task of spec in the place of old, whose job is in held. Its results are those of tryUnique.
 func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
-	tokens, err := c.tokensOf(ctx, old)
-	if err != nil {
-		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
-	}
-	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == held.Key })
-	if i < 0 {
-		e := *held
-		e.Detail = "the job was not enqueued here: its task does not carry the lock, and cannot be replaced"
-		return Enqueued{}, false, own(&e)
-	}
-	lock, err := c.locks.Resume(ctx, tokens[i], joblock.ForJob(held.Job))
+	token, rest, ok, err := c.tokenIn(ctx, old, held.Key)
 	switch {
-	case err == nil:
+	case err != nil:
+		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
+	case !ok:
+		return Enqueued{}, false, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+	}
+	lock, err := c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
+	switch {
 	case errors.Is(err, joblock.ErrBusy), lockGone(err):
-		return Enqueued{}, true, held // it has started, or somebody else replaces it
-	default:
+		return Enqueued{}, true, held // the old task has started, or somebody else replaces it
+	case err != nil:
 		return Enqueued{}, false, err
 	}
 	r := &replacement{
 		c:    c,
 		next: dispatch{taskSpec: spec, c: c, unique: u, tokens: []joblock.Token{lock.Token()}},
-		lock: lock, old: old, rest: slices.Delete(tokens, i, i+1),
+		lock: lock, old: old, rest: rest,
 	}
 	info, err := r.swap(ctx)
 	if err != nil {
@@ -72,13 +66,13 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
 }
 
-// swap replaces the old task. Its lock is taken already.
+// swap replaces the old task, whose lock r has taken.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	info, err := r.enqueueNext(ctx)
-	if err != nil {
-		return nil, errors.Join(err, r.giveBack(ctx))
+	if err == nil {
+		err = r.deleteOld(ctx)
 	}
-	if err := r.deleteOld(ctx); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, r.giveBack(ctx))
 	}
 	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.reserve); err != nil {
@@ -102,7 +96,7 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	return info, err
 }
 
-// releaseRest frees the other locks of the old task, if it still has them.
+// releaseRest frees the other locks of the old task, unless somebody else has them by now.
 func (r *replacement) releaseRest(ctx context.Context) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -117,7 +111,7 @@ func (r *replacement) releaseRest(ctx context.Context) {
 
 func (r *replacement) oldJob() string { return envelope.Job(r.old.Queue, r.old.ID) }
 
-// deleteOld deletes the old task. If that has certainly failed it deletes the new one, which
+// deleteOld deletes the old task. If the old task certainly was not deleted, deleteOld deletes the new one, which
 // cannot have started: the lock is the old job's.
 func (r *replacement) deleteOld(ctx context.Context) error {
 	certain, err := true, r.lock.Err()
@@ -127,7 +121,7 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("handoff: enqueue %s: %s could not be deleted: %w", r.next.job, r.oldJob(), err)
+	err = r.next.wrap(fmt.Errorf("%s could not be deleted: %w", r.oldJob(), err))
 	if certain {
 		_, nerr := r.c.deleteTask(ctx, r.next.queue, r.next.id)
 		if nerr == nil {
@@ -137,20 +131,21 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 	}
 	return own(&joblock.Error{
 		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
-		Detail: "the new task is in its queue, behind the one that it was to replace", Err: err,
+		Detail: "the new task is in its queue, but the old one may still exist", Err: err,
 	})
 }
 
-// giveBack parks the lock for the old job again.
+// giveBack parks the lock for the old job again, until Config.Reserve after the old job is due.
 func (r *replacement) giveBack(ctx context.Context) error {
-	if err := r.parkFor(ctx, r.oldJob(), r.c.reservationOf(r.old)); err != nil {
+	wait := min(max(0, time.Until(r.old.NextProcessAt)), driver.MaxPeriod-r.c.reserve)
+	if err := r.parkFor(ctx, r.oldJob(), wait+r.c.reserve); err != nil {
 		return fmt.Errorf("and the lock could not be given back to %s: %w", r.oldJob(), err)
 	}
 	return nil
 }
 
-// parkFor parks the lock for job. If that fails it ends the renewal, and the reservation
-// for the old job stands.
+// parkFor parks the lock for job. If that fails, parkFor ends the renewal, and the reservation for the old job
+// stands.
 func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
@@ -161,7 +156,7 @@ func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Dura
 			return nil
 		}
 		if last != nil && dctx.Err() != nil {
-			err = last // the time was up before this call could ask
+			err = last // the time was up before this call could ask the store
 		}
 		last = err
 		time.Sleep(deletePause)
@@ -172,9 +167,9 @@ func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Dura
 	}
 }
 
-// deleteTask deletes a task. It tries for half of settleFor; the other half is for the last
-// answer. A task that is not there counts as deleted: the reply to an earlier try may have
-// been lost. certain is false if a try had no answer and may yet be applied.
+// deleteTask deletes a task. It tries for half of settleFor; the other half is for the last answer. A task that does
+// not exist counts as deleted: the reply to an earlier try may have been lost. The result certain is false if a try
+// had no answer: the task may then be deleted later.
 func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool, err error) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -184,7 +179,7 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 		if err == nil || isGone(err) {
 			return true, nil
 		}
-		// The task is active. asynq exports no error for that.
+		// FAILED_PRECONDITION: the task is active. asynq exports no error for this case.
 		certain = certain && strings.Contains(err.Error(), "FAILED_PRECONDITION")
 		if !time.Now().Before(giveUp) {
 			return certain, err
@@ -193,7 +188,7 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 	}
 }
 
-// reservationOf returns how long to reserve the lock of a task that waits.
-func (c *Client) reservationOf(info *asynq.TaskInfo) time.Duration {
-	return min(max(0, time.Until(info.NextProcessAt)), driver.MaxPeriod-c.reserve) + c.reserve
+// lockGone reports whether err says that the lock does not exist any more, or is somebody else's.
+func lockGone(err error) bool {
+	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }

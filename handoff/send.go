@@ -2,7 +2,6 @@ package handoff
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hibiken/asynq"
 
@@ -10,34 +9,24 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// dispatch is a task on its way into asynq, with the tokens that it carries. It does not
-// deal with the locks' handles.
+// dispatch is a task on its way into asynq, with the tokens that the task carries. It does not use the locks'
+// handles.
 type dispatch struct {
 	*taskSpec
 	c      *Client
 	unique Unique // zero but for EnqueueUnique
 	tokens []joblock.Token
-	header string // identifies the task as ours
+	header string // distinguishes this task from another one with its TaskID
 
-	sending *sending // nil until the task is sent off
+	sending *sending // nil before send
 }
 
-// sending is an enqueue under way. It can outlast its context, and the Client: it
-// ends when asynq's Redis client gives up.
+// sending is an enqueue under way. It can outlast its context and the Client: it ends when asynq's Redis client gives
+// up.
 type sending struct {
 	done chan struct{} // closed when what follows is set
 	info *asynq.TaskInfo
 	err  error
-}
-
-// failure returns the error of the enqueue; nil if none is known yet.
-func (s *sending) failure() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
 }
 
 // seal makes the header in which the task carries its locks.
@@ -50,8 +39,8 @@ func (d *dispatch) seal(ctx context.Context) error {
 	return d.wrap(err)
 }
 
-// send enqueues the task with its header, and waits for asynq's answer or the end of ctx.
-// It returns nil if asynq reported an error or has not answered.
+// send enqueues the task with its header, and waits for asynq's answer or the end of ctx. It returns nil if asynq has
+// reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
 	s := &sending{done: make(chan struct{})}
@@ -68,12 +57,4 @@ func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// wrap returns err as the error of the call; nil stays nil.
-func (d *dispatch) wrap(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("handoff: enqueue %s: %w", d.job, err)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -28,29 +29,28 @@ const (
 	defaultRetries = 25
 )
 
-// taskSpec is a task to be enqueued, with what its options say.
+// taskSpec is a task before its enqueue, with the values of its options.
 type taskSpec struct {
 	task    *asynq.Task
-	opts    []asynq.Option // the task's own, then the call's: the last one counts
+	opts    []asynq.Option // the task's own, then the call's; the last one of a kind counts
 	queue   string
 	id      string
 	job     string
-	retries int       // as asked for
-	at      time.Time // when it is to run; zero: at once
-	unique  bool      // has asynq's own option of that name
+	retries int       // MaxRetry without the spare retry
+	at      time.Time // when the task is due; zero means at once
+	unique  bool      // the option asynq.Unique is among opts
 }
 
-// readTask reads the options of task. Before anything is done, it refuses what asynq would
-// refuse or ignore. All its errors match ErrInvalid.
+// readTask reads the options of task. It refuses what asynq would refuse or ignore. All its errors match ErrInvalid.
 func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
+	if err := c.check("enqueue"); err != nil {
+		return nil, err
+	}
 	made, err := asynqtask.Options(task)
 	if err != nil {
 		return nil, badTask("%s", err)
 	}
-	s := &taskSpec{
-		task: task, opts: slices.Concat(made, opts),
-		queue: defaultQueue, retries: defaultRetries,
-	}
+	s := &taskSpec{task: task, opts: slices.Concat(made, opts), queue: defaultQueue, retries: defaultRetries}
 	if strings.TrimSpace(task.Type()) == "" {
 		return nil, badTask("the task has no type name")
 	}
@@ -69,15 +69,24 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 		return nil, badTask("a delay of %s and Config.Reserve of %s make more than the %s for which a lock can be reserved",
 			d, c.reserve, driver.MaxPeriod)
 	}
-	return s, s.checkText()
+	// asynq encodes only UTF-8.
+	if !utf8.ValidString(task.Type()) {
+		return nil, badTask("the type name is not valid UTF-8")
+	}
+	for name, value := range task.Headers() {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return nil, badTask("header %q is not valid UTF-8", name)
+		}
+	}
+	return s, nil
 }
 
-// apply notes what opt says.
+// apply puts the value of opt into s.
 func (s *taskSpec) apply(opt asynq.Option) error {
 	if opt == nil {
 		return badTask("an option is nil")
 	}
-	// asynq goes by the types of its own options, and ignores others.
+	// asynq ignores an option of another package's type.
 	if t := reflect.TypeOf(opt); t.PkgPath() != asynqPath {
 		return badTask("option %s is not made by asynq, which would ignore it", t)
 	}
@@ -91,7 +100,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 		_, err = name(opt, "group")
 	case asynq.MaxRetryOpt:
 		s.retries, err = valueOf[int](opt)
-		if s.retries >= math.MaxInt32 { // asynq keeps an int32, and one is added
+		if s.retries >= math.MaxInt32 { // asynq stores an int32, and the spare retry adds one
 			err = badTask("MaxRetry is %d, must be below %d", s.retries, math.MaxInt32)
 		}
 	case asynq.ProcessAtOpt:
@@ -110,7 +119,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 	return err
 }
 
-// name reads an option that is a name.
+// name returns the value of opt, which is a name.
 func name(opt asynq.Option, what string) (string, error) {
 	s, err := valueOf[string](opt)
 	switch {
@@ -126,27 +135,14 @@ func name(opt asynq.Option, what string) (string, error) {
 	return s, nil
 }
 
-// valueOf reads an option's value. If a later asynq changes the value's type, a wrong guess
-// would bind the locks to a job that does not exist.
+// valueOf returns the value of opt. If a later asynq changes the value's type, valueOf returns an error: a guessed
+// value could bind the locks to a job that does not exist.
 func valueOf[T any](opt asynq.Option) (T, error) {
 	v, ok := opt.Value().(T)
 	if !ok {
 		return v, badTask("the value of option %s cannot be read in this version of asynq", opt)
 	}
 	return v, nil
-}
-
-// checkText refuses what asynq cannot encode.
-func (s *taskSpec) checkText() error {
-	if !utf8.ValidString(s.task.Type()) {
-		return badTask("the type name is not valid UTF-8")
-	}
-	for name, value := range s.task.Headers() {
-		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return badTask("header %q is not valid UTF-8", name)
-		}
-	}
-	return nil
 }
 
 // delay returns the time until the task is due.
@@ -157,8 +153,15 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
-// sealed returns a copy of the task that has header as its envelope. It also returns the
-// options for the enqueue of that copy.
+// wrap returns err as an error of the enqueue; nil stays nil.
+func (s *taskSpec) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("handoff: enqueue %s: %w", s.job, err)
+}
+
+// sealed returns a copy of the task with header as its envelope, and the options for the enqueue of the copy.
 func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 	all := make(map[string]string, len(s.task.Headers())+1)
 	maps.Copy(all, s.task.Headers())
@@ -167,8 +170,8 @@ func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
 }
 
-// tokensOf returns the tokens that a task in asynq carries; none if its envelope is not
-// genuine. An error means that the locks' store has not answered.
+// tokensOf returns the tokens that task carries, or none if the envelope of task is not genuine. An error means that
+// the locks' store has not answered.
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
 	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
 		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,
@@ -181,8 +184,8 @@ func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.
 	return env.Tokens, err
 }
 
-// shown returns info without the tokens: callers log it, and whoever has them can take the
-// locks.
+// shown returns a copy of info without the tokens; nil stays nil. Callers log a TaskInfo, and whoever has the tokens
+// can take the locks.
 func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
 	if info == nil {
 		return nil
@@ -193,5 +196,3 @@ func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
 }
 
 var asynqPath = reflect.TypeOf(asynq.MaxRetry(0)).PkgPath()
-
-func badTask(format string, args ...any) error { return invalid("enqueue", "", format, args...) }

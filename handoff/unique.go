@@ -13,15 +13,15 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unique makes a job the only one of its key. With no field but Key set, other jobs of the
-// key are refused from the enqueue of one job until it is done. The package comment has a
-// table of all cases.
+// Unique makes a job the only one of its key. With no field but Key set, EnqueueUnique refuses other jobs of the key
+// from the enqueue of one job until that job is done. The package comment has a table of all cases.
 type Unique struct {
-	// Key is the key that one job has at a time. Build it with joblock.Key or TaskKey.
-	// Enqueue all jobs of a key with the same policy.
+	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
+	// with the same policy.
 	Key string
 
 	// Until is when the key is free again. Default UntilDone.
@@ -35,15 +35,14 @@ type Unique struct {
 type Until uint8
 
 const (
-	// UntilDone keeps the key until the job is done or has finally failed, over all
-	// its retries: the handler runs under the lock.
+	// UntilDone keeps the key until the job is done or has finally failed. The handler and all retries run under the
+	// lock.
 	UntilDone Until = iota
 
-	// UntilStarted frees the key just before the handler is called for the first time. So
-	// what happens while it runs can be enqueued as the next job. Handler and retries run
-	// without a lock, and possibly beside that next job; KeepLast prevents this. If other
-	// middleware of the worker may turn tasks away, see worker.Worker.Started. A task fails
-	// in worker.WithoutOverlapping if that uses the same key: choose another key, or
+	// UntilStarted frees the key just before the first call of the handler. So a change that happens while the
+	// handler runs can be enqueued as the next job. The handler and the retries run without a lock, and possibly
+	// beside the next job. KeepLast avoids such an overlap. If other middleware of the worker can reject tasks, see
+	// worker.Worker.Started. A worker.WithoutOverlapping on the same key fails the task: choose another key, or
 	// KeepLast.
 	UntilStarted
 )
@@ -55,23 +54,21 @@ const (
 	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
 	Reject Policy = iota
 
-	// Skip enqueues nothing and returns the other job's task, as a success. If no job has
-	// the key, but a request holds it, Skip returns ErrHeld.
+	// Skip enqueues nothing and returns the other job's task, without an error. If a request holds the key and no job
+	// does, Skip returns ErrHeld.
 	Skip
 
-	// Replace puts the new job in the place of one that is pending, scheduled, waiting for
-	// a retry or aggregating. The old task is deleted when the new one is in its queue. A
-	// job that runs is left alone, as with Reject.
+	// Replace puts the new job in the place of a job that is pending, scheduled, waiting for a retry or aggregating.
+	// The old task is deleted when the new task is in its queue. A job that runs is left alone, as with Reject.
 	Replace
 
-	// KeepLast is for work of which only the latest state counts. While one job runs,
-	// retries included, at most one waits: the newest. It is enqueued and snoozed without
-	// charge, and replaced as by Replace. The job that runs has the lock on Key, the one
-	// that waits the lock on Key and "%next". Until must be UntilDone.
+	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one
+	// job waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The
+	// running job has the lock on Key. The waiting job has the lock on Key and "%next". Until must be UntilDone.
 	KeepLast
 )
 
-// check refuses what EnqueueUnique cannot do.
+// check refuses a Unique that EnqueueUnique does not support.
 func (u Unique) check() error {
 	const op = "enqueue"
 	switch {
@@ -83,7 +80,7 @@ func (u Unique) check() error {
 		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast does not support: use Replace")
 	}
 	if detail := keyspace.CheckApplication(u.Key); detail != "" {
-		return invalid(op, u.Key, "%s", detail) // the slot would pass
+		return invalid(op, u.Key, "%s", detail) // TryAcquire would let the key of slot pass
 	}
 	return nil
 }
@@ -99,8 +96,7 @@ func (u Unique) slot() string {
 // replaces reports whether a job that waits is replaced.
 func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
 
-// mark tells the worker, in env, which lock the job has only until it starts, and which it
-// runs under.
+// mark writes into env, for the worker, which lock the job has only until its start, and under which lock it runs.
 func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	if u.Until == UntilStarted || u.OnConflict == KeepLast {
 		env.UntilStart = []joblock.Token{token}
@@ -117,10 +113,9 @@ func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	return nil
 }
 
-// TaskKey returns a key made of the task's type and payload: "unique:<type>:<SHA-256 of the
-// payload>". Payloads are compared byte by byte. Queue, headers and options do not count;
-// for one job per queue put the queue's name in front, with joblock.Key. For a nil task it
-// returns "", which EnqueueUnique refuses.
+// TaskKey returns a key made of the task's type and payload: "unique:<type>:<SHA-256 of the payload>". Payloads are
+// compared byte by byte. Queue, headers and options do not count. For one job per queue, put the queue's name in
+// front with joblock.Key. For a nil task TaskKey returns "", which EnqueueUnique refuses.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""
@@ -129,10 +124,9 @@ func TaskKey(task *asynq.Task) string {
 	return joblock.Key("unique", task.Type(), hex.EncodeToString(sum[:]))
 }
 
-// JobOf returns the task of the job that has the lock, according to err, such as an
-// ErrHeld. ok is false if no job has it. Remaining of the *joblock.Error is how long the
-// job has the lock at least: the rest of its lease while it runs, else of its reservation.
-// Both are renewed.
+// JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job
+// has the lock. Remaining of the *joblock.Error is how long the job has the lock at least: the rest of its lease
+// while the job runs, and else of its reservation. The worker renews leases, and the keeper prolongs reservations.
 func JobOf(err error) (queue, taskID string, ok bool) {
 	var e *joblock.Error
 	if !errors.As(err, &e) {
@@ -141,83 +135,68 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 	return envelope.ParseJob(e.Job)
 }
 
-// Enqueued is what EnqueueUnique has done.
+// Enqueued is the result of EnqueueUnique.
 type Enqueued struct {
-	// TaskInfo is the task that has the key now: the new one, or with Duplicate the other
-	// job's. nil after an error.
+	// TaskInfo is the task that has the key now: the new task, or with Duplicate the other job's. After an error
+	// TaskInfo is nil.
 	*asynq.TaskInfo
 
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
-	// Replaced is the task that was deleted for the new one, because of policy Replace or
-	// KeepLast; nil if there was none. Like TaskInfo it lacks the header.
+	// Replaced is the task that was deleted for the new task, because of policy Replace or KeepLast. Replaced is nil
+	// if no task was deleted. Like TaskInfo it lacks the header.
 	Replaced *asynq.TaskInfo
 }
 
-// How often EnqueueUnique tries while the conflict is likely to be gone soon: the other job
-// is between its park and its enqueue, or is being replaced. The pauses double; together
-// they are a third of a second.
+// EnqueueUnique tries again while the conflict is likely to end soon: the other job is between its park and its
+// enqueue, or is being replaced. The pauses double; all pauses together are a third of a second.
 const (
 	uniquePause = 5 * time.Millisecond
 	uniqueTries = 7
 )
 
-// EnqueueUnique enqueues task as the only job of u.Key: it takes the lock on the key,
-// without waiting for it, and hands it over to the task. The key does not lapse, however
-// long the job waits and however often it is retried. It is free when the job is done, has
-// finally failed or no longer exists.
+// EnqueueUnique enqueues task as the only job of u.Key. It takes the lock on the key, without waiting for the lock,
+// and hands the lock over to task. The key does not lapse, however long the job waits and however often the job is
+// retried. The key is free when the job is done, has finally failed or no longer exists.
 //
-// If another job has the key, u.OnConflict decides. If asynq has archived or completed that
-// job and no worker has freed its key, the key is freed here. The key of a deleted job is
-// ErrHeld until the keeper has freed it: within its Config.Every, and a minute after it was
-// reserved at the earliest.
+// If another job has the key, u.OnConflict decides. If asynq has archived or completed that job and no worker has
+// freed the key, EnqueueUnique frees the key. After a job was deleted its key is ErrHeld until the keeper has freed
+// the key: within the keeper's Config.Every, but not before one minute after the key was reserved.
 //
-// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which
-// JobOf tells the other job. After an error the caller holds nothing, and there is no new
-// job. Only after ErrUnavailable or ErrLost there may be one, alone or beside the job that
-// it was to replace; that one has the key then. The option asynq.Unique is ErrInvalid: it
-// lapses under a job that waits, and survives one that fails.
+// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job.
+// After an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost:
+// then the new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the
+// key. The option asynq.Unique is ErrInvalid: it lapses under a job that waits, and survives a job that fails.
 //
-// Like Enqueue it may go on for three seconds after the end of ctx; for nine when it
-// replaces a job.
+// EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
-	const op = "enqueue"
-	if err := c.check(op); err != nil {
+	spec, err := c.readTask(task, opts)
+	if err != nil {
 		return Enqueued{}, err
 	}
 	if err := u.check(); err != nil {
 		return Enqueued{}, err
 	}
-	// A bad task is refused before a lock is taken for it.
-	spec, err := c.readTask(task, opts)
-	if err != nil {
-		return Enqueued{}, err
-	}
 	if spec.unique {
 		return Enqueued{}, badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
 	}
-	if err := c.ready(ctx, spec); err != nil {
-		return Enqueued{}, err
+	if err := c.ring.Ready(ctx); err != nil {
+		return Enqueued{}, spec.wrap(err)
 	}
-	pause := uniquePause
-	for try := 1; ; try++ {
+	for try, pause := 1, uniquePause; ; try, pause = try+1, 2*pause {
 		done, again, err := c.tryUnique(ctx, u, spec)
 		if err == nil || !again || try == uniqueTries {
 			done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
 			return done, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return Enqueued{}, fmt.Errorf("handoff: enqueue %s: %w", spec.job, context.Cause(ctx))
+		if err := sleep.For(ctx, pause); err != nil {
+			return Enqueued{}, spec.wrap(err)
 		}
-		pause *= 2
 	}
 }
 
-// tryUnique is one try of EnqueueUnique. again says that the conflict may be gone in a
-// moment.
+// tryUnique is one try of EnqueueUnique. The result again is true if another try in a moment may succeed.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
 	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
 	if err != nil {

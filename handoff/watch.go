@@ -5,17 +5,17 @@ import (
 	"errors"
 	"time"
 
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
 const (
-	// watchFor is how long a Client goes on, in the background, to look for a task whose
-	// enqueue was unclear after settleFor. Afterwards its locks are left to their
-	// reservation. A fail-over takes less; a longer outage needs people.
+	// watchFor is how long a Client goes on, in the background, to look for a task whose enqueue was unclear after
+	// settleFor. Afterwards the task's locks are left to their reservation. A fail-over takes less; a longer outage
+	// needs an operator.
 	watchFor = 5 * time.Minute
 
-	// maxWatches bounds the watches of one Client: in an outage every request that had
-	// parked a lock starts one.
+	// maxWatches bounds the watches of one Client: in an outage every request that had parked a lock starts one.
 	maxWatches = 256
 
 	watchPauseMin = 500 * time.Millisecond
@@ -25,8 +25,7 @@ const (
 // reasonNotEnqueued is the reason that Status shows for a lock released here.
 const reasonNotEnqueued = "its job was not enqueued"
 
-// watch finds out in the background whether the task of h exists, and releases its locks if
-// it does not.
+// watch finds out in the background whether the task of h exists, and releases the locks if the task does not exist.
 func (c *Client) watch(h *handover) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,29 +35,19 @@ func (c *Client) watch(h *handover) {
 		return
 	}
 	c.watches++
-	c.running.Add(1)
-	go func() {
-		defer c.running.Done()
+	c.running.Go(func() {
 		h.reconcile(c.closing)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.watches--
-	}()
+	})
 }
 
-// reconcile asks until there is an answer, and acts upon it.
+// reconcile looks the task up until its enqueue is clear, and then acts.
 func (h *handover) reconcile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watchFor)
 	defer cancel()
-	for pause := watchPauseMin; ; pause = min(2*pause, watchPauseMax) {
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			h.c.logger.Warn("handoff: it is still unknown whether a task was enqueued: its locks are left to their reservation", "job", h.job)
-			return
-		}
+	for pause := watchPauseMin; sleep.For(ctx, pause) == nil; pause = min(2*pause, watchPauseMax) {
 		actx, cancel := context.WithTimeout(ctx, settleFor)
 		_, outcome, err := h.find(actx)
 		cancel()
@@ -70,20 +59,22 @@ func (h *handover) reconcile(ctx context.Context) {
 			return
 		}
 	}
+	h.c.logger.Warn("handoff: it is still unknown whether a task was enqueued: its locks are left to their reservation",
+		"job", h.job)
 }
 
-// abandon releases the locks of a task that does not exist. It uses the handles, because
-// they know whether an earlier Reclaim was answered. A handle that was used since, as its
-// token tells, is left alone. An error means that the store has not answered for a lock.
+// abandon releases the locks of a task that does not exist. It uses the handles, because a handle knows whether an
+// earlier Reclaim was answered. A handle with another token than at the enqueue was used since, and is left alone. An
+// error means that the store has not answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
 	var errs []error
-	for _, p := range h.parked {
-		if p.lock.Token() != p.token {
+	for i, lock := range h.parked {
+		if lock.Token() != h.tokens[i] {
 			continue
 		}
-		err := p.lock.Reclaim(ctx)
+		err := lock.Reclaim(ctx)
 		if err == nil {
-			err = p.lock.Release(ctx, joblock.Reason(reasonNotEnqueued))
+			err = lock.Release(ctx, joblock.Reason(reasonNotEnqueued))
 		}
 		if errors.Is(err, joblock.ErrUnavailable) {
 			errs = append(errs, err)
@@ -92,13 +83,12 @@ func (h *handover) abandon(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the Client's background work: it looks for tasks whose enqueue was unclear,
-// and releases their locks if they do not exist. Locks that are still unclear are left to
-// their reservations. Close waits until ctx ends, and then returns ctx's cause. Without
-// Close the work ends by itself after five minutes at most. Close the Client before its
-// Locker, through which it releases locks. A closed Client can still enqueue, but does no
-// background work. Close of a Client that NewClient has not made returns
-// joblock.ErrInvalid.
+// Close ends the Client's background work: the search for tasks whose enqueue was unclear, and the release of their
+// locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx
+// ends first, Close returns ctx's cause. Without Close the work ends by itself after five minutes at most.
+//
+// Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
+// does no background work. Close of a Client that NewClient has not made returns joblock.ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.check("close client"); err != nil {
 		return err
