@@ -1,18 +1,17 @@
-// Package memstore keeps lock records in the memory of one process: the same
-// states, answers and fences as package redisstore, without a server. It is for
-// tests, for command line tools, and for programs of which there is exactly one.
+// Package memstore keeps lock records in the memory of one process. Its states, answers and fences are those of
+// package redisstore, without a server. Use it in tests, in command line tools, and in programs that run exactly
+// once.
 //
-// Two processes with a memstore each do not see each other's locks. A Store logs a
-// warning about that when it is first used. [NoticeRefuse] makes joblock.New fail instead.
+// Two processes with a memstore each do not see each other's locks. A Store logs a warning about that at its first
+// use. With [NoticeRefuse], joblock.New fails instead.
 //
-// Time is the process's monotonic clock, counted from the wall time at which the
-// Store was made. A step of the wall clock neither ends a lease nor prolongs one.
-// Config.Now replaces the clock. A test that moves it by hand waits for nothing, nor
-// does one in a testing/synctest bubble.
+// A Store's clock is the process's monotonic clock, counted from the wall time at which New was called. A step of the
+// wall clock neither ends a lease nor prolongs one. Config.Now replaces the clock: a test can move its own clock and
+// need not wait. A test in a testing/synctest bubble need not wait either.
 //
-// A Store starts no goroutine. It drops a record whose retention is over when somebody asks
-// for that record. Each time the number of records has doubled it drops all such records.
+// A Store starts no goroutine. A call for a key drops the key's record if the retention of that record is over. Each
+// time the number of records has doubled, the Store drops all such records.
 //
-// transition.go has a pure function for each call, which reads like the table in package
-// driver. The rest is a map, a clock and a mutex around them.
+// The file transition.go has one function for each call, which reads like the transition table in package driver. The
+// other files are a map, a clock and a mutex around these functions.
 package memstore

@@ -8,37 +8,33 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// index has the keys that were bound to jobs. It is a heap by the time at which they are
-// due, so due entries are found without reading the others.
+// index is the index of jobs. Its order is a heap by the time at which entries are due, so that the method due need
+// not read entries that are not due.
 type index struct {
 	order []*entry
-	find  map[pair]*entry
+	find  map[driver.JobLock]*entry // by key and job, with Mark 0
 }
-
-type pair struct{ key, job string }
 
 type entry struct {
-	pair
-	// mark is when the entry is due, in us. It is even if bound has written it, and odd
-	// if due has, so that forget can tell them apart.
-	mark int64
-	at   int // its place in order
+	driver.JobLock     // Mark is when the entry is due, in µs: even if bound set the Mark, odd if due did
+	at             int // position in index.order
 }
 
-func newIndex() index { return index{find: make(map[pair]*entry)} }
+func newIndex() index { return index{find: make(map[driver.JobLock]*entry)} }
 
-// bound writes that the lock on key is bound to job. It drops up to two entries that have
-// been due for JobKeep, so that without a keeper more go than come.
+// bound writes the entry of key and job, due after grace. It also drops up to two entries that have been due for
+// JobKeep. With two drops for each write, the index shrinks even if no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
-		if len(x.order) > 0 && x.order[0].mark <= now.us-driver.JobKeep.Microseconds() {
+		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {
 			x.remove(x.order[0])
 		}
 	}
-	e := x.find[pair{key, job}]
+	l := driver.JobLock{Key: key, Job: job}
+	e := x.find[l]
 	if e == nil {
-		e = &entry{pair: pair{key, job}}
-		x.find[e.pair] = e
+		e = &entry{JobLock: l}
+		x.find[l] = e
 		heap.Push(x, e)
 	}
 	due := now.us + grace.Microseconds()
@@ -47,37 +43,31 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 
 // due returns entries that are due, and makes them due again req.Later from now.
 func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
-	later := now.us + req.Later.Microseconds()
-	mark := later + 1 - later%2
+	mark := now.us + req.Later.Microseconds()
+	mark += 1 - mark%2
 	var out []driver.JobLock
-	for len(out) < req.Limit && len(x.order) > 0 && x.order[0].mark <= now.us {
+	for len(out) < req.Limit && len(x.order) > 0 && x.order[0].Mark <= now.us {
 		e := x.order[0]
 		x.move(e, mark)
-		out = append(out, driver.JobLock{Key: e.key, Job: e.job, Mark: mark})
+		out = append(out, e.JobLock)
 	}
 	return out
 }
 
-func (x *index) forget(l driver.JobLock) {
-	if e := x.find[pair{l.Key, l.Job}]; e != nil && e.mark == l.Mark {
-		x.remove(e)
-	}
-}
-
 func (x *index) move(e *entry, mark int64) {
-	e.mark = mark
+	e.Mark = mark
 	heap.Fix(x, e.at)
 }
 
 func (x *index) remove(e *entry) {
 	heap.Remove(x, e.at)
-	delete(x.find, e.pair)
+	delete(x.find, driver.JobLock{Key: e.Key, Job: e.Job})
 }
 
-// The rest is for package heap.
+// Package heap calls the methods below.
 
 func (x *index) Len() int           { return len(x.order) }
-func (x *index) Less(i, j int) bool { return x.order[i].mark < x.order[j].mark }
+func (x *index) Less(i, j int) bool { return x.order[i].Mark < x.order[j].Mark }
 
 func (x *index) Swap(i, j int) {
 	x.order[i], x.order[j] = x.order[j], x.order[i]
@@ -92,12 +82,12 @@ func (x *index) Push(e any) {
 func (x *index) Pop() any {
 	last := len(x.order) - 1
 	e := x.order[last]
-	x.order[last] = nil // else the array would keep it
+	x.order[last] = nil // a pointer left in the array would keep the entry in memory
 	x.order = x.order[:last]
 	return e
 }
 
-// Due is the call of driver.Store.
+// Due implements driver.Store.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -107,14 +97,16 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 	return s.jobs.due(now, req), nil
 }
 
-// Forget is the call of driver.Store. No other call comes in the middle of the batch.
+// Forget implements driver.Store. The batch is one atomic step.
 func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if _, err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	for _, e := range entries {
-		s.jobs.forget(e)
+	for _, l := range entries {
+		if e := s.jobs.find[driver.JobLock{Key: l.Key, Job: l.Job}]; e != nil && e.Mark == l.Mark {
+			s.jobs.remove(e)
+		}
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ import (
 type listener struct {
 	deliver func(driver.Push)
 
-	// busy counts deliveries under way. It grows only under Store.mu and while the
-	// listener is registered. So Wait is final once the listener is removed.
+	// busy counts the deliveries that have begun. The count grows only under Store.mu and while the listener is
+	// registered. So a Wait that begins after the listener was removed is final.
 	busy sync.WaitGroup
 }
 
-// Subscribe is the call of driver.Store. No push is lost: the call that causes it delivers
-// it before it returns, to everyone who subscribes to the inbox. Several calls may deliver at
-// a time. deliver may call the Store, whose mutex is not held meanwhile. It must not call
-// stop, which would wait for it.
+// Subscribe implements driver.Store. No push is lost: the call that causes a push delivers the push to all
+// subscribers of the inbox before the call returns. Several calls may deliver at a time. The function deliver may
+// call the Store, because the Store's mutex is free during a delivery. The function deliver must not call stop: stop
+// waits for deliver to return.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
@@ -39,19 +39,15 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
-// push is a driver.Push and the inbox that it goes to.
+// push is a driver.Push and its inbox.
 type push struct {
 	inbox string
 	driver.Push
 }
 
-// post returns a function that delivers pushes. Call post with s.mu held, and the function
-// without. A push to an inbox without listeners is dropped.
-func (s *Store) post(pushes []push) func() {
-	if len(pushes) == 0 {
-		return func() {}
-	}
-	var mail []func()
+// post returns one function for each delivery. Call post with s.mu locked, and the functions after the unlock. A push
+// to an inbox without listeners is dropped.
+func (s *Store) post(pushes []push) (mail []func()) {
 	for _, p := range pushes {
 		for _, l := range s.inboxes[p.inbox] {
 			l.busy.Add(1)
@@ -61,9 +57,5 @@ func (s *Store) post(pushes []push) func() {
 			})
 		}
 	}
-	return func() {
-		for _, deliver := range mail {
-			deliver()
-		}
-	}
+	return mail
 }

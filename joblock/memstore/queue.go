@@ -6,20 +6,19 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queue has the waiters for one key, in the order in which they came. Joining, asking again,
-// leaving and taking the first each take constant time. A ring buffer would be smaller, but
-// could not drop a place in its middle.
+// queue has the places of one key, in the order in which waiters took them. The methods join, leave and nextWaiter
+// each take constant time per place. A ring buffer would be smaller, but could not drop a place in its middle.
 type queue struct {
 	places list.List                // of *place
-	byCall map[string]*list.Element // nonce of the Acquire that waits
-	joined int                      // places ever given out
-	kept   int64                    // ms; the longest that any place is kept, retention included
+	byCall map[string]*list.Element // by the Nonce of the waiter's Acquire
+	joined int                      // number of places that the queue has ever given
+	kept   int64                    // ms; until when the places keep the record, retention included
 }
 
-// place is one waiter, as it asked the last time.
+// place is the place of one waiter, with the waiter's last request.
 type place struct {
 	number int
-	until  int64 // ms; afterwards the place is skipped
+	until  int64 // ms; when the place ends
 	req    driver.AcquireRequest
 }
 
@@ -31,8 +30,8 @@ func (r record) waiters() int {
 	return r.queue.places.Len()
 }
 
-// join gives the call of req a place, or prolongs the one that it has. It returns how many
-// places are before it, including those that were given up.
+// join gives the caller of req a place, or prolongs the caller's place. It returns the number of places before the
+// caller's, including places that were given up.
 func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	if r.queue == nil {
 		r.queue = &queue{byCall: make(map[string]*list.Element)}
@@ -51,26 +50,25 @@ func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	return p.number - placeAt(q.places.Front()).number
 }
 
-// leave gives up the place of a call, if it has one.
-func (r *record) leave(call string) {
+// leave removes the place of the Acquire with this nonce, if there is one.
+func (r *record) leave(nonce string) {
 	if r.queue == nil {
 		return
 	}
-	if e := r.queue.byCall[call]; e != nil {
+	if e := r.queue.byCall[nonce]; e != nil {
 		r.remove(e)
 	}
 }
 
-// nextWaiter removes and returns the first waiter whose place has not ended. The
-// waiters before that one are dropped.
-func (r *record) nextWaiter(now instant) (driver.AcquireRequest, bool) {
+// nextWaiter removes the first place that has not ended and all places before it. It returns the waiter's request; ok
+// is false if no place is left.
+func (r *record) nextWaiter(now instant) (req driver.AcquireRequest, ok bool) {
 	for r.queue != nil {
-		p := r.remove(r.queue.places.Front())
-		if p.until > now.ms {
+		if p := r.remove(r.queue.places.Front()); p.until > now.ms {
 			return p.req, true
 		}
 	}
-	return driver.AcquireRequest{}, false
+	return req, false
 }
 
 func (r *record) remove(e *list.Element) *place {
@@ -78,7 +76,7 @@ func (r *record) remove(e *list.Element) *place {
 	r.queue.places.Remove(e)
 	delete(r.queue.byCall, p.req.Nonce)
 	if r.queue.places.Len() == 0 {
-		r.queue = nil // a record that nobody waits for costs no queue
+		r.queue = nil // a record without waiters needs no queue
 	}
 	return p
 }

@@ -6,51 +6,45 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// instant is one reading of the store's clock: milliseconds for deadlines,
-// microseconds for fences.
+// instant is one reading of the store's clock. Deadlines are in milliseconds, fences in microseconds.
 type instant struct{ ms, us int64 }
-
-func at(t time.Time) instant { return instant{ms: t.UnixMilli(), us: t.UnixMicro()} }
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 
-// after is the deadline d from now. now.ms is rounded down, so without the extra
-// millisecond a lease could be too short by up to one.
+// after returns the deadline d from now. The clock's milliseconds are rounded down: without the extra millisecond, a
+// lease could end up to a millisecond early.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
-// record is what the Store knows of a key. Fence 0 means that the key is unknown.
+// left returns the time until a deadline, or 0 if the deadline has passed.
+func (now instant) left(deadline int64) time.Duration {
+	return time.Duration(max(0, deadline-now.ms)) * time.Millisecond
+}
+
+// record is what the Store knows of a key. Fence 0 means that the key has no record. Times are in milliseconds.
 type record struct {
-	owner   string // stays when the ownership ends, to tell "already released" from "not the owner"
-	fence   int64  // of the present term, strictly growing
-	nonce   string // of the call that wrote the present fence or the present end
-	last    string // nonce of the call that ended an ownership last; outlives the grants that follow
-	lease   int64  // ms; 0 while nobody is running
-	until   int64  // ms; afterwards the key is anybody's; 0 if the ownership was ended before
-	first   int64  // fence that the ownership began with
-	since   int64  // ms
-	changed int64  // ms; when the record was last granted, parked, taken back, resumed or ended
+	owner   string // stays after the end, so that "ended" can be told from "another owner"
+	fence   int64  // of the present term; only grows
+	nonce   string // of the call that began the present term, or that ended it
+	last    string // nonce of the last call that ended an ownership; later grants keep it
+	lease   int64  // when the lease ends; 0 without a lease
+	until   int64  // when the reservation ends; 0 if a release ended the ownership in time
+	first   int64  // fence with which the ownership began
+	since   int64  // when the ownership began
+	changed int64  // when the record was last granted, parked, taken back, resumed or ended
 	holder  string
 	job     string
-	prior   driver.Ended // how the ownership before ended
-	ended   driver.Ended // released, forced or done; lapsed is derived from until, never stored
+	prior   driver.Ended // how the previous ownership ended
+	ended   driver.Ended // how a release ended the ownership; endedBy derives EndedLapsed from until
 	reason  string
 	memo    []byte
-	expires int64  // ms; afterwards the record is forgotten
-	queue   *queue // nil if nobody waits; shared by the copies of the record
+	expires int64  // when the Store forgets the record
+	queue   *queue // nil without waiters; copies of the record share the queue
 }
 
 func (r record) exists() bool            { return r.fence != 0 }
 func (r record) live(now instant) bool   { return r.ended == driver.EndedNone && r.until > now.ms }
 func (r record) leased(now instant) bool { return r.live(now) && r.lease > now.ms }
 func (r record) parked(now instant) bool { return r.live(now) && r.lease == 0 }
-
-// leaseLeft is 0 unless somebody is running.
-func (r record) leaseLeft(now instant) time.Duration {
-	if !r.leased(now) {
-		return 0
-	}
-	return time.Duration(r.lease-now.ms) * time.Millisecond
-}
 
 func (r record) state(now instant) driver.State {
 	switch {
@@ -65,7 +59,7 @@ func (r record) state(now instant) driver.State {
 	}
 }
 
-// endedBy tells how the last ownership ended.
+// endedBy returns how the last ownership ended.
 func (r record) endedBy(now instant) driver.Ended {
 	if r.exists() && r.ended == driver.EndedNone && !r.live(now) {
 		return driver.EndedLapsed
@@ -78,19 +72,18 @@ func (r record) named(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// read is the record as Inspect and List show it, without its memo.
+// read returns the record as Inspect and List show it, without its memo.
 func (r record) read(now instant, key string) driver.Record {
 	if !r.exists() {
 		return driver.Record{Key: key}
 	}
 	out := driver.Record{
-		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence, First: r.first,
+		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence, First: r.first, Lease: now.left(r.lease),
 		Since: time.UnixMilli(r.since), Changed: time.UnixMilli(r.changed), Holder: r.holder, Job: r.job,
-		Ended: r.endedBy(now), Reason: r.reason,
-		Lease: r.leaseLeft(now), Waiters: r.waiters(), Now: now.time(),
+		Ended: r.endedBy(now), Reason: r.reason, Waiters: r.waiters(), Now: now.time(),
 	}
 	if r.live(now) {
-		out.Reserved = time.Duration(r.until-now.ms) * time.Millisecond
+		out.Reserved = now.left(r.until)
 	}
 	return out
 }

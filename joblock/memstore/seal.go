@@ -5,15 +5,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// String says where the locks are, for messages to people.
-func (s *Store) String() string { return "the memory of this process" }
-
-// SealKeys is the call of driver.Store.
+// SealKeys implements driver.Store.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -27,7 +23,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 		}
 	}
 	if len(s.seals) == 0 {
-		s.seals = []driver.SealKey{{Secret: req.Fresh, Since: time.UnixMicro(now.us)}}
+		s.seals = []driver.SealKey{{Secret: req.Fresh, Since: now.time()}}
 	}
 	slices.SortFunc(s.seals, func(a, b driver.SealKey) int {
 		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.Secret[:], b.Secret[:]))

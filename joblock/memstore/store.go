@@ -2,40 +2,38 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
-	pageSize = 100 // of List when the request does not say
-	sweepMin = 256 // fewer records than this are never swept
+	pageSize = 100 // records of a List page if the request has no Count
+	sweepMin = 256 // least value of Store.sweepAt
 )
 
-// Store is a driver.Store in memory. It is safe for concurrent use, and several
-// Lockers may share one.
+// Store is a driver.Store in memory. It is safe for concurrent use. Several Lockers may share one Store.
 type Store struct {
 	cfg  Config
 	warn sync.Once
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	records map[string]record
-	sweepAt int // number of records at which the forgotten ones are swept out
+	sweepAt int // number of records at which put drops those whose retention is over
 	jobs    index
-	seals   []driver.SealKey // in the order in which they are returned
-
+	seals   []driver.SealKey // in the order in which SealKeys returns them
 	inboxes map[string][]*listener
 }
 
 var _ driver.Store = (*Store)(nil)
 
-// New returns an empty Store. A nil cfg means the defaults. Validate reports a bad cfg,
-// and so does joblock.New.
+// New returns an empty Store. A nil cfg means the defaults. Validate and joblock.New return an error for a bad cfg.
 func New(cfg *Config) *Store {
 	return &Store{
 		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
@@ -43,59 +41,58 @@ func New(cfg *Config) *Store {
 	}
 }
 
-// Validate returns joblock.ErrInvalid if Config.Notice is NoticeRefuse or unknown, or if s
-// was not made by New. joblock.New calls it.
+// Validate returns joblock.ErrInvalid if Config.Notice is NoticeRefuse or unknown, or if New has not made s.
 func (s *Store) Validate() error {
 	if s == nil || s.records == nil {
 		return invalid("memstore: the Store was not made by New")
 	}
-	var detail string
 	switch s.cfg.Notice {
 	case NoticeWarn, NoticeSilent:
 		return nil
 	case NoticeRefuse:
-		detail = "memstore guards this process only, and Config.Notice refuses that"
-	default:
-		detail = "memstore: Config.Notice is none of NoticeWarn, NoticeSilent, NoticeRefuse"
+		return invalid("memstore guards this process only, and Config.Notice refuses that")
 	}
-	return invalid(detail)
+	return invalid("memstore: Config.Notice is none of NoticeWarn, NoticeSilent, NoticeRefuse")
 }
 
 func invalid(detail string) error {
 	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "new", Detail: detail}
 }
 
-// Acquire is the call of driver.Store.
+// String says where the locks are, for messages to people.
+func (s *Store) String() string { return "the memory of this process" }
+
+// Acquire implements driver.Store.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, 0, req, record.acquire)
+	return one(ctx, s, req.Key, req, record.acquire)
 }
 
-// Resume is the call of driver.Store.
+// Resume implements driver.Store.
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, req.Grace, req, record.resume)
+	return one(ctx, s, req.Key, req, record.resume)
 }
 
-// Park is the call of driver.Store.
+// Park implements driver.Store.
 func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, req.Grace, req, record.park)
+	return one(ctx, s, req.Key, req, record.park)
 }
 
-// Renew is the call of driver.Store. No other call comes in the middle of the batch.
+// Renew implements driver.Store. The batch is one atomic step.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.RenewRequest) string { return req.Key }, record.renew)
 }
 
-// Release is the call of driver.Store. No other call comes in the middle of the batch.
+// Release implements driver.Store. The batch is one atomic step.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, record.release)
 }
 
-// Reserve is the call of driver.Store. No other call comes in the middle of the batch.
+// Reserve implements driver.Store. The batch is one atomic step.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	return batch(ctx, s, reqs, func(req *driver.ReserveRequest) string { return req.Key }, record.reserve)
 }
 
-// Inspect is the call of driver.Store. No other call comes in the middle of the batch.
+// Inspect implements driver.Store. All records are read in one atomic step.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -113,9 +110,9 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return out, nil
 }
 
-// List is the call of driver.Store. Pages are in the order of keys, and a cursor is the last
-// key of the page before. So a record that stays is listed exactly once. Each page takes
-// time in proportion to all records.
+// List implements driver.Store. Pages are in the order of keys. A cursor is the last key of the previous page. So a
+// record that is not forgotten between two pages is listed exactly once. The time for a page grows with the number of
+// all records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	var page driver.ListPage
 	now, err := s.enter(ctx)
@@ -130,11 +127,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		}
 	}
 	slices.Sort(keys)
-	count := req.Count
-	if count <= 0 {
-		count = pageSize
-	}
-	if len(keys) > count {
+	if count := cmp.Or(max(0, req.Count), pageSize); len(keys) > count {
 		keys = keys[:count]
 		page.Next = keys[count-1]
 	}
@@ -144,30 +137,18 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// Close does nothing: a Store opens nothing, and other Lockers may share it.
+// Close does nothing: a Store opens nothing, and other Lockers may share the Store.
 func (s *Store) Close() error { return nil }
 
-// one applies a transition to the record of key. If the transition binds the record to a
-// job, the index entry is due after grace.
+// one is batch for the single request of a key.
 func one[R any](
-	ctx context.Context, s *Store, key string, grace time.Duration, req R, transition func(record, instant, R) (record, answer),
+	ctx context.Context, s *Store, key string, req R, transition func(record, instant, R) (record, answer),
 ) (driver.Reply, error) {
-	now, err := s.enter(ctx)
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	next, a := transition(s.find(now, key), now, req)
-	if a.bound != "" {
-		s.jobs.bound(now, key, a.bound, grace)
-	}
-	s.put(now, key, next)
-	send := s.post(a.pushes)
-	s.mu.Unlock()
-	send()
-	return a.Reply, nil
+	replies, err := batch(ctx, s, []R{req}, func(*R) string { return key }, transition)
+	return replies[0], err
 }
 
-// batch applies a transition to each of several records.
+// batch applies the transition to the record of each request, in one atomic step, and delivers the pushes.
 func batch[R any](
 	ctx context.Context, s *Store, reqs []R, keyOf func(*R) string, transition func(record, instant, R) (record, answer),
 ) ([]driver.Reply, error) {
@@ -176,21 +157,26 @@ func batch[R any](
 	if err != nil {
 		return replies, err
 	}
-	var pushes []push
+	var mail []func()
 	for i := range reqs {
 		key := keyOf(&reqs[i])
 		next, a := transition(s.find(now, key), now, reqs[i])
+		if a.bound != "" {
+			s.jobs.bound(now, key, a.bound, a.grace)
+		}
 		s.put(now, key, next)
-		replies[i], pushes = a.Reply, append(pushes, a.pushes...)
+		replies[i] = a.Reply
+		mail = append(mail, s.post(a.pushes)...)
 	}
-	send := s.post(pushes)
 	s.mu.Unlock()
-	send()
+	for _, deliver := range mail {
+		deliver()
+	}
 	return replies, nil
 }
 
-// enter begins a call. Without an error it returns with s.mu locked, and the
-// clock read under the lock, so that the order of calls is that of their times.
+// enter begins a call. If it returns no error, s.mu is locked. The clock is read under s.mu, so the order of calls is
+// the order of their instants.
 func (s *Store) enter(ctx context.Context) (instant, error) {
 	if err := ctx.Err(); err != nil {
 		return instant{}, err
@@ -201,10 +187,11 @@ func (s *Store) enter(ctx context.Context) (instant, error) {
 		})
 	}
 	s.mu.Lock()
-	return at(s.cfg.Now()), nil
+	now := s.cfg.Now()
+	return instant{ms: now.UnixMilli(), us: now.UnixMicro()}, nil
 }
 
-// find returns the record of key, or the zero record.
+// find returns the record of key, or the zero record. It drops a record whose retention is over.
 func (s *Store) find(now instant, key string) record {
 	r := s.records[key]
 	if r.exists() && r.expires <= now.ms {
@@ -223,10 +210,6 @@ func (s *Store) put(now instant, key string, r record) {
 	if len(s.records) < s.sweepAt {
 		return
 	}
-	for k, old := range s.records {
-		if old.expires <= now.ms {
-			delete(s.records, k)
-		}
-	}
+	maps.DeleteFunc(s.records, func(_ string, old record) bool { return old.expires <= now.ms })
 	s.sweepAt = max(sweepMin, 2*len(s.records))
 }

@@ -2,42 +2,46 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// This file is the transition table in the documentation of package driver. A transition
-// takes the old record, the time and the request. It returns the new record and the answer.
-// Its only other effect is on the queue, which both records share: so do not use the old
-// record afterwards. Each case is a row of the table, by name.
+// This file is the transition table in the package comment of driver. A transition takes the old record, the time and
+// the request; it returns the new record and the answer. Each case has the name of its row. Both records share the
+// queue, which a transition may change. So do not use the old record after a transition.
 
-// answer is what a transition gives beside the record.
+// answer is what a transition returns besides the record.
 type answer struct {
 	driver.Reply
-	pushes []push // to be delivered after the step
-	bound  string // the job whose entry goes into the index in the same step
+	pushes []push        // to deliver after the step
+	bound  string        // if set, the step writes the index entry of this job
+	grace  time.Duration // from now until that entry is due
+}
+
+func (a answer) binding(job string, grace time.Duration) answer {
+	a.bound, a.grace = job, grace
+	return a
 }
 
 func outcome(o driver.Outcome) answer { return answer{Reply: driver.Reply{Outcome: o}} }
 
 func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer) {
-	var a answer
-	switch {
-	case r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce: // again
+	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce { // again
 		return r, r.acquired(now, req)
-	case r.live(now): // taken
-		a = r.inTheWay(now, driver.OutcomeHeld)
-	default:
+	}
+	var pushes []push
+	if !r.live(now) {
 		first, waiting := r.nextWaiter(now)
 		if !waiting || first.Nonce == req.Nonce { // next
 			r.grant(now, req)
 			return r, r.acquired(now, req)
 		}
-		p := r.grantPushed(now, first) // passed on
-		a = r.inTheWay(now, driver.OutcomeHeld)
-		a.pushes = []push{p}
+		pushes = []push{r.grantPushed(now, first)} // passed on
 	}
+	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
+	a.pushes = pushes
 	if req.Inbox != "" {
 		a.Ahead, a.Now = r.join(now, req), now.time()
 	}
@@ -59,7 +63,7 @@ func (r record) resume(now instant, req driver.ResumeRequest) (record, answer) {
 	case r.leased(now) && r.nonce == req.Nonce: // again
 		a := r.granted(req.Memo)
 		if req.Unpark {
-			a.bound = r.job
+			a = a.binding(r.job, req.Grace)
 		}
 		return r, a
 	case r.leased(now): // busy
@@ -75,7 +79,7 @@ func (r record) resume(now instant, req driver.ResumeRequest) (record, answer) {
 	a := r.granted(req.Memo)
 	a.Recovered = recovered
 	if recovered || req.Unpark {
-		a.bound = r.job
+		a = a.binding(r.job, req.Grace)
 	}
 	return r, a
 }
@@ -84,7 +88,7 @@ func (r record) park(now instant, req driver.ParkRequest) (record, answer) {
 	mine := r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce
 	switch {
 	case mine && r.job == req.Job: // again
-		return r, answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}, bound: r.job}
+		return r, r.granted(false).binding(r.job, req.Grace)
 	case mine: // moved
 	case !r.exists(): // no record
 		return r, outcome(driver.OutcomeNotFound)
@@ -102,7 +106,7 @@ func (r record) park(now instant, req driver.ParkRequest) (record, answer) {
 	r.until = now.after(req.Reserve)
 	r.job = req.Job
 	r.keep(now, req.Retain)
-	return r, answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}, bound: r.job}
+	return r, r.granted(false).binding(r.job, req.Grace)
 }
 
 func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
@@ -122,10 +126,10 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 		return r, outcome(driver.OutcomeLapsed)
 	}
 	if req.Memo != nil {
-		r.memo = append([]byte(nil), req.Memo...) // nil when it is empty
+		r.memo = append([]byte(nil), req.Memo...) // nil if req.Memo is empty
 	}
 	r.extend(now, req.TTL, req.Reserve, req.Retain) // taken back, renewed
-	return r, answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}}
+	return r, r.granted(false)
 }
 
 func (r record) release(now instant, req driver.ReleaseRequest) (record, answer) {
@@ -168,7 +172,7 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 	return r, a
 }
 
-// reserve has no row "again": a second run finds that the reservation lasts long enough.
+// reserve needs no row "again": a repeated call finds that the reservation lasts long enough.
 func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer) {
 	switch {
 	case !r.exists(): // no record
@@ -186,10 +190,9 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 	return r, a
 }
 
-// The words that the table has in capitals, and what else several rows need.
+// The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is GRANT: it makes the caller of req the owner. From the previous ownership it keeps
-// the memo, the fence, how it ended, and the call that ended it.
+// grant is GRANT to the caller of req.
 func (r *record) grant(now instant, req driver.AcquireRequest) {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
@@ -200,14 +203,14 @@ func (r *record) grant(now instant, req driver.AcquireRequest) {
 	r.extend(now, req.TTL, 0, req.Retain)
 }
 
-// grantPushed is grant for a waiter, and returns the push that tells the waiter.
+// grantPushed is GRANT to a waiter. It returns the push to the waiter's inbox.
 func (r *record) grantPushed(now instant, req driver.AcquireRequest) push {
 	r.grant(now, req)
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}
 }
 
-// term is TERM. The clock makes fences grow if the old record was forgotten, and the old
-// fence does if the clock was set back.
+// term is TERM. Fences grow by the clock if the store has forgotten the old record. They grow by the old fence if the
+// clock was set back.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
 	r.nonce, r.changed = nonce, now.ms
@@ -220,14 +223,14 @@ func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
 	r.keep(now, retain)
 }
 
-// unpark undoes what a Park did besides ending the term.
+// unpark undoes a Park's job and reservation: with extend, it is LEASE anew.
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
-// end is END: the record becomes a tombstone.
+// end is END.
 func (r *record) end(now instant, req driver.ReleaseRequest) {
 	kept := r.expires - max(r.until, now.ms)
 	if r.live(now) {
-		r.until = 0 // what is left of it tells that the end came late
+		r.until = 0 // a late end leaves until set, so that a repeated call finds that the end was late
 	}
 	switch {
 	case !req.Kind.ByOwner():
@@ -249,8 +252,7 @@ func (r *record) end(now instant, req driver.ReleaseRequest) {
 	r.keep(now, retain)
 }
 
-// keep sets when the record is forgotten: retain after its ownership, but not before the
-// queue's kept.
+// keep sets when the store forgets the record: retain after the ownership, but not before queue.kept.
 func (r *record) keep(now instant, retain time.Duration) {
 	r.expires = max(r.until, now.ms) + retain.Milliseconds()
 	if r.queue != nil {
@@ -258,7 +260,7 @@ func (r *record) keep(now instant, retain time.Duration) {
 	}
 }
 
-// granted is the answer to whoever holds the present term.
+// granted is the OK with the present fence and, if asked for, the memo.
 func (r record) granted(memo bool) answer {
 	a := answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}}
 	if memo {
@@ -267,36 +269,29 @@ func (r record) granted(memo bool) answer {
 	return a
 }
 
-// acquired is the answer to the Acquire that made the present term.
+// acquired is the OK of the Acquire that began the present term.
 func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	a := r.granted(req.Memo)
-	a.Ended, a.Lease = r.prior, r.leaseLeft(now)
+	a.Ended, a.Lease = r.prior, now.left(r.lease)
 	if req.Memo {
 		a.Now = now.time()
 	}
 	return a
 }
 
-// over is the answer to the owner after the ownership was ended.
+// over is the OutcomeReleased.
 func (r record) over() answer {
 	return answer{Reply: driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}}
 }
 
-// inTheWay is an answer that tells who has the key and for how long. If the key is free it
-// has only the job, and that only with OutcomeWrongJob: see Replies in package driver.
+// inTheWay is an answer that describes who has the key: see Replies in the package comment of driver.
 func (r record) inTheWay(now instant, o driver.Outcome) answer {
 	a := answer{Reply: driver.Reply{Outcome: o, State: r.state(now)}}
-	switch a.State {
-	case driver.StateFree:
-		if o == driver.OutcomeWrongJob {
-			a.Job = r.job
-		}
-		return a
-	case driver.StateHeld:
-		a.Remaining = r.leaseLeft(now)
-	default:
-		a.Remaining = time.Duration(r.until-now.ms) * time.Millisecond
+	if a.State != driver.StateFree {
+		a.Holder, a.Remaining = r.holder, cmp.Or(now.left(r.lease), now.left(r.until))
 	}
-	a.Holder, a.Job = r.holder, r.job
+	if a.State != driver.StateFree || o == driver.OutcomeWrongJob {
+		a.Job = r.job
+	}
 	return a
 }
