@@ -1,5 +1,5 @@
-// Package event describes what happens to the locks of a joblock.Locker in this process.
-// Set joblock.Config.Observer to receive its events:
+// Package event describes what happens to the locks of a joblock.Locker in this process. An Observer in
+// joblock.Config receives the events:
 //
 //	locks, err := joblock.New(store, &joblock.Config{
 //		Observer: event.Observers(slogobserver.New(logger, nil), metrics),
@@ -7,40 +7,35 @@
 //
 // Packages slogobserver and otelobserver have ready Observers.
 //
-// Each holding begins with one of Acquired, Resumed and Reclaimed, and ends with one of
-// Parked, Released and Lost. One exception: if Park gets its answer only after the lock
-// was given up as lost, Parked follows Lost. A renewal in time has no event.
+// A holding is a lock that this process has, from the call that got the lock. Each holding begins with one event of
+// kind Acquired, Resumed or Reclaimed. It ends with one event of kind Parked, Released or Lost. There is one
+// exception: if a Park gets its answer after the Locker has given the lock up as lost, Parked follows Lost. A renewal
+// in time has no event.
 //
-// Every event but RenewalUnanswered has the Key, and the Owner if it is known. Events
-// about a lock that this process has or had also have Fence, Holder and Job.
+// Every event except RenewalUnanswered has the Key, and the Owner if the Locker knows the Owner. Events about a
+// holding also have Fence, Holder and Job. The last column has the other fields.
 //
-//	kind               what has happened                                   fields
-//	Acquired           a call got the lock                                 Waited, Prior
-//	Contended          a call found the key busy; it returns an error or   Holder, Job, Remaining
-//	                   begins to wait; once per call
-//	GaveUp             a call that had begun to wait ended without the     Waited, Err, Holder, Job
-//	                   lock; Err is ErrTimeout when the time was up
-//	Resumed            a token's lock is held again, under a new fence     Recovered
+//	kind               what has happened                                                    fields
+//	Acquired           a call got the lock                                                  Waited, Prior
+//	Contended          a call found the key busy, and returns an error or begins to wait;   Holder, Job, Remaining
+//	                   at most once per call
+//	GaveUp             a call that had begun to wait ended without the lock; Err is         Waited, Err, Holder, Job
+//	                   ErrTimeout if the call had waited for as long as it may
+//	Resumed            a token's lock is held again, under a new fence                      Recovered
 //	Reclaimed          a Park was undone
-//	Parked             the lock was handed over to Job; Fence is the       Held
-//	                   token's
-//	Released           Lock.Release ended it; if Err is set, the store     Held, Reason, Err
-//	                   has not answered, and the release is repeated in
-//	                   the background
-//	Lost               the lock is gone, or can no longer be trusted;      Held, Err
-//	                   Err matches ErrLost
-//	RenewedLate        a renewal was answered after more than two thirds   Late
-//	                   of the lease
-//	RenewalUnanswered  renewals had no answer and are tried again; at      Locks, Err
-//	                   most once a second
-//	ReleasedByToken    the lock was released by its owner token            Reason
-//	Freed              the lock of a job that will not run again was       Job if it was named, Reason
-//	                   freed
-//	Forced             ForceRelease has freed the key                      Reason
-//	CleanupFailed      a call without an answer may have left a lock       Fence, Reason, Err
-//	                   behind, which was not removed in time or before
-//	                   Close
+//	Parked             the lock was handed over to Job; Fence is the token's                Held
+//	Released           Lock.Release ended the holding; if Err is set, the store has not     Held, Reason, Err
+//	                   answered, and the Locker repeats the release in the background
+//	Lost               the lock is gone, or can no longer be trusted; Err matches ErrLost   Held, Err
+//	RenewedLate        a renewal was answered after more than two thirds of the lease       Late
+//	RenewalUnanswered  renewals got no answer, and the Locker tries them again; at most     Locks, Err
+//	                   once a second
+//	ReleasedByToken    an owner token released the lock                                     Reason
+//	Freed              the lock of a job that will not run again was freed                  Job if the call named it, Reason
+//	Forced             ForceRelease has freed the key                                       Reason
+//	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
+//	                   Locker could not remove that lock in time or before Close
 //
-// A permit of package limit is a lock with a key of its own. Events about a wait for a
-// permit have the limit's key, those about the permit have the permit's.
+// A permit of package limit is a lock with a key of its own. Events about a wait for a permit have the limit's key.
+// Events about the permit have the permit's key.
 package event

@@ -6,32 +6,33 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Event is something that has happened to a lock in this process. The package comment
-// has a table of the fields that each Kind sets; the others are zero. It has no secrets.
+// Event is something that has happened to a lock in this process. The table in the package comment says which fields
+// each Kind sets; the other fields are zero. An Event has no secrets. In events of kind Contended and GaveUp, the
+// fields Holder and Job describe who has the key.
 type Event struct {
 	Kind   Kind
 	Key    string
 	Owner  string // digest of the owner token, as in joblock.Status
-	Fence  int64  // of the holding
-	Holder string // label of the lock's holder; Contended and GaveUp: of who has the key
-	Job    string // "queue/taskID" that the lock is bound to; Contended and GaveUp: as Holder
+	Fence  int64  // fence of the holding
+	Holder string // label of the lock's holder
+	Job    string // "queue/taskID" that the lock is bound to
 	Reason string // given with the release
-	Err    error  // why
+	Err    error  // why the event happened
 
-	Waited    time.Duration // since the key was found busy; 0 when it was free at once
+	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
 	Held      time.Duration // since this process acquired, resumed or reclaimed the lock
-	Late      time.Duration // since the renewal was due, which is after a third of the lease
-	Remaining time.Duration // what is left of the lease of who has the key, or of the reservation without a lease
+	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
+	Remaining time.Duration // what is left of the lease of who has the key or, without a lease, of the reservation
 
-	Prior     driver.Ended // how the previous ownership ended; Lapsed: its holder died or was cut off
-	Recovered bool         // resumed although even the reservation had run out
-	Locks     int          // how many renewals had no answer
+	Prior     driver.Ended // how the previous ownership ended; EndedLapsed: its holder died or was cut off
+	Recovered bool         // the lock was resumed although its reservation had run out
+	Locks     int          // number of renewals that got no answer
 }
 
 // Kind says what has happened.
 type Kind uint8
 
-// The kinds of events, as in the table of the package comment.
+// The kinds of events. The table in the package comment describes each.
 const (
 	Acquired Kind = iota + 1
 	Contended
@@ -66,8 +67,7 @@ var names = [...]string{
 	CleanupFailed:     "cleanup failed",
 }
 
-// String returns the kind's name in lower case: "" for the zero Kind, "unknown" for one
-// that is not among the constants.
+// String returns the kind's name in lower case. The name of the zero Kind is "", that of an undefined Kind "unknown".
 func (k Kind) String() string {
 	if int(k) < len(names) {
 		return names[k]

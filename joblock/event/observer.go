@@ -1,23 +1,19 @@
 package event
 
-// Observer is told of every Event of a Locker.
+import "slices"
+
+// Observer receives every Event of a Locker.
 //
-// It is called in the goroutine in which the event happens, without a mutex of package
-// joblock held. Several goroutines may call it at a time. It must not block: either the
-// call in question or the goroutine that renews all leases waits for it. A panic is
-// recovered, because the caller would lose the lock that it has just been given. The
-// first panic of a Locker's Observer is logged.
+// The goroutine in which an event happens calls the Observer. No mutex of package joblock is locked during that call.
+// Several goroutines may call the Observer at a time. An Observer must not block: a call of the Locker waits for the
+// Observer, or the goroutine that renews all leases does. The Locker recovers a panic of its Observer and logs the
+// first one. Without the recover, a caller would lose a lock that the store has just granted.
 type Observer func(Event)
 
-// Observers returns an Observer that calls all of those given, in order, and skips nil
-// ones. It returns nil if none is left.
+// Observers returns an Observer that calls all given Observers in order, except nil ones. Without any Observer to
+// call, it returns nil.
 func Observers(all ...Observer) Observer {
-	var some []Observer
-	for _, o := range all {
-		if o != nil {
-			some = append(some, o)
-		}
-	}
+	some := slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil })
 	switch len(some) {
 	case 0:
 		return nil

@@ -1,27 +1,26 @@
-// Package jobs is for writers of keepers. A keeper is a process that knows which jobs
-// exist, and makes a lock that is parked for a job live as long as the job. Applications
-// do not need this package. The keeper of package worker, for asynq, is built on it.
+// Package jobs is for authors of keepers. A keeper is a process that knows which jobs exist. The keeper makes a lock
+// that is parked for a job live as long as the job. Applications do not need this package. The keeper of package
+// worker, for asynq, is built on package jobs.
 //
-// A keeper needs no owner token. Each of its rounds goes like this:
+// A keeper needs no owner token. In each round, a keeper makes these calls:
 //
 //	due, err := jobs.Due(ctx, locks, 500, every)     // which locks to check
-//	...                                              // read them with Locker.Status,
-//	...                                              // then ask the queue for their jobs
-//	errs := jobs.Reserve(ctx, locks, living...)      // keep those of living jobs
-//	errs = jobs.Free(ctx, locks, dead...)            // free those of dead jobs
-//	err = jobs.Forget(ctx, locks, over...)           // take these off the index
+//	...                                              // read the locks with Locker.Status,
+//	...                                              // then look their jobs up in the queue
+//	errs := jobs.Reserve(ctx, locks, living...)      // keep the locks of living jobs
+//	errs = jobs.Free(ctx, locks, dead...)            // free the locks of dead jobs
+//	err = jobs.Forget(ctx, locks, over...)           // remove the entries of ended locks
 //
-// The store has an index of the locks that are bound to a job. A lock enters the index
-// before it is bound, so none is missed, whoever dies when. An entry may be out of date:
-// read the lock and compare its job before you act on it. Read the lock before you ask
-// the queue for the job. Otherwise a job that is enqueued in between looks dead. The cost
-// of Due depends on how much is due, not on how many locks there are.
+// The store has an index of the locks that are bound to a job. The store writes the entry of a lock before it binds
+// the lock, so the index misses no lock, even if a process dies in between. An entry may be out of date: before you
+// act on an entry, read the lock and compare its job. Read the lock before you look the job up in the queue. In the
+// opposite order, a job that is enqueued between the two steps looks dead. The cost of Due grows with the number of
+// due entries, not with the number of locks.
 //
-// An entry that no Due has returned for a day is dropped. Without that the index would
-// grow for ever where no keeper runs. The entry's lock ends with its reservation.
+// The store drops an entry that no Due has returned for a day. Without that rule, the index would grow for ever where
+// no keeper runs. The lock of a dropped entry ends with its reservation.
 //
-// Every function returns ErrInvalid for a Locker that joblock.New has not made and for
-// arguments out of bounds, ErrClosed once the Locker is closed, ErrUnavailable when the
-// store has not answered, and the cause of ctx if that had ended before the call. These
-// are errors of package joblock.
+// Every function can return these errors of package joblock: ErrInvalid for a Locker that joblock.New has not made
+// and for arguments out of bounds; ErrClosed for a closed Locker; ErrUnavailable if the store has not answered; and
+// the cause of ctx if ctx had ended before the call.
 package jobs

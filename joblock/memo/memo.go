@@ -1,6 +1,5 @@
-// Package memo reads and writes the memo of a key: up to 64 KiB that a holder leaves for
-// the next one, kept in the store with the lock. Packages scheduler and singleflight are
-// built on it.
+// Package memo reads and writes the memo of a key. A memo is up to 64 KiB that a holder leaves for the next holder.
+// The store keeps the memo with the lock. Packages scheduler and singleflight are built on package memo.
 //
 //	lock, err := locks.Acquire(ctx, "import", memo.WithGrant(), joblock.Retain(30*24*time.Hour))
 //	...
@@ -8,9 +7,8 @@
 //	...
 //	err = memo.Write(ctx, lock, encode(page+1))
 //
-// Only the present holder can write the memo. After the lock has ended the store keeps
-// the memo for Config.Retain, or for the time that the option joblock.Retain gives. Data
-// that must not get lost does not belong in a memo.
+// Only the present holder can write the memo. After the lock has ended, the store keeps the memo for Config.Retain,
+// or for the time that the option joblock.Retain gives. Data that must not get lost does not belong in a memo.
 package memo
 
 import (
@@ -22,25 +20,24 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// MaxBytes is the length of the longest memo.
+// MaxBytes is the greatest length of a memo.
 const MaxBytes = driver.MaxMemoBytes
 
-// WithGrant is an option of the calls that acquire or resume: the store sends the key's
-// memo along with the grant, for Of. This is no default, because a memo may be large and
-// most holders do not use it.
+// WithGrant is an option of the calls that acquire or resume a lock. The store sends the key's memo along with the
+// grant, and Of returns that memo. WithGrant is not the default, because a memo may be large and most holders do not
+// use it.
 func WithGrant() joblock.Option { return door.Use[joblock.Option](door.Option{Memo: true}) }
 
-// Of returns the memo of lock's key: the one that Write last wrote on this lock, or else
-// the one that came with the grant. It is nil if there is neither, and for a nil Lock.
-// The caller must not change it.
+// Of returns the memo of lock's key: the memo that Write last wrote with lock or, before the first Write, the memo
+// that came with the grant. Of returns nil if there is neither, and for a nil Lock. The caller must not change the
+// memo.
 func Of(lock *joblock.Lock) []byte { return door.OfLock(lock).Memo() }
 
-// Write writes the memo of lock's key, at most MaxBytes long, and renews the lease in the
-// same step. A nil memo clears it.
+// Write writes the memo of lock's key, at most MaxBytes long, and renews the lease in the same step. A nil memo
+// clears the key's memo.
 //
-// Errors, after which Of is as before: ErrInvalid for a memo that is too long and for a
-// nil Lock, and the errors of Lock.Renew. After ErrUnavailable the memo may have been
-// written.
+// Errors: ErrInvalid for a memo that is too long and for a nil Lock, and the errors of Lock.Renew. After an error, Of
+// returns the same memo as before. After ErrUnavailable the store may have written the memo.
 func Write(ctx context.Context, lock *joblock.Lock, memo []byte) error {
 	return door.OfLock(lock).WriteMemo(ctx, memo)
 }
@@ -49,15 +46,15 @@ func Write(ctx context.Context, lock *joblock.Lock, memo []byte) error {
 type View struct {
 	joblock.Status
 	Memo []byte
-	Now  time.Time // the store's clock at the read; zero if the key has no record, or had no answer
+	Now  time.Time // the store's clock at the read; zero if the key has no record or no answer
 }
 
-// Read reads the state and the memo of several keys, in one round trip where the store
-// can, and takes none of the locks. The views are in the order of keys. They may already
-// be out of date: before you act on one, take the lock and check again.
+// Read reads the states and the memos of several keys, in one round trip if the store can. Read takes no lock. The
+// views are in the order of keys. A view may already be out of date: before you act on a view, take the lock and
+// check again.
 //
-// Errors: ErrInvalid for a bad key, before anything is sent; ErrClosed; ErrUnavailable if
-// at least one key had no answer, along with the views of the others.
+// Errors: ErrInvalid for a bad key, before Read sends anything; ErrClosed; and ErrUnavailable if at least one key has
+// no answer. With ErrUnavailable, Read also returns the views of the other keys.
 func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, error) {
 	const op = "read memos"
 	in := door.Of(locks)
@@ -71,7 +68,7 @@ func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, e
 	})
 	views := make([]View, len(keys))
 	for i, key := range keys {
-		views[i].Key = key // also of one without an answer
+		views[i].Key = key // a key without an answer has a view too
 		if i < len(recs) {
 			views[i] = View{Status: door.Status[joblock.Status](recs[i]), Memo: recs[i].Memo, Now: recs[i].Now}
 		}

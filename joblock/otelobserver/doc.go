@@ -7,25 +7,24 @@
 // There are three instruments:
 //
 //	joblock.events         counter, {event}: every event
-//	joblock.wait.duration  histogram, s: how long a call waited until it got the lock
-//	                       ("acquired"; 0 if it was free) or "gave up"
-//	joblock.hold.duration  histogram, s: how long locks were held in this process
-//	                       until they were "parked", "released" or "lost"
+//	joblock.wait.duration  histogram, s: how long a call waited until it "acquired" the lock (0 if the lock
+//	                       was free) or "gave up"
+//	joblock.hold.duration  histogram, s: how long this process had a lock until the lock was "parked",
+//	                       "released" or "lost"
 //
-// All three have these attributes:
+// Each measurement has these attributes:
 //
 //	joblock.event      the name of the event's kind, such as "acquired" or "lost"
-//	error.type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT, or
-//	                   "_OTHER" for an error without one; absent without an error
-//	joblock.key.group  what Config.KeyGroup makes of the key; absent without it
+//	error.type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT; "_OTHER" for an error without a
+//	                   code; absent without an error
+//	joblock.key.group  the result of Config.KeyGroup; absent if there is none
 //
 // The key is no attribute, because each key would be a time series of its own.
 //
-// There are no spans: most events happen where there is no context to belong to. Make a
-// span around joblock.Locker.Do instead.
+// There are no spans: most events happen where no context is at hand. Make a span around joblock.Locker.Do instead.
 //
-// The package is a module of its own, so that others do not depend on OpenTelemetry. It
-// needs OpenTelemetry's API, not its SDK.
+// The package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs
+// OpenTelemetry's API, not its SDK.
 //
 //	go get github.com/joblock/toolkit/joblock/otelobserver
 package otelobserver

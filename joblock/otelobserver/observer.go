@@ -18,22 +18,21 @@ const scope = "github.com/joblock/toolkit/joblock/otelobserver"
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup returns the attribute joblock.key.group for a key; "" leaves it out. It must
-	// return few different values, as each is a set of time series. FirstPart does, if
-	// keys begin with their purpose. Several goroutines may call it at a time. Default:
-	// no such attribute.
+	// KeyGroup returns the attribute joblock.key.group for a key. "" leaves the attribute out. KeyGroup must return
+	// few different values, because each value is a set of time series. If keys begin with their purpose, FirstPart
+	// is such a function. Several goroutines may call KeyGroup at a time. Default: no attribute.
 	KeyGroup func(key string) string
 }
 
-// FirstPart is a KeyGroup. It returns the first of the parts that joblock.Key joined to
-// key: "export" for "export:acct-7". A key of one part is a group of its own.
+// FirstPart returns the first of the parts from which joblock.Key made key: "export" for "export:acct-7". For a key
+// of one part, it returns key. Use FirstPart as a Config.KeyGroup.
 func FirstPart(key string) string {
 	first, _, _ := strings.Cut(key, ":")
 	return first
 }
 
-// New returns an Observer that records events with a Meter of provider; cfg may be
-// nil. Errors: joblock.ErrInvalid for a nil provider, and the provider's own.
+// New returns an Observer that records events with a Meter of provider. A nil cfg means the defaults. Errors:
+// joblock.ErrInvalid for a nil provider, and the errors of the provider.
 func New(provider metric.MeterProvider, cfg *Config) (event.Observer, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("otelobserver: the MeterProvider is nil: %w", joblock.ErrInvalid)
@@ -80,7 +79,7 @@ func (r *recorder) attrs(e event.Event) attribute.Set {
 	kvs := make([]attribute.KeyValue, 0, 3)
 	kvs = append(kvs, attribute.String("joblock.event", e.Kind.String()))
 	if e.Err != nil {
-		// Never the text of an error, which names keys.
+		// The text of an error would name keys.
 		kvs = append(kvs, attribute.String("error.type", cmp.Or(joblock.CodeOf(e.Err), "_OTHER")))
 	}
 	if r.cfg.KeyGroup != nil && e.Key != "" {

@@ -12,95 +12,83 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// A result in a memo, numbers big-endian:
-//
-//	4 bytes  magic and version
-//	8        hash of the name of its type
-//	8        when it was written, ms of the store's clock
-//	8        for how long it is fresh, ms
-//	…        the value as msgpack
-//
-// The end of its freshness alone would not do: after the clock was set back, only the
-// time of writing shows that a result is from the future.
-const (
-	resultMagic  = "jlr\x01"
-	resultHeader = len(resultMagic) + 3*8
-)
+// header precedes the msgpack of a result in a memo, in big-endian numbers. The end of the freshness alone would not
+// do: after the clock was set back, only Written shows that a result is from the future.
+type header struct {
+	Magic   [4]byte // with the version of the format
+	Type    uint64  // typeHash of the result
+	Written int64   // when the result was written, ms of the store's clock
+	Fresh   int64   // for how long the result is fresh, ms
+}
 
-// encodeResult makes a memo of v; stampResult sets its times. It returns ErrInvalid for a
-// value that is too large, and msgpack's error for one that has no encoding.
+var magic = [4]byte{'j', 'l', 'r', 1}
+
+const headerBytes = 4 + 3*8
+
+// encodeResult makes a memo of v, without its header. It returns ErrInvalid for a value that is too large, and
+// msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString(resultMagic)
-	b.Write(binary.BigEndian.AppendUint64(nil, typeHash[T]()))
-	b.Write(make([]byte, 2*8))
-	if err := msgpack.NewEncoder(&b).Encode(&v); err != nil {
+	b := bytes.NewBuffer(make([]byte, headerBytes))
+	if err := msgpack.NewEncoder(b).Encode(&v); err != nil {
 		return nil, err
 	}
 	if b.Len() > driver.MaxMemoBytes {
 		return nil, door.Invalid(op, key, "the result has %d bytes, at most %d can be shared",
-			b.Len()-resultHeader, driver.MaxMemoBytes-resultHeader)
+			b.Len()-headerBytes, driver.MaxMemoBytes-headerBytes)
 	}
 	return b.Bytes(), nil
 }
 
-// stampResult makes memo fresh for ttl from at, by the store's clock.
-func stampResult(memo []byte, at time.Time, ttl time.Duration) []byte {
-	binary.BigEndian.PutUint64(memo[resultHeader-16:], uint64(at.UnixMilli()))
-	binary.BigEndian.PutUint64(memo[resultHeader-8:], uint64(ttl.Milliseconds()))
-	return memo
+// stampResult writes the header of a T into memo: fresh for ttl from now, by the store's clock.
+func stampResult[T any](memo []byte, now time.Time, ttl time.Duration) error {
+	_, err := binary.Encode(memo, binary.BigEndian, header{magic, typeHash[T](), now.UnixMilli(), ttl.Milliseconds()})
+	return err
 }
 
-// decodeResult returns the T that is kept in memo, and how long it stays fresh after now.
-// ok is false for anything but a fresh T.
-func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration, ok bool) {
-	if len(memo) < resultHeader || len(memo) > driver.MaxMemoBytes || string(memo[:len(resultMagic)]) != resultMagic {
-		return v, 0, false
+// decodeResult returns the T in memo, and for how long after now it is fresh: 0 if memo has no fresh T.
+func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
+	var h header
+	_, err := binary.Decode(memo, binary.BigEndian, &h)
+	if err != nil || len(memo) > driver.MaxMemoBytes || h.Magic != magic || h.Type != typeHash[T]() {
+		return v, 0
 	}
-	hash := binary.BigEndian.Uint64(memo[len(resultMagic):])
-	written := int64(binary.BigEndian.Uint64(memo[resultHeader-16:]))
-	life := int64(binary.BigEndian.Uint64(memo[resultHeader-8:]))
-	if life > driver.MaxPeriod.Milliseconds() || hash != typeHash[T]() {
-		return v, 0, false
+	age := now.UnixMilli() - h.Written // negative also if the subtraction overflows
+	body := memo[headerBytes:]
+	if age < 0 || age >= h.Fresh || h.Fresh > driver.MaxPeriod.Milliseconds() || !wellFormed(body) {
+		return v, 0
 	}
-	age := now.UnixMilli() - written // negative also where it overflows
-	body := memo[resultHeader:]
-	if age < 0 || age >= life || !wellFormed(body) {
-		return v, 0, false
-	}
-	// A decoder of the caller's own type may panic on bytes it did not write.
+	var none T
+	// A decoder that belongs to T may panic if it has not written these bytes.
 	defer func() {
 		if recover() != nil {
-			var none T
-			v, left, ok = none, 0, false
+			v, left = none, 0
 		}
 	}()
 	if err := msgpack.Unmarshal(body, &v); err != nil {
-		var none T
-		return none, 0, false
+		return none, 0
 	}
-	return v, time.Duration(life-age) * time.Millisecond, true
+	return v, time.Duration(h.Fresh-age) * time.Millisecond
 }
 
-// typeHash distinguishes types that msgpack would decode into each other: a struct takes
-// any map, and skips entries that it has no field for.
+// typeHash separates types that msgpack would decode into each other. A struct takes any map: msgpack skips entries
+// that have no field.
 func typeHash[T any]() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(reflect.TypeFor[T]().String()))
 	return h.Sum64()
 }
 
-// wellFormed reports whether b is exactly one msgpack value, with no length in it beyond
-// the bytes that follow. The decoder trusts lengths: five bytes that announce an array of
-// four billion make it allocate tens of gigabytes, and no recover helps against that.
+// wellFormed reports whether b is exactly one msgpack value in which no length exceeds the bytes that follow. The
+// decoder trusts lengths. Five bytes can announce an array of four billion elements: the decoder would allocate tens
+// of gigabytes, which no recover undoes.
 func wellFormed(b []byte) bool {
 	for due := uint64(1); due > 0; due-- {
-		if due > uint64(len(b)) { // each takes a byte at the least
+		if due > uint64(len(b)) { // each value takes at least one byte
 			return false
 		}
 		c := b[0]
 		b = b[1:]
-		var payload, values uint64 // bytes and values that belong to c
+		var payload, values uint64 // bytes and values that follow c
 		switch {
 		case c <= 0x7f || c >= 0xe0: // small integers
 		case c <= 0x8f:
@@ -109,7 +97,7 @@ func wellFormed(b []byte) bool {
 			values = uint64(c & 0x0f)
 		case c <= 0xbf:
 			payload = uint64(c & 0x1f)
-		case c == 0xc1: // never used
+		case c == 0xc1: // msgpack never uses this code
 			return false
 		default:
 			l := layouts[c-0xc0]
@@ -136,11 +124,12 @@ func wellFormed(b []byte) bool {
 	return len(b) == 0
 }
 
-// layouts says what follows the msgpack codes from 0xc0 to 0xdf.
+// layouts says what follows the msgpack codes from 0xc0 to 0xdf: first a length of width bytes, then bytes, then
+// values.
 var layouts = [32]struct {
-	width  int    // of the length that comes next
-	bytes  uint64 // besides those that the length counts
-	values uint64 // that the length counts, each; 0 if it counts bytes
+	width  int    // bytes of the length
+	bytes  uint64 // bytes that follow the length and that the length does not count
+	values uint64 // values that follow for each unit of the length; 0 if the length counts bytes
 }{
 	0x04: {width: 1}, 0x05: {width: 2}, 0x06: {width: 4}, // bin
 	0x07: {width: 1, bytes: 1}, 0x08: {width: 2, bytes: 1}, 0x09: {width: 4, bytes: 1}, // ext

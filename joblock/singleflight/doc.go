@@ -2,53 +2,44 @@
 //
 //	rates, err := singleflight.Do(ctx, locks, "rates:eur", time.Minute, fetchRates)
 //
-// The first caller runs the function while it holds the lock on key. The others wait for
-// the lock, in the order in which they came, and get the same result. The result is fresh
-// for the ttl, counted from when the function returned. A caller that comes meanwhile
-// makes one call to the store and takes no lock.
+// The first caller takes the lock on key and runs the function. The other callers wait for the lock, in the order in
+// which they came, and get the same result. A result is fresh for ttl, counted from the moment when the function
+// returned. While the result is fresh, a call makes one call to the store and takes no lock.
 //
-// What a caller gets:
+//	the function                      its own caller gets          the next waiter
+//	returns a result                  the result                   gets the result, while it is fresh
+//	returns an error                  that error                   computes
+//	panics                            the panic                    computes
+//	runs when the lock is lost        ErrLost, even if the         computes, perhaps before the first
+//	                                  function succeeds            function has returned
+//	returns a result that cannot      the result; the log has      computes
+//	be kept                           the reason
+//	dies with its process             nothing                      computes, after the lease has run out
 //
-//	the function                         its own caller           the next in line
-//	returns a result                     the result               the result, while it is fresh
-//	returns an error                     that error               computes
-//	panics                               the panic goes on        computes
-//	loses the lock while it runs         ErrLost, whatever it     computes; perhaps before the
-//	                                     returned                 first function has returned
-//	returns what cannot be kept          the result; the reason   computes
-//	                                     is logged
-//	is cut off with its process                                   computes, one lease later
+// Three kinds of results cannot be kept: a result longer than 64 KiB less some 30 bytes; a result that msgpack cannot
+// encode; and a result that comes while the store does not answer, or after the function has released the lock.
 //
-// What cannot be kept: a result longer than 64 KiB less some 30 bytes; one that msgpack
-// has no encoding for; one that comes while the store does not answer, or after the
-// function has released the lock.
+// The function's context carries the lock (see joblock.FromContext). If the lock is lost, the context ends with cause
+// ErrLost. The function must not use singleflight with the same key: locks are not re-entrant.
 //
-// The function's context carries the lock (see joblock.FromContext) and ends with cause
-// ErrLost when the lock is lost. The function must not use singleflight with the same
-// key: locks are not re-entrant.
-//
-// Other errors mean that nothing was computed. They are those of Locker.Acquire:
-// ErrTimeout, ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrClosed, and
-// ErrUnavailable, at once if the store does not answer the first call. ErrInvalid comes
-// before anything is sent: for a Locker that joblock.New has not made, a nil function, a
-// ttl out of bounds, a bad key or option. An error comes with the zero T.
+// All other errors mean that this call has computed nothing. An error comes with the zero T. These errors are those
+// of Locker.Acquire: ErrTimeout, ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrClosed and ErrUnavailable. If
+// the store does not answer the first call, ErrUnavailable comes at once. ErrInvalid comes before the first call, for
+// a Locker that joblock.New has not made, a nil function, a ttl out of bounds, a bad key or a bad option.
 //
 // # The type of the result
 //
-// All callers but the function's own get a T decoded from msgpack, so its state must be
-// in exported fields. Fields may be added to T, but must not change their types. A kept
-// value counts as absent if T had another name, or if the value does not decode.
+// Only the function's own caller gets the T that the function returned. All other callers get a T decoded from
+// msgpack, so its state must be in exported fields. A later version of T may add fields, but must not change the type
+// of a field. A kept value is ignored if T had another name, or if the value does not decode.
 //
-// The result is kept as the memo of the key (see package memo): give each kind of result
-// keys that are used for nothing else.
+// The memo of the key has the result (see package memo). So use the keys of one kind of result for nothing else.
 //
-// Whoever can write to the store can forge results. A value that announces more elements
-// than it has bytes is not decoded, so decoding costs at most 64 Ki times the size of T's
-// elements. Still prefer a concrete T to interfaces.
+// Whoever can write to the store can forge results. A value that announces more elements than it has bytes is not
+// decoded. So decoding costs at most 64 Ki times the size of T's elements. Still prefer a concrete T to an interface.
 //
 // # The clock
 //
-// The store's clock alone decides what is fresh. A result from its future counts as too
-// old. If the clock is set back while a result is kept, that result may be served for
-// longer, by as much as the clock was set back.
+// The store's clock alone decides whether a result is fresh. A result from the future of that clock counts as too
+// old. If the clock is set back, a kept result may stay fresh for longer, by as much as the clock was set back.
 package singleflight

@@ -2,27 +2,27 @@
 //
 //	locks, err := joblock.New(store, &joblock.Config{
 //		Observer: slogobserver.New(logger, nil),
-//		Logger:   slog.New(slog.DiscardHandler), // or losses are logged twice
+//		Logger:   slog.New(slog.DiscardHandler), // without this, the log has each loss twice
 //	})
 //
-// The message is "joblock: " and the name of the event's kind, such as "joblock:
-// lost". These are the attributes; an event has only those that it sets:
+// The message is "joblock: " and the name of the event's kind, such as "joblock: lost". An event has only those
+// attributes that are set:
 //
 //	key        the lock's key
 //	owner      digest of the owner token
 //	fence      fence of the holding
-//	holder     label of the holder; for contended and gave up, of who has the key
+//	holder     label of the holder; with "contended" and "gave up", of who has the key
 //	job        "queue/taskID" that the lock is bound to
 //	reason     given with a release
 //	waited     how long an acquire had waited
-//	held       how long the lock was held
-//	late       how long after it was due a renewal was answered
-//	remaining  for contended: what is left of the lease or reservation in the way
+//	held       how long this process had the lock
+//	late       how long after its due time a renewal was answered
+//	remaining  with "contended": what is left of the lease or reservation of who has the key
 //	prior      how the previous ownership ended: released, forced, lapsed, done
-//	recovered  true if the lock was resumed after even its reservation had run out
-//	locks      how many renewals had no answer
-//	err        why
+//	recovered  true if the lock was resumed although its reservation had run out
+//	locks      number of renewals that got no answer
+//	err        why the event happened
 //
-// Level says which level an event has. With or without an Observer, a Locker logs the worst
-// events, such as a lost lock, to its joblock.Config.Logger.
+// The function Level says which level an event has. Also without an Observer, a Locker logs the worst events, such as
+// a lost lock, to joblock.Config.Logger.
 package slogobserver

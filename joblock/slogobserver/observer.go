@@ -3,20 +3,20 @@ package slogobserver
 import (
 	"context"
 	"log/slog"
-	"time"
+	"slices"
 
 	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Level chooses the level of an event. Several goroutines may call it at a time.
-	// Default: the function Level.
+	// Level chooses the level of an event. Several goroutines may call it at a time. Default: the function Level of
+	// this package.
 	Level func(event.Event) slog.Level
 }
 
-// New returns an Observer that logs to logger. A nil logger means slog.Default(), a nil
-// cfg the defaults. Events below the logger's level cost next to nothing.
+// New returns an Observer that logs to logger. A nil logger means slog.Default(). A nil cfg means the defaults. An
+// event below the logger's level costs next to nothing.
 func New(logger *slog.Logger, cfg *Config) event.Observer {
 	if logger == nil {
 		logger = slog.Default()
@@ -33,12 +33,12 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 	}
 }
 
-// Level returns the level that an event has by default:
+// Level returns the default level of an event:
 //
 //	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed
-//	Info    a lock was ended from outside: released by token, freed, forced; or it was
-//	        resumed after even its reservation had run out
-//	Debug   all others
+//	Info    somebody else ended a lock: released by token, freed, forced; or a lock was resumed although its
+//	        reservation had run out
+//	Debug   all other events
 func Level(e event.Event) slog.Level {
 	switch e.Kind {
 	case event.Lost, event.RenewedLate, event.RenewalUnanswered, event.CleanupFailed:
@@ -52,40 +52,28 @@ func Level(e event.Event) slog.Level {
 	return slog.LevelDebug
 }
 
+// unset are the values of fields that an event does not set.
+var unset = []slog.Value{
+	slog.StringValue(""), slog.Int64Value(0), slog.DurationValue(0), slog.BoolValue(false), slog.AnyValue(nil),
+}
+
 // attrs returns the fields of e that are set, in the order of the package comment.
 func attrs(e event.Event) []slog.Attr {
-	out := make([]slog.Attr, 0, 8)
-	text := func(name, s string) {
-		if s != "" {
-			out = append(out, slog.String(name, s))
-		}
+	all := []slog.Attr{
+		slog.String("key", e.Key),
+		slog.String("owner", e.Owner),
+		slog.Int64("fence", e.Fence),
+		slog.String("holder", e.Holder),
+		slog.String("job", e.Job),
+		slog.String("reason", e.Reason),
+		slog.Duration("waited", e.Waited),
+		slog.Duration("held", e.Held),
+		slog.Duration("late", e.Late),
+		slog.Duration("remaining", e.Remaining),
+		slog.String("prior", e.Prior.String()),
+		slog.Bool("recovered", e.Recovered),
+		slog.Int("locks", e.Locks),
+		slog.Any("err", e.Err),
 	}
-	duration := func(name string, d time.Duration) {
-		if d != 0 {
-			out = append(out, slog.Duration(name, d))
-		}
-	}
-	text("key", e.Key)
-	text("owner", e.Owner)
-	if e.Fence != 0 {
-		out = append(out, slog.Int64("fence", e.Fence))
-	}
-	text("holder", e.Holder)
-	text("job", e.Job)
-	text("reason", e.Reason)
-	duration("waited", e.Waited)
-	duration("held", e.Held)
-	duration("late", e.Late)
-	duration("remaining", e.Remaining)
-	text("prior", e.Prior.String())
-	if e.Recovered {
-		out = append(out, slog.Bool("recovered", true))
-	}
-	if e.Locks != 0 {
-		out = append(out, slog.Int("locks", e.Locks))
-	}
-	if e.Err != nil {
-		out = append(out, slog.Any("err", e.Err))
-	}
-	return out
+	return slices.DeleteFunc(all, func(a slog.Attr) bool { return slices.ContainsFunc(unset, a.Value.Equal) })
 }
