@@ -13,21 +13,20 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// MaxBatch is the most that Due returns at a time.
+// MaxBatch is the largest number of entries that one Due returns.
 const MaxBatch = driver.MaxBatch
 
-// Entry is an entry of the index: a key whose lock was bound to a job, "queue/taskID".
+// Entry is an entry of the index: a key and a job, "queue/taskID", that the key's lock was bound to.
 type Entry = driver.JobLock
 
-// Due returns up to limit locks that a keeper should check now, the longest overdue
-// first. limit is from 1 to MaxBatch. Fewer than limit means that no more are due.
+// Due returns up to limit entries whose locks a keeper should check now, the longest overdue first. The limit is from
+// 1 to MaxBatch. Fewer entries than limit mean that no more are due.
 //
-// A lock is first due Config.JobGrace after its Park, or after half of its reservation
-// if that is less. Until Forget removes it, each Due that returns it makes it due again
-// after the parameter later, which is from a millisecond to 366 days. So only one caller
-// gets an entry at a time, and the entry of a caller who has died comes back.
+// A lock is first due Config.JobGrace after its Park, or after half of its reservation if that is less. Each Due that
+// returns an entry makes that entry due again after the parameter later, which is from a millisecond to 366 days. So
+// only one caller gets an entry at a time, and the entry of a caller that has died comes back. Forget ends this.
 //
-// After ErrUnavailable entries may have been put off without being returned.
+// After ErrUnavailable, entries may be due later although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
 	const op = "due jobs"
 	in := door.Of(locks)
@@ -48,13 +47,13 @@ func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Durat
 	if err != nil {
 		return nil, err
 	}
-	// No Locker writes an invalid entry. Forget would refuse the whole batch because of it.
+	// No Locker writes an invalid entry. If another program has written one, Forget would refuse the whole batch.
 	return slices.DeleteFunc(due, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil }), nil
 }
 
-// Forget removes from the index entries that Due has returned. Use it for locks that are
-// free or bound to another job. An entry stays if its lock was parked for the same job
-// since that Due. Forget is safe to repeat; after an error some entries may be gone.
+// Forget removes entries that Due has returned from the index. Use Forget for locks that are free or bound to another
+// job. An entry stays if its lock was parked for the same job since that Due. Repeating a Forget does no harm. After
+// an error, some of the entries may be gone.
 func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error {
 	const op = "forget jobs"
 	in := door.Of(locks)
@@ -78,21 +77,19 @@ func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error 
 // Reservation says for how long a key stays reserved for a job.
 type Reservation struct {
 	Key string
-	Job string // "queue/taskID" that the lock is bound to
-	// For is the least time, from now on, that the key is to stay reserved. Default
-	// Config.Reserve; at most 366 days.
-	For time.Duration
+	Job string        // "queue/taskID" that the lock is bound to
+	For time.Duration // least length of the reservation, from now; at most 366 days; default Config.Reserve
 }
 
-// Reserve keeps each key reserved for its job until at least Reservation.For from now. It
-// changes neither holder nor fence: a live holder goes on, a token can be resumed. A
-// reservation that has run out is restored if nobody has taken the key since.
+// Reserve keeps each key reserved for its job until at least Reservation.For from now. Reserve changes neither the
+// holder nor the fence: a holder keeps its lease, and the owner can resume its token. Reserve restores a reservation
+// that has run out if nobody has taken the key since.
 //
-// The errors are in the order of the reservations, nil for those that succeeded. Besides
-// those of the package comment:
+// The errors are in the order of the reservations; nil means success. Besides the errors of the package comment, they
+// are:
 //
 //	ErrNotOwner         the lock is bound to another job, or to none
-//	ErrAlreadyReleased  it was released or forced
+//	ErrAlreadyReleased  the lock was released or forced
 //	ErrNotFound         there is no such lock
 func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reservation) []error {
 	const op = "reserve for job"
@@ -111,25 +108,21 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 
 // Release says which lock Free frees, and why.
 type Release struct {
-	Key string
-	Job string // "queue/taskID" that the lock is bound to
-	// Fence is the lock's fence that Status showed before you looked the job up in the
-	// queue. 0 accepts any.
-	Fence  int64
+	Key    string
+	Job    string // "queue/taskID" that the lock is bound to
+	Fence  int64  // if not 0, the fence that Status showed before you looked the job up in the queue
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of jobs that no longer exist or will not run again, whoever their
-// owners are. The locks show as forced, with the reason. Free takes no lock from a
-// running attempt, from another job or, given the Fence, from a later job of the same
-// name. It is safe to repeat.
+// Free frees the locks of jobs that do not exist or will not run again, whoever their owners are. The locks show as
+// forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If Release.Fence
+// is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
 //
-// The errors are in the order of the releases, nil for those that succeeded. Besides
-// those of the package comment:
+// The errors are in the order of the releases; nil means success. Besides the errors of the package comment, they
+// are:
 //
 //	ErrBusy      a lease is alive
-//	ErrNotOwner  the lock is bound to another job, or to none, or no longer has
-//	             that Fence
+//	ErrNotOwner  the lock is bound to another job or to none, or has another fence than Release.Fence
 //	ErrNotFound  the key is free
 func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []error {
 	const op = "free"
@@ -155,7 +148,7 @@ func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []err
 	return errs
 }
 
-// freed calls store.Release. For a key that was free it returns OutcomeNotFound instead of
+// freed calls store.Release. For a key whose ownership had run out, freed returns OutcomeNotFound instead of
 // OutcomeLapsed.
 func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies, err := store.Release(ctx, reqs)
@@ -167,45 +160,41 @@ func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest
 	return replies, err
 }
 
-// inBatches turns items into requests and sends the valid ones, MaxBatch at a time. It
-// returns an error or nil for each item, in the same order. A dead node of a cluster
-// does not hide the answers of the others.
+// inBatches turns items into requests and sends the valid requests, MaxBatch at a time. It returns an error or nil
+// for each item, in the order of items. An error of one call does not hide the replies that the call has got from
+// other nodes of a cluster.
 func inBatches[T, R any](
 	ctx context.Context, in door.Locker, op string, items []T,
 	request func(T) (key string, req R, err error),
 	send func(driver.Store, context.Context, []R) ([]driver.Reply, error),
 ) []error {
 	errs := make([]error, len(items))
-	keys := make([]string, len(items))
+	keys := make([]string, 0, len(items)) // the key of each request
 	reqs := make([]R, 0, len(items))
 	at := make([]int, 0, len(items)) // the item of each request
 	for i, item := range items {
-		var req R
-		if keys[i], req, errs[i] = request(item); errs[i] == nil {
-			reqs, at = append(reqs, req), append(at, i)
+		key, req, err := request(item)
+		if errs[i] = err; err == nil {
+			keys, reqs, at = append(keys, key), append(reqs, req), append(at, i)
 		}
 	}
 	for part := range slices.Chunk(reqs, MaxBatch) {
-		var replies []driver.Reply
-		key := ""
+		replies := make([]driver.Reply, len(part)) // OutcomeUnknown
+		about := ""
 		if len(part) == 1 {
-			key = keys[at[0]]
+			about = keys[0]
 		}
-		err := in.Call(ctx, op, key, func(ctx context.Context, store driver.Store) (err error) {
-			replies, err = send(store, ctx, part)
+		err := in.Call(ctx, op, about, func(ctx context.Context, store driver.Store) error {
+			got, err := send(store, ctx, part)
+			copy(replies, got)
 			return err
 		})
-		for n := range part {
-			i := at[n]
-			var reply driver.Reply
-			if n < len(replies) {
-				reply = replies[n]
-			}
-			if errs[i] = err; err == nil || reply.Outcome != driver.OutcomeUnknown {
-				errs[i] = door.Refusal(op, keys[i], reply)
+		for n, reply := range replies {
+			if errs[at[n]] = err; err == nil || reply.Outcome != driver.OutcomeUnknown {
+				errs[at[n]] = door.Refusal(op, keys[n], reply)
 			}
 		}
-		at = at[len(part):]
+		keys, at = keys[len(part):], at[len(part):]
 	}
 	return errs
 }
