@@ -11,19 +11,17 @@ import (
 )
 
 func init() {
-	door.Open(door.Joblock{
-		Locker:   func(locker any) door.Locker { return inside{locker.(*Locker)} },
-		Lock:     func(lock any) door.Lock { return insideLock{lock.(*Lock)} },
-		Status:   func(r driver.Record) any { return statusOf(r) },
-		Option:   doorOption,
-		Identity: identityOf,
-		Invalid:  func(op, key, detail string) error { return invalid(op, key, "%s", detail) },
-		Refusal:  errorOf,
-		Text:     checkText,
-		Period: func(op, key, what string, d, least, most time.Duration) error {
-			return checkDurations(op, key, duration{what, d, least, most})
-		},
-	})
+	door.Of = func(locker any) door.Locker { return inside{locker.(*Locker)} }
+	door.OfLock = func(lock any) door.Lock { return insideLock{lock.(*Lock)} }
+	door.IdentityOf = identityOf
+	door.Refusal = errorOf
+	door.CheckText = checkText
+	door.CheckPeriod = func(op, key, what string, d, least, most time.Duration) error {
+		return checkDurations(op, key, duration{what, d, least, most})
+	}
+	door.AnyStatus = func(r driver.Record) any { return statusOf(r) }
+	door.AnyOption = doorOption
+	door.AnyInvalid = func(op, key, detail string) error { return invalid(op, key, "%s", detail) }
 }
 
 func doorOption(d door.Option) any {
@@ -53,7 +51,7 @@ func identityOf(lockOrToken any) (id door.Identity) {
 	return id
 }
 
-// inside is a Locker, perhaps nil, as package door sees it.
+// inside is the door.Locker of a Locker that may be nil.
 type inside struct{ l *Locker }
 
 func (in inside) Ring() *seal.Ring {
@@ -119,17 +117,16 @@ func (in inside) Now() time.Time { return in.l.now() }
 
 func (in inside) Tell(e event.Event) { in.l.tell(e) }
 
-// insideLock is a Lock, perhaps nil, as package door sees it.
+// insideLock is the door.Lock of a Lock that may be nil.
 type insideLock struct{ k *Lock }
 
 func (in insideLock) Memo() []byte {
-	k := in.k
-	if k.none() {
+	if in.k.none() {
 		return nil
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.memo
+	in.k.mu.Lock()
+	defer in.k.mu.Unlock()
+	return in.k.memo
 }
 
 func (in insideLock) WriteMemo(ctx context.Context, memo []byte) error {

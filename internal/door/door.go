@@ -1,17 +1,12 @@
 // Package door is the one way from the toolkit's other packages into package joblock.
 //
-// Those packages use a *joblock.Locker like an application, but need a little more: they
-// call the store with the Locker's bounds, have keys of their own, seal what tasks carry,
-// and distinguish kinds of loss. As methods and options of package joblock all that would
-// be in everybody's documentation and could be misused. An application that takes a key
-// of the toolkit, or says that a job is done, loses a job. Only this module can import
-// package door.
+// Those packages use a *joblock.Locker like an application, but need a little more: they call the store with the
+// Locker's bounds, have keys of their own, seal what tasks carry, and distinguish kinds of loss. Methods and options
+// of package joblock for that would be in everybody's documentation, and an application could lose a job with them.
+// Only this module can import package door.
 //
-// Package joblock imports door and opens it in its init. So door cannot name joblock's
-// types. Where a parameter is an any, its comment says which type of joblock it must be;
-// any other type panics.
-//
-// Package keyspace names the toolkit's keys and package seal seals. They need no door.
+// Package joblock imports door and sets the variables of door in its init. So door cannot name joblock's types. The
+// comment of each parameter and result of type any names its type of joblock; a value of any other type panics.
 package door
 
 import (
@@ -26,47 +21,83 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
+// Functions of package joblock, set once by its init.
+var (
+	// Of returns the inside of locker, a *joblock.Locker that may be nil.
+	Of func(locker any) Locker
+
+	// OfLock returns the inside of lock, a *joblock.Lock that may be nil.
+	OfLock func(lock any) Lock
+
+	// IdentityOf returns the Identity of a *joblock.Lock, which may be nil, or a joblock.Token.
+	IdentityOf func(lockOrToken any) Identity
+
+	// Refusal returns the error for a store's reply; nil for OutcomeOK.
+	Refusal func(op, key string, r driver.Reply) error
+
+	// CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or has control characters.
+	// The error calls the text by the name in the parameter what.
+	CheckText func(op, key, what, text string, minLen, maxLen int) error
+
+	// CheckPeriod returns ErrInvalid if d is below least or above most. The error calls d by the name in the
+	// parameter what.
+	CheckPeriod func(op, key, what string, d, least, most time.Duration) error
+
+	AnyStatus  func(driver.Record) any            // what Status returns, a joblock.Status
+	AnyOption  func(Option) any                   // what Use returns, a joblock.Option
+	AnyInvalid func(op, key, detail string) error // what Invalid returns
+)
+
+// Status returns the public part of a record. The type S is joblock.Status.
+func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
+
+// Invalid returns an ErrInvalid. Its detail, made of format and args, names the value and the bound.
+func Invalid(op, key, format string, args ...any) error {
+	return AnyInvalid(op, key, fmt.Sprintf(format, args...))
+}
+
 // Locker is the part of a *joblock.Locker that only the toolkit uses.
 type Locker interface {
-	// Ring has the keys that seal what tasks carry. It is nil for a nil Locker, and for
-	// one that joblock.New has not made.
+	// Ring returns the keys that seal what tasks carry. It returns nil for a Locker that is nil or that joblock.New
+	// has not made.
 	Ring() *seal.Ring
 
-	// Owns reports whether lock, a *joblock.Lock that may be nil, was made by this Locker.
+	// Owns reports whether this Locker has made lock, a *joblock.Lock that may be nil.
 	Owns(lock any) bool
 
-	// Settings are those of Config that the toolkit needs; all zero for a nil Locker.
+	// Settings returns fields of Config; all zero for a nil Locker.
 	Settings() Settings
 
-	// Check returns ErrClosed after Close, ErrInvalid for a Locker that joblock.New has not
-	// made or a bad key, and nil otherwise. Call it before Call and Tell.
+	// Check returns ErrClosed after Close, ErrInvalid for a bad key or a Locker that joblock.New has not made, and
+	// else nil. Call Check before Call and Tell.
 	Check(op string, keys ...string) error
 
-	// Asked returns what opts, a []joblock.AcquireOption, ask for. It returns the error that
-	// Acquire of key with opts would return before it sends anything.
+	// Asked returns the values of opts, a []joblock.AcquireOption. It returns the error that Acquire of key with opts
+	// would return before it sends anything.
 	Asked(op, key string, opts any) (Asked, error)
 
-	// Call runs f with the store and a context that ends after Config.CallTimeout. An error
-	// of f becomes ErrUnavailable, about key. If ctx has already ended, f does not run and
-	// the error is ctx's cause.
+	// Call runs f with the store and a context that ends after Config.CallTimeout. Call turns an error of f into an
+	// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
 	// Inspect reads records, all or none; an error is about key.
 	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)
 
-	// Do and AcquireAll are those of joblock.Locker, but take each lock with acquire, which
-	// has the signature of Locker.Acquire. opts is a []joblock.AcquireOption. AcquireAll
-	// returns a joblock.Locks.
+	// Do is joblock.Locker.Do, but takes the lock with acquire, which has the signature of Locker.Acquire. The type
+	// of opts is []joblock.AcquireOption.
 	Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error
+
+	// AcquireAll is joblock.Locker.AcquireAll, but takes each lock with acquire, as Do does. Its result is a
+	// joblock.Locks.
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 
-	// Enter returns ErrClosed after Close. Otherwise Close waits until done is called.
+	// Enter returns ErrClosed after Close. If err is nil, Close waits until done is called.
 	Enter(op, key string) (done func(), err error)
 
 	// Now returns the time of the Locker's clock, with a monotonic reading.
 	Now() time.Time
 
-	// Tell tells the Observer, if there is one.
+	// Tell passes an event to the Observer, if there is one.
 	Tell(event.Event)
 }
 
@@ -79,7 +110,7 @@ type Settings struct {
 	Logger  *slog.Logger
 }
 
-// Asked is what the options of an acquisition ask for, or the defaults.
+// Asked has the values of an acquisition's options, or their defaults.
 type Asked struct {
 	Retain  time.Duration
 	Holder  string
@@ -89,126 +120,76 @@ type Asked struct {
 	MaxWait time.Duration
 }
 
-// Of returns the inside of locker, a *joblock.Locker that may be nil.
-func Of(locker any) Locker { return behind.Locker(locker) }
-
 // Lock is the part of a *joblock.Lock that only the toolkit uses.
 type Lock interface {
 	// Memo and WriteMemo are those of package memo.
 	Memo() []byte
-	// AsOf returns what the store's clock showed when the store granted the lock and read
-	// the memo that came with the grant.
-	AsOf() time.Time
 	WriteMemo(ctx context.Context, memo []byte) error
 
-	// GiveBack releases a lock that no caller has got, even while its Locker is closing. A
-	// failure is repeated in the background, or the lease ends.
+	// AsOf returns the time of the store's clock at the grant of the lock. Memo is as old as that.
+	AsOf() time.Time
+
+	// GiveBack releases a lock that no caller has got, even while its Locker is closing. After a failure the Locker
+	// tries again in the background, or the lease ends.
 	GiveBack(ctx context.Context, reason string)
 
 	// RememberFor keeps the memo for at least d after the lock's end.
 	RememberFor(d time.Duration)
 }
 
-// OfLock returns the inside of lock, a *joblock.Lock that may be nil.
-func OfLock(lock any) Lock { return behind.Lock(lock) }
-
-// Joblock has the functions that package joblock puts behind the door.
-type Joblock struct {
-	Locker   func(locker any) Locker
-	Lock     func(lock any) Lock
-	Status   func(driver.Record) any // a joblock.Status
-	Identity func(lockOrToken any) Identity
-	Option   func(Option) any // a joblock.Option
-	Invalid  func(op, key, detail string) error
-	Refusal  func(op, key string, r driver.Reply) error
-	Text     func(op, key, what, text string, minLen, maxLen int) error
-	Period   func(op, key, what string, d, least, most time.Duration) error
-}
-
-var behind Joblock
-
 // Identity is the part of a lock or a token that only the toolkit sees.
 type Identity struct {
 	Owner  string // a secret
 	Digest string // of the owner, fit for logs
-	Fence  int64  // of a token: the fence under which it was made
+	Fence  int64  // of a token: the fence at which the token was made
 	TTL    time.Duration
 }
 
-// IdentityOf returns the Identity of a *joblock.Lock, which may be nil, or a joblock.Token.
-func IdentityOf(lockOrToken any) Identity { return behind.Identity(lockOrToken) }
-
-// Open is called once, by package joblock's init.
-func Open(j Joblock) { behind = j }
-
-// Invalid returns an ErrInvalid. The detail names the value and the bound.
-func Invalid(op, key, format string, args ...any) error {
-	return behind.Invalid(op, key, fmt.Sprintf(format, args...))
-}
-
-// Refusal returns the error for a store's reply; nil for OutcomeOK.
-func Refusal(op, key string, r driver.Reply) error { return behind.Refusal(op, key, r) }
-
-// Status returns the public part of a record. S is joblock.Status.
-func Status[S any](r driver.Record) S { return behind.Status(r).(S) }
-
-// CheckText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or
-// has control characters. The parameter what is the text's name in the error.
-func CheckText(op, key, what, text string, minLen, maxLen int) error {
-	return behind.Text(op, key, what, text, minLen, maxLen)
-}
-
-// CheckPeriod returns ErrInvalid for a d out of bounds. what names it.
-func CheckPeriod(op, key, what string, d, least, most time.Duration) error {
-	return behind.Period(op, key, what, d, least, most)
-}
-
-// Option has what only the toolkit can ask for when it takes a lock.
+// Option has the settings of an acquisition that only the toolkit uses.
 type Option struct {
-	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. It is
-	// no value in the context, which would reach whatever an application does in that
-	// context.
+	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. It is no value in the context,
+	// because a context reaches the application's calls too.
 	OwnKey bool
 
 	// Memo asks for the key's memo along with the grant; see package memo.
 	Memo bool
 
-	// Part says that this acquisition is a part of a larger one, which bounds the wait and
-	// tells of it. The part has no event.Contended and no event.GaveUp. Its event.Acquired
-	// counts Waited from Since, if that is set. Owner, if set, is the larger one's.
+	// Part says that this acquisition is a part of a larger one, which bounds the wait and emits its own events. The
+	// part has no event.Contended and no event.GaveUp. Its event.Acquired counts Waited from Since, unless Since is
+	// zero. Owner, unless empty, is the owner of the larger acquisition.
 	Part  bool
 	Since time.Time
 	Owner string
 
-	// Silent suppresses all events of the lock, as its user does not see it.
+	// Silent suppresses all events of the lock, because users do not see this lock.
 	Silent bool
 }
 
-// Use returns o as an option of type O of package joblock.
-func Use[O any](o Option) O { return behind.Option(o).(O) }
+// Use returns o as an option. The type O is an option type of package joblock.
+func Use[O any](o Option) O { return AnyOption(o).(O) }
 
 // OwnKey is Use(Option{OwnKey: true}).
 func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 
-// ErrNotRenewed is the cause of a joblock.ErrLost if the holder itself had ended renewal.
-// Package worker distinguishes that from a loss that came from outside. Otherwise it would
-// snooze for ever a job that takes longer than its lock may be held.
+// ErrNotRenewed is the cause of a joblock.ErrLost if the holder itself had ended the renewal. Package worker
+// distinguishes this loss from one that came from outside. If worker did not, a job that takes longer than its lock may
+// be held would be snoozed for ever.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
 
-// ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in
-// that context returns ErrTimeout, which describes the holder.
+// ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns
+// ErrTimeout, which describes the holder.
 var ErrMaxWait = errors.New("MaxWait is over")
 
 type doneKey struct{}
 
-// WithJobDone returns a child of ctx for releases after job is done. A release with it
-// succeeds only for a lock that is bound to job, and ends it as joblock.EndedDone: a later
-// delivery of the job is not run. A handler must never get such a context.
+// WithJobDone returns a child of ctx for releases after job is done. A release in that context succeeds only for a
+// lock that is bound to job. The release ends the lock as joblock.EndedDone, so that a later delivery of job is not
+// run. Never pass such a context to a handler.
 func WithJobDone(ctx context.Context, job string) context.Context {
 	return context.WithValue(ctx, doneKey{}, job)
 }
 
-// JobDone returns the job that WithJobDone was given.
+// JobDone returns the job of WithJobDone. If ctx does not come from WithJobDone, done is false.
 func JobDone(ctx context.Context) (job string, done bool) {
 	job, done = ctx.Value(doneKey{}).(string)
 	return job, done
