@@ -4,33 +4,31 @@
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has the methods of a Locker that take locks. They return a permit: a Lock like
-// any other, on a key of its own, independent of the other permits. Its Key is the limit's
-// key, "%#" and the permit's number. Its fences grow from holder to holder of the same
-// permit, not across permits. Locker.Resume resumes a permit's token.
+// A Limit has the methods of a Locker that take locks. They return a permit. A permit is a Lock on a key of its own,
+// and independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number. The fences
+// of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume resumes a
+// permit's token.
 //
 // # What is promised
 //
 // Waiters get permits in the order in which they came.
 //
-//	what happens                              what it costs the others
-//	a holder dies                             its permit can be had again one TTL later
-//	a waiter dies at the head of the line     the others wait up to five seconds longer; a
-//	                                          permit that comes free right then may go to the
-//	                                          dead waiter, and is lost for one TTL
+//	what happens                   what the others lose
+//	a holder dies                  its permit, for one TTL
+//	the first in line dies         up to five seconds, because the others wait longer; a permit that becomes free in
+//	                               that time may go to the dead waiter, and the others lose that permit for one TTL
 //
-// ErrHeld and ErrTimeout describe the holder whose lease ends first. Events about a wait
-// have the limit's key, those about a permit have the permit's.
+// ErrHeld and ErrTimeout describe the holder whose lease ends first. Events about a wait have the limit's key. Events
+// about a permit have the permit's key.
 //
-// Use the same n for a key everywhere. While a deployment changes n, there are at most as
-// many holders as the larger n allows. A lock taken on the same key without a Limit is
-// not counted.
+// Use the same n for a key everywhere. While a deployment changes n, there are at most as many holders as the larger
+// n allows. A lock that is taken on the limit's key without a Limit does not count.
 //
 // # What it costs
 //
-// Acquiring a free permit takes two calls to the store, one of them a read. Waiting takes
-// about 3n more, in a few round trips, because the waiter asks for all n permits at once.
-// So a limit of a hundred that is always reached is work for the store.
+// Acquiring a free permit takes two calls to the store; one of them is a read. Waiting takes about 3n more calls, in
+// a few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always
+// reached is much work for the store.
 package limit
 
 import (
@@ -45,21 +43,21 @@ import (
 // Max is the largest limit.
 const Max = 256
 
-// Limit takes permits. All state is in the store, so several Limits of the same n act as
-// one. It is safe for concurrent use. Make it with New.
+// Limit takes permits. All state is in the store, so several Limits of the same n act as one. A Limit is safe for
+// concurrent use. Make it with New.
 type Limit struct {
 	locks *joblock.Locker
 	in    door.Locker
 	n     int
 }
 
-// New returns a Limit of n permits for each key, from 1 to Max. It does not fail: the calls
-// return ErrInvalid for another n, a nil Locker, or a key of more than 506 bytes.
+// New returns a Limit of n permits for each key, from 1 to Max. New does not fail. Instead, the Limit's methods
+// return ErrInvalid for an n out of bounds and for a nil Locker. They also return ErrInvalid for a key of more than
+// 506 bytes.
 func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
 
-// TryAcquire takes a permit of key if one is free, and does not wait. Errors are those of
-// Locker.TryAcquire. It also returns ErrHeld while waiters are about to get the free
-// permits.
+// TryAcquire takes a permit of key if one is free, and does not wait. The errors are those of Locker.TryAcquire.
+// TryAcquire also returns ErrHeld while waiters are about to get the free permits.
 func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryOption) (*joblock.Lock, error) {
 	acquire := make([]joblock.AcquireOption, len(opts))
 	for i, opt := range opts {
@@ -72,7 +70,8 @@ func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryO
 	return p.try(ctx)
 }
 
-// Acquire takes a permit of key, and waits for one; see Locker.Acquire, also for errors.
+// Acquire takes a permit of key. If no permit is free, Acquire waits for one. Options and errors are those of
+// Locker.Acquire.
 func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
 	p, err := l.permits(key, opts)
 	if err != nil {
@@ -81,7 +80,7 @@ func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.Acquire
 	return p.wait(ctx)
 }
 
-// Do runs fn while it holds a permit of key; see Locker.Do.
+// Do runs fn while it holds a permit of key. Options and errors are those of Locker.Do.
 func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
 	if err := l.check("do", key); err != nil {
 		return err
@@ -89,8 +88,8 @@ func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context)
 	return l.in.Do(ctx, key, fn, opts, l.Acquire)
 }
 
-// AcquireAll takes a permit of each key, or none; see Locker.AcquireAll. Locks.ByKey
-// finds a permit by its own Key, which is not the limit's: see the package comment.
+// AcquireAll takes a permit of each key, or none. Options and errors are those of Locker.AcquireAll. Locks.ByKey
+// finds a permit by the permit's key, not by the limit's key.
 func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.AcquireOption) (joblock.Locks, error) {
 	if err := l.check("acquire all", ""); err != nil {
 		return nil, err
@@ -122,5 +121,5 @@ func (l *Limit) permits(key string, opts []joblock.AcquireOption) (*permits, err
 	if err != nil {
 		return nil, err
 	}
-	return &permits{locks: l.locks, in: l.in, n: l.n, key: key, asked: asked, opts: opts}, nil
+	return &permits{Limit: l, key: key, asked: asked, opts: opts}, nil
 }

@@ -16,33 +16,30 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// gateTTL bounds the lease of the gate: a waiter that dies at the head of the line holds
-// up the others for so long.
+// gateTTL bounds the lease of the gate: for so long, a waiter that died as the first in line delays the others.
 const gateTTL = 5 * time.Second
 
 // permits is one acquisition of a permit.
 //
-// A permit is a lock, and each has its own queue. One more lock, the gate, makes a single
-// line of these queues. A waiter first waits for the gate. While it holds the gate, it
-// alone is in the queues of the permits. It takes the first permit that is granted to it,
-// and releases the gate. A newcomer tries a permit at once only if nobody is at the gate.
+// A permit is a lock, and each permit has its own queue. One more lock, the gate, makes a single line of these
+// queues. A waiter first waits for the gate. Only the waiter that holds the gate is in the queues of the permits. The
+// waiter takes the first permit that the store grants, and releases the gate. A newcomer tries a permit at once only
+// if nobody holds the gate or waits for the gate.
 //
-// A counter and one queue in a single record would take fewer commands. But then leases,
-// fences, Park and Resume would all be needed a second time, for entries of that record.
+// A counter and one queue in a single record would take fewer commands. But leases, fences, Park and Resume would
+// then have to exist twice: once for records, once for the entries of that record.
 type permits struct {
-	locks *joblock.Locker
-	in    door.Locker
-	n     int
+	*Limit
 	key   string
 	opts  []joblock.AcquireOption
 	asked door.Asked // what opts ask for
 
-	soonest   *joblock.Error // the refusal with the least time left
+	soonest   *joblock.Error // the refusal with the least Remaining
 	busySince time.Time      // when all permits were found taken; zero before that
 }
 
-// permit returns the options for one permit: those of the call. As it is a Part, the whole
-// call bounds the wait and tells of it.
+// permit returns the options for one permit: the options of the call and Part, because the call itself bounds the
+// wait and reports the wait's events.
 func (p *permits) permit() []joblock.AcquireOption {
 	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
 		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
@@ -57,7 +54,7 @@ func (p *permits) gate() []joblock.AcquireOption {
 	}
 }
 
-// tryAcquire takes the lock on key if it is free.
+// tryAcquire takes the lock on key if the lock is free.
 func (p *permits) tryAcquire(ctx context.Context, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
 	return p.locks.Acquire(ctx, key, append(opts, joblock.MaxWait(0))...)
 }
@@ -68,8 +65,7 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Trying any one permit first mostly succeeds, and saves the call that reads which
-	// are free.
+	// Trying any one permit first mostly succeeds. Success saves the call that reads which permits are free.
 	numbers := dice.Perm(p.n)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
@@ -88,7 +84,7 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	}
 	for i, rec := range recs {
 		if st := door.Status[joblock.Status](rec); st.Locked() {
-			p.refused(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
+			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
 			continue
 		}
 		if ours {
@@ -100,10 +96,7 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	}
 	held := p.held(joblock.ErrHeld)
 	p.busySince = p.in.Now()
-	p.in.Tell(event.Event{
-		Kind: event.Contended, Key: p.key, Owner: p.asked.Digest,
-		Holder: held.Holder, Job: held.Job, Remaining: held.Remaining,
-	})
+	p.tell(event.Event{Kind: event.Contended, Remaining: held.Remaining})
 	return nil, held
 }
 
@@ -114,8 +107,8 @@ func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
 	return lock, err
 }
 
-// nobodyWaits reports whether the line was empty at some instant of the call. Whoever
-// lines up after that came later.
+// nobodyWaits reports whether the line was empty at some instant of the call. A waiter that comes after that instant
+// is behind the caller.
 func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	key := keyspace.Gate(p.key)
 	recs, err := p.in.Inspect(ctx, "acquire", key, driver.InspectRequest{Keys: []string{key}})
@@ -125,8 +118,8 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	if recs[0].State == driver.StateFree && recs[0].Waiters == 0 {
 		return true, nil
 	}
-	// The one at the gate has died. Others may be in line, alive or dead. The store gives
-	// the gate to the first who is alive when somebody asks.
+	// The holder of the gate has died. Other waiters may be in line, alive or dead. The next Acquire of the gate
+	// makes the store grant the gate to the first waiter that is alive.
 	lock, err := p.tryAcquire(ctx, key, p.gate())
 	if lock != nil {
 		return true, lock.Release(ctx)
@@ -137,14 +130,14 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// wait takes a permit, waiting for one as Acquire does.
+// wait takes a permit, and waits for one as Acquire does.
 func (p *permits) wait(ctx context.Context) (*joblock.Lock, error) {
 	if p.asked.Bounded && p.asked.MaxWait == 0 {
 		return p.try(ctx)
 	}
 	lock, err := p.waitInLine(ctx)
-	if err != nil {
-		p.tellGaveUp(err)
+	if err != nil && !p.busySince.IsZero() {
+		p.tell(event.Event{Kind: event.GaveUp, Waited: p.in.Now().Sub(p.busySince), Err: err})
 	}
 	return lock, err
 }
@@ -169,9 +162,9 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	return p.first(ctx, gate)
 }
 
-// first waits for all permits at once and returns the first that is granted. Then, in the
-// background, it leaves the other queues and releases the gate. If the gate is lost
-// meanwhile, those behind it lose their order and nothing else, so nobody watches it.
+// first waits for all permits at once and returns the first permit that the store grants. Then, in the background,
+// first leaves the other queues and releases the gate. Nobody watches whether the gate is lost in between: the
+// waiters behind would lose their order and nothing else.
 func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
 	done, err := p.in.Enter("acquire", p.key)
 	if err != nil {
@@ -211,18 +204,18 @@ func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock,
 		return a.lock, nil
 	}
 	cancel()
-	p.soonest = nil // what was seen before the wait is old
+	p.soonest = nil // the refusals from before the wait are out of date
 	p.refused(a.err)
 	leave(p.n - 1)
 	return nil, p.failed(ctx, a.err)
 }
 
-// giveBack releases a lock that the caller never gets.
+// giveBack releases a lock that the caller of Acquire never gets.
 func (p *permits) giveBack(ctx context.Context, lock *joblock.Lock) {
 	door.OfLock(lock).GiveBack(ctx, "no longer waited for")
 }
 
-// refused notes the holder in err if its lease is the first to end.
+// refused notes err as soonest if err has a smaller Remaining.
 func (p *permits) refused(err error) {
 	var e *joblock.Error
 	if errors.As(err, &e) && e.Remaining > 0 && (p.soonest == nil || e.Remaining < p.soonest.Remaining) {
@@ -239,19 +232,14 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// tellGaveUp tells that the wait, if it had begun, ended with err.
-func (p *permits) tellGaveUp(err error) {
-	if p.busySince.IsZero() {
-		return
-	}
+// tell completes e with the key, the owner and the holder whose lease ends first, and tells the Observer.
+func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
-	p.in.Tell(event.Event{
-		Kind: event.GaveUp, Key: p.key, Owner: p.asked.Digest,
-		Holder: held.Holder, Job: held.Job, Waited: p.in.Now().Sub(p.busySince), Err: err,
-	})
+	e.Key, e.Owner, e.Holder, e.Job = p.key, p.asked.Digest, held.Holder, held.Job
+	p.in.Tell(e)
 }
 
-// failed returns the error of a wait that ended with err; ctx is the wait's.
+// failed returns the error of a wait under ctx that ended with err.
 func (p *permits) failed(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

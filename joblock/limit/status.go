@@ -13,14 +13,14 @@ import (
 type Status struct {
 	Key     string           `json:"key"`
 	Limit   int              `json:"limit"`
-	Taken   int              `json:"taken"`             // permits that are owned: held, parked or orphaned
-	Waiting int              `json:"waiting,omitempty"` // in line; dead waiters count for a while
-	Permits []joblock.Status `json:"permits"`           // all of them, by number
+	Taken   int              `json:"taken"`             // number of permits that are held, parked or orphaned
+	Waiting int              `json:"waiting,omitempty"` // number of waiters; a waiter that has died counts for a while
+	Permits []joblock.Status `json:"permits"`           // all n permits, by number
 }
 
-// Status reads who has the permits of key. If a larger limit is or was in use, its higher
-// permits are not read; Locker.List shows all, with key+"%#" as its prefix. Errors:
-// ErrInvalid, ErrUnavailable, ErrClosed.
+// Status reads who has the permits of key. If another Limit of the key has a larger n, Status does not read the
+// permits above this n. Locker.List lists all permits, with key+"%#" as its prefix. Errors: ErrInvalid,
+// ErrUnavailable, ErrClosed.
 func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	const op = "limit status"
 	if err := l.check(op, key); err != nil {
@@ -39,7 +39,7 @@ func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	}
 	st := Status{Key: key, Limit: l.n, Waiting: recs[0].Waiters}
 	if recs[0].State == driver.StateHeld {
-		st.Waiting++ // the one at the gate
+		st.Waiting++ // the first in line, who holds the gate
 	}
 	for _, rec := range recs[1:] {
 		permit := door.Status[joblock.Status](rec)
