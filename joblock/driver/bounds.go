@@ -10,6 +10,9 @@ const (
 	MaxMemoBytes  = 64 << 10 // length of a memo
 	MaxBatch      = 1000     // items of one call: a larger call would keep the store from its other work for long
 
+	SealKeyBytes = 32 // exact length of a SealKey's secret
+	MaxSealKeys  = 16 // SealKeys that a Store keeps
+
 	MinPeriod = time.Millisecond     // shortest lease, reservation and retention
 	MaxPeriod = 366 * 24 * time.Hour // longest lease, reservation and retention
 )

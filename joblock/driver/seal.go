@@ -2,13 +2,6 @@ package driver
 
 import "time"
 
-const (
-	// SealKeyBytes is the length of a SealKey's secret.
-	SealKeyBytes = 32
-	// MaxSealKeys is the largest number of SealKeys that a Store keeps.
-	MaxSealKeys = 16
-)
-
 // SealKey is a key that a Store keeps beside the locks. Packages handoff and worker seal with it what tasks carry.
 // Who can read the locks can read the SealKeys; who can only enqueue tasks cannot. Usually there is one SealKey,
 // which the first call of SealKeys makes. If a Store has lost that key, a second one may be made before a caller that

@@ -51,20 +51,10 @@ const (
 )
 
 var names = [...]string{
-	Acquired:          "acquired",
-	Contended:         "contended",
-	GaveUp:            "gave up",
-	Resumed:           "resumed",
-	Reclaimed:         "reclaimed",
-	Parked:            "parked",
-	Released:          "released",
-	Lost:              "lost",
-	RenewedLate:       "renewed late",
-	RenewalUnanswered: "renewal unanswered",
-	ReleasedByToken:   "released by token",
-	Freed:             "freed",
-	Forced:            "forced",
-	CleanupFailed:     "cleanup failed",
+	Acquired: "acquired", Contended: "contended", GaveUp: "gave up", Resumed: "resumed", Reclaimed: "reclaimed",
+	Parked: "parked", Released: "released", Lost: "lost", RenewedLate: "renewed late",
+	RenewalUnanswered: "renewal unanswered", ReleasedByToken: "released by token", Freed: "freed", Forced: "forced",
+	CleanupFailed: "cleanup failed",
 }
 
 // String returns the kind's name in lower case. The name of the zero Kind is "", that of an undefined Kind "unknown".

@@ -14,11 +14,8 @@ type Observer func(Event)
 // call, it returns nil.
 func Observers(all ...Observer) Observer {
 	some := slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil })
-	switch len(some) {
-	case 0:
+	if len(some) == 0 {
 		return nil
-	case 1:
-		return some[0]
 	}
 	return func(e Event) {
 		for _, o := range some {

@@ -63,21 +63,13 @@ func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryO
 	for i, opt := range opts {
 		acquire[i] = opt
 	}
-	p, err := l.permits(key, acquire)
-	if err != nil {
-		return nil, err
-	}
-	return p.try(ctx)
+	return l.acquire(ctx, key, acquire, (*permits).try)
 }
 
 // Acquire takes a permit of key. If no permit is free, Acquire waits for one. Options and errors are those of
 // Locker.Acquire.
 func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
-	p, err := l.permits(key, opts)
-	if err != nil {
-		return nil, err
-	}
-	return p.wait(ctx)
+	return l.acquire(ctx, key, opts, (*permits).wait)
 }
 
 // Do runs fn while it holds a permit of key. Options and errors are those of Locker.Do.
@@ -112,7 +104,9 @@ func (l *Limit) check(op, key string) error {
 	return nil
 }
 
-func (l *Limit) permits(key string, opts []joblock.AcquireOption) (*permits, error) {
+func (l *Limit) acquire(
+	ctx context.Context, key string, opts []joblock.AcquireOption, how func(*permits, context.Context) (*joblock.Lock, error),
+) (*joblock.Lock, error) {
 	const op = "acquire"
 	if err := l.check(op, key); err != nil {
 		return nil, err
@@ -121,5 +115,5 @@ func (l *Limit) permits(key string, opts []joblock.AcquireOption) (*permits, err
 	if err != nil {
 		return nil, err
 	}
-	return &permits{Limit: l, key: key, asked: asked, opts: opts}, nil
+	return how(&permits{Limit: l, key: key, asked: asked, opts: opts}, ctx)
 }

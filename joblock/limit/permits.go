@@ -54,11 +54,6 @@ func (p *permits) gate() []joblock.AcquireOption {
 	}
 }
 
-// tryAcquire takes the lock on key if the lock is free.
-func (p *permits) tryAcquire(ctx context.Context, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
-	return p.locks.Acquire(ctx, key, append(opts, joblock.MaxWait(0))...)
-}
-
 // try takes a permit without waiting, as TryAcquire does.
 func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	ours, err := p.nobodyWaits(ctx)
@@ -102,7 +97,7 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 
 // take tries the permit with index i, from 0.
 func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
-	lock, err := p.tryAcquire(ctx, keyspace.Permit(p.key, i+1), p.permit())
+	lock, err := p.locks.Acquire(ctx, keyspace.Permit(p.key, i+1), append(p.permit(), joblock.MaxWait(0))...)
 	p.refused(err)
 	return lock, err
 }
@@ -120,7 +115,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	}
 	// The holder of the gate has died. Other waiters may be in line, alive or dead. The next Acquire of the gate
 	// makes the store grant the gate to the first waiter that is alive.
-	lock, err := p.tryAcquire(ctx, key, p.gate())
+	lock, err := p.locks.Acquire(ctx, key, append(p.gate(), joblock.MaxWait(0))...)
 	if lock != nil {
 		return true, lock.Release(ctx)
 	}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 )
@@ -39,8 +40,6 @@ func (c *Config) withDefaults() Config {
 		start := time.Now()
 		out.Now = func() time.Time { return start.Add(time.Since(start)) }
 	}
-	if out.Logger == nil {
-		out.Logger = slog.Default()
-	}
+	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out
 }

@@ -20,8 +20,6 @@ type entry struct {
 	at             int // position in index.order
 }
 
-func newIndex() index { return index{find: make(map[driver.JobLock]*entry)} }
-
 // bound writes the entry of key and job, due after grace. It also drops up to two entries that have been due for
 // JobKeep. With two drops for each write, the index shrinks even if no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {

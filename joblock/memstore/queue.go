@@ -22,14 +22,6 @@ type place struct {
 	req    driver.AcquireRequest
 }
 
-// waiters returns the number of places, including those that have ended.
-func (r record) waiters() int {
-	if r.queue == nil {
-		return 0
-	}
-	return r.queue.places.Len()
-}
-
 // join gives the caller of req a place, or prolongs the caller's place. It returns the number of places before the
 // caller's, including places that were given up.
 func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
@@ -52,11 +44,8 @@ func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 
 // leave removes the place of the Acquire with this nonce, if there is one.
 func (r *record) leave(nonce string) {
-	if r.queue == nil {
-		return
-	}
-	if e := r.queue.byCall[nonce]; e != nil {
-		r.remove(e)
+	if q := r.queue; q != nil && q.byCall[nonce] != nil {
+		r.remove(q.byCall[nonce])
 	}
 }
 

@@ -80,10 +80,13 @@ func (r record) read(now instant, key string) driver.Record {
 	out := driver.Record{
 		Key: key, State: r.state(now), Owner: r.owner, Fence: r.fence, First: r.first, Lease: now.left(r.lease),
 		Since: time.UnixMilli(r.since), Changed: time.UnixMilli(r.changed), Holder: r.holder, Job: r.job,
-		Ended: r.endedBy(now), Reason: r.reason, Waiters: r.waiters(), Now: now.time(),
+		Ended: r.endedBy(now), Reason: r.reason, Now: now.time(),
 	}
 	if r.live(now) {
 		out.Reserved = now.left(r.until)
+	}
+	if r.queue != nil {
+		out.Waiters = r.queue.places.Len()
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 			r.grant(now, req)
 			return r, r.acquired(now, req)
 		}
-		pushes = []push{r.grantPushed(now, first)} // passed on
+		pushes = []push{r.grant(now, first)} // passed on
 	}
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
 	a.pushes = pushes
@@ -167,7 +167,7 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 	}
 	r.end(now, req)
 	if first, waiting := r.nextWaiter(now); waiting {
-		a.pushes = append(a.pushes, r.grantPushed(now, first))
+		a.pushes = append(a.pushes, r.grant(now, first))
 	}
 	return r, a
 }
@@ -192,8 +192,8 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is GRANT to the caller of req.
-func (r *record) grant(now instant, req driver.AcquireRequest) {
+// grant is GRANT to the caller of req. It returns the push to send if that caller waits.
+func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
 		holder: req.Holder, since: now.ms, queue: r.queue,
@@ -201,11 +201,6 @@ func (r *record) grant(now instant, req driver.AcquireRequest) {
 	r.term(now, req.Nonce)
 	r.first = r.fence
 	r.extend(now, req.TTL, 0, req.Retain)
-}
-
-// grantPushed is GRANT to a waiter. It returns the push to the waiter's inbox.
-func (r *record) grantPushed(now instant, req driver.AcquireRequest) push {
-	r.grant(now, req)
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}
 }
 

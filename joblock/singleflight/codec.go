@@ -57,15 +57,15 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	if age < 0 || age >= h.Fresh || h.Fresh > driver.MaxPeriod.Milliseconds() || !wellFormed(body) {
 		return v, 0
 	}
-	var none T
-	// A decoder that belongs to T may panic if it has not written these bytes.
+	// A decoder that belongs to T may panic if it has not written these bytes. An error or a panic may leave half a T
+	// in v.
 	defer func() {
-		if recover() != nil {
-			v, left = none, 0
+		if recover() != nil || left == 0 {
+			v, left = *new(T), 0
 		}
 	}()
 	if err := msgpack.Unmarshal(body, &v); err != nil {
-		return none, 0
+		return v, 0
 	}
 	return v, time.Duration(h.Fresh-age) * time.Millisecond
 }

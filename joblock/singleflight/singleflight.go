@@ -64,11 +64,11 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 	if err != nil {
 		return v, err
 	}
-	rec, err := f.read(ctx, true)
+	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: true})
 	if err != nil {
 		return v, err
 	}
-	if v, left := decodeResult[T](rec.Memo, rec.Now); left > 0 {
+	if v, left := decodeResult[T](recs[0].Memo, recs[0].Now); left > 0 {
 		return v, nil
 	}
 	opts = append(opts[:len(opts):len(opts)], joblock.Retain(max(retain, asked.Retain)), memo.WithGrant())
@@ -82,19 +82,11 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 	// Another caller may have computed a result since the read. A memo that was rejected above stays rejected: the
 	// clock may have been set back since the read.
 	kept := memo.Of(lock)
-	if v, left := decodeResult[T](kept, door.OfLock(lock).AsOf()); left > 0 && !bytes.Equal(kept, rec.Memo) {
+	if v, left := decodeResult[T](kept, door.OfLock(lock).AsOf()); left > 0 && !bytes.Equal(kept, recs[0].Memo) {
 		door.OfLock(lock).RememberFor(left)
 		return v, nil
 	}
 	return f.compute(ctx, lock)
-}
-
-func (f flight[T]) read(ctx context.Context, withMemo bool) (driver.Record, error) {
-	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: withMemo})
-	if err != nil {
-		return driver.Record{}, err
-	}
-	return recs[0], nil
 }
 
 // compute runs fn under lock and shares its result. A result that is not shared concerns only other callers, so
@@ -133,11 +125,11 @@ func (f flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) error {
 	}
 	// Read the store's clock again. The clock at the grant plus the time since would save this call. But the clock
 	// may have been set back since the grant. A result stamped ahead of the clock would be fresh for too long.
-	rec, err := f.read(ctx, false)
+	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}})
 	if err != nil {
 		return err
 	}
-	if err := stampResult[T](body, rec.Now, ttl); err != nil {
+	if err := stampResult[T](body, recs[0].Now, ttl); err != nil {
 		return err
 	}
 	door.OfLock(lock).RememberFor(ttl)

@@ -60,20 +60,11 @@ var unset = []slog.Value{
 // attrs returns the fields of e that are set, in the order of the package comment.
 func attrs(e event.Event) []slog.Attr {
 	all := []slog.Attr{
-		slog.String("key", e.Key),
-		slog.String("owner", e.Owner),
-		slog.Int64("fence", e.Fence),
-		slog.String("holder", e.Holder),
-		slog.String("job", e.Job),
-		slog.String("reason", e.Reason),
-		slog.Duration("waited", e.Waited),
-		slog.Duration("held", e.Held),
-		slog.Duration("late", e.Late),
-		slog.Duration("remaining", e.Remaining),
-		slog.String("prior", e.Prior.String()),
-		slog.Bool("recovered", e.Recovered),
-		slog.Int("locks", e.Locks),
-		slog.Any("err", e.Err),
+		slog.String("key", e.Key), slog.String("owner", e.Owner), slog.Int64("fence", e.Fence),
+		slog.String("holder", e.Holder), slog.String("job", e.Job), slog.String("reason", e.Reason),
+		slog.Duration("waited", e.Waited), slog.Duration("held", e.Held), slog.Duration("late", e.Late),
+		slog.Duration("remaining", e.Remaining), slog.String("prior", e.Prior.String()),
+		slog.Bool("recovered", e.Recovered), slog.Int("locks", e.Locks), slog.Any("err", e.Err),
 	}
 	return slices.DeleteFunc(all, func(a slog.Attr) bool { return slices.ContainsFunc(unset, a.Value.Equal) })
 }
