@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// concurrency bounds the lookups under way at a time. Each is a round trip or two: this
-	// many keep the link busy, but not the server.
+	// concurrency is the largest number of concurrent lookups. A lookup takes one or two round trips. Eight
+	// lookups keep the link busy, but not the server.
 	concurrency = 8
 
-	// askGiveUp is how many lookups in a row must fail before the other tasks are left out:
-	// each may take as long as a Redis client waits for a silent server.
+	// askGiveUp is the number of consecutive failed lookups after which inspect skips the other tasks. A failed
+	// lookup may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 )
 
-// inspect looks up the tasks of list in asynq. An error means that no lookup was answered,
-// or that ctx has ended.
+// inspect looks up the task of each candidate in asynq and sets the field task. It fails if ctx has ended, or
+// if all lookups failed. A candidate whose lookup failed or was skipped keeps the finding unanswered.
 func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
-	// A task that carries many locks is asked about once.
-	var jobs []string
-	at := make(map[string]int)
+	var jobs []string          // one lookup for a task that carries many locks
+	at := make(map[string]int) // by job: its index in jobs
 	for _, c := range list {
 		if _, ok := at[c.Job]; !ok {
 			at[c.Job] = len(jobs)
@@ -63,17 +62,18 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		if answers.Load() == 0 {
-			return errs[i] // an outage, not a task that asynq cannot read
+			return errs[i] // an outage; else asynq cannot read this one task
 		}
-		k.cfg.Logger.Warn("worker: the keeper could not find out about a task, and perhaps others", "err", errs[i])
+		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; it will check their locks again", "err", errs[i])
 	}
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock. A task that
-// does not may be an earlier one with the same ID, and asynq may be about to refuse the
-// enqueue of the lock's job because of it. An envelope that cannot be verified proves
-// nothing: carries is false.
+// carries reports whether the task of c carries the current token of the lock. carries is false if the seal of
+// the envelope cannot be verified.
+//
+// A task without the token may be an earlier task with the same ID. The enqueue for which the lock was parked
+// may still be under way then, and asynq will refuse that enqueue.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -82,7 +82,7 @@ func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	})
 }
 
-// task looks up one job's task. It is safe for concurrent use.
+// task looks up the task that job names. It is safe for concurrent use.
 func (k *Keeper) task(job string) (finding, error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -92,8 +92,7 @@ func (k *Keeper) task(job string) (finding, error) {
 	if err != nil || f.kind != absent {
 		return f, err
 	}
-	// A group is aggregated into this task. Until it is enqueued the members exist, and
-	// asynq tries again.
+	// asynq may still enqueue the aggregate of a group, as long as the members exist.
 	if lead, ok := envelope.LeadOf(id); ok {
 		l, err := k.find(queue, lead)
 		if err != nil || l.state == asynq.TaskStateAggregating {
@@ -103,8 +102,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find asks every known asynq database, and returns the finding that keeps the lock
-// longest. A task counts as ended or absent only if each of them has answered.
+// find looks up a task in each asynq database of Config.Inspectors. It returns the finding with the highest
+// findingKind. Only the finding alive is returned if a database did not answer: otherwise find returns the error.
 func (k *Keeper) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
 	var failed error
@@ -125,7 +124,8 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// met remembers the queues that exist. One that existed before was deleted, with its tasks.
+// met returns f, and remembers that the queue exists if f shows that. If f says that no database has the queue,
+// and the queue existed before, the queue was deleted with its tasks: then met returns the finding absent.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,7 +137,7 @@ func (k *Keeper) met(queue string, f finding) finding {
 	return f
 }
 
-// lookUp asks one asynq database. It takes as long as its Redis client does.
+// lookUp looks up a task in one asynq database. Only the timeouts of the inspector's Redis client bound lookUp.
 func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, error) {
 	info, err := inspector.GetTaskInfo(queue, id)
 	switch {
@@ -147,19 +147,21 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 		return finding{kind: absent, reason: reasonAbsent}, nil
 	case err != nil:
 		return finding{}, err
-	case info.State == asynq.TaskStateArchived:
-		return finding{
-			kind: ended, state: info.State, reason: reasonArchived,
-			snoozed: k.cfg.Snoozed(info), info: info, in: inspector,
-		}, nil
-	case info.State == asynq.TaskStateCompleted:
-		return finding{kind: ended, state: info.State, reason: reasonCompleted, info: info, in: inspector}, nil
 	}
-	return finding{kind: alive, state: info.State, delay: max(0, time.Until(info.NextProcessAt))}, nil
+	f := finding{kind: ended, state: info.State, info: info, in: inspector}
+	switch info.State {
+	case asynq.TaskStateArchived:
+		f.reason, f.snoozed = reasonArchived, k.cfg.Snoozed(info)
+	case asynq.TaskStateCompleted:
+		f.reason = reasonCompleted
+	default:
+		f.kind, f.delay = alive, max(0, time.Until(info.NextProcessAt))
+	}
+	return f, nil
 }
 
-// each calls f for the numbers below n, a few at a time. When ctx ends it returns ctx's
-// cause without waiting for calls under way: what f writes must not be read then.
+// each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each returns the
+// cause of ctx without waiting for running calls of f. The caller must not read the results of f then.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -1,10 +1,9 @@
-// Package keeper looks after the locks of tasks that nobody runs. It keeps the lock of a
-// task reserved while the task exists, and frees the lock of a task that has ended where no
-// middleware ran. Package worker has the table of what it does when.
+// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper reads from
+// package jobs which locks are due, looks up the task of each lock in asynq (inspect.go), decides what to do
+// about each lock (verdict.go), and acts (reconcile.go).
 //
-// One Keeper of the cluster works at a time. It reads which locks are due (package jobs),
-// looks up their tasks in asynq (inspect.go), decides about each (verdict.go, pure), and
-// acts (reconcile.go).
+// A mark is the lock that a process holds while it snoozes a task by way of asynq's archive. When that process
+// dies, the mark is how the keeper finds the task.
 package keeper
 
 import (
@@ -26,52 +25,48 @@ import (
 )
 
 const (
-	// batch is how many locks are read and acted on together.
+	// batch is how many locks a Keeper reads and handles together.
 	batch = 500
 
-	// wakeups is how often within Config.Every the keeper asks what is due. It asks at
-	// least once in longestNap: a lock with a short reservation is due after half of that.
-	// A question costs one command, and the work comes in small portions.
+	// A leading Keeper asks the store which locks are due: wakeups times within Config.Every, and at least once
+	// per longestNap. Each question costs one command. longestNap serves locks with a short reservation: they
+	// are due after half of the reservation.
 	wakeups    = 10
 	longestNap = time.Second
 )
 
-// Config is what a Keeper works with. All fields but DryRun are required.
+// Config configures a Keeper. All fields but DryRun are required. Config of package worker explains Inspectors,
+// Every, Reserve, DryRun and Logger.
 type Config struct {
-	Locks      *joblock.Locker
-	Ring       *seal.Ring // of Locks
-	Inspectors []*asynq.Inspector
-
-	Every   time.Duration // how often each lock is checked
-	Reserve time.Duration // how long a lock is reserved beyond the time at which its task is due
-
-	// Snoozed reports whether a task is in asynq's archive only because it is snoozed.
-	Snoozed func(*asynq.TaskInfo) bool
-
-	DryRun bool // tell what would be done, and change no lock
-	Logger *slog.Logger
+	Locks          *joblock.Locker
+	Ring           *seal.Ring // of the field Locks
+	Inspectors     []*asynq.Inspector
+	Every, Reserve time.Duration
+	Snoozed        func(*asynq.TaskInfo) bool // whether a task is in asynq's archive only for the pause of a snooze
+	DryRun         bool
+	Logger         *slog.Logger
 }
 
 // Keeper checks locks while Run runs. Make it with New.
 type Keeper struct {
 	cfg Config
 
-	toldNeverResumed atomic.Bool
+	neverResumed atomic.Bool // logNeverResumed has logged
 
-	mu     sync.Mutex      // guards what follows
-	queues map[string]bool // that an inspector was seen to know
+	mu     sync.Mutex      // guards queues and stats
+	queues map[string]bool // the queues that were found in one of Config.Inspectors
 	stats  Stats
 }
 
-// New returns a Keeper. It does nothing before Run.
+// New returns a Keeper that does nothing until Run is called.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)}}
 }
 
-// Run works while this Keeper has the lock on the keeper's key, and otherwise waits for
-// that lock. It returns nil when ctx ends, and else an error of joblock's Locker.Singleton.
+// Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil
+// when ctx ends. Other errors are those of joblock's Locker.Singleton.
 func (k *Keeper) Run(ctx context.Context) error {
-	// The Locker's bound on renewal is for locks that are forgotten. This one is not.
+	// The Locker's own MaxRenew bounds locks that a program forgets to release. The keeper's lock is not one.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
 		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
 	if ctx.Err() != nil {
@@ -80,8 +75,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead checks what is due until ctx ends. That happens when the caller's context ends, or
-// when the lock is lost.
+// lead checks the due locks until ctx ends. ctx is from Locker.Singleton: it also ends when the keeper's lock is
+// lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
@@ -94,10 +89,9 @@ func (k *Keeper) lead(ctx context.Context) error {
 		case err == nil:
 			pause = tick
 		default:
-			// What was read is due again later. In an outage there is no point in asking as
-			// often as otherwise.
+			// The locks that pass has read are due again after Config.Every. Pauses grow in an outage.
 			pause = min(2*pause, k.cfg.Every)
-			k.cfg.Logger.Warn("worker: the keeper got no answer and left the locks concerned alone", "err", err, "pause", pause)
+			k.cfg.Logger.Warn("worker: the keeper got no answer and leaves some locks for a later check", "err", err, "pause", pause)
 		}
 		if sleep.For(ctx, pause) != nil {
 			return nil
@@ -105,13 +99,13 @@ func (k *Keeper) lead(ctx context.Context) error {
 	}
 }
 
-// nap is how long the keeper pauses before it asks the store again which locks are due.
+// nap returns the pause between two passes.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
-// pass checks all that is due. After an error, what was read is due again after
-// Config.Every, and the rest stays due.
+// pass checks all due locks. After an error, the locks that pass has read are due again after Config.Every, and
+// the other locks stay due.
 func (k *Keeper) pass(ctx context.Context) error {
-	later := k.cfg.Every - k.nap() // it takes up to a nap to find that something is due
+	later := k.cfg.Every - k.nap() // a lock may be due for one nap before a pass reads it
 	for {
 		due, err := jobs.Due(ctx, k.cfg.Locks, batch, later)
 		if err != nil {

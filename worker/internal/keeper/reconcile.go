@@ -11,19 +11,18 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// candidate is a lock that nobody runs under, and what was found out about its task.
+// candidate is a due lock that nobody holds.
 type candidate struct {
 	jobs.Entry
-	lock    joblock.Status // read before the task was asked about
+	lock    joblock.Status // read before the lookup of the task
 	task    finding
 	verdict verdict
 }
 
-// mark reports whether the lock is a mark: see judgeMark.
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile decides about each of due, and acts. An error means that some were left alone
-// because there was no answer.
+// reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did
+// not answer some calls. The locks concerned are unchanged, or were changed by a call whose answer is missing.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -36,10 +35,10 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	}
 	asked := k.inspect(ctx, idle)
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // before anything is written
+		return context.Cause(ctx) // nothing is written yet
 	}
-	var dead []candidate
-	var short []jobs.Reservation
+	var dead []candidate         // to free
+	var short []jobs.Reservation // to prolong
 	var unrun error
 	for _, c := range idle {
 		if c.mark() {
@@ -68,11 +67,16 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	}
 	freed, unfreed := k.free(ctx, dead, &n)
 	n.Over = int64(len(over))
-	return errors.Join(asked, unrun, unfreed, k.reserve(ctx, short, &n), k.forget(ctx, append(over, freed...)))
+	unreserved := k.reserve(ctx, short, &n)
+	var unforgotten error
+	if !k.cfg.DryRun {
+		unforgotten = jobs.Forget(ctx, k.cfg.Locks, append(over, freed...)...)
+	}
+	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
 }
 
-// read sorts due: over are entries whose lock has been released or is another job's, idle
-// are locks that nobody runs under. The others are held, and renewed by their holders.
+// read reads the locks of due. The result over has the entries whose lock was released or belongs to another job
+// now. The result idle has the locks that nobody holds. read counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -96,8 +100,8 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	return over, idle, nil
 }
 
-// rerun runs the task of a mark: it is in asynq's archive, and the process that snoozed it
-// has died. Then the mark is freed; without an answer it stays for the next check.
+// rerun takes the task of the mark c out of asynq's archive, and sets the verdict to free the mark. After an error
+// the verdict is to leave the mark: the keeper checks it again.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
 	if k.cfg.DryRun {
@@ -108,11 +112,11 @@ func (k *Keeper) rerun(c *candidate) error {
 		c.verdict = verdict{action: leave}
 		return fmt.Errorf("run task %s again: %w", c.Job, err)
 	}
-	k.cfg.Logger.Info("worker: the keeper has run a snoozed task again", "job", c.Job)
+	k.cfg.Logger.Info("worker: the keeper took a snoozed task out of asynq's archive", "job", c.Job)
 	return nil
 }
 
-// reserve prolongs the reservations in short, and counts in n how that went.
+// reserve makes the reservations of the parameter short and counts the results in n.
 func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
@@ -126,7 +130,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 		case err == nil:
 			n.Extended++
 		case errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrAlreadyReleased):
-			// It has ended since it was read.
+			// The lock ended after the keeper read it.
 		default:
 			n.Unanswered++
 			failed = err
@@ -135,8 +139,8 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks of dead, each only if nobody has taken it since it was read. It
-// returns the entries whose locks are free now.
+// free frees the locks of dead and returns the entries of the freed locks. A lock that somebody resumed or
+// acquired after the keeper read it is not freed.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
@@ -153,11 +157,11 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 		case err == nil:
 			n.Freed[c.verdict.reason]++
 			freed = append(freed, c.Entry)
-			k.cfg.Logger.Info("worker: the keeper has freed the lock of a task",
+			k.cfg.Logger.Info("worker: the keeper freed the lock of a task",
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
-			k.tellNeverResumed(c)
+			k.logNeverResumed(c)
 		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
-			// It was taken up, or has ended, since it was read.
+			// The lock was resumed, or ended, after the keeper read it.
 		default:
 			n.Unanswered++
 			failed = err
@@ -166,25 +170,14 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 	return freed, failed
 }
 
-// tellNeverResumed logs, once, that a freed lock was never resumed after its park: its task
-// was deleted by hand, or has run without the lock.
-func (k *Keeper) tellNeverResumed(c candidate) {
+// logNeverResumed logs the first freed lock that was parked and never resumed. Its task was deleted by hand, or ran
+// without the lock.
+func (k *Keeper) logNeverResumed(c candidate) {
 	reason := c.verdict.reason
-	if c.lock.State != joblock.StateParked || reason != reasonAbsent && reason != reasonCompleted || k.toldNeverResumed.Swap(true) {
-		return
+	if c.lock.State == joblock.StateParked && (reason == reasonAbsent || reason == reasonCompleted) &&
+		!k.neverResumed.Swap(true) {
+		k.cfg.Logger.Warn("worker: a task has left asynq, but its lock was still parked; if nobody deleted the task, "+
+			"a server whose mux lacks Use(w.Middleware) ran the task without the lock",
+			"job", c.Job, "key", c.Key)
 	}
-	k.cfg.Logger.Warn("worker: a task is gone that has left its lock parked; if nobody has deleted it, it was run without the lock, "+
-		"by a server whose mux lacks Use(w.Middleware)",
-		"job", c.Job, "key", c.Key)
-}
-
-// forget ends the checks of entries.
-func (k *Keeper) forget(ctx context.Context, entries []jobs.Entry) error {
-	if k.cfg.DryRun || len(entries) == 0 {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return jobs.Forget(ctx, k.cfg.Locks, entries...)
 }

@@ -2,7 +2,7 @@ package keeper
 
 import "maps"
 
-// Stats is worker.KeeperStats, where the fields are explained.
+// Stats has the fields of worker.KeeperStats, which explains them.
 type Stats struct {
 	Leading    bool
 	Checked    int64
@@ -15,7 +15,7 @@ type Stats struct {
 	Freed      map[string]int64
 }
 
-// Stats returns a snapshot.
+// Stats returns a copy of the counts.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -30,7 +30,6 @@ func (k *Keeper) leading(yes bool) {
 	k.stats.Leading = yes
 }
 
-// add adds the counts of one batch.
 func (k *Keeper) add(n *Stats) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,13 +9,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// enqueueGrace is how long a lock is kept after its park even if its task does not exist:
-// the enqueue comes after the park. By default go-redis gives up on a silent server after
-// some twenty seconds, and a server that was frozen applies what it has received before it
-// answers a later question.
+// enqueueGrace is how long the keeper keeps a lock after its park even if the task does not exist. handoff parks
+// the lock first and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server
+// after some twenty seconds, and a frozen server applies all received commands before it answers a later one.
 const enqueueGrace = time.Minute
 
-// Reasons that Status shows for locks freed by the keeper.
+// The reasons with which the keeper frees locks. joblock's Status shows them.
 const (
 	reasonArchived  = "keeper: the task is archived"
 	reasonCompleted = "keeper: the task is completed"
@@ -24,49 +23,49 @@ const (
 	reasonSnoozed   = "keeper: the task is back from the archive"
 )
 
-// finding is what asynq says about a task.
+// finding is the result of a task's lookup in asynq. The comment of a field names the kinds that set the field.
 type finding struct {
 	kind    findingKind
-	state   asynq.TaskState // of ended and alive
-	reason  string          // of ended and absent: why its lock is to be freed
-	delay   time.Duration   // of alive: until it is due
-	snoozed bool            // of ended: it is in the archive only for a pause
-	carries bool            // of ended: it carries the current token of the lock
-
-	info *asynq.TaskInfo  // of ended
-	in   *asynq.Inspector // of ended: whose database has it
+	state   asynq.TaskState  // ended, alive
+	reason  string           // ended, absent: the reason for Status if the lock is freed
+	delay   time.Duration    // alive: the time until the task is due
+	snoozed bool             // ended: the task is in the archive only for the pause of a snooze
+	carries bool             // ended, if not snoozed: the task carries the current token of the lock
+	info    *asynq.TaskInfo  // ended, alive
+	in      *asynq.Inspector // ended, alive: the inspector of the database that has the task
 }
 
+// findingKind is what a lookup found out about a task. If two databases differ, the higher kind counts.
 type findingKind uint8
 
 const (
-	unanswered findingKind = iota // nothing is known
-	foreign                       // no queue of that name in the asynq databases that are known here
-	absent                        // there is no such task
-	ended                         // it will not run again by itself
-	alive                         // it runs, or will
+	unanswered findingKind = iota // no answer
+	foreign                       // no database of Config.Inspectors has the queue
+	absent                        // the queue does not have the task
+	ended                         // the task is archived or completed
+	alive                         // the task is in any other state
 )
 
-// verdict is what to do about a lock that nobody runs under.
+// verdict says what the keeper does about a lock that nobody holds.
 type verdict struct {
 	action  action
-	reason  string        // of free: for the lock's record
-	reserve time.Duration // of extend: for how long from now
+	reason  string        // the action free: the reason for Status
+	reserve time.Duration // the action extend: the new reservation, from now
 }
 
 type action uint8
 
 const (
-	leave       action = iota // nothing is known
-	leaveOthers               // it is in no asynq database that is known here
-	keep                      // its task lives, or may still be on its way
-	extend                    // its task lives, and the reservation is to be prolonged
-	free                      // its task has ended
-	forget                    // lock and task have ended
-	rerun                     // of a mark: its task is to be taken out of the archive
+	leave       action = iota // change nothing: the lookup had no answer
+	leaveOthers               // change nothing: no database of Config.Inspectors has the queue
+	keep                      // change nothing: the task lives, or its enqueue may be under way
+	extend                    // prolong the reservation: the task lives
+	free                      // free the lock: the task has ended or does not exist
+	forget                    // stop checking: the task has ended, and the lock has lapsed
+	rerun                     // take the task of a mark out of the archive, then free the mark
 )
 
-// judge decides about a lock. reserve is Config.Reserve.
+// judge returns the verdict on a lock that is no mark. reserve is Config.Reserve.
 func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	switch task.kind {
 	case unanswered:
@@ -80,8 +79,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 		}
 		return v
 	}
-	// A task that is missing, or does not carry the lock, proves nothing while the enqueue
-	// may be on its way. Nor does the archive prove that a snoozed task has ended.
+	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job
+	// has ended. A snoozed task comes back from the archive.
 	proven := task.kind == ended && task.carries && !task.snoozed
 	if lock.Locked() && !proven && standing(lock) < enqueueGrace {
 		return verdict{action: keep}
@@ -89,25 +88,21 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark decides about a mark: a lock that a process holds while it snoozes a task by
-// way of asynq's archive. It is called for marks that nobody holds: the process has died or
-// has given up.
+// judgeMark returns the verdict on a mark that nobody holds: its process has died, or could not take the task out
+// of the archive.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
-	case task.kind == unanswered:
-		return verdict{action: leave}
-	case task.kind == foreign:
-		return verdict{action: leaveOthers}
+	case task.kind == unanswered, task.kind == foreign:
+		return judge(lock, task, 0)
 	case task.snoozed:
 		return verdict{action: rerun}
 	case task.state == asynq.TaskStateActive && standing(lock) < enqueueGrace:
-		return verdict{action: keep} // on its way to the archive, for all that is known
+		return verdict{action: keep} // asynq may be about to archive the task
 	}
 	return ending(lock, reasonSnoozed)
 }
 
-// ending is the verdict on a lock whose job is over: to free it, or to forget it if it has
-// ended by itself.
+// ending returns the verdict on a lock whose job is over.
 func ending(lock joblock.Status, reason string) verdict {
 	if lock.Locked() {
 		return verdict{action: free, reason: reason}
@@ -115,8 +110,8 @@ func ending(lock joblock.Status, reason string) verdict {
 	return verdict{action: forget}
 }
 
-// standing returns how long ago a lock was last parked or resumed.
+// standing returns how long ago the lock was last parked or resumed.
 func standing(lock joblock.Status) time.Duration {
-	now := lock.Since.Add(lock.Age) // by the same clock
+	now := lock.Since.Add(lock.Age) // the store's clock, like lock.Changed
 	return now.Sub(lock.Changed)
 }
