@@ -19,31 +19,29 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// attempt is one delivery of a task that needs locks: those that it carries, or one that
-// WithoutOverlapping takes. Its beginning, up to the handler, is in this file; its end is
-// in settle.go.
+// attempt is one delivery of a task that carries locks, or that WithoutOverlapping acquires a lock for. This file has
+// the part of the attempt before the handler, and settle.go the part after the handler.
 type attempt struct {
-	w      *Worker
-	ctx    context.Context // asynq's, with the true retry budget
-	task   *asynq.Task
-	id     string
-	queue  string
-	tokens []joblock.Token // in the order of keys
-	asked  []joblock.Token // the same, in the order of the envelope
+	w     *Worker
+	ctx   context.Context // asynq's context; GetMaxRetry returns budget
+	task  *asynq.Task
+	id    string
+	queue string
 
-	// Some of tokens: untilStart are given up when the handler starts, fromStart are taken
-	// only then.
-	untilStart, fromStart []joblock.Token
+	tokens     []joblock.Token // the carried tokens, sorted by key
+	asked      []joblock.Token // the carried tokens, in the order of the envelope
+	untilStart []joblock.Token // those of tokens whose locks are released when the handler starts
+	fromStart  []joblock.Token // those of tokens whose locks are acquired when the handler starts
 
-	taken    []string      // keys of fromStart whose locks this attempt was the first to take
-	startsAt asynq.Handler // where untilStart is given up; nil for Middleware itself
-	started  bool          // untilStart was given up
+	taken    []string      // the keys of fromStart whose locks this attempt was the first to acquire
+	startsAt asynq.Handler // the handler at which untilStart is released; nil for Middleware itself
+	started  bool          // untilStart was released
 
-	retried int // retries charged before this attempt
-	budget  int // the retries the author of the task asked for
-	limit   int // asynq's own count: one more, if the task has a spare one
+	retried int // the retries charged before this attempt
+	budget  int // the MaxRetry of the task's author
+	limit   int // the MaxRetry in asynq: budget, and one more if the task has a spare retry
 
-	locks joblock.Locks
+	locks joblock.Locks // the locks that this attempt holds
 }
 
 func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
@@ -63,17 +61,16 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// carry sets what the envelope says: tokens and retries.
+// carry sets the tokens and the retries from env.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
-	// One order everywhere, so that two tasks with overlapping keys cannot wait
-	// for each other.
+	// All attempts resume in the order of keys, so two tasks with common keys cannot wait for each other.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
-			// The task would find its own lock busy at every attempt.
+			// The second token would find the lock busy at every attempt.
 			return invalid("the task carries two tokens of key %q", token.Key())
 		}
 	}
@@ -91,9 +88,12 @@ func (a *attempt) left() time.Duration {
 
 func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
 
-// holder returns the label of a lock: who has it, and at which attempt. Status and List
-// show the number of attempts nowhere else. A rerun beyond the budget counts as the last
-// attempt.
+func (a *attempt) log() *slog.Logger {
+	return a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type())
+}
+
+// holder returns who, followed by the number of the attempt: the holder that Status and List show. A rerun beyond the
+// budget counts as the last attempt.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
@@ -103,10 +103,10 @@ func (a *attempt) holder(who string) string {
 // last reports whether a failure of this attempt is final.
 func (a *attempt) last() bool { return a.retried >= a.budget }
 
-// spent reports whether this is a delivery beyond the author's retries.
+// spent reports whether this attempt is beyond the retries of the task's author.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
-// mayCarry reports whether the task carries locks, as far as is known.
+// mayCarry reports whether the task carries locks. Outside of Middleware the seal is not verified.
 func (a *attempt) mayCarry() bool {
 	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
 		return len(env.Tokens) > 0
@@ -114,20 +114,20 @@ func (a *attempt) mayCarry() bool {
 	return carries(a.task)
 }
 
-// refuse ends an attempt that begins after Close. asynq may call the handler even after
-// Shutdown: it does not wait for the goroutine to start.
+// refuse returns the result of an attempt that begins after Close. asynq does not wait for the goroutine to start, so
+// it may call the handler even after Shutdown.
 func (a *attempt) refuse() error {
 	err := workerClosed()
 	if a.w.canSnooze(a) {
 		return a.w.snooze(err)
 	}
-	// asynq would charge or archive the task. But it ends the context when the server is
-	// shut down.
+	// asynq would charge or archive the task for an error now. A context that has ended puts the task back into the
+	// queue, and asynq ends the context when the server is shut down.
 	<-a.ctx.Done()
 	return context.Cause(a.ctx)
 }
 
-// run is the whole life of the attempt.
+// run resumes the locks, calls next, and settles the locks. The error is for asynq.
 func (a *attempt) run(next asynq.Handler) error {
 	if err := a.w.bounce(a); err != nil {
 		return err
@@ -136,11 +136,10 @@ func (a *attempt) run(next asynq.Handler) error {
 		return err
 	}
 	if a.locks == nil {
-		return nil // skipped
+		return nil // the task succeeds without a call of next
 	}
 	if err := a.ctx.Err(); err != nil {
-		// asynq moved on while the locks were being taken. A handler would only
-		// learn that it is late, and its result would not count.
+		// asynq has moved on and would ignore the handler's result.
 		a.settleAbandoned()
 		return err
 	}
@@ -154,8 +153,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	finished := false
 	defer func() {
 		if !finished {
-			// The handler panics. There is no recover here, because asynq reports where
-			// the panic came from. asynq hears of that, and not of what settle returns.
+			// The handler panics. There is no recover here, because asynq reports the place of the panic. asynq gets
+			// the panic, and not the result of settle.
 			_ = a.settle(errPanicked)
 		}
 	}()
@@ -163,15 +162,15 @@ func (a *attempt) run(next asynq.Handler) error {
 	finished = true
 	if snoozed := a.snoozeForLoss(ctx, err); snoozed != nil {
 		if a.w.canSnooze(a) {
-			a.w.tellSnoozed(a, snoozed)
+			a.logSnoozed(snoozed)
 		}
 		err = snoozed
 	}
 	return a.settle(err)
 }
 
-// handed returns the locks in the order of the hand-over: joblock.FromContext returns the
-// same one as in the request.
+// handed returns the locks in the order of the hand-over. So joblock.FromContext returns the same lock as in the
+// process that enqueued the task.
 func (a *attempt) handed() joblock.Locks {
 	place := make(map[string]int, len(a.asked))
 	for i, token := range a.asked {
@@ -184,50 +183,46 @@ func (a *attempt) handed() joblock.Locks {
 
 var errPanicked = errors.New("the handler panicked")
 
-// limitOverrun ends the renewal of the locks if the handler still runs when Config.Overrun
-// has passed since the end of the attempt's context: a handler that hangs must not hold
-// them for ever. The returned function undoes this.
-func (a *attempt) limitOverrun() func() {
-	done := make(chan struct{})
+// limitOverrun ends the renewal of the locks when Config.Overrun has passed since the end of the attempt's context: a
+// handler that hangs must not hold its locks for ever. The caller calls the returned function when the handler returns.
+func (a *attempt) limitOverrun() (returned func()) {
+	running, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(a.ctx, func() {
-		t := time.NewTimer(a.w.cfg.Overrun)
-		defer t.Stop()
-		select {
-		case <-done:
-		case <-t.C:
-			a.w.cfg.Logger.Warn("worker: handler runs on after its context ended, its lock is left to lapse",
-				"job", a.job(), "task", a.task.Type(), "overrun", a.w.cfg.Overrun)
-			for _, lock := range a.locks {
-				lock.StopRenewing()
-			}
+		if sleep.For(running, a.w.cfg.Overrun) != nil {
+			return
+		}
+		a.log().Warn("worker: handler still runs long after the end of its context; its locks are no longer renewed",
+			"overrun", a.w.cfg.Overrun)
+		for _, lock := range a.locks {
+			lock.StopRenewing()
 		}
 	})
 	return func() {
 		stop()
-		close(done)
+		cancel()
 	}
 }
 
-// waitPoll is the pause between two tries of a task that waits in place.
+// waitPoll is the pause of a task that waits in place, between two calls of the locks' store.
 const waitPoll = 500 * time.Millisecond
 
-// resumeAll takes the locks of the task, all or none. If the task succeeds without being
-// run, it returns nil, and a.locks is nil.
+// resumeAll resumes all locks of the task and sets a.locks. After an error the attempt holds no lock. If the task
+// succeeds without a call of the handler, resumeAll returns nil and leaves a.locks nil.
 func (a *attempt) resumeAll() error {
 	for {
 		err := a.tryResumeAll()
-		var snoozed *snoozeError
-		if !errors.As(err, &snoozed) {
+		snoozed, ok := as[*snoozeError](err)
+		if !ok {
 			return err
 		}
 		if a.w.canSnooze(a) {
-			a.w.tellSnoozed(a, snoozed)
+			a.logSnoozed(snoozed)
 			return err
 		}
 		if a.spent() && a.w.canSnoozeByArchive(a) {
 			return a.w.snoozeByArchive(a, snoozed)
 		}
-		// asynq would charge or archive the task. Wait here instead.
+		// asynq would charge or archive the task for an error, so the task waits in place.
 		if sleep.For(a.ctx, waitPoll) != nil {
 			return errors.Join(context.Cause(a.ctx), snoozed.err)
 		}
@@ -235,8 +230,8 @@ func (a *attempt) resumeAll() error {
 }
 
 func (a *attempt) tryResumeAll() error {
-	// The attempt's end must not cut this short: it would be unknown whether a lock was
-	// resumed, and nobody would settle it. joblock bounds each call.
+	// If the end of a.ctx cut a call short, nobody would know whether the lock was resumed, and nobody would settle the
+	// lock. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
 	locks := make(joblock.Locks, 0, len(a.tokens))
 	for i, token := range a.tokens {
@@ -276,16 +271,16 @@ func (a *attempt) tryResumeAll() error {
 	return nil
 }
 
-// resume takes the lock of token for this attempt.
 func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(a.holder(door.Of(a.w.locks).Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve))
+	holder := a.holder(door.Of(a.w.locks).Settings().Holder)
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(holder), joblock.Reserve(a.w.cfg.Reserve))
 }
 
-// gone decides what to do after Resume has refused token with err. If lock and error are
-// nil, the task succeeds without being run.
+// gone handles err, with which Locker.Resume has refused token. gone returns a lock, or the error of the attempt. If
+// both results are nil, the task succeeds without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
-	var e *joblock.Error
-	if !errors.As(err, &e) || !isGone(err) {
+	e, ok := as[*joblock.Error](err)
+	if !ok || !isGone(err) {
 		return nil, err
 	}
 	if errors.Is(err, joblock.ErrNotOwner) {
@@ -293,20 +288,20 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 			return nil, err
 		}
 	}
-	log := a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type(), "key", token.Key(), "cause", err)
+	log := a.log().With("key", token.Key(), "cause", err)
 	if e.Ended == joblock.EndedDone {
 		over, err := a.duplicate(ctx, token)
 		if err != nil {
 			return nil, err
 		}
 		if over {
-			log.Info("worker: the job is over already, its duplicate delivery is skipped")
+			log.Info("worker: a duplicate delivery of a finished job succeeds without a run")
 			return nil, nil
 		}
 	}
 	policy, level := a.w.cfg.Gone, slog.LevelWarn
 	if slices.Contains(a.fromStart, token) {
-		policy, level = Reacquire, slog.LevelDebug // nobody has taken it yet
+		policy, level = Reacquire, slog.LevelDebug // an earlier attempt has not acquired the lock yet
 	}
 	var lock *joblock.Lock
 	switch policy {
@@ -319,26 +314,25 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		}
 	}
 	if a.w.snooze(err) != nil {
-		level = slog.LevelDebug // it comes here again and again, until it gets the lock
+		level = slog.LevelDebug // each attempt until the task gets the lock logs this
 	}
 	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
 	return lock, err
 }
 
-// duplicate is for a job that is done, as the record of token's lock says. It reports
-// whether asynq delivers the job again only because it has not heard of that. If asynq has
-// the task as completed, somebody has run it again.
+// duplicate reports whether this is a duplicate delivery of a job that is done by the record of token's lock. If asynq
+// has the task as completed, somebody has run the task again, and duplicate returns false.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
 		return false, err
 	}
 	if sts[0].Job != a.job() {
-		return false, nil // its handler had handed the lock over to another job
+		return false, nil // the handler handed the lock over to another job
 	}
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 	switch {
-	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+	case noTask(err):
 		return true, nil
 	case err != nil:
 		return false, &ownError{
@@ -349,8 +343,8 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// elsewhere returns an error that snoozes the task if another job has the lock under the
-// same token: a handler has handed it over, or handoff is replacing that job by this one.
+// elsewhere returns an error that snoozes the task if token's lock is bound to another job: a handler handed the lock
+// over, or handoff is replacing that job by this one.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -360,19 +354,18 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	if !st.Locked() || st.Owner != token.Digest() {
 		return nil
 	}
-	e := &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: token.Key(), Holder: st.Holder, Job: st.Job, Remaining: st.Reserved}
+	e := &joblock.Error{Key: token.Key(), Holder: st.Holder, Job: st.Job}
+	e.Code, e.Remaining = joblock.CodeOf(joblock.ErrHeld), st.Reserved
 	if st.State == joblock.StateHeld {
 		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Remaining
 	}
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire takes the lock anew under the token's owner, so that later attempts can resume
-// it. It then parks and resumes the lock, because that binds the lock to the job and lets
-// it outlive a crash of this process.
+// reacquire acquires the lock again under the owner token of token, so that later attempts can resume the lock. Then it
+// parks and resumes the lock: the park binds the lock to the job, and the lock outlives a crash of this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	// The key may be one of the toolkit's own: of a permit, or of a job that waits for
-	// another.
+	// OwnKey: the key may be one of the toolkit's own, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
 		joblock.Owner(door.IdentityOf(token).Owner), joblock.TTL(door.IdentityOf(token).TTL))
 	if err != nil {
@@ -385,11 +378,11 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return a.resume(ctx, token)
 }
 
-// start gives up the locks that the task has until its handler starts. If one is gone the
-// task runs all the same: the lock only kept other jobs from being enqueued, and an earlier
-// attempt may have given it up. start returns an error that snoozes the task in two cases.
-// Somebody holds the lock to replace this task, which must not run then. Or the store does
-// not answer: other jobs would be refused while the handler runs, for nothing.
+// start releases the locks of untilStart. A lock that is gone does not matter: it only kept other jobs from being
+// enqueued, and an earlier attempt may have released it. start returns an error that snoozes the task in two cases:
+//
+//   - somebody holds the lock to replace this task, which must not run then
+//   - the store does not answer: while the handler runs, other jobs would be refused without need
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
 		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))
@@ -402,8 +395,7 @@ func (a *attempt) start(ctx context.Context) error {
 		if snoozed := a.w.snooze(err); snoozed != nil {
 			return snoozed
 		}
-		a.w.cfg.Logger.Warn("worker: could not release a lock that a task has until it starts",
-			"job", a.job(), "task", a.task.Type(), "key", token.Key(), "err", err)
+		a.log().Warn("worker: could not release a lock that a task has until it starts", "key", token.Key(), "err", err)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func TestCloseEndsRepeatedChecks(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("Close took %s", took)
 		}
-		if !strings.Contains(r.log.String(), "it stays reserved") {
+		if !strings.Contains(r.log.String(), "the lock stays reserved") {
 			t.Errorf("nothing was said about the lock:\n%s", r.log)
 		}
 		time.Sleep(2 * ttl)

@@ -11,25 +11,21 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// Configure returns cfg with IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator
-// wrapped, so that asynq handles tasks with locks as the package comment says. Tasks
-// without locks are not affected. Call Configure once per Worker: servers with different
-// settings need Workers of their own. A nil Worker returns cfg as it is.
+// Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped, so
+// that asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call Configure
+// once per Worker: servers with different settings need Workers of their own. With a nil Worker, Configure returns cfg.
 //
-// The functions of cfg are called with the handler's own error and the author's MaxRetry.
-// For a task with locks they see what they would see with asynq alone, but for this:
+// The functions of cfg get the handler's own error and the author's MaxRetry. For tasks with locks, the calls differ
+// from those of asynq alone:
 //
-//	a snooze         none of them is called. Only if the handler says that its lock was
-//	                 lost, RetryDelayFunc is, for the pause
-//	RetryDelayFunc   is called when the handler has ended, before ErrorHandler and
-//	                 IsFailure: the lock is reserved for the delay. After a panic it is
-//	                 called twice, first with a stand-in for the error that asynq makes
-//	IsFailure        is called once more if the last attempt ends by a timeout, a panic or
-//	                 a crash: asynq does not know that it was the last, and sets the task
-//	                 to the spare retry. If IsFailure returns true that is counted, and
-//	                 Retried shows one more than the author's MaxRetry. It may also be
-//	                 asked about asynq.ErrLeaseExpired before an attempt that follows a crash
-//	ErrorHandler     hears of a crash on the last attempt; asynq alone tells nobody
+//	a snooze         calls none of the functions. Only the snooze after the loss of a lock calls RetryDelayFunc
+//	RetryDelayFunc   is called when the handler has ended, before ErrorHandler and IsFailure, because the lock is
+//	                 reserved for the delay. A panic calls RetryDelayFunc twice, first with an error of this package
+//	IsFailure        is called once more if the last attempt ends by a timeout, a panic or a crash, because asynq still
+//	                 sees the spare retry. If IsFailure then returns true, asynq charges that retry too, and Retried
+//	                 shows one more than the author's MaxRetry. IsFailure may also be called with
+//	                 asynq.ErrLeaseExpired before an attempt that follows a crash
+//	ErrorHandler     is also called after a crash of the last attempt
 func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	if w == nil {
 		return cfg
@@ -51,26 +47,24 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		w.counts.Store(&isFailure)
 	}
 	cfg.IsFailure = func(err error) bool {
-		var snoozed *snoozeError
-		return !errors.As(err, &snoozed) && counts(err)
+		_, snoozed := as[*snoozeError](err)
+		return !snoozed && counts(err)
 	}
 	cfg.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
-		var snoozed *snoozeError
-		if errors.As(err, &snoozed) {
+		if snoozed, ok := as[*snoozeError](err); ok {
 			return snoozed.delay
 		}
-		var re *retryError
-		if errors.As(err, &re) {
+		if re, ok := as[*retryError](err); ok {
 			return re.delay
 		}
-		// Nothing here says which task it is. So a task that has copied its header from
-		// another of its type has one retry that comes early.
+		// asynq does not pass the task's ID. So a header copied from another task of the same type is not noticed here,
+		// and makes one retry of this task early.
 		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
 			envelope.Task{Type: task.Type(), Headers: task.Headers()})
 		if ok && eerr == nil && n == env.Retries {
-			// Its last true attempt is over, whether or not that counts.
+			// The author's last attempt is over.
 			if errors.Is(err, asynq.ErrLeaseExpired) {
-				return 0 // by a crash: it comes back only to be archived
+				return 0 // after a crash: bounce archives the task at the next delivery
 			}
 			return spareDelay
 		}
@@ -85,8 +79,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// places returns how many tasks of a server may wait in place: a quarter, rounded up, so
-// that the others go on; none if there is only one.
+// places returns how many tasks of a server may wait in place: a quarter of concurrency, rounded up, but 0 if
+// concurrency is 1.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
@@ -97,8 +91,8 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// failed passes an error on to the user's ErrorHandler, unless it is a snooze or known
-// there, and frees the locks of a task that ends without a middleware.
+// failed is the ErrorHandler that Configure sets. It passes err to handler, the user's ErrorHandler, unless err is a
+// snooze or handler has already had err. It frees the locks of a task that ends without a middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	tell := func(ctx context.Context, err error) {
 		if handler != nil {
@@ -109,16 +103,14 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	queue, _ := asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	limit, _ := asynq.GetMaxRetry(ctx)
-	var ae *archiveSnoozeError
-	if errors.As(err, &ae) {
+	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
 		ae.kept.Store(&text)
 	}
-	var snoozed *snoozeError
-	if errors.As(err, &snoozed) {
+	if _, snoozed := as[*snoozeError](err); snoozed {
 		return
 	}
-	if _, carries := task.Headers()[envelope.Header]; !carries || !inTask {
+	if !carries(task) || !inTask {
 		tell(ctx, err)
 		return
 	}
@@ -126,7 +118,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	opened, ok, eerr := w.trusted(context.WithoutCancel(ctx),
 		envelope.Task{Job: job, Type: task.Type(), Headers: task.Headers()})
 	if eerr != nil {
-		w.cfg.Logger.Warn("worker: cannot tell what a task carries that has failed, its locks are left to the keeper",
+		w.cfg.Logger.Warn("worker: cannot verify the locks of a failed task; the keeper will free them",
 			"job", job, "task", task.Type(), "err", eerr)
 	}
 	if !ok {
@@ -135,12 +127,11 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 	env := opened.Envelope
 	ctx = withRetries(ctx, budget(env, limit), limit)
-	var fe *finalError
-	if errors.As(err, &fe) {
+	if fe, ok := as[*finalError](err); ok {
 		if !fe.told {
 			tell(ctx, fe.err)
 		}
-		return // settled by the middleware
+		return // the middleware has settled the locks
 	}
 	if retried <= budget(env, limit) {
 		w.failedOutside(ctx, task, err)
@@ -149,13 +140,12 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	switch {
 	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), retried < budget(env, limit):
 	case retried >= limit:
-		// asynq archives it now. If no attempt is running, none will settle its
-		// locks: its deadline had passed when it came out of the queue, or the
-		// attempt gave up waiting for asynq's answer. That answer may take as long as
-		// the user's handler above, so this comes after it.
+		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
+		// took the task, or the attempt no longer waits to learn what asynq does. The user's ErrorHandler may be slow,
+		// so the release comes after its call.
 		w.releaseIdle(ctx, queue, id, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
-		// asynq has lost the task, and writes nothing: its recoverer finds it.
+		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
 	default:
 		w.archive(ctx, queue, id, err.Error(), env.Tokens)
 	}

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error found by this package, as its text says. It matches what its
-// *joblock.Error matches.
+// ownError is an error that this package found itself. It wraps a *joblock.Error.
 type ownError struct {
 	text string
-	err  error // a *joblock.Error
+	err  error // the *joblock.Error
 }
 
 func (e *ownError) Error() string { return "worker: " + e.text }
@@ -24,19 +25,28 @@ func invalid(format string, args ...any) error {
 
 func workerClosed() error { return &ownError{"the Worker was closed", joblock.ErrClosed} }
 
-// isGone reports whether err says that there is no such lock any more.
+// as is errors.As with the target as its result.
+func as[E error](err error) (target E, ok bool) {
+	ok = errors.As(err, &target)
+	return target, ok
+}
+
+// isGone reports whether err says that the lock has ended or belongs to somebody else.
 func isGone(err error) bool {
 	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }
 
-// original undoes the wrapping of errors by the middleware.
+// noTask reports whether err, from an asynq.Inspector, says that the task does not exist.
+func noTask(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
+}
+
+// original returns the handler's error, without the retryError or finalError around it.
 func original(err error) error {
-	var re *retryError
-	if errors.As(err, &re) {
+	if re, ok := as[*retryError](err); ok {
 		return re.err
 	}
-	var fe *finalError
-	if errors.As(err, &fe) {
+	if fe, ok := as[*finalError](err); ok {
 		return fe.err
 	}
 	return err

@@ -11,20 +11,18 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees the locks of a task that has ended without a middleware. A lock that is
-// still leased is checked again when the lease has ended: an attempt may still run, and
-// settle it; or its process is dead, or its handler hangs, and nobody does.
+// releaseIdle frees the locks of a task that has ended without a middleware. A lock with a lease is checked again when
+// the lease has ended. An attempt that still runs will settle the lock. If the process is dead or the handler hangs,
+// the lease ends.
 func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	job := envelope.Job(queue, id)
 	atOnce(tokens, func(token joblock.Token) {
-		// A lock that a handler handed over to another job is that job's.
+		// ForJob: a handler may have handed the lock over to another job.
 		err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(job))
-		var e *joblock.Error
-		if !errors.As(err, &e) {
-			return
-		}
+		e, failed := as[*joblock.Error](err)
 		switch {
+		case !failed:
 		case isGone(err), errors.Is(err, joblock.ErrClosed):
 		case errors.Is(err, joblock.ErrBusy):
 			w.recheck(ctx, e.Remaining+time.Millisecond, queue, id, token, reason)
@@ -36,11 +34,11 @@ func (w *Worker) releaseIdle(ctx context.Context, queue, id string, tokens []job
 	})
 }
 
-// recheck repeats releaseIdle for one token after a pause, unless somebody has run the
-// archived task again by then. It ends with Close.
+// recheck repeats releaseIdle for one token after pause, unless somebody has run the archived task again by then. Close
+// ends the pause; then the lock stays as it is.
 func (w *Worker) recheck(ctx context.Context, pause time.Duration, queue, id string, token joblock.Token, reason string) {
 	leave := func() {
-		w.cfg.Logger.Warn("worker: closed before the lock of a task that is over could be freed, it stays reserved",
+		w.cfg.Logger.Warn("worker: the Worker was closed before the lock of an ended task could be freed; the lock stays reserved",
 			"job", envelope.Job(queue, id), "key", token.Key())
 	}
 	if !w.open.begin() {

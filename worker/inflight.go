@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// inflight counts what is under way, so that Close can wait for it. A WaitGroup does not
-// do: attempts may begin while Close waits, and its Add must not race with Wait.
+// inflight counts activities, so that Close can wait for their ends. A sync.WaitGroup cannot do this: background work
+// may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
 type inflight struct {
-	closing context.Context // ends with close
+	closing context.Context // ends when close is called
 	close   context.CancelFunc
 
-	mu   sync.Mutex // guards the rest, and that nothing begins after close
+	mu   sync.Mutex // guards n and zero
 	n    int
 	zero chan struct{} // closed when n is back at 0; nil while nobody waits
 }
@@ -22,7 +22,7 @@ func newInflight() *inflight {
 	return t
 }
 
-// begin counts one more, or reports false after close.
+// begin counts a new activity. After close, begin counts nothing and returns false.
 func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,13 +33,18 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// more counts one more, even after close: a part of something that is under way.
-func (t *inflight) more() {
+// background counts f as an activity, even after close, and calls f in a goroutine.
+func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++
+	go func() {
+		defer t.end()
+		f()
+	}()
 }
 
+// end ends the count of one activity.
 func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +55,7 @@ func (t *inflight) end() {
 	}
 }
 
-// wait waits, after close, until everything has ended, or until ctx ends: then it returns
-// ctx's cause.
+// wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
 func (t *inflight) wait(ctx context.Context) error {
 	t.mu.Lock()
 	if t.n == 0 {

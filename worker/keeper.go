@@ -17,28 +17,24 @@ func (w *Worker) newKeeper() *keeper.Keeper {
 	})
 }
 
-// Run is the keeper. It keeps the lock of a task reserved while the task exists, and frees
-// the lock of a task that has ended without this package. Start it in every process that
-// has a Worker:
+// Run is the keeper; the package comment has its rules. Start one Run in every process that has a Worker:
 //
 //	go w.Run(ctx)
 //
-// One of them works at a time. When it stops, another takes over at once; when it dies,
-// within one TTL of its Locker. The package comment says what is freed and what is left
-// alone.
+// One Run of the cluster works at a time, and the others wait. When the working Run returns, another Run takes over at
+// once. When its process dies, another Run takes over within one TTL of the Locker.
 //
-// Run returns nil, promptly, when ctx ends or the Worker is closed. An outage of either
-// Redis does not end it. Other errors match:
+// Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //
-//	joblock.ErrClosed    the Worker or its Locker was closed before
-//	joblock.ErrInvalid   the Worker is nil; an earlier Run of it has not returned; or the
-//	                     value at the keeper's key, "%keeper", is no lock
+//	joblock.ErrClosed    the Worker or its Locker was closed before the call
+//	joblock.ErrInvalid   the Worker is nil; an earlier Run of this Worker has not returned; or the value at the keeper's
+//	                     key, "%keeper", is no lock
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
 	}
 	if !w.running.CompareAndSwap(false, true) {
-		return invalid("Run was called while an earlier one has not returned")
+		return invalid("Run was called before an earlier Run of this Worker returned")
 	}
 	defer w.running.Store(false)
 	if !w.open.begin() {
@@ -51,25 +47,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts what Run has done in this process. Each check of a lock counts in one
-// of Held, Kept, Over, Foreign, Unanswered and Freed, unless the lock was taken up or ended
-// during the check.
+// KeeperStats counts the checks of locks by Run in this process. A check counts as one of Held, Kept, Over, Foreign,
+// Unanswered and Freed, unless the lock was resumed or ended during the check.
 type KeeperStats struct {
-	// Leading is true while this Worker's Run checks locks. Of the Workers on one store,
-	// only one does so at a time.
-	Leading bool
+	Leading bool // this Worker's Run is the one that works
 
-	Checked    int64            // locks that were due
-	Held       int64            // somebody runs under it
-	Kept       int64            // its task lives, or may still be on its way
-	Extended   int64            // of Kept: the reservation was prolonged
-	Over       int64            // it had ended, or become another job's, by itself
-	Foreign    int64            // left alone: its queue is in none of the known asynq databases
+	Checked    int64            // checks of locks that were due
+	Held       int64            // somebody held the lock
+	Kept       int64            // the task lives, or its enqueue may be under way
+	Extended   int64            // of Kept: Run prolonged the reservation
+	Over       int64            // the lock had ended, or belonged to another job
+	Foreign    int64            // left alone: the task's queue is in none of the asynq databases of the Inspectors
 	Unanswered int64            // left alone: asynq or the locks' store did not answer
-	Freed      map[string]int64 // by the reason that Status shows; with Config.DryRun: would have been freed
+	Freed      map[string]int64 // freed by Run, by the reason in Status; with Config.DryRun, what Run would free
 }
 
-// KeeperStats returns a snapshot. A nil Worker has counted nothing.
+// KeeperStats returns a copy of the counts. The counts of a nil Worker are zero.
 func (w *Worker) KeeperStats() KeeperStats {
 	if w == nil {
 		return KeeperStats{}

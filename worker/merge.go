@@ -18,29 +18,28 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// defaultRetries is asynq's default, which it does not export.
+// defaultRetries is asynq's default of MaxRetry. asynq does not export the number.
 const defaultRetries = 25
 
-// merge binds the locks of a group's members to the task that the group is aggregated into,
-// before asynq has that task. Afterwards would be too late: for a time the members would be
-// gone, and nothing would show that their locks are needed.
+// merge binds the locks of a group's members to the new task that the group is aggregated into. It does so before asynq
+// enqueues the new task and deletes the members: after that, nothing would show the keeper that the locks are needed.
 //
-// If the enqueue then fails, or never happens, the members remain and are merged again.
-// Until then their locks are bound to a task that does not exist; its ID names a member,
-// see envelope.AggregateID.
+// If asynq does not enqueue the new task, the members remain and are merged again later. Until then their locks are
+// bound to a task that does not exist. The ID of that task names a member, by envelope.AggregateID, so the keeper keeps
+// them.
 type merge struct {
 	w       *Worker
 	group   string
 	task    *asynq.Task
 	opts    []asynq.Option
-	limit   int           // the retries that the task's author wants
-	reserve time.Duration // for how long to reserve the locks
-	id      string        // of the task: its author's, or chosen with the first member
-	queue   string        // of the members: known with the first
+	limit   int           // the MaxRetry of the new task's author
+	reserve time.Duration // the reservation of the locks
+	id      string        // the new task's ID: its author's, or chosen by settleQueue
+	queue   string        // the members' queue; "" until settleQueue finds it
 
-	members map[string]bool                 // by job: those whose envelopes are genuine
-	tokens  map[string]joblock.Token        // by key: what the task is to carry
-	held    map[joblock.Token]*joblock.Lock // resumed, and not parked yet
+	members map[string]bool                 // the jobs of the members with genuine envelopes
+	tokens  map[string]joblock.Token        // by key: the tokens that the new task will carry
+	held    map[joblock.Token]*joblock.Lock // the locks that are resumed and not parked yet
 }
 
 func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
@@ -71,9 +70,9 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 	return m, nil
 }
 
-// run moves the members' locks to the task, and returns it with its header. The task also
-// carries tokens whose locks the members do not have: gone, somebody else's, or not taken
-// yet. The attempt deals with these.
+// run moves the members' locks to the new task, and returns the new task with its header. The header also has the
+// tokens of locks that cannot be moved, for example because they are gone: the new task's attempt deals with these
+// tokens. run may be repeated after an error.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
 	if err != nil || len(carried.Tokens) == 0 {
@@ -111,25 +110,23 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]string)
-	maps.Copy(all, m.task.Headers())
-	all[envelope.Header] = header // in the place of a member's that an aggregator may have copied
+	headers := maps.Collect(maps.All(m.task.Headers()))
+	headers[envelope.Header] = header // the user's aggregator may have copied a member's header
 	opts := append(slices.Clip(m.opts), asynq.MaxRetry(m.limit+1), asynq.TaskID(m.id))
-	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), all, opts...), nil
+	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), headers, opts...), nil
 }
 
-// job is the name of the task that the group becomes.
+// job returns the job of the new task.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
 // candidate is a member with a genuine envelope.
 type candidate struct {
 	envelope.Opened
-	queue, id string // of the job that it was sealed for
+	queue, id string // the job that the envelope was sealed for
 	task      *asynq.Task
 }
 
-// carried returns what the members carry, up to envelope.MaxCarried locks. An error says
-// that it is not known yet.
+// carried returns the tokens of the members, up to envelope.MaxCarried. After an error run must be repeated.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -147,7 +144,7 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 			}
 		}
 		if !ok {
-			m.tellCopied(ctx, c)
+			m.logCopied(ctx, c)
 			continue
 		}
 		found = append(found, c)
@@ -157,12 +154,12 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 	}
 	for _, c := range found {
 		if c.queue != m.queue {
-			m.tellCopied(ctx, c)
+			m.logCopied(ctx, c)
 			continue
 		}
 		if len(all.Tokens)+len(c.Tokens) > envelope.MaxCarried {
-			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry, the others are freed when it is aggregated; GroupMaxSize bounds it",
-				"group", m.group, "at_most", envelope.MaxCarried)
+			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry; "+
+				"the keeper will free the others; use a smaller GroupMaxSize", "group", m.group, "at_most", envelope.MaxCarried)
 			break
 		}
 		m.members[c.Job] = true
@@ -173,21 +170,20 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 	return all, nil
 }
 
-func (m *merge) tellCopied(ctx context.Context, c candidate) {
-	m.w.tell(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
+func (m *merge) logCopied(ctx context.Context, c candidate) {
+	m.w.logDistrust(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// waits reports whether c is the job that its envelope was sealed for. asynq does not say
-// which task c is. But that job must wait in a group of this name, with the same envelope
-// and payload. An exact copy in the same group is not noticed: the one that is aggregated
-// first gets the lock, and the other waits for it.
+// waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is. So waits
+// looks up the sealed job, which must wait in a group of this name with the same envelope and payload. An exact copy in
+// the same group passes: the lock goes to whichever of the two is aggregated first, and the other waits for the lock.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
 	}
 	info, err := m.w.inspector.GetTaskInfo(c.queue, c.id)
 	switch {
-	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+	case noTask(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -196,11 +192,11 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue derives the queue and the ID of the group's task from its members. asynq does
-// not say in which queue the group is. So a copy of a task that waits in a group of the
-// same name, in another queue, could pass for a member. But members have left their group:
-// if all tasks of a queue still wait, it is the wrong queue. An error says that it is not
-// known yet.
+// settleQueue sets the queue and the ID of the new task. After an error run must be repeated.
+//
+// asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
+// same name, could pass for a member. But a member has left its group when it is aggregated: a candidate that still
+// waits is a copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -217,7 +213,7 @@ func (m *merge) settleQueue(found []candidate) error {
 			}
 		}
 		if len(left) == 0 {
-			return nil // copies all of them
+			return nil // all candidates are copies
 		}
 	}
 	m.queue = left[0].queue
@@ -225,15 +221,15 @@ func (m *merge) settleQueue(found []candidate) error {
 		m.id = envelope.AggregateID(left[0].id)
 	}
 	if len(m.job()) > driver.MaxLabelBytes {
-		m.id = uuid.NewString() // without a lead then
+		m.id = uuid.NewString() // an ID that names a member is too long
 	}
 	return nil
 }
 
-// aggregated returns those of found that no longer wait in their groups.
+// aggregated returns the candidates that no longer wait in their groups.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
-	waiting := make(map[string]bool) // by job
-	asked := make(map[string]bool)   // by queue
+	waiting := make(map[string]bool) // the jobs that wait in the group
+	asked := make(map[string]bool)   // the queues whose group was listed
 	for _, c := range found {
 		if asked[c.queue] {
 			continue
@@ -256,9 +252,8 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token, now bound to the job from, to the task, and returns its new
-// token. It reports false if the lock is not a member's. An error says that it is not known
-// yet.
+// move binds the lock of token to the new task, and returns the lock's new token and true. The lock is bound to the job
+// from before. If that job is not a member, move returns token and false. After an error run must be repeated.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -271,7 +266,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		case err == nil:
 		case isGone(err):
 			return token, false, nil
-		default: // ErrBusy too: members do not run, so an earlier Resume without an answer has it
+		default: // also after ErrBusy: members do not run, so a Resume without an answer has taken the lock
 			return token, false, err
 		}
 		m.held[token] = lock
@@ -284,16 +279,15 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// close ends the renewal of locks that could not be parked: they stay reserved.
+// close ends the renewal of the locks that run could not park. They stay reserved.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()
 	}
 }
 
-// mayTake reports whether a lock that is bound to job may be moved: job is a member, or an
-// earlier task of the group that asynq never had. Locks bound to other tasks were handed
-// over.
+// mayTake reports whether a lock that is bound to job may be moved. job must be a member, or the new task of an earlier
+// aggregation that asynq did not enqueue. A lock that is bound to any other job was handed over by a handler.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil
@@ -303,12 +297,11 @@ func (m *merge) mayTake(job string) (bool, error) {
 	if !ok || queue != m.queue || !merged && id != m.id {
 		return false, nil
 	}
-	switch _, err := m.w.inspector.GetTaskInfo(queue, id); {
-	case errors.Is(err, asynq.ErrTaskNotFound):
+	_, err := m.w.inspector.GetTaskInfo(queue, id)
+	if errors.Is(err, asynq.ErrTaskNotFound) {
 		return true, nil
-	default:
-		return false, err
 	}
+	return false, err
 }
 
 func ofKey(key string) func(joblock.Token) bool {

@@ -16,65 +16,63 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-const defaultMaxWait = 3 * time.Second
-
-// waitShare is the part of its timeout that a task may wait in place. Nobody knows how long
-// it needs to run, and a task that begins too late is worse than one that is snoozed.
-// lastShare is for a task that cannot be snoozed.
 const (
+	defaultMaxWait = 3 * time.Second
+
+	// shortWait is how long a task waits in place if all places are taken.
+	shortWait = 500 * time.Millisecond
+
+	// waitShare is the share of its timeout that a task may wait in place. The time that the task needs to run is not
+	// known. A task that begins too late is worse than a task that is snoozed.
 	waitShare = 0.1
+
+	// lastShare replaces waitShare for a task that cannot be snoozed.
 	lastShare = 0.5
 )
-
-// shortWait is how long a task waits in place if all places are taken.
-const shortWait = 500 * time.Millisecond
 
 // OverlapOption changes what WithoutOverlapping does.
 type OverlapOption func(*overlap)
 
-// Limit lets up to n tasks with the same key run at a time; see package limit.
+// Limit lets up to n tasks with the same key run at a time. Package limit has the bounds of n.
 func Limit(n int) OverlapOption {
 	return func(o *overlap) { o.limit, o.limited = n, true }
 }
 
-// MaxWait sets the longest wait in place for a busy key; 0 means not to wait. Need bounds it
-// too. A task that waits takes up one of the server's Concurrency. The default:
+// MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. Need also bounds the wait. A
+// waiting task takes up one of the server's Concurrency. The default:
 //
-//	DropIfBusy, FailIfBusy                           0
-//	fewer than a quarter of the server's tasks wait  3 s
-//	more do, and locks are held for short times      half a second
-//	more do, and locks are held for long             0
+//	DropIfBusy, FailIfBusy                                             0
+//	fewer than a quarter of the server's tasks wait, rounded up        3 s
+//	otherwise, while locks are held for short times                    half a second
+//	otherwise, while locks are held for long                           0
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
 }
 
-// Need sets how much of its timeout a task must have left when it begins. A task that waits
-// in place is snoozed when no more than that is left. Default nine tenths.
+// Need sets the time until its deadline that a task needs when it begins. A task that waits in place is snoozed when
+// only d is left. Default nine tenths of the time that is left when the wait begins.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need, o.hasNeed = d, true }
 }
 
-// DropIfBusy makes a task whose key is busy succeed without being run.
+// DropIfBusy lets a task whose key is busy succeed without a call of the handler.
 func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBusy } }
 
-// FailIfBusy makes the attempt of a task whose key is busy fail by asynq's rules: it is
-// charged, and on the last attempt the task is archived. The error matches
-// joblock.ErrHeld or joblock.ErrTimeout.
+// FailIfBusy makes the attempt of a task whose key is busy fail. asynq charges the attempt, and archives the task after
+// the last attempt. The error matches joblock.ErrHeld or joblock.ErrTimeout.
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
-// WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one
-// at a time, or a few at a time with Limit. key returns the key for a task; "" means that
-// it needs no lock. The lock is taken when a task is about to run, and released when the
-// attempt ends, also by a panic. The package comment says what happens to a task whose key
-// is busy.
+// WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
+// time with Limit. The function key returns the key of a task, or "" if the task needs no lock. The middleware acquires
+// the lock when a task is about to run, and releases the lock when the attempt ends, also by a panic. The package
+// comment says what happens to a task whose key is busy.
 //
-// The handler's context carries the lock, and ends as with Middleware. Inside Middleware
-// this is the innermost lock, the one that joblock.FromContext returns. Find a lock that
-// the task carries by its key, with joblock.LocksFromContext(ctx).ByKey.
+// The handler's context ends if the lock is lost. joblock.FromContext returns the lock of WithoutOverlapping, also
+// inside Middleware. joblock.LocksFromContext(ctx).ByKey returns a lock that the task carries.
 //
-// Attempts fail with joblock.ErrInvalid if the key is not valid, if an option is out of
-// bounds, if the task carries this lock only until it starts (handoff.UntilStarted), or if
-// the key function, the next handler, an option or the Worker is nil.
+// Attempts fail with joblock.ErrInvalid if the key is not valid, if an option is out of bounds, if the task carries a
+// lock on the key only until the task starts (handoff.UntilStarted), or if the key function, the next handler, an
+// option or the Worker is nil.
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
@@ -101,8 +99,7 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler runs tasks with next when they have their lock. Middleware recognises it
-// by its type.
+// overlapHandler is the handler that WithoutOverlapping returns. startsAt recognises it by its type.
 type overlapHandler struct {
 	o    *overlap
 	next asynq.Handler
@@ -115,7 +112,7 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.o.process(ctx, task, h)
 }
 
-// ifBusy is what to do with a task whose key stays busy.
+// ifBusy is the policy for a task whose key stays busy.
 type ifBusy uint8
 
 const (
@@ -129,19 +126,18 @@ type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string
 	limit   int
-	limited bool // Limit was given
+	limited bool // the option Limit was given
 	maxWait time.Duration
 	hasWait bool
 	need    time.Duration
 	hasNeed bool
 	ifBusy  ifBusy
-	err     error // of its arguments
-
-	pace pace
+	err     error // an argument of WithoutOverlapping is invalid
+	pace    pace
 }
 
-// process handles one delivery of a task: it asks for the task's key, takes the lock if one
-// is to be taken, calls the handler and releases the lock.
+// process handles one delivery of a task: it acquires the lock if the task needs one, calls h.next and releases the
+// lock.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err
@@ -164,7 +160,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	if err != nil {
 		return err
 	}
-	o.w.outOfOrder(a)
+	a.outOfOrder()
 	if !o.w.open.begin() {
 		return a.refuse()
 	}
@@ -175,7 +171,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 		return err
 	}
 	a.locks = joblock.Locks{lock}
-	// No recover: asynq reports where a panic came from.
+	// No recover: asynq reports the place of a panic.
 	defer a.release(a.locks, reasonOver)
 	if err := startAt(ctx, h); err != nil {
 		return err
@@ -187,11 +183,10 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	return h.next.ProcessTask(ctx, task)
 }
 
-// carried reports whether the task carries the lock on key, or a permit of it: it would
-// wait for itself. A lock that the task gives up when it starts is an error: the key cannot
-// be free for the next job while this one runs under it, and nobody has asked to run
-// without a lock. The attempt is charged and tried again, since the program must be
-// changed; an archived task can be run by hand then.
+// carried reports whether the task carries the lock on key or a permit of key: such a task would wait for its own lock.
+// carried fails if the task gives that lock up when it starts: the next job needs the key free while this task runs,
+// and this task needs the lock. asynq charges the attempt. When the program is mended, the archived task can be run
+// again.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {
@@ -211,7 +206,7 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
-// take returns the lock, or nil and what the attempt returns to asynq.
+// take returns the lock, or else a nil lock and the attempt's result for asynq, which may be nil.
 func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 	latest := o.latest(a)
 	for {
@@ -220,7 +215,7 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			return lock, nil
 		}
 		if err == nil {
-			a.release(joblock.Locks{lock}, reasonOver) // the handler would only learn that it is late
+			a.release(joblock.Locks{lock}, reasonOver) // asynq would ignore the handler's result
 			return nil, context.Cause(a.ctx)
 		}
 		if busy(err) && o.ifBusy != snoozeIfBusy {
@@ -234,22 +229,19 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 		case snoozed == nil:
 			return nil, err
 		case a.w.canSnooze(a):
-			a.w.tellSnoozed(a, snoozed)
+			a.logSnoozed(snoozed)
 			return nil, snoozed
 		case a.w.canSnoozeByArchive(a) && (busy(err) || late):
 			mark, err := a.w.mark(a)
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
-				break // the store is away: wait in place first
+				break // wait in place for the store first
 			}
-			if err != nil && !busy(err) { // busy: another process has the mark of this task
-				a.w.cfg.Logger.Warn("worker: a task is snoozed by way of asynq's archive, and the keeper does not know of it",
-					"job", a.job(), "task", a.task.Type(), "err", err)
-			}
+			a.logUnmarked(err)
 			return nil, a.w.archiveAndRerun(a, snoozed, mark)
 		case late:
 			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
 		}
-		if sleep.For(a.ctx, min(waitPoll, time.Until(latest))) != nil { // the store is away
+		if sleep.For(a.ctx, min(waitPoll, time.Until(latest))) != nil { // the store does not answer
 			return nil, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
@@ -259,7 +251,7 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// latest returns when the task must stop waiting in place.
+// latest returns the time at which the task must stop waiting in place.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
@@ -273,12 +265,12 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// acquire takes the lock. It waits for it in place as MaxWait says, or until latest if the
-// task cannot be snoozed.
+// acquire acquires the lock. For a busy lock acquire waits in place: until latest if the task cannot be snoozed, and
+// otherwise as long as MaxWait allows.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
-	job := strings.Map(func(r rune) rune {
+	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {
-			return '?' // fit for a label
+			return '?'
 		}
 		return r
 	}, a.job())
@@ -291,7 +283,7 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		return lock, err
 	}
 	wait := time.Until(latest)
-	if o.ifBusy != snoozeIfBusy || a.w.canSnooze(a) || a.w.canSnoozeByArchive(a) { // else asynq would charge or archive the task
+	if o.ifBusy != snoozeIfBusy || a.w.canSnooze(a) || a.w.canSnoozeByArchive(a) {
 		switch wait = min(wait, o.maxWait); {
 		case o.hasWait || wait <= 0:
 		case o.w.enterWait():
@@ -308,7 +300,7 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	return acquire(a.ctx, key, holder, joblock.MaxWait(wait))
 }
 
-// enterWait reports whether one more task may wait in place, and counts it.
+// enterWait reports whether one more task may wait in place. If so, enterWait counts the task in w.waiting.
 func (w *Worker) enterWait() bool {
 	if places := w.places.Load(); w.waiting.Add(1) > places && places >= 0 {
 		w.waiting.Add(-1)
@@ -317,11 +309,11 @@ func (w *Worker) enterWait() bool {
 	return true
 }
 
-// giveUp drops the task or fails its attempt, because its key is busy.
+// giveUp returns the result of an attempt under DropIfBusy or FailIfBusy, whose key is busy.
 func (o *overlap) giveUp(a *attempt, err error) error {
 	if o.ifBusy == failIfBusy {
 		return fmt.Errorf("worker: %w", err)
 	}
-	o.w.cfg.Logger.Info("worker: task dropped", "job", a.job(), "task", a.task.Type(), "cause", err)
+	a.log().Info("worker: task dropped", "cause", err)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Reasons that Status shows for locks released here.
+// The reasons with which this package releases locks. joblock's Status shows them.
 const (
 	reasonDone    = "job done"
 	reasonRevoked = "job revoked"
@@ -24,33 +24,31 @@ const (
 	reasonSkipped = "job skipped"
 	reasonStarted = "job started"
 	reasonSnoozed = "job snoozed"
-	reasonOver    = "attempt over" // of a lock that the task does not carry
+	reasonOver    = "attempt over" // a lock that the task does not carry
 )
 
 const (
-	// answerWait is how long to wait until asynq has written what it does with a task whose
-	// context has ended. It writes at once, so this covers a slow Redis.
+	// answerWait is how long whatBecame waits until asynq has written the new state of a task whose context has ended.
+	// asynq writes at once, so only a slow Redis takes part of answerWait.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
 
-// settle gives the locks back, or parks them for the next attempt, after the handler has
-// ended with err. It returns the error for asynq.
+// settle releases or parks the locks after the handler has returned err. It returns the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()
 		return err
 	}
-	var snoozed *snoozeError
+	snoozed, ok := as[*snoozeError](err)
 	switch {
-	case errors.As(err, &snoozed): // a lock that WithoutOverlapping wants is busy
+	case ok: // from WithoutOverlapping, or from snoozeForLoss
 		if a.started {
 			a.park(a.locks, a.w.reservation(snoozed.delay))
 		} else {
 			a.backOut(a.locks, a.w.reservation(snoozed.delay))
 		}
-		var ae *archiveSnoozeError // on its way there already, by WithoutOverlapping
-		if !errors.As(err, &ae) && !a.w.canSnooze(a) {
+		if _, archiving := as[*archiveSnoozeError](err); !archiving && !a.w.canSnooze(a) {
 			return a.w.snoozeByArchive(a, snoozed)
 		}
 		return err
@@ -69,14 +67,12 @@ func (a *attempt) settle(err error) error {
 	return &retryError{err: err, delay: delay}
 }
 
-// snoozeForLoss returns the error that snoozes a task whose handler has failed with err
-// because a lock was lost, by ForceRelease or with the store's data. ctx is the handler's.
-// The pause is that of a retry, however often this happens: asynq counts no snoozes, and
-// the job is not to blame. The result is nil
+// snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
+// because a lock was lost. ctx is the handler's context. snoozeForLoss returns nil
 //
-//   - for an error that has nothing to do with the loss,
-//   - if the handler says that the task must not be tried again, and
-//   - for a lock that was held for longer than joblock.Config.MaxRenew.
+//   - if err is not due to the loss,
+//   - if err matches asynq.SkipRetry or asynq.RevokeTask, and
+//   - if joblock.Config.MaxRenew or StopRenewing had ended the renewal of the lock.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
@@ -95,11 +91,11 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
-// settleAbandoned is for an attempt that asynq no longer waits for. Timeout, shutdown,
-// cancellation and a lost lease look the same from here, so the Inspector is asked. What
-// asynq does follows from the end of the context, not from the handler's result.
+// settleAbandoned settles the locks of an attempt whose context has ended. asynq no longer waits for the handler's
+// result. A timeout, a shutdown, a cancellation and a lost asynq lease end the context in the same way, so
+// settleAbandoned asks the Inspector for the task.
 func (a *attempt) settleAbandoned() {
-	text := "" // of a retry that is never to run
+	text := ""
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}
@@ -110,19 +106,19 @@ func (a *attempt) settleAbandoned() {
 	}
 }
 
-// whatBecame returns the reason to release the locks of a task that will not run again, or
-// "" and the time until it runs. If asynq does not answer before ctx ends the task counts
-// as one that will run: its reservation ends by itself. If archive is not "", a task that
-// asynq has set to retry with this error will not run.
+// whatBecame asks the Inspector whether a task will run again. The result over is "" if it will, and delay is the time
+// until then; otherwise over is the reason for the release of the task's locks. Without an answer over is "": the
+// reservation of the locks ends by itself. If the parameter archive is not "", a task that waits for a retry with the
+// last error archive will not run: this Worker archives the task.
 func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
 		info, err := w.inspector.GetTaskInfo(queue, id)
 		switch {
-		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		case noTask(err):
 			return reasonGone, 0
 		case err != nil:
-			w.cfg.Logger.Warn("worker: cannot tell what became of the task, its lock stays reserved",
+			w.cfg.Logger.Warn("worker: cannot look up the task of an ended attempt; its locks stay reserved",
 				"job", envelope.Job(queue, id), "err", err)
 			return "", 0
 		case snoozedInArchive(info):
@@ -136,7 +132,7 @@ func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (ove
 		case info.State != asynq.TaskStateActive:
 			return "", max(0, time.Until(info.NextProcessAt))
 		case time.Now().After(deadline):
-			return "", 0 // active again, in another attempt
+			return "", 0 // another attempt runs
 		}
 		if sleep.For(ctx, answerPoll) != nil {
 			return "", 0
@@ -144,12 +140,11 @@ func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (ove
 	}
 }
 
-// done returns a context for releasing the locks of a job that is done or revoked: it must
-// not run again, even if it is delivered again.
+// done returns a context with which a release records that the job is done: a later delivery of the job must not run.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
-// finish frees all locks of a task that will not run again: those that this attempt holds,
-// and those that it never got.
+// finish frees all locks of a task that will not run again: the locks that this attempt holds, and the carried locks
+// that the attempt could not resume.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
 		a.end(ctx, a.locks, reason)
@@ -169,42 +164,33 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// settleWait is how long asynq waits for the locks' store at the end of an attempt. A store
-// that answers takes a small part of it. One that does not may delay the release, but not
-// the job's result: the attempt's time would run out, and asynq would never hear of it.
+// settleWait is the longest delay of a handler's result by the locks' store. A store that hangs must not delay the
+// result until the attempt's deadline: asynq would ignore the result.
 const settleWait = time.Second
 
-// behind calls settle, which settles the attempt's locks, and waits for it: for settleWait
-// at most, and never until the attempt's deadline. Then settle goes on in the background;
-// Close waits for it. Meanwhile the locks are held or reserved, so a next attempt is
-// snoozed.
+// behind calls settle in the background and waits for settle, but no longer than settleWait and half of the time until
+// the attempt's deadline. Close waits for settle. Until settle has returned, the locks are held or reserved, so the
+// next attempt is snoozed. If the attempt's context has ended, behind waits for settle without a bound.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
-		settle() // asynq has moved on
+		settle() // asynq does not wait for the result
 		return
 	}
-	settled := make(chan struct{})
-	a.w.open.more()
-	go func() {
-		defer a.w.open.end()
-		defer close(settled)
+	ctx, settled := context.WithCancel(context.Background())
+	a.w.open.background(func() {
+		defer settled()
 		settle()
-	}()
-	t := time.NewTimer(min(settleWait, a.left()/2))
-	defer t.Stop()
-	select {
-	case <-settled:
-	case <-t.C:
-	}
+	})
+	_ = sleep.For(ctx, min(settleWait, a.left()/2))
 }
 
 func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// end releases locks, all at the same time: a store can batch the calls, and one that does
-// not answer costs the time of one. A failure is logged, and left to the Locker's clean-up
-// in the background and to the end of the reservation: the handler's result stands.
+// end releases locks concurrently: a store can batch the releases, and a store that hangs delays them by one timeout.
+// An error is logged and does not change the handler's result. The Locker repeats the release, and the reservation
+// ends.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
@@ -216,16 +202,16 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 		atOnce(locks, func(lock *joblock.Lock) {
 			_, err := lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(a.job()))
 			if errors.Is(err, joblock.ErrUnavailable) {
-				lock.StopRenewing() // the reservation made before stands
+				lock.StopRenewing() // the attempt's own reservation stands
 			}
 			a.report(lock, "park", err)
 		})
 	})
 }
 
-// backOut gives back the locks of an attempt whose handler does not start. Locks that this
-// attempt was the first to take are released: while the task waits anybody may have them. A
-// lock that an earlier attempt has run under stays the job's.
+// backOut gives back the locks of an attempt whose handler was not called. It releases the locks that this attempt was
+// the first to acquire, because everybody may have them while the task waits. It parks the other locks: an earlier
+// attempt has run under them.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	for _, lock := range locks {
 		if slices.Contains(a.taken, lock.Key()) {
@@ -236,7 +222,7 @@ func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	}
 }
 
-// atOnce calls f for all of list at the same time, and waits.
+// atOnce calls f for each element of list concurrently, and waits for the calls.
 func atOnce[T any](list []T, f func(T)) {
 	if len(list) == 1 {
 		f(list[0])
@@ -251,18 +237,17 @@ func atOnce[T any](list []T, f func(T)) {
 
 func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 	if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotOwner) {
-		return // the handler itself has released it, or handed it over
+		return // the handler itself released the lock, or handed it over
 	}
 	msg := "worker: could not " + op + " the lock of a task"
 	if errors.Is(err, joblock.ErrLost) {
-		msg = "worker: the lock of a task was lost before its attempt was over"
+		msg = "worker: the lock of a task was lost before the end of the attempt"
 	}
-	a.w.cfg.Logger.Warn(msg,
-		"job", a.job(), "task", a.task.Type(), "key", lock.Key(), "fence", lock.Fence(), "err", err)
+	a.log().Warn(msg, "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }
 
-// retryError is a handler's error with retries left. It carries the delay that
-// the lock's reservation was computed from, so that asynq uses the same one.
+// retryError is the handler's error on an attempt that is not the last. The locks are reserved for delay, so asynq must
+// use the same delay.
 type retryError struct {
 	err   error
 	delay time.Duration

@@ -9,12 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// To snooze a task is to give it back to asynq for a while without charging it a retry,
-// because it has not run. This file decides for how long: a task that carries locks, by a
-// constant (snooze); one that WithoutOverlapping holds up, by a growing one (pace). asynq
-// is told by an error, which the functions that Configure wraps recognise.
-
-// snoozeError tells asynq to try the task again after delay, without charge.
+// snoozeError is the error with which an attempt snoozes its task for delay. The functions that Configure wraps
+// recognise a snoozeError.
 type snoozeError struct {
 	err   error
 	delay time.Duration
@@ -24,17 +20,16 @@ func (e *snoozeError) Error() string { return "worker: snoozed without charge: "
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// busyPause is the longest pause if an earlier attempt of the same task has the lock. Most
-// likely that one is about to be settled: its server was shut down, or its time was up. If
-// it goes on, the task comes back at this pace, because asynq counts no snoozes and the
-// pause cannot grow. That is bearable: it is one task for one attempt.
+// busyPause is the longest pause if an earlier attempt of the same task has the lock. Most likely that attempt is about
+// to be settled, because its server was shut down or its time was up. The pause does not grow if the earlier attempt
+// runs on, because asynq counts no snoozes. The cost is bounded: one task comes back for one running attempt.
 const busyPause = 2 * time.Second
 
-// snooze returns the error that snoozes the task if err says that somebody has the lock, or
-// that the store does not answer; nil otherwise.
+// snooze returns an error that snoozes the task, if err says that somebody has the lock or that the store does not
+// answer. For any other err, snooze returns nil.
 func (w *Worker) snooze(err error) *snoozeError {
-	var e *joblock.Error
-	if !errors.As(err, &e) {
+	e, ok := as[*joblock.Error](err)
+	if !ok {
 		return nil
 	}
 	delay := w.cfg.Snooze
@@ -50,8 +45,8 @@ func (w *Worker) snooze(err error) *snoozeError {
 	return &snoozeError{err: err, delay: jittered(delay)}
 }
 
-// canSnooze reports whether asynq will take the task back without charge: Configure was
-// called, and the task has a retry left.
+// canSnooze reports whether asynq will take the task back without a charge: Configure was called, and the task has a
+// retry left.
 func (w *Worker) canSnooze(a *attempt) bool {
 	if w.delay.Load() == nil {
 		if !w.told.configure.Swap(true) {
@@ -62,28 +57,26 @@ func (w *Worker) canSnooze(a *attempt) bool {
 	return a.retried < a.limit
 }
 
-func (w *Worker) tellSnoozed(a *attempt, snoozed *snoozeError) {
-	w.cfg.Logger.Info("worker: task snoozed",
-		"job", a.job(), "task", a.task.Type(), "delay", snoozed.delay, "cause", snoozed.err)
+func (a *attempt) logSnoozed(snoozed *snoozeError) {
+	a.log().Info("worker: task snoozed", "delay", snoozed.delay, "cause", snoozed.err)
 }
 
-// jittered returns a pause of about d. asynq cuts delays to whole seconds. The jitter
-// keeps tasks that were snoozed together from coming back together.
+// jittered returns d plus up to a quarter, and at least a second, because asynq cuts delays to whole seconds. Without
+// the jitter, tasks that were snoozed together would come back together.
 func jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
 	return d + dice.N(d/4+1)
 }
 
-// pace is the back-off of one use of WithoutOverlapping. asynq counts no snoozes, but this
-// process sees them: the pause grows with each, up to Config.Snooze, and is short again
-// when a lock was held for a short time. So tasks that take turns are soon back, and tasks
-// that wait for a long one do not keep the server busy.
+// pace computes the pauses of the tasks that one use of WithoutOverlapping snoozes. The pause grows with each snooze in
+// this process, up to Config.Snooze. It shrinks when a lock was held for a short time. So tasks that take short turns
+// come back soon, and tasks that wait for a long one do not keep the server busy.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
 }
 
-// next returns the pause of the next task that is snoozed, at most about most.
+// next returns the pause for the next snooze: at most the parameter most, before the jitter.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,15 +85,15 @@ func (p *pace) next(most time.Duration) time.Duration {
 	return jittered(d)
 }
 
-// brisk reports whether locks are held for such short times that a short wait in place
-// beats a snooze, even if all places are taken. One snooze makes it false.
+// brisk reports whether locks are held for such short times that a short wait in place beats a snooze, even if all
+// places are taken. After one snooze brisk returns false, until a lock was held for a short time.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pause <= time.Second
 }
 
-// ended notes for how long a lock was held.
+// ended records that a lock was held for the duration held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

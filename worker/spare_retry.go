@@ -14,56 +14,51 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The spare retry: asynq archives a task that has no retries left before it asks whether an
-// error counts. So handoff enqueues a task that carries locks with one retry more than its
-// author asked for, and a busy lock on the last attempt does not cost the job.
+// This file deals with the spare retry: handoff enqueues a task that carries locks with one retry more than its author
+// wants, so that a busy lock on the last attempt does not cost the job; see the package comment.
 //
-// The price: if the author's last attempt ends without a middleware, by a timeout, a panic
-// or a crash, asynq sets the task to retry. It must then be archived, as by asynq alone,
-// and not run. Such a delivery could not be told from that of an archived task that
-// somebody has run again, which must run each time. So the process in which the attempt
-// ended archives the task at once. After a crash there is no such process. Then the task
-// comes back, and its lock shows that nobody has settled it.
+// If the author's last attempt ends by a timeout, a panic or a crash, asynq sets the task to retry. The worker must
+// then archive the task without a run, as asynq alone would. But a rerun of an archived task looks like that delivery,
+// and a rerun must run. So the process in which the attempt ended archives the task at once. After a crash no process
+// does. Then the task is delivered again, and its locks show that nobody has settled the attempt.
 
 const (
-	// spareDelay is the delay of the spare retry. By then the task was archived, unless the
-	// process has died since.
+	// spareDelay is the delay of the spare retry. The worker archives the task within spareDelay, unless its process
+	// dies.
 	spareDelay = 10 * time.Second
 
-	// archivePatience is how long to wait until asynq has written what it did with the
-	// task. After that asynq's lease on the task is over, and it may not write any more.
+	// archivePatience is how long the method archive waits until asynq has set the task to retry. Then asynq's lease on
+	// the task has ended, and asynq may not write any more.
 	archivePatience = 30 * time.Second
 )
 
-// budget returns the retries that the author of a task asked for. limit is asynq's count.
+// budget returns the MaxRetry of the task's author. limit is the MaxRetry in asynq.
 func budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
 	}
-	return limit // without a spare one
+	return limit // there is no spare retry
 }
 
 type retriesKey struct{}
 
-// retries are the retries of a task that carries locks: budget as its author asked for,
-// limit as asynq was told.
+// retries has budget, the MaxRetry of the task's author, and limit, the MaxRetry in asynq.
 type retries struct{ budget, limit int }
 
+// withRetries returns a child of ctx with both numbers, in which asynq.GetMaxRetry returns budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// archive archives a task whose last attempt is over, once asynq has set it to retry with
-// the error text, and frees its locks. It returns at once; Close waits.
+// archive archives a task whose last attempt is over, and frees its locks. archive works in the background: it waits
+// until asynq has set the task to retry with the last error text. Close waits for archive.
 func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
-	w.open.more()
-	go func() {
-		defer w.open.end()
+	w.open.background(func() {
 		over := time.Now().Add(archivePatience)
 		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
 			info, err := w.inspector.GetTaskInfo(queue, id)
 			switch {
-			case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			case noTask(err):
 				return
 			case err == nil && info.State == asynq.TaskStateRetry && info.LastErr == text:
 				if err = w.inspector.ArchiveTask(queue, id); err == nil {
@@ -80,18 +75,17 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 			}
 			time.Sleep(pause)
 		}
-	}()
+	})
 }
 
-// bounce is for a delivery that may be the spare retry: the one that package handoff adds
-// to the author's retries. It returns the error with which to archive the task, or nil if
-// the task must run.
+// bounce returns nil if the task must run. If this delivery is only the spare retry after the author's last attempt,
+// bounce frees the task's locks and returns the error with which asynq archives the task.
 func (w *Worker) bounce(a *attempt) error {
-	uncounted := w.counts.Load() // nil where every end of an attempt is charged
+	counts := w.counts.Load() // if nil, asynq charges every end of an attempt
 	switch {
 	case a.spent():
-	case a.last() && a.retried < a.limit && uncounted != nil:
-		// A crash of this attempt may not have been charged.
+	case a.last() && a.retried < a.limit && counts != nil:
+		// Perhaps the author's last attempt has crashed, and asynq has not charged the crash.
 	default:
 		return nil
 	}
@@ -99,28 +93,27 @@ func (w *Worker) bounce(a *attempt) error {
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
 	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, archiveSnoozeText):
-		return nil // it was archived, and somebody wants it to run
+		return nil // somebody has run the archived task
 	case !a.spent():
-		if !crashed || (*uncounted)(asynq.ErrLeaseExpired) {
+		if !crashed || (*counts)(asynq.ErrLeaseExpired) {
 			return nil
 		}
 	case w.delay.Load() == nil:
-		// Without Configure nobody has archived it.
+		// Without Configure nobody has archived the task.
 	case !crashed, !w.unsettledEnd(a):
 		return nil
 	}
 	err := &finalError{err: errors.New(last), spent: true, told: !crashed}
 	if crashed {
-		err.err = asynq.ErrLeaseExpired // the very value, for errors.Is
+		err.err = asynq.ErrLeaseExpired // for errors.Is
 	}
 	w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
 	return err
 }
 
-// unsettledEnd reports whether the attempt that crashed was the author's last one, and not
-// a rerun by hand. Then the locks are still those of the enqueue, and nobody has freed
-// them; a rerun has taken them anew. If a handler has given its lock back early the two
-// look alike, and it counts as the last one.
+// unsettledEnd reports whether the crashed attempt was the author's last attempt, and not a rerun. After the author's
+// last attempt, a lock is still the one of the enqueue, and nobody has freed it; a rerun has acquired the lock again.
+// If the handler released its lock early, both look alike, and unsettledEnd returns true.
 func (w *Worker) unsettledEnd(a *attempt) bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -128,7 +121,7 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	}
 	locks, err := w.locks.Status(context.WithoutCancel(a.ctx), keys...)
 	if err != nil {
-		return true // it could not run now, whoever has asked for it
+		return true // without the store the task cannot run now
 	}
 	for i, lock := range locks {
 		token := a.tokens[i]
@@ -144,27 +137,25 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	return false
 }
 
-// lastErr returns the text of the task's last error.
 func (w *Worker) lastErr(queue, id string) string {
 	info, err := w.inspector.GetTaskInfo(queue, id)
 	if err != nil {
-		w.cfg.Logger.Warn("worker: cannot tell what a task failed with", "job", envelope.Job(queue, id), "err", err)
-		return "the reason is not known"
+		w.cfg.Logger.Warn("worker: cannot look up a task's last error", "job", envelope.Job(queue, id), "err", err)
+		return "the last error is not known"
 	}
 	return info.LastErr
 }
 
-// finalError is a handler's error on the last attempt. It matches asynq.SkipRetry, because
-// asynq believes that one retry is left.
+// finalError is the error of an author's last attempt or a later one. It matches asynq.SkipRetry, because asynq still
+// sees the spare retry.
 type finalError struct {
 	err   error
-	spent bool // beyond the true retries
-	told  bool // the ErrorHandler has heard of it before
+	spent bool // the attempt was beyond the author's retries
+	told  bool // the user's ErrorHandler has already been called with err
 }
 
-// spentPrefix marks, in a task's last error, that it was archived on a delivery beyond the
-// author's retries. asynq keeps the count of retries when somebody runs an archived task
-// again. Without the mark such a run would be archived again.
+// spentPrefix begins the last error of a task that was archived beyond the author's retries. asynq keeps the count of
+// retries when somebody runs the archived task again. Without spentPrefix, bounce would archive that rerun too.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {

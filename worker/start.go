@@ -2,21 +2,19 @@ package worker
 
 import (
 	"context"
-	"errors"
 
 	"github.com/hibiken/asynq"
 )
 
-// Started is an asynq.MiddlewareFunc that marks where a task begins to run. There a task
-// gives up the key that handoff.EnqueueUnique gave it until it starts.
+// Started is an asynq.MiddlewareFunc that marks the place where a task begins to run. A task that has a key only until
+// it starts (handoff.EnqueueUnique) gives the key up there.
 //
-// Register it last, as the innermost, if another package's middleware follows Middleware
-// and hides what is behind it: WithoutOverlapping, or anything else that may turn a task
-// away. Otherwise it is not needed: the key is given up by Middleware itself, or by the
-// last WithoutOverlapping that directly follows it, when that has its lock.
+// Register Started last, as the innermost, if another package's middleware follows Middleware. That middleware hides
+// the middleware behind it, which may turn a task away. Without Started the key is given up by Middleware, or, if
+// WithoutOverlapping directly follows Middleware, by the last such WithoutOverlapping when it has its lock.
 //
-// Register it for every mux of the Worker or for none: where it is missing the key is kept
-// until the job ends. With a nil next every task fails with joblock.ErrInvalid.
+// Register Started for each mux of the Worker or for none. Under a mux without Started, a task then keeps the key until
+// the job ends. With a nil next, each task fails with joblock.ErrInvalid.
 func (w *Worker) Started(next asynq.Handler) asynq.Handler {
 	if w != nil {
 		w.hasStarted.Store(true)
@@ -36,9 +34,9 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.next.ProcessTask(ctx, task)
 }
 
-// startsAt returns where a task that Middleware hands to next starts: the last handler of
-// this package that may snooze it, or nil for Middleware itself. A startedHandler is that
-// place in any case, and may be out of sight.
+// startsAt returns the handler at which a task starts that Middleware passes to next: a startedHandler, or else the
+// last overlapHandler of the chain. The result nil stands for Middleware itself, and anyStarted for a startedHandler
+// that another package's handler hides.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {
@@ -55,12 +53,11 @@ func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	}
 }
 
-// anyStarted stands for a startedHandler that is out of sight.
 var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt starts the attempt of ctx if h is where it starts.
+// startAt starts the attempt in ctx if the attempt starts at h. The error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler) error {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	if !ok || a.started {
@@ -76,14 +73,13 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs, once, that a task is snoozed with err after it has given up the key
-// that it has until it starts.
+// startedTooEarly logs that the task in ctx is snoozed with err although it has already given up the key that it has
+// until it starts.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
-	var snoozed *snoozeError
-	if ok && a.started && errors.As(err, &snoozed) && !w.told.started.Swap(true) {
-		w.cfg.Logger.Error("worker: a task was snoozed that had given up the key it has until it starts, so that others may be queued beside it; "+
-			"a middleware that is not of this package hides WithoutOverlapping: register Worker.Started as the innermost",
-			"job", a.job(), "task", a.task.Type())
+	_, snoozed := as[*snoozeError](err)
+	if ok && a.started && snoozed && !w.told.started.Swap(true) {
+		a.log().Error("worker: a task was snoozed after it had given up the key that it has until it starts; " +
+			"another task may now be queued for that key; another package's middleware hides WithoutOverlapping: register Worker.Started as the innermost")
 	}
 }

@@ -12,36 +12,33 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 )
 
-// distrustEvery is how often each cause is logged: whoever enqueues a million forged
-// headers must not fill the disk.
+// distrustEvery is how often the Worker logs each cause: a million forged headers must not fill the disk.
 const distrustEvery = time.Minute
 
-// elsewhere is logged like the causes of package envelope, but the envelope counts.
+// elsewhere is logged like the causes of package envelope, but its envelope is genuine.
 const elsewhere envelope.Cause = "another store"
 
+const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
+
 var distrustTexts = map[envelope.Cause]string{
-	envelope.Unknown: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
-		"it was sealed with a key that is not known here. Either the header is forged, or who enqueues " +
-		"uses another Redis, database or prefix, or has other joblock.Config.Secrets, than this worker",
-	envelope.Forged: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
-		"its seal does not match, the header is forged or was changed",
-	envelope.Copied: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
-		"the header was copied from another task, or this task was enqueued again in another way than by handoff",
-	envelope.Unread: "worker: the locks in a task's header count for nothing, it runs as a task without locks: " +
-		"the header is forged, or of a build that is newer than this worker",
-	elsewhere: "worker: who enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
-		"or that store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
+	envelope.Unknown: runsWithout + "the header was sealed with a key that is not known here. Either the header is forged, or the " +
+		"enqueuing process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker",
+	envelope.Forged: runsWithout + "the seal does not match; the header is forged or was changed",
+	envelope.Copied: runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
+	envelope.Unread: runsWithout + "the header is forged, or from a build that is newer than this worker",
+	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
+		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// distrusts remembers, by cause, the last log entry and how many were left out since.
+// distrusts has, by cause, the time of the last log record and the number of records left out since then.
 type distrusts struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards last and more
 	last map[envelope.Cause]time.Time
 	more map[envelope.Cause]int
 }
 
-// tell logs a bad envelope, at most once in distrustEvery for each cause.
-func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
+// logDistrust logs a bad envelope, at most once per distrustEvery for each cause.
+func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
 	now := time.Now()
@@ -60,43 +57,43 @@ func (w *Worker) tell(ctx context.Context, cause envelope.Cause, attrs ...any) {
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// trusted returns the envelope of a task. ok is false if it has none that counts. An error
-// says that the store has not answered.
+// trusted returns the envelope of a task. ok is false if the task has no envelope, or no genuine one. An error says
+// that the locks' store did not answer.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
-	var d *envelope.Distrust
+	d, distrusted := as[*envelope.Distrust](err)
 	switch {
-	case errors.As(err, &d):
+	case distrusted:
 		attrs := []any{"job", task.Job, "task", task.Type}
 		if d.Of != "" {
 			attrs = append(attrs, "sealed_for", d.Of)
 		}
-		w.tell(ctx, d.Cause, attrs...)
+		w.logDistrust(ctx, d.Cause, attrs...)
 		return envelope.Opened{}, false, nil
 	case ok && err == nil && env.Elsewhere:
-		w.tell(ctx, elsewhere, "job", task.Job, "task", task.Type)
+		w.logDistrust(ctx, elsewhere, "job", task.Job, "task", task.Type)
 	}
 	return env, ok && err == nil, err
 }
 
-// envelopeOf is trusted for the attempt's task. While the store does not answer, the envelope
-// may be honest: the error snoozes the task, or the task waits here.
-func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error) {
+// envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error that snoozes
+// the task. If the task cannot be snoozed, envelope waits in place until the attempt's context ends.
+func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	task := envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 	for {
-		env, ok, err := w.trusted(a.ctx, task)
+		env, ok, err := a.w.trusted(a.ctx, task)
 		if err == nil {
 			return env, ok, nil
 		}
 		if a.ctx.Err() != nil {
 			return env, false, err
 		}
-		snoozed := w.snooze(err)
-		if snoozed == nil { // something else is in the place of the keys
-			snoozed = &snoozeError{err: err, delay: w.cfg.Snooze}
+		snoozed := a.w.snooze(err)
+		if snoozed == nil { // the store has another value where the keys should be
+			snoozed = &snoozeError{err: err, delay: a.w.cfg.Snooze}
 		}
-		if w.canSnooze(a) {
-			w.tellSnoozed(a, snoozed)
+		if a.w.canSnooze(a) {
+			a.logSnoozed(snoozed)
 			return env, false, snoozed
 		}
 		if sleep.For(a.ctx, waitPoll) != nil {
@@ -105,15 +102,14 @@ func (w *Worker) envelopeOf(a *attempt) (env envelope.Opened, ok bool, err error
 	}
 }
 
-// withEnvelope tells what is inside Middleware what the task carries.
+// withEnvelope returns a child of ctx with env, for a WithoutOverlapping inside Middleware.
 func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 	return context.WithValue(ctx, envelopeKey{}, env)
 }
 
 type envelopeKey struct{}
 
-// carriedBy returns what a task carries: as Middleware has found, or outside of it by the
-// seal.
+// carriedBy returns the task's genuine envelope: from ctx inside Middleware, and from the task's header outside.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil
@@ -122,6 +118,6 @@ func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Enve
 	if err != nil {
 		return envelope.Envelope{}, err
 	}
-	env, _, err := w.envelopeOf(a)
+	env, _, err := a.envelope()
 	return env.Envelope, err
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// wiring remembers which mistakes in a server's set-up were logged: each is logged once.
+// wiring records which mistakes in a server's set-up the Worker has logged. The Worker logs each mistake once.
 type wiring struct{ configure, middleware, order, started atomic.Bool }
 
-// failedOutside logs, once, that a task with locks has failed with err outside of
-// Middleware. Inside, Middleware would have marked the error.
+// failedOutside logs that a task with locks has failed with err outside of Middleware. An error that has passed through
+// Middleware is a retryError or a finalError.
 func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error) {
-	var re *retryError
-	if ctx.Err() != nil || errors.As(err, &re) || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
-		return // or it may not have had the time to
+	_, marked := as[*retryError](err)
+	if marked || ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
+		return // after all but a retryError, Middleware may have had no chance to wrap err
 	}
 	if id, _ := asynq.GetTaskID(ctx); !w.told.middleware.Swap(true) {
 		w.cfg.Logger.Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first",
@@ -27,13 +27,11 @@ func (w *Worker) failedOutside(ctx context.Context, task *asynq.Task, err error)
 	}
 }
 
-// outOfOrder logs, once, that a task with locks has reached WithoutOverlapping before
-// Middleware.
-func (w *Worker) outOfOrder(a *attempt) {
-	if _, been := a.ctx.Value(envelopeKey{}).(envelope.Envelope); been || !a.mayCarry() || w.told.order.Swap(true) {
+// outOfOrder logs that a task with locks has reached WithoutOverlapping before Middleware.
+func (a *attempt) outOfOrder() {
+	if _, inside := a.ctx.Value(envelopeKey{}).(envelope.Envelope); inside || !a.mayCarry() || a.w.told.order.Swap(true) {
 		return
 	}
-	w.cfg.Logger.Error("worker: WithoutOverlapping has a task that carries locks before Middleware has: the mux needs Use(w.Middleware) first; "+
-		"while such a task waits nobody keeps its locks, and on its last attempt it is archived",
-		"job", a.job(), "task", a.task.Type())
+	a.log().Error("worker: a task that carries locks has reached WithoutOverlapping before Middleware: " +
+		"the mux needs Use(w.Middleware) first; while such a task waits, its locks are not renewed, and asynq archives the task if its key is busy on the last attempt")
 }

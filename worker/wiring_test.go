@@ -29,7 +29,7 @@ func TestWrongWiringIsTold(t *testing.T) {
 			r.keep(r.locks, worker.Config{})
 			time.Sleep(2 * time.Minute)
 		}},
-		{"WithoutOverlapping first", "before Middleware has", 1, func(r *rig, p *probe) {
+		{"WithoutOverlapping first", "reached WithoutOverlapping before Middleware", 1, func(r *rig, p *probe) {
 			r.serve(service{unguarded: true, use: []middleware{
 				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key) },
 				func(w *worker.Worker) asynq.MiddlewareFunc { return w.Middleware },

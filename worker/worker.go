@@ -15,43 +15,35 @@ import (
 	"github.com/joblock/toolkit/worker/internal/keeper"
 )
 
-// Worker resumes, renews and settles the locks of the tasks of one asynq server.
-// Make one per server with New. When the process stops, Close it after the server's
-// Shutdown and before the Locker's Close. The methods of a nil *Worker do not panic:
-// Middleware fails tasks that carry locks, Configure changes nothing.
+// Worker resumes, renews and settles the locks of the tasks of one asynq server. Make one Worker per server with New.
+// The methods of a nil *Worker do not panic: Middleware fails tasks that carry locks, and Configure changes nothing.
 type Worker struct {
 	locks     *joblock.Locker
-	ring      *seal.Ring // of locks
+	ring      *seal.Ring // of the field locks
 	inspector *asynq.Inspector
 	cfg       Config
 
-	// The server's RetryDelayFunc. nil until Configure was called: without it asynq cannot
-	// tell a snooze from a failure.
-	delay atomic.Pointer[asynq.RetryDelayFunc]
-	told  wiring
+	delay  atomic.Pointer[asynq.RetryDelayFunc] // the server's own; nil until Configure is called
+	counts atomic.Pointer[func(error) bool]     // the server's own IsFailure; nil if the server has none
 
-	// How many tasks of the server may wait in place, and how many do.
-	places  atomic.Int64 // -1 where it is not known
-	waiting atomic.Int64
-
-	inArchive atomic.Int64 // tasks of this process snoozed by way of asynq's archive
-
-	hasStarted atomic.Bool // Started is in use
-
-	// The server's own IsFailure; nil if it has none.
-	counts atomic.Pointer[func(error) bool]
-
+	told      wiring
 	distrusts distrusts
 
-	open *inflight // attempts not settled yet, checks of locks to be repeated, and Run
+	places  atomic.Int64 // how many tasks of the server may wait in place; -1 until Configure is called
+	waiting atomic.Int64 // how many tasks wait in place
+
+	inArchive  atomic.Int64 // how many tasks this process has snoozed by way of asynq's archive
+	hasStarted atomic.Bool  // the method Started was called
+
+	open *inflight // unsettled attempts, background work, and Run
 
 	keeper  *keeper.Keeper
 	running atomic.Bool // Run has not returned
 }
 
-// New returns a Worker that resumes locks with locks and asks inspector about tasks. It
-// closes neither of them. cfg may be nil. Errors match joblock.ErrInvalid: locks or
-// inspector is nil, locks was not made by joblock.New, or a field of cfg is out of bounds.
+// New returns a Worker that resumes locks with the Locker locks and looks up tasks with inspector. The Worker closes
+// neither locks nor inspector. A nil cfg has all defaults. New fails with joblock.ErrInvalid if locks or inspector is
+// nil, if locks was not made by joblock.New, or if a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, invalid("locks is nil")
@@ -73,10 +65,9 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	return w, nil
 }
 
-// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). The package comment says
-// what it does at each end of an attempt. With a nil next every task fails with
-// joblock.ErrInvalid. With a nil Worker every task that carries locks does: its handler
-// counts on the lock.
+// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). The package comment says what Middleware does at the
+// beginning and end of an attempt. With a nil next, each task fails with joblock.ErrInvalid. With a nil Worker, each
+// task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	if next == nil {
 		return asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -84,7 +75,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		})
 	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		if _, carries := task.Headers()[envelope.Header]; !carries {
+		if !carries(task) {
 			return next.ProcessTask(ctx, task)
 		}
 		if w == nil {
@@ -94,7 +85,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		env, ok, err := a.w.envelopeOf(a)
+		env, ok, err := a.envelope()
 		if err != nil {
 			return err
 		}
@@ -113,7 +104,29 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// retryDelay returns what the server will wait before the next attempt.
+// Close waits until every attempt of this Worker is settled: its locks are parked for the next attempt, or released.
+// Close also ends Run. The package comment has the order in which a process stops.
+//
+// The server's Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the
+// queue, cancels their contexts, and returns without waiting for the handlers. If the process exits at that moment, the
+// locks lapse, and each next attempt waits for a whole lease.
+//
+// ctx bounds the wait for handlers that ignore their context. When ctx ends, Close returns the cause of ctx. An attempt
+// that ends later is still settled, until the Locker is closed. An attempt whose handler has ended is settled within
+// seconds. Close may be called again.
+//
+// Tasks with locks that begin after Close are snoozed, and their locks stay as they are. If a task has ended while an
+// old attempt still has the lease of its lock, the keeper frees the lock, or the end of the reservation does. With a
+// nil Worker, Close returns nil at once.
+func (w *Worker) Close(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	w.open.close()
+	return w.open.wait(ctx)
+}
+
+// retryDelay returns how long the server will wait before the next attempt.
 func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	f := asynq.DefaultRetryDelayFunc
 	if p := w.delay.Load(); p != nil {
@@ -122,7 +135,7 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// reservation returns how long to reserve a lock whose task is due after delay.
+// reservation returns the reservation of a lock whose task is due after delay.
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }

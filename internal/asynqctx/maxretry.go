@@ -10,10 +10,9 @@ import (
 
 // WithMaxRetry returns a child of ctx in which asynq.GetMaxRetry returns n.
 //
-// A task that carries locks has one retry more than its author asked for. Handlers, error
-// handlers and other people's middleware compare asynq.GetRetryCount with asynq.GetMaxRetry
-// to find out whether this attempt is the last. asynq has no call to correct that. So its
-// unexported metadata is copied, with one field changed. If a later asynq lays it out
+// A task that carries locks has one retry more than its author asked for. Handlers, error handlers and other people's
+// middleware compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether this attempt is the last. asynq has
+// no call to correct that. So its unexported metadata is copied, with one field changed. If a later asynq lays it out
 // differently, asynq's own number is returned.
 func WithMaxRetry(ctx context.Context, n int) context.Context {
 	return maxRetryCtx{ctx, n}

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// concurrency is the largest number of concurrent lookups. A lookup takes one or two round trips. Eight
-	// lookups keep the link busy, but not the server.
+	// concurrency is the largest number of concurrent lookups. A lookup takes one or two round trips. Eight lookups
+	// keep the link busy, but not the server.
 	concurrency = 8
 
-	// askGiveUp is the number of consecutive failed lookups after which inspect skips the other tasks. A failed
-	// lookup may take as long as a Redis client waits for a silent server.
+	// askGiveUp is the number of consecutive failed lookups after which inspect skips the other tasks. A failed lookup
+	// may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 )
 
-// inspect looks up the task of each candidate in asynq and sets the field task. It fails if ctx has ended, or
-// if all lookups failed. A candidate whose lookup failed or was skipped keeps the finding unanswered.
+// inspect looks up the task of each candidate in asynq and sets the field task. It fails if ctx has ended, or if all
+// lookups failed. A candidate whose lookup failed or was skipped keeps the finding unanswered.
 func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	var jobs []string          // one lookup for a task that carries many locks
 	at := make(map[string]int) // by job: its index in jobs
@@ -69,11 +69,11 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock. carries is false if the seal of
-// the envelope cannot be verified.
+// carries reports whether the task of c carries the current token of the lock. carries is false if the seal of the
+// envelope cannot be verified.
 //
-// A task without the token may be an earlier task with the same ID. The enqueue for which the lock was parked
-// may still be under way then, and asynq will refuse that enqueue.
+// A task without the token may be an earlier task with the same ID. The enqueue for which the lock was parked may still
+// be under way then, and asynq will refuse that enqueue.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -124,8 +124,8 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// met returns f, and remembers that the queue exists if f shows that. If f says that no database has the queue,
-// and the queue existed before, the queue was deleted with its tasks: then met returns the finding absent.
+// met returns f, and remembers that the queue exists if f shows that. If f says that no database has the queue, and the
+// queue existed before, the queue was deleted with its tasks: then met returns the finding absent.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,8 +160,8 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return f, nil
 }
 
-// each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each returns the
-// cause of ctx without waiting for running calls of f. The caller must not read the results of f then.
+// each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each returns the cause
+// of ctx without waiting for running calls of f. The caller must not read the results of f then.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -1,9 +1,9 @@
-// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper reads from
-// package jobs which locks are due, looks up the task of each lock in asynq (inspect.go), decides what to do
-// about each lock (verdict.go), and acts (reconcile.go).
+// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper reads from package jobs
+// which locks are due, looks up the task of each lock in asynq (inspect.go), decides what to do about each lock
+// (verdict.go), and acts (reconcile.go).
 //
-// A mark is the lock that a process holds while it snoozes a task by way of asynq's archive. When that process
-// dies, the mark is how the keeper finds the task.
+// A mark is the lock that a process holds while it snoozes a task by way of asynq's archive. When that process dies,
+// the mark is how the keeper finds the task.
 package keeper
 
 import (
@@ -28,15 +28,15 @@ const (
 	// batch is how many locks a Keeper reads and handles together.
 	batch = 500
 
-	// A leading Keeper asks the store which locks are due: wakeups times within Config.Every, and at least once
-	// per longestNap. Each question costs one command. longestNap serves locks with a short reservation: they
-	// are due after half of the reservation.
+	// A leading Keeper asks the store which locks are due: wakeups times within Config.Every, and at least once per
+	// longestNap. Each question costs one command. longestNap serves locks with a short reservation: they are due after
+	// half of the reservation.
 	wakeups    = 10
 	longestNap = time.Second
 )
 
-// Config configures a Keeper. All fields but DryRun are required. Config of package worker explains Inspectors,
-// Every, Reserve, DryRun and Logger.
+// Config configures a Keeper. All fields but DryRun are required. Config of package worker explains Inspectors, Every,
+// Reserve, DryRun and Logger.
 type Config struct {
 	Locks          *joblock.Locker
 	Ring           *seal.Ring // of the field Locks
@@ -63,8 +63,8 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)}}
 }
 
-// Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil
-// when ctx ends. Other errors are those of joblock's Locker.Singleton.
+// Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil when ctx
+// ends. Other errors are those of joblock's Locker.Singleton.
 func (k *Keeper) Run(ctx context.Context) error {
 	// The Locker's own MaxRenew bounds locks that a program forgets to release. The keeper's lock is not one.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
@@ -75,8 +75,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead checks the due locks until ctx ends. ctx is from Locker.Singleton: it also ends when the keeper's lock is
-// lost.
+// lead checks the due locks until ctx ends. ctx is from Locker.Singleton: it also ends when the keeper's lock is lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
@@ -102,8 +101,8 @@ func (k *Keeper) lead(ctx context.Context) error {
 // nap returns the pause between two passes.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
-// pass checks all due locks. After an error, the locks that pass has read are due again after Config.Every, and
-// the other locks stay due.
+// pass checks all due locks. After an error, the locks that pass has read are due again after Config.Every, and the
+// other locks stay due.
 func (k *Keeper) pass(ctx context.Context) error {
 	later := k.cfg.Every - k.nap() // a lock may be due for one nap before a pass reads it
 	for {

@@ -21,8 +21,8 @@ type candidate struct {
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did
-// not answer some calls. The locks concerned are unchanged, or were changed by a call whose answer is missing.
+// reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did not
+// answer some calls. The locks concerned are unchanged, or were changed by a call whose answer is missing.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -75,8 +75,8 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
 }
 
-// read reads the locks of due. The result over has the entries whose lock was released or belongs to another job
-// now. The result idle has the locks that nobody holds. read counts held locks in n.
+// read reads the locks of due. The result over has the entries whose lock was released or belongs to another job now.
+// The result idle has the locks that nobody holds. read counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -100,8 +100,8 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	return over, idle, nil
 }
 
-// rerun takes the task of the mark c out of asynq's archive, and sets the verdict to free the mark. After an error
-// the verdict is to leave the mark: the keeper checks it again.
+// rerun takes the task of the mark c out of asynq's archive, and sets the verdict to free the mark. After an error the
+// verdict is to leave the mark: the keeper checks it again.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
 	if k.cfg.DryRun {
@@ -139,8 +139,8 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks of dead and returns the entries of the freed locks. A lock that somebody resumed or
-// acquired after the keeper read it is not freed.
+// free frees the locks of dead and returns the entries of the freed locks. A lock that somebody resumed or acquired
+// after the keeper read it is not freed.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {

@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// enqueueGrace is how long the keeper keeps a lock after its park even if the task does not exist. handoff parks
-// the lock first and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server
-// after some twenty seconds, and a frozen server applies all received commands before it answers a later one.
+// enqueueGrace is how long the keeper keeps a lock after its park even if the task does not exist. handoff parks the
+// lock first and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server after some
+// twenty seconds, and a frozen server applies all received commands before it answers a later one.
 const enqueueGrace = time.Minute
 
 // The reasons with which the keeper frees locks. joblock's Status shows them.
@@ -79,8 +79,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 		}
 		return v
 	}
-	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job
-	// has ended. A snoozed task comes back from the archive.
+	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job has
+	// ended. A snoozed task comes back from the archive.
 	proven := task.kind == ended && task.carries && !task.snoozed
 	if lock.Locked() && !proven && standing(lock) < enqueueGrace {
 		return verdict{action: keep}
@@ -88,8 +88,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark returns the verdict on a mark that nobody holds: its process has died, or could not take the task out
-// of the archive.
+// judgeMark returns the verdict on a mark that nobody holds: its process has died, or could not take the task out of
+// the archive.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered, task.kind == foreign:
