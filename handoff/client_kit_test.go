@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -105,7 +106,7 @@ func (w *web) wantWithJob(t testing.TB, lock *joblock.Lock, info *asynq.TaskInfo
 	if st := wantState(t, w.locks, lock.Key(), joblock.StateParked); st.Job != job {
 		t.Errorf("%s is parked for %q, want %q", lock.Key(), st.Job, job)
 	}
-	env, ok, err := envelope.Unverified(w.task(t, info.Queue, info.ID).Headers)
+	env, ok, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
 	if !ok || err != nil {
 		t.Fatalf("the task carries no tokens: %v", err)
 	}

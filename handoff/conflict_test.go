@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -134,7 +134,7 @@ func TestKeyOfAnArchivedJobThatStillRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		first := w.first(t, replaceK)
-		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
+		env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -101,7 +102,7 @@ func TestOptionsAreKeptAndOverridden(t *testing.T) {
 			if !tc.want(stored) {
 				t.Errorf("task is %+v", stored)
 			}
-			if env, _, err := envelope.Unverified(stored.Headers); err != nil || env.Retries != stored.MaxRetry-1 {
+			if env, _, err := envelopekit.Read(stored.Headers); err != nil || env.Retries != stored.MaxRetry-1 {
 				t.Errorf("the envelope says %d retries, asynq %d (%v)", env.Retries, stored.MaxRetry, err)
 			}
 			w.wantWithJob(t, lock, info)

@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -157,7 +157,7 @@ func TestTaskThatAppearsAfterAllFindsItsTokenTakenBack(t *testing.T) {
 			t.Fatal("Enqueue succeeded")
 		}
 		time.Sleep(2 * time.Minute)
-		env, _, err := envelope.Unverified(w.task(t, "default", "late").Headers)
+		env, _, err := envelopekit.Read(w.task(t, "default", "late").Headers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +321,7 @@ func TestJobThatHasTheLockKeepsIt(t *testing.T) {
 					if err := apply(); err != nil {
 						return err
 					}
-					env, _, err := envelope.Unverified(w.task(t, "default", "t-1").Headers)
+					env, _, err := envelopekit.Read(w.task(t, "default", "t-1").Headers)
 					if err != nil {
 						return err
 					}

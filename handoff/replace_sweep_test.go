@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -120,7 +121,7 @@ func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 
 // take gets the lock for a job as a worker does: by its token, or anew.
 func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, error) {
-	env, _, err := envelope.Unverified(info.Headers)
+	env, _, err := envelopekit.Read(info.Headers)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -55,7 +55,7 @@ func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
 		first := w.first(t, replaceK)
 		var running *joblock.Lock
 		w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
-			env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
+			env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
 			if err == nil {
 				running, err = w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/first"))
 			}
@@ -83,7 +83,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	u.Until = handoff.UntilStarted
 	first := w.first(t, u)
 	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
-		env, _, err := envelope.Unverified(w.task(t, first.Queue, first.ID).Headers)
+		env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
 			err = w.locks.Release(t.Context(), env.UntilStart[0], joblock.IfIdle(), joblock.Reason("job started"), joblock.ForJob("default/first"))
 		}
@@ -157,7 +157,7 @@ func TestReplacementOfUnknownOutcome(t *testing.T) {
 					w.wantFirstOnly(t, first)
 					return
 				}
-				env, _, err := envelope.Unverified(w.task(t, "default", "second").Headers)
+				env, _, err := envelopekit.Read(w.task(t, "default", "second").Headers)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -54,7 +55,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 		t.Fatalf("%d tasks, %v", len(pending), err)
 	}
 	for _, info := range pending {
-		env, ok, err := envelope.Unverified(w.task(t, info.Queue, info.ID).Headers)
+		env, ok, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
 		if !ok || err != nil {
 			t.Fatalf("%v, %v", ok, err)
 		}

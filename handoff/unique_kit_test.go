@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -94,7 +95,7 @@ func (w *web) work(t *testing.T, s situation) {
 		if s == completed { // and its lock was left behind
 			return nil
 		}
-		env, _, err := envelope.Unverified(task.Headers())
+		env, _, err := envelopekit.Read(task.Headers())
 		if err != nil {
 			return err
 		}
@@ -181,7 +182,7 @@ func (w *web) wantOnly(t *testing.T, u handoff.Unique, info handoff.Enqueued) {
 	if st := wantState(t, w.locks, slotOf(u), joblock.StateParked); st.Job != job {
 		t.Errorf("%s is parked for %q, want %q", st.Key, st.Job, job)
 	}
-	env, _, err := envelope.Unverified(w.task(t, info.Queue, info.ID).Headers)
+	env, _, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
 	if err != nil {
 		t.Fatal(err)
 	}

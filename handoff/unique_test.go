@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -273,7 +274,7 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, ok, err := envelope.Unverified(w.task(t, info.Queue, info.ID).Headers)
+			env, ok, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
 			if !ok || err != nil || info.Headers["trace"] != "t-9" {
 				t.Fatalf("%v, %v, headers %v", ok, err, info.Headers)
 			}

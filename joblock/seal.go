@@ -60,22 +60,14 @@ func newRing(l *Locker) *seal.Ring {
 }
 
 // sealKeys reads the keys that live with the locks.
-func (l *Locker) sealKeys(ctx context.Context, known []seal.Key, fresh [seal.KeyBytes]byte) ([]seal.Key, error) {
+func (l *Locker) sealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	const op = "seal keys"
 	if err := l.open(op, ""); err != nil {
 		return nil, err
 	}
-	req := driver.SealKeysRequest{Fresh: fresh}
-	for _, k := range known {
-		req.Known = append(req.Known, driver.SealKey(k))
-	}
-	got, err := ask(ctx, l, op, "", l.store.SealKeys, req)
-	if err == nil && len(got) == 0 {
+	keys, err := ask(ctx, l, op, "", l.store.SealKeys, req)
+	if err == nil && len(keys) == 0 {
 		err = &Error{Code: codeUnavailable, Op: op, Detail: "the store gave no key"}
-	}
-	var keys []seal.Key
-	for _, k := range got {
-		keys = append(keys, seal.Key(k))
 	}
 	return keys, err
 }

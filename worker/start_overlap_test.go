@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -206,7 +207,7 @@ func TestLockFromStartOfATaskThatIsSnoozed(t *testing.T) {
 		var p probe
 		busy := r.occupy("k")
 		r.queued("a", 1)
-		env, _, err := envelope.Unverified(r.taskHeaders("a"))
+		env, _, err := envelopekit.Read(r.taskHeaders("a"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -122,7 +123,7 @@ func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.queued("a", 0)
-		env, _, err := envelope.Unverified(r.taskHeaders("a"))
+		env, _, err := envelopekit.Read(r.taskHeaders("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,7 @@ func TestLockFromStartOutlivesACrash(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.queued("a", 1)
-		env, _, err := envelope.Unverified(r.taskHeaders("a"))
+		env, _, err := envelopekit.Read(r.taskHeaders("a"))
 		if err != nil {
 			t.Fatal(err)
 		}

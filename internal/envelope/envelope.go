@@ -1,17 +1,16 @@
-// Package envelope is the header format in which an asynq task carries locks: handoff
-// writes it and worker reads it. A header, unlike a payload, leaves asynq's Unique key and
-// consumers in other languages untouched.
+// Package envelope is the header format in which an asynq task carries locks: handoff writes it and worker reads it.
+// A header, unlike a payload, leaves asynq's Unique key and consumers in other languages untouched.
 //
-// Whoever has a token can take its lock. So whoever can write a header could take locks, or
-// make another's task carry them. Hence envelopes are sealed for one job, with a key that
-// only those have who use the locks' store, or with a secret (package seal). An envelope
-// that is not genuine counts as absent.
+// Whoever has a token can take its lock. So whoever can write a header could take locks, or make another's task carry
+// them. Hence an envelope is sealed for one job (package seal). The key of the seal is known only to those who can
+// read the locks' store, or it is a configured secret. An envelope that is not genuine counts as absent.
 //
-// The payload is not sealed: asynq lets people change the payload of a scheduled task, and
-// the task must keep its lock then.
+// The payload is not sealed: asynq lets people change the payload of a scheduled task, and the task must then keep
+// its lock.
 package envelope
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,16 +27,16 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Header is the name of the one header. Its value is a text sealed by package seal: the job,
-// the type of the task, the tokens, and what the worker is to do with them. One header, so
-// that no part can be left out, added or exchanged; as JSON, so that people can read it.
+// Header is the name of the one header. Its value, sealed by package seal, has the job, the type of the task, the
+// tokens, and which tokens the worker treats specially. It is one header, so that no part can be left out, added or
+// exchanged. It is JSON, so that people can read it.
 const Header = "joblock"
 
 const (
 	// MaxTokens bounds the locks that are handed over with one task.
 	MaxTokens = 64
-	// MaxCarried bounds the locks that a task may carry: an aggregated task has those of
-	// all members of its group.
+	// MaxCarried bounds the locks that a task may carry: an aggregated task has the locks of all members of its
+	// group.
 	MaxCarried = 1024
 )
 
@@ -46,23 +45,22 @@ type Envelope struct {
 	// Tokens are the tokens of all locks that the task carries.
 	Tokens []joblock.Token
 
-	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. The spare
-	// retry is one more than that: asynq archives a task that has used up its retries
-	// before it asks whether the last attempt counts, so without it a busy lock would cost
-	// the job.
+	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. With a spare retry asynq's MaxRetry
+	// is one more than Retries. asynq archives a task that has used up its retries before asynq asks whether the last
+	// attempt counts. So without a spare retry a busy lock would cost the job.
 	Retries int
 
-	// Some of Tokens, whose locks have a shorter life than the job. UntilStart are released
-	// when the handler starts. FromStart are taken by the worker when the task is about to
-	// run; nobody has them before.
+	// UntilStart and FromStart are some of Tokens, whose locks have a shorter life than the job. The worker releases
+	// the locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about
+	// to run; nobody has them before.
 	UntilStart, FromStart []joblock.Token
 }
 
-// Job returns the name under which locks are bound to a task. A slash in the queue's name is
-// escaped, so that no two tasks have the same name.
+// Job returns the name under which locks are bound to a task. Slashes in the queue's name are escaped, so that no two
+// tasks have the same name.
 func Job(queue, taskID string) string { return queueEscaper.Replace(queue) + "/" + taskID }
 
-// ParseJob is the reverse of Job. ok is false if job is no name of a task.
+// ParseJob is the reverse of Job. ok is false if job is not the name of a task.
 func ParseJob(job string) (queue, taskID string, ok bool) {
 	queue, taskID, ok = strings.Cut(job, "/")
 	queue = queueUnescaper.Replace(queue)
@@ -76,12 +74,10 @@ var (
 
 const aggregatePrefix = "aggregate:"
 
-// AggregateID returns an ID for the task that a group is aggregated into. It names one of
-// the members, the lead: until asynq has enqueued the new task the members still exist, and
-// need the locks that are bound to it.
-func AggregateID(lead string) string {
-	return aggregatePrefix + uuid.NewString() + ":" + lead
-}
+// AggregateID returns an ID for the task that asynq aggregates a group into. The ID names one of the members, the
+// lead. Until asynq has enqueued the aggregated task the members still exist, and need the locks that are bound to
+// the ID.
+func AggregateID(lead string) string { return aggregatePrefix + uuid.NewString() + ":" + lead }
 
 // LeadOf returns the lead in an ID made by AggregateID.
 func LeadOf(taskID string) (lead string, ok bool) {
@@ -93,17 +89,17 @@ func LeadOf(taskID string) (lead string, ok bool) {
 	return lead, ok && lead != ""
 }
 
-// content is an envelope as it is written.
+// content is the JSON of an envelope.
 type content struct {
 	Job        string   `json:"job"`
 	Type       string   `json:"type"`
 	Retries    int      `json:"retries"`
 	Tokens     []string `json:"tokens"`
-	UntilStart []int    `json:"untilStart,omitempty"` // places in Tokens
+	UntilStart []int    `json:"untilStart,omitempty"` // indices in Tokens
 	FromStart  []int    `json:"fromStart,omitempty"`
 }
 
-// Seal returns the header's value for the task of that name and type.
+// Seal returns the header's value for the task with this job name and type.
 func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType string) (string, error) {
 	c := content{Job: job, Type: taskType, Retries: e.Retries}
 	for _, t := range e.Tokens {
@@ -113,11 +109,10 @@ func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType strin
 		}
 		c.Tokens = append(c.Tokens, string(text))
 	}
-	var err error
-	if c.UntilStart, err = e.places(e.UntilStart); err != nil {
-		return "", err
-	}
-	if c.FromStart, err = e.places(e.FromStart); err != nil {
+	var err1, err2 error
+	c.UntilStart, err1 = e.places(e.UntilStart)
+	c.FromStart, err2 = e.places(e.FromStart)
+	if err := cmp.Or(err1, err2); err != nil {
 		return "", err
 	}
 	text, err := json.Marshal(c)
@@ -127,31 +122,32 @@ func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType strin
 	return ring.Seal(ctx, string(text))
 }
 
+// places returns the indices of some in Tokens.
 func (e Envelope) places(some []joblock.Token) ([]int, error) {
 	var places []int
 	for _, t := range some {
 		i := slices.Index(e.Tokens, t)
 		if i < 0 {
-			return nil, invalid("seal envelope", fmt.Sprintf("%s is not among the tokens", t))
+			return nil, door.Invalid("seal envelope", "", "%s is not among the tokens", t)
 		}
 		places = append(places, i)
 	}
 	return places, nil
 }
 
-// Task is what Open needs to know of a task.
+// Task has the parts of a task that Open reads.
 type Task struct {
-	Job     string // "" if not known: then compare Opened.Job
+	Job     string // "" if not known: then the caller of Open must check Opened.Job
 	Type    string
 	Headers map[string]string
 }
 
-// Opened is an envelope that was found to be genuine.
+// Opened is a genuine envelope.
 type Opened struct {
 	Envelope
-	Job string // for which it was sealed
+	Job string // the job for which the envelope was sealed
 
-	// Elsewhere is true if the sealer has the same secret but uses another store.
+	// Elsewhere is true if the sealer has the same secret as this process, but uses another store.
 	Elsewhere bool
 }
 
@@ -164,7 +160,7 @@ func (t Task) Carries() bool {
 // Distrust is the error for an envelope that counts as absent.
 type Distrust struct {
 	Cause Cause
-	Of    string // the job for which it was sealed, if that is known to be another
+	Of    string // the other task for which the envelope was sealed; "" unless Cause is Copied
 	Err   error
 }
 
@@ -174,26 +170,25 @@ type Cause string
 const (
 	Forged  Cause = "forged"       // the seal does not match
 	Unknown Cause = "unknown key"  // the seal's key is not known here
-	Copied  Cause = "copied"       // it was sealed for another task
-	Unread  Cause = "not readable" // it is of no version that this build knows
+	Copied  Cause = "copied"       // the envelope was sealed for another task
+	Unread  Cause = "not readable" // the envelope is of no version that this build knows
 )
 
 func (d *Distrust) Error() string {
 	if d.Of != "" {
-		return fmt.Sprintf("the locks in the task's header count for nothing (%s): it was sealed for %s", d.Cause, d.Of)
+		return fmt.Sprintf("the locks in the task's header count for nothing (%s): the header was sealed for %s", d.Cause, d.Of)
 	}
 	return fmt.Sprintf("the locks in the task's header count for nothing (%s): %s", d.Cause, d.Err)
 }
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
-// Opener verifies a seal: Open or OpenKnown of a seal.Ring.
+// Opener verifies a seal. It is the method Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
-// Open reads the envelope of a task. ok is false if the task has none. A header is
-// untrusted input: its seal is verified before anything is decoded, and then job and type
-// are compared. A *Distrust means that the envelope is not this task's; any other error,
-// that the store has not answered.
+// Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open
+// verifies the seal before it decodes anything, and then compares job and type. A *Distrust means that the envelope
+// is not this task's. Any other error means that the store has not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -210,71 +205,54 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 	case err != nil:
 		return Opened{}, true, err
 	}
-	e, c, err := read(text.Text)
+	e, taskType, err := read(text.Text)
 	if err != nil {
 		return Opened{}, true, &Distrust{Cause: Unread, Err: err}
 	}
-	if task.Job != "" && c.Job != task.Job || c.Type != task.Type {
-		return Opened{}, true, &Distrust{Cause: Copied, Of: c.Job + " of type " + strconv.Quote(c.Type)}
+	if task.Job != "" && e.Job != task.Job || taskType != task.Type {
+		return Opened{}, true, &Distrust{Cause: Copied, Of: e.Job + " of type " + strconv.Quote(taskType)}
 	}
 	e.Elsewhere = text.Elsewhere
 	return e, true, nil
 }
 
-// Unverified reads an envelope without checking its seal, for tests. Do not act on what it
-// returns: anybody who can enqueue a task may have written it.
-func Unverified(headers map[string]string) (Opened, bool, error) {
-	sealed, ok := headers[Header]
-	if !ok {
-		return Opened{}, false, nil
-	}
-	text, err := seal.Text(sealed)
-	if err != nil {
-		return Opened{}, true, err
-	}
-	e, _, err := read(text)
-	return e, true, err
-}
-
 // read decodes the text of an envelope.
-func read(text string) (e Opened, c content, err error) {
+func read(text string) (e Opened, taskType string, err error) {
+	var c content
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return e, c, err
+		return e, "", err
 	}
 	if len(c.Tokens) == 0 || len(c.Tokens) > MaxCarried || c.Retries < -1 {
-		return e, c, invalid("open envelope", fmt.Sprintf("%d tokens, must be from 1 to %d; or %d retries, must be at least -1",
-			len(c.Tokens), MaxCarried, c.Retries))
+		return e, "", door.Invalid("open envelope", "", "%d tokens, must be from 1 to %d; or %d retries, must be at least -1",
+			len(c.Tokens), MaxCarried, c.Retries)
 	}
+	e.Job, e.Retries = c.Job, c.Retries
 	for _, text := range c.Tokens {
 		t, err := joblock.ParseToken(text)
 		if err != nil {
-			return e, c, err
+			return e, "", err
 		}
 		e.Tokens = append(e.Tokens, t)
 	}
-	if e.UntilStart, err = e.at(c.UntilStart); err != nil {
-		return e, c, err
-	}
-	if e.FromStart, err = e.at(c.FromStart); err != nil {
-		return e, c, err
-	}
-	e.Job, e.Retries = c.Job, c.Retries
-	return e, c, nil
+	var err1, err2 error
+	e.UntilStart, err1 = e.at(c.UntilStart)
+	e.FromStart, err2 = e.at(c.FromStart)
+	return e, c.Type, cmp.Or(err1, err2)
 }
 
+// at is the reverse of places.
 func (e Envelope) at(places []int) ([]joblock.Token, error) {
 	var some []joblock.Token
 	for _, i := range places {
 		if i < 0 || i >= len(e.Tokens) {
-			return nil, invalid("open envelope", fmt.Sprintf("there is no token %d", i))
+			return nil, door.Invalid("open envelope", "", "there is no token %d", i)
 		}
 		some = append(some, e.Tokens[i])
 	}
 	return some, nil
 }
 
-// Strip returns headers without the envelope: nil if nothing is left. headers is not
-// changed.
+// Strip returns headers without the envelope, or nil if nothing is left. headers is not changed.
 func Strip(headers map[string]string) map[string]string {
 	if _, ok := headers[Header]; !ok {
 		return headers
@@ -285,8 +263,4 @@ func Strip(headers map[string]string) map[string]string {
 	rest := maps.Clone(headers)
 	delete(rest, Header)
 	return rest
-}
-
-func invalid(op, detail string) error {
-	return door.Invalid(op, "", "%s", detail)
 }

@@ -1,53 +1,52 @@
 package seal
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
-	// refresh is how often a Ring in use reads the store's keys again, in the background.
-	// If the store is flushed, new processes may not know the older ones' keys for so long.
+	// refresh is how often a Ring in use reads the store's keys again, in the background. After a flush of the store,
+	// new processes may not know the older processes' keys for that long.
 	refresh = 10 * time.Second
 
-	// readPause lies between two readings of the store: unknown keys, however many, cost
-	// one reading in it.
+	// readPause lies between two readings of the store. All unknown keys together cause one reading per readPause.
 	readPause = time.Second
 
-	// maxStrangers bounds the names of unknown keys that are remembered.
+	// maxStrangers bounds the names of unknown keys that a Ring remembers.
 	maxStrangers = 64
 )
 
-// Config is what a Ring works with.
+// Config has the sources of a Ring's keys.
 type Config struct {
-	// Load reads the store's keys, oldest first and at least one; see
-	// driver.Store.SealKeys. When ctx has ended, as it has after Ring.Close, Load must
+	// Load reads the store's keys; see driver.Store.SealKeys. When ctx has ended, as after Ring.Close, Load must
 	// return an error at once.
-	Load func(ctx context.Context, known []Key, fresh [KeyBytes]byte) ([]Key, error)
+	Load func(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error)
 
-	// Sources are secrets, or nil for the store's keys. All of them verify; the first one
-	// seals.
+	// Sources are secrets, or nil for the store's keys. Every source verifies; the first source seals.
 	Sources [][]byte
 
-	// Where says which store it is, for people.
+	// Where returns a name of the store, for people.
 	Where func() string
 }
 
-// Ring has the keys of a process. It reads the store's keys when one is first needed, and
-// again in the background while it is in use. So sealing and opening take no round trip. It
-// forgets a key only after the store was asked, and gives keys that the store has lost back
-// to it.
+// Ring has the keys of a process. It reads the store's keys when one is first needed, and again in the background
+// while it is in use. So sealing and opening take no round trip. A Ring forgets a key only after a reading without
+// the key, and a reading gives the store the keys that the store has lost.
 type Ring struct {
 	cfg     Config
 	secrets []signer // from Sources
-	first   *signer  // seals; nil if the store's newest key does
+	first   *signer  // seals; nil if the store's newest key seals
 	stored  bool     // the store's keys verify too
-	fresh   [KeyBytes]byte
+	fresh   [driver.SealKeyBytes]byte
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -55,13 +54,13 @@ type Ring struct {
 
 	mu          sync.Mutex // guards what follows
 	closed      bool
-	keys        []Key // of the store; nil before the first reading that was answered
-	signers     []signer
-	readings    int64 // begun so far
-	answered    int64 // the latest reading that was answered
-	lastReading time.Time
-	reading     *reading             // under way
-	strangers   map[string]time.Time // by name of an unknown key: when a reading did not find it
+	keys        []driver.SealKey     // nil before the first reading that was answered
+	signers     []signer             // of keys
+	readings    int64                // begun so far
+	answered    int64                // the number of the latest reading that was answered
+	lastReading time.Time            // when the latest reading began
+	reading     *reading             // the one under way, or nil
+	strangers   map[string]time.Time // by name of an unknown key: when a reading did not find the key
 }
 
 // reading is one call of Config.Load.
@@ -71,7 +70,7 @@ type reading struct {
 	err    error
 }
 
-// NewRing returns a Ring. Nothing is read yet.
+// NewRing returns a Ring. NewRing reads nothing yet.
 func NewRing(cfg Config) *Ring {
 	r := &Ring{cfg: cfg, strangers: make(map[string]time.Time)}
 	for i, secret := range cfg.Sources {
@@ -90,7 +89,7 @@ func NewRing(cfg Config) *Ring {
 	return r
 }
 
-// Where says which store this is, for people.
+// Where returns the name that Config.Where gives the store.
 func (r *Ring) Where() string { return r.cfg.Where() }
 
 // Ready returns the error that Seal would return.
@@ -99,36 +98,30 @@ func (r *Ring) Ready(ctx context.Context) error {
 	return err
 }
 
-// Seal seals text. Its errors are the store's.
+// Seal returns text, sealed. Its errors are the store's.
 func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	signers, err := r.current(ctx)
 	if err != nil {
 		return "", err
 	}
 	newest := signers[len(signers)-1]
-	s := newest
-	if r.first != nil {
-		s = *r.first
-	}
-	return s.seal(frame{store: newest.id, text: text}).String(), nil
+	return cmp.Or(r.first, &newest).seal(frame{store: newest.id, text: text}).String(), nil
 }
 
-// Opened is what Open has found.
+// Opened is a text whose seal was found genuine.
 type Opened struct {
 	Text string
-	// Elsewhere is true if the sealer uses another store, and was recognised by a
-	// configured secret.
+	// Elsewhere is true if the text was sealed with a configured secret, by a process that uses another store.
 	Elsewhere bool
 }
 
-// Open verifies a sealed text. It asks the store for an unknown key, which takes about a
-// second at most while the store answers. Errors are ErrMalformed, ErrUnknownKey,
-// ErrMismatch and those of the store.
+// Open verifies a sealed text. It asks the store for an unknown key, which takes about a second at most while the
+// store answers. Errors are ErrMalformed, ErrUnknownKey, ErrMismatch and those of the store.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }
 
-// OpenKnown is Open without asking the store for an unknown key.
+// OpenKnown is Open, but for an unknown key it returns ErrUnknownKey at once and does not ask the store.
 func (r *Ring) OpenKnown(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, false)
 }
@@ -168,7 +161,7 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 		if r.keys != nil {
 			defer r.mu.Unlock()
 			if time.Since(r.lastReading) >= refresh {
-				r.beginLocked() // whoever asks next has the answer; after Close nobody needs it
+				r.beginLocked() // the next caller has the answer; after Close nobody needs it
 			}
 			return r.signers, nil
 		}
@@ -180,9 +173,8 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	}
 }
 
-// find returns the store's key that has this id. If ask is false, ErrUnknownKey means that
-// the key is not among those that were last read. If ask is true, it means that the store
-// did not have the key when it was asked, at most readPause ago.
+// find returns the store's key with this id. If ask is false, ErrUnknownKey means that the last reading had no such
+// key. If ask is true, ErrUnknownKey means that the store had no such key at most readPause ago.
 func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 	if _, err := r.current(ctx); err != nil {
 		return signer{}, err
@@ -202,7 +194,7 @@ func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 			r.mu.Unlock()
 			return signer{}, ErrUnknownKey
 		}
-		if r.answered > met { // by a reading that began after id was met
+		if r.answered > met { // a reading that began after this call of find has not found id
 			if len(r.strangers) >= maxStrangers {
 				clear(r.strangers)
 			}
@@ -236,19 +228,19 @@ func (r *Ring) beginLocked() *reading {
 	r.lastReading = time.Now()
 	l := &reading{number: r.readings, done: make(chan struct{})}
 	if r.closed {
-		_, l.err = r.cfg.Load(r.ctx, nil, r.fresh)
+		_, l.err = r.cfg.Load(r.ctx, driver.SealKeysRequest{})
 		close(l.done)
 		return l
 	}
 	r.reading = l
-	known := r.keys
+	req := driver.SealKeysRequest{Known: r.keys, Fresh: r.fresh}
 	r.busy.Go(func() {
-		keys, err := r.cfg.Load(r.ctx, known, r.fresh)
+		keys, err := r.cfg.Load(r.ctx, req)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err == nil {
-			r.keys, r.answered = keys, l.number
-			r.signers = make([]signer, len(keys)) // a new one: others read the old one
+			r.keys, r.answered = slices.Clone(keys), l.number
+			r.signers = make([]signer, len(keys)) // not in place: others read the old slice
 			for i, k := range keys {
 				r.signers[i] = newSigner(k.Secret[:])
 			}
@@ -259,8 +251,8 @@ func (r *Ring) beginLocked() *reading {
 	return l
 }
 
-// wait waits until the reading has ended, and returns its error. If ctx ends first, wait
-// returns ctx's cause.
+// wait waits until the reading has ended, and returns the reading's error. If ctx ends first, wait returns ctx's
+// cause.
 func (l *reading) wait(ctx context.Context) error {
 	select {
 	case <-l.done:
@@ -270,8 +262,8 @@ func (l *reading) wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the reading under way; Wait waits for that. The Ring can still seal and open
-// with the keys that it knows.
+// Close ends the reading under way; Wait waits for the end. A closed Ring can still seal and open with the keys that
+// it knows.
 func (r *Ring) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -279,5 +271,5 @@ func (r *Ring) Close() {
 	r.stop()
 }
 
-// Wait waits, after Close, until no reading is under way.
+// Wait waits until no reading is under way. Call Close first.
 func (r *Ring) Wait() { r.busy.Wait() }

@@ -12,32 +12,34 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // shelf is a store of keys.
 type shelf struct {
 	mu    sync.Mutex // guards what follows
-	keys  []Key
+	keys  []driver.SealKey
 	loads int
 	err   error
 }
 
-func (s *shelf) load(ctx context.Context, known []Key, fresh [KeyBytes]byte) ([]Key, error) {
+func (s *shelf) load(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loads++
 	if err := cmp.Or(s.err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	for _, k := range known {
+	for _, k := range req.Known {
 		if !slices.Contains(s.keys, k) {
 			s.keys = append(s.keys, k)
 		}
 	}
 	if len(s.keys) == 0 {
-		s.keys = []Key{{fresh, time.Now()}}
+		s.keys = []driver.SealKey{{Secret: req.Fresh, Since: time.Now()}}
 	}
-	slices.SortFunc(s.keys, func(a, b Key) int {
+	slices.SortFunc(s.keys, func(a, b driver.SealKey) int {
 		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.Secret[:], b.Secret[:]))
 	})
 	return slices.Clone(s.keys), nil
@@ -286,7 +288,7 @@ func TestAFloodOfUnknownKeysCostsOneLookASecond(t *testing.T) {
 
 func TestALookEndsWithItsCallerAndWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRing(Config{Sources: [][]byte{nil}, Load: func(ctx context.Context, _ []Key, _ [KeyBytes]byte) ([]Key, error) {
+		r := NewRing(Config{Sources: [][]byte{nil}, Load: func(ctx context.Context, _ driver.SealKeysRequest) ([]driver.SealKey, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}})

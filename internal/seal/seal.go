@@ -1,11 +1,9 @@
-// Package seal seals texts for those who share a key. worker opens a header only if it was
-// sealed by somebody who can read the locks' keys, or has a secret; the right to enqueue
-// tasks is not enough.
+// Package seal seals texts for those who share a key. worker opens a header only if the sealer can read the locks'
+// store or has a configured secret. The right to enqueue tasks is not enough.
 //
-// A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of
-// the sealer's store, and HMAC-SHA256 over all the rest. The MAC is over the text as it
-// stands, and the text is decoded only when the MAC is right: so no second encoding has to
-// be canonical.
+// A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of the sealer's store, and
+// HMAC-SHA256 over all the rest. The MAC is over the text as it stands. The text is decoded only after the MAC was
+// found right. So it does not matter that other texts can decode to the same value.
 package seal
 
 import (
@@ -15,24 +13,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
-	"time"
 )
 
-// KeyBytes is the length of a key that a store keeps.
-const KeyBytes = 32
-
-// Key is a key that a store keeps. See driver.SealKey.
-type Key struct {
-	Secret [KeyBytes]byte
-	Since  time.Time
-}
-
-// Why a text cannot be trusted. Any other error of a Ring means that the store has not
-// answered, and the text may be genuine.
+// Reasons why a text cannot be trusted. Any other error of a Ring means that the store has not answered, and the text
+// may be genuine.
 var (
-	ErrMalformed  = errors.New("it is no sealed text of a version that this build knows")
-	ErrUnknownKey = errors.New("it was sealed with a key that is not known here")
-	ErrMismatch   = errors.New("its seal does not match")
+	ErrMalformed  = errors.New("the text is not sealed in a version that this build knows")
+	ErrUnknownKey = errors.New("the text was sealed with a key that is not known here")
+	ErrMismatch   = errors.New("the seal does not match the text")
 )
 
 const (
@@ -47,11 +35,11 @@ var (
 
 // signer seals with one secret.
 type signer struct {
-	id  string // can be shown
+	id  string // not a secret
 	key []byte
 }
 
-// newSigner derives id and key from the secret. Neither reveals the other.
+// newSigner derives id and key from the secret. The id reveals neither key nor secret.
 func newSigner(secret []byte) signer {
 	return signer{
 		id:  hex.EncodeToString(hash(secret, "joblock seal: name")[:idBytes]),
@@ -65,15 +53,13 @@ func hash(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// frame is a sealed text, taken apart.
-type frame struct {
-	key, store, mac, text string
-}
+// frame has the parts of a sealed text.
+type frame struct{ key, store, mac, text string }
 
-// signed returns the text under the MAC. All parts but the last are of fixed length.
+// signed returns what the MAC covers. All parts but the last are of fixed length, so no two frames have the same one.
 func (f frame) signed() string { return version + "." + f.key + "." + f.store + "." + f.text }
 
-// seal sets key and MAC.
+// seal returns f with key and MAC set.
 func (s signer) seal(f frame) frame {
 	f.key = s.id
 	f.mac = base64.RawURLEncoding.EncodeToString(hash(s.key, f.signed()))
@@ -99,11 +85,4 @@ func parse(sealed string) (frame, error) {
 		return frame{}, ErrMalformed
 	}
 	return frame{key: parts[1], store: parts[2], mac: parts[3], text: parts[4]}, nil
-}
-
-// Text returns the text in a sealed text without checking the seal, for tests and display.
-// Do not act on it.
-func Text(sealed string) (string, error) {
-	f, err := parse(sealed)
-	return f.text, err
 }
