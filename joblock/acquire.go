@@ -12,34 +12,32 @@ import (
 )
 
 const (
-	// keptPolls is for how many polls a silent waiter keeps its place: one poll may be
-	// lost, and one may be late.
+	// keptPolls is the number of polls for which a silent waiter keeps its place: one poll may be lost, and one may be
+	// late.
 	keptPolls = 3
 
-	// leasePolls is the least number of polls in a lease. So the place of a dead waiter
-	// is kept for half a lease at most. A dead holder's lease lasts longer, two thirds,
-	// so waiters that died with it are not granted the key. Of other dead waiters at
-	// most one is: its lease outlasts the others' places. The price: a waiter costs the
-	// store twice as much as a holder, which renews every third of a lease.
+	// leasePolls is the least number of polls in a lease. So the place of a dead waiter is kept for half a lease at
+	// most. The lease of a holder that died with that waiter lasts longer, at least two thirds, so the dead waiter gets
+	// no grant. Of other dead waiters at most one gets a grant, whose lease outlasts the places of the rest. The price:
+	// a waiter costs the store twice as much as a holder, which renews every third of a lease.
 	leasePolls = 2 * keptPolls
 
-	// headOfLine is how many waiters watch for the end of the holder's lease. One
-	// would do, but the first ones may have died.
+	// headOfLine is how many waiters watch for the end of the holder's lease. One would do, but the first few may have
+	// died.
 	headOfLine = 8
 
 	// nearLine is how many waiters ask leasePolls times in a lease, however short it is.
 	nearLine = 32
 )
 
-// TryAcquire takes the lock on key if it is free, and does not wait. The lock is
-// renewed until it is released, handed over or lost. ctx bounds this call only.
+// TryAcquire takes the lock on key if the key is free, and does not wait. The lock is renewed until it is released,
+// handed over or lost. ctx bounds this call only.
 //
 // Errors, with which the caller holds nothing:
 //
-//	ErrHeld         somebody else has it; the error says who, and what is left of the lease
+//	ErrHeld         somebody else has the key; the error says who, and how much of the lease remains
 //	ErrInvalid      a bad key or option, or the value at the key is no lock
-//	ErrUnavailable  the store did not answer; what the call may have left behind is
-//	                removed in the background
+//	ErrUnavailable  the store did not answer; a lock that the call did take is released in the background
 //	ErrClosed       the Locker was closed
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
@@ -51,22 +49,20 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 	return a.wait(ctx)
 }
 
-// Acquire takes the lock on key. While the key is held it waits, as long as ctx lasts
-// or up to MaxWait. The package comment has more on waiting.
+// Acquire takes the lock on key. While another holds the key, Acquire waits, as long as ctx lasts or up to MaxWait.
+// "Waiting" in the package comment has the rules.
 //
-// Errors are those of TryAcquire, with which the caller holds nothing, but instead of
-// ErrHeld:
+// Acquire returns the errors of TryAcquire, with which the caller holds nothing, but instead of ErrHeld:
 //
-//   - ErrTimeout when MaxWait or ctx's deadline has passed. In the second case the error
-//     matches context.DeadlineExceeded too.
-//   - The cause of ctx when it was cancelled.
+//   - ErrTimeout when MaxWait or the deadline of ctx has passed. After the deadline of ctx the error also matches
+//     context.DeadlineExceeded.
+//   - The cause of ctx when ctx was cancelled.
 //
-// ErrUnavailable comes Config.CallTimeout after the first call without an answer; a
-// shorter outage of the store only delays the lock.
+// Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
+// only delays the lock.
 //
-// A push that is lost costs at most Config.Poll. Waiters that died cost one TTL and a
-// poll, all together. If they were more than 32 and the leases are short, they cost
-// perhaps three times Config.Poll instead.
+// A push that is lost costs at most Config.Poll. Waiters that died cost one TTL and a poll, all together. If more than
+// 32 died and the leases are short, they cost perhaps three times Config.Poll instead.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
@@ -90,15 +86,15 @@ type acquisition struct {
 	o    options
 	req  driver.AcquireRequest
 	last driver.Reply // the latest refusal
-	sent time.Time    // when the request that it answers was sent
+	sent time.Time    // when the request that last answers was sent
 
-	busySince time.Time // sent of the first refusal
+	busySince time.Time // when the request was sent that got the first refusal
 
 	// What the store may still have under the present nonce.
-	unanswered bool // a grant whose answer was lost
+	unanswered bool // perhaps a grant, whose answer was lost
 	queued     bool // a place in the queue
 
-	pushes <-chan struct{} // for the present nonce; nil before enqueue
+	pushes <-chan struct{} // for the present nonce; nil before the method enqueue
 }
 
 func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acquisition, error) {
@@ -122,7 +118,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	return a, nil
 }
 
-// try asks once. (nil, nil) means that another holds the lock: a.last says who.
+// try asks the store once. (nil, nil) means that another holds the lock; the refusal is in a.last.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
 	r, err := ask(ctx, a.l, "acquire", a.req.Key, a.l.store.Acquire, a.req)
@@ -140,16 +136,16 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.tellContended()
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be older than this attempt. So only what the store says is left
-		// of the lease counts, less the millisecond that stores round up by. It counts
-		// from sent, which is before the store said so.
+		// The grant may be older than this attempt. So the lease counts only for the time that the store reports as
+		// left, less the millisecond that stores round up by. That time counts from the instant sent, because the store
+		// measured it later.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
 	return nil, errorOf("acquire", a.req.Key, r)
 }
 
-// take makes a lock of a grant whose lease began at since or later. If the grant
-// is too old to be trusted, take has it released and returns an error.
+// take makes a lock of a grant whose lease began at the time since, or later. A grant that is too old to be trusted is
+// an error, and is released in the background.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
 	var err error
@@ -173,9 +169,8 @@ func (a *acquisition) held(code string) *Error {
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
 
-// abandon removes, in the background, what the store may have under the present nonce,
-// and draws a new one. If that fails the grant runs out, or the place is no longer
-// kept.
+// abandon removes, in the background, what the store may have under the present nonce, and draws a new nonce. If the
+// removal fails, the grant's lease ends, or the place expires.
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
@@ -194,13 +189,12 @@ func (a *acquisition) abandon() {
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 
-// wait asks until the lock is granted or the time is up; "Waiting" in the package
-// comment explains the queue. It asks without a push too, once per poll, to keep the
-// place and to find a grant whose push was lost. The first in line also ask when the
+// wait asks until the lock is granted or the time is up; see "Waiting" in the package comment. It also asks without a
+// push, once per poll, to keep the place and to find a grant whose push was lost. The first in line also ask when the
 // holder's lease ends, because the holder may have died.
 //
-// A push could carry the grant itself, and save that call. But whoever may publish and
-// has read the record can forge a push, and then two would have the lock.
+// A push could carry the grant itself and save a call. But whoever may publish and has read the record could forge such
+// a push. Then two would have the lock.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -218,10 +212,10 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		a.enqueue() // the first attempt takes its place at once
 	}
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
-	var failing time.Time // since when the store has not answered
+	var failing time.Time // when the outage of the store began; zero while the store answers
 	pause := newRetryPause()
-	pushed := false                // a push is why the store is asked now
-	var deafUntil time.Time        // pushes before it are not listened to
+	pushed := false                // this attempt was started by a push
+	var deafUntil time.Time        // pushes are ignored until then
 	falsePushes := newRetryPause() // grows with pushes that brought no grant
 	for {
 		nonce := a.req.Nonce
@@ -244,7 +238,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			failing, pause = time.Time{}, newRetryPause()
 		case ctx.Err() != nil:
 			if failing.IsZero() && a.last.Outcome == driver.OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
-				err = nil // the store answers; the time was up in the middle of a call
+				err = nil // no outage: the wait ended in the middle of a call
 			}
 			return nil, a.ended(ctx, err)
 		case !errors.Is(err, ErrUnavailable):
@@ -258,12 +252,12 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			}
 			d = pause.next()
 		}
-		if a.req.Nonce != nonce { // the grant came too late and was given back
+		if a.req.Nonce != nonce { // the grant came too late, and was given back
 			a.l.inbox.forget(nonce)
 			a.pushes = a.l.inbox.expect(a.req.Nonce)
 			if pushed {
 				pushed = false
-				continue // it was the push that was late, and the store answers
+				continue // not the store was slow, but the push: ask again at once
 			}
 		}
 		pushed = a.sleep(ctx, d, deafUntil)
@@ -277,8 +271,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns when it is time to ask: after d, or at a push, which it reports. It
-// ignores pushes until deafUntil. It returns early when the wait is over.
+// sleep returns after d, at a push, or when the wait is over. It reports whether a push ended it. It ignores pushes
+// until deafUntil.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
 	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
@@ -305,9 +299,8 @@ func (a *acquisition) enqueue() {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll is the time between two calls when nothing is pushed. Waiters farther back ask
-// less often: with short leases a crowd would do little else. If one of them dies, its
-// place has mostly run out when its turn comes.
+// poll is the time between two calls when no push comes. Waiters farther back ask less often: with short leases a crowd
+// would do little else. So the place of a dead one has mostly expired when its turn comes.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -320,14 +313,14 @@ func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
 	d := poll*3/4 + dice.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
-		// The holder's lease may end sooner; a millisecond is the store's grain. The
-		// first in line may have died too: those behind it ask a little later.
+		// The holder's lease may end sooner; a millisecond is the precision of stores. The first in line may have died
+		// too, so those behind it ask a little later.
 		d = min(d, a.last.Remaining+time.Millisecond+time.Duration(ahead)*poll/(4*headOfLine))
 	}
 	return max(d, time.Millisecond)
 }
 
-// ended is the error of a wait that ctx ended; err is the latest attempt's.
+// ended returns the error of a wait that ended with ctx. err is the error of the latest attempt.
 func (a *acquisition) ended(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		if cause := context.Cause(ctx); cause != door.ErrMaxWait && !errors.Is(err, cause) {
@@ -346,15 +339,14 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 	return ended("acquire", a.req.Key, context.Cause(ctx))
 }
 
-// tellAcquired is called before the engine knows of the lock: nothing can happen
-// to it yet.
+// tellAcquired must be called before the engine knows of the lock: then no other event of the lock comes first.
 func (a *acquisition) tellAcquired(lock *Lock) {
 	e := lock.eventLocked(event.Acquired)
 	e.Waited = a.waited()
 	a.l.tell(e)
 }
 
-// tellContended tells once that somebody is in the way, and notes since when.
+// tellContended tells, once per acquisition, that another holds the lock. It also sets busySince.
 func (a *acquisition) tellContended() {
 	if !a.busySince.IsZero() {
 		return
@@ -367,7 +359,7 @@ func (a *acquisition) tellContended() {
 
 func (a *acquisition) tellGaveUp(err error) {
 	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.door.Part || CodeOf(err) == codeHeld {
-		return // it has not waited, or the call that it is part of tells
+		return // there was no wait, or the call that this acquisition is a part of tells
 	}
 	a.l.tell(event.Event{
 		Kind: event.GaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),

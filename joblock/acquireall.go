@@ -13,14 +13,13 @@ import (
 // Locks is several locks held together.
 type Locks []*Lock
 
-// AcquireAll takes the locks on all keys, or none, and returns them in the order of
-// keys. A key named twice is taken once, and its lock returned once. They are taken in
-// one order everywhere, so that two calls with overlapping keys cannot wait for each
-// other for ever.
+// AcquireAll takes the locks on all keys, or none, and returns them in the order of keys. A key that is named twice is
+// taken once, and its lock is returned once. Every call takes its keys in the same sorted order, so calls with
+// overlapping keys cannot deadlock.
 //
-// It waits as Acquire does; MaxWait bounds the whole. Owner gives all locks the same
-// owner. Errors are those of Acquire, for the first key that failed; the locks taken
-// before are released. No keys are ErrInvalid.
+// AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
+// owner. Errors are those of Acquire for the first key that failed; the locks that were already taken are released. No
+// keys are ErrInvalid.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
 	return l.acquireAll(ctx, keys, opts, l.Acquire)
 }
@@ -49,7 +48,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	for _, key := range sorted {
 		opts := opts
 		if o.hasWait {
-			// A wait that is over has a nanosecond left: none would mean "do not wait", whose error is ErrHeld.
+			// The wait may be over, but 0 would mean "do not wait", and its error is ErrHeld.
 			left := max(min(o.maxWait, time.Nanosecond), o.maxWait-l.now().Sub(start))
 			opts = append(slices.Clip(opts), MaxWait(left))
 		}
@@ -73,7 +72,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	return out, nil
 }
 
-// Release releases all locks at the same time and joins the errors.
+// Release releases all locks at the same time, and joins the errors of Lock.Release.
 func (ls Locks) Release(ctx context.Context) error {
 	errs := make([]error, len(ls))
 	var all sync.WaitGroup
@@ -84,7 +83,7 @@ func (ls Locks) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Err returns the first error among the locks' Err, nil while all are held.
+// Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.
 func (ls Locks) Err() error {
 	for _, lock := range ls {
 		if err := lock.Err(); err != nil {
@@ -94,10 +93,10 @@ func (ls Locks) Err() error {
 	return nil
 }
 
-// LogValue keeps slog from marshalling the tokens.
+// LogValue returns what String returns for each lock, so that slog does not marshal the tokens.
 func (ls Locks) LogValue() slog.Value { return slog.StringValue(fmt.Sprint([]*Lock(ls))) }
 
-// ByKey returns the lock on key; ok is false if there is none.
+// ByKey returns the lock on key. ok is false if ls has no lock on key.
 func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
 	for _, lock := range ls {
 		if lock.Key() == key {

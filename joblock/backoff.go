@@ -7,23 +7,20 @@ import (
 	"github.com/joblock/toolkit/internal/dice"
 )
 
-// newRetryPause paces attempts while the store does not answer.
-func newRetryPause() *backoff { return newBackoff(20*time.Millisecond, time.Second) }
+// backoff makes pauses of about step, which grows to a second.
+type backoff struct{ step time.Duration }
 
-type backoff struct{ cur, max time.Duration }
+// newRetryPause returns the pauses between attempts while the store does not answer.
+func newRetryPause() *backoff { return &backoff{20 * time.Millisecond} }
 
-func newBackoff(first, most time.Duration) *backoff {
-	return &backoff{cur: max(first, time.Millisecond), max: max(most, time.Millisecond)}
-}
-
-// next returns a pause: half to the whole of a step that grows by half each time.
+// next returns a pause: from half of the present step to the whole step. The step grows by half each time.
 func (b *backoff) next() time.Duration {
-	d := b.cur/2 + dice.N(b.cur/2+1)
-	b.cur = min(b.cur+b.cur/2, b.max)
+	d := b.step/2 + dice.N(b.step/2+1)
+	b.step = min(b.step+b.step/2, time.Second)
 	return d
 }
 
-// wait sleeps for the next pause. It returns false when ctx ends before.
+// wait sleeps for the next pause. It returns false when ctx ended first.
 func (b *backoff) wait(ctx context.Context) bool {
 	select {
 	case <-time.After(b.next()):

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// bounds makes the contexts that bound calls to the store. Most calls come with a
-// context that never ends by itself; all releases do. A timer for each would be the
-// largest part of what such a call allocates. So calls that begin shortly after one
-// another share one.
+// bounds makes the contexts that bound calls to the store. Most calls come with a context that never ends by itself,
+// and all releases do. A timer for each call would be most of what the call allocates. So calls that begin shortly
+// after one another share a context.
 type bounds struct {
 	timeout time.Duration
 
 	mu     sync.Mutex // guards what follows
 	shared context.Context
 	cancel context.CancelFunc
-	fresh  time.Time // until when shared is given out
+	fresh  time.Time // when current stops handing out shared
 }
 
-// bound returns a child of ctx that ends after the timeout, or up to an eighth of
-// it later. Call done when the call has returned.
+// bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call done when
+// the call to the store has returned.
 func (b *bounds) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
 	if ctx.Done() != nil {
 		return context.WithTimeout(ctx, b.timeout)
@@ -28,9 +27,9 @@ func (b *bounds) bound(ctx context.Context) (bounded context.Context, done conte
 	return b.detached(ctx), func() {}
 }
 
-// detached is bound for a call that goes on when ctx ends: only the timeout ends it.
+// detached is bound for a call that goes on after ctx has ended: only the timeout ends the context.
 func (b *bounds) detached(ctx context.Context) context.Context {
-	if ctx == context.Background() { // no values either
+	if ctx == context.Background() { // has no values
 		return b.current()
 	}
 	return boundCtx{b.current(), ctx}
@@ -40,14 +39,14 @@ func (b *bounds) current() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); b.shared == nil || !now.Before(b.fresh) {
-		// The context before it ends by itself, after the calls that use it.
+		// The previous shared context ends by itself, after the calls that use it.
 		b.shared, b.cancel = context.WithTimeout(context.Background(), b.timeout+b.timeout/8)
 		b.fresh = now.Add(b.timeout / 8)
 	}
 	return b.shared
 }
 
-// close ends the shared context; calls are over by then.
+// close ends the shared context. No call is under way any more.
 func (b *bounds) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +55,7 @@ func (b *bounds) close() {
 	}
 }
 
-// boundCtx ends as one context does and has the values of another.
+// boundCtx ends when the embedded context does, and has the values of another.
 type boundCtx struct {
 	context.Context
 	values context.Context

@@ -12,95 +12,84 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Config configures a Locker. The zero value of each field means its default;
-// negative values are refused.
+// Config configures a Locker. The zero value of each field means its default. A value out of bounds is ErrInvalid.
 type Config struct {
-	// TTL is how long a lease lasts. It is renewed after a third of that. The lock of a
-	// holder that has crashed is free again after one TTL. At least a millisecond; New
-	// warns of less than a second, which leaves little room for a slow network. Default
-	// 30 s.
+	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock
+	// of a holder that has crashed is free again after one TTL. New logs a warning for less than a second, which leaves
+	// little room for a slow network. Default 30 s.
 	TTL time.Duration
 
-	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days.
-	// Default 24 h, or TTL if that is longer.
+	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days. Default 24 h, or TTL if TTL is
+	// longer.
 	MaxTTL time.Duration
 
-	// Margin is how long before the end of its lease a lock stops being trusted. In
-	// that time the work can notice, and the store's clock may run faster than ours. At
-	// most TTL/2. Default a twentieth of the lease, at most 1 s.
+	// Margin is how long before the end of its lease a lock stops being trusted, at most TTL/2. The margin gives the
+	// work time to notice a loss, and covers a store's clock that runs fast. Default: a twentieth of the lease, at most
+	// 1 s.
 	Margin time.Duration
 
-	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then
-	// it runs out, so that a forgotten lock does not live for ever. Default: no bound.
+	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then the lease ends, so that a
+	// forgotten lock does not live for ever. Default: no bound.
 	MaxRenew time.Duration
 
-	// Reserve is how long a parked lock stays reserved for its job, unless the option
-	// Reserve says otherwise. From a millisecond to 366 days. Default 1 h.
+	// Reserve is how long a parked lock stays reserved for its job, unless the option Reserve says otherwise. From a
+	// millisecond to 366 days. Default 1 h.
 	Reserve time.Duration
 
-	// Retain is how long the store remembers a lock after its end. For that long,
-	// "already released" can be told from "not found", and memos live. The store keeps
-	// as many records as there are distinct keys in that time. At most 366 days.
-	// Default 5 min.
+	// Retain is how long the store remembers a lock and its memo after the lock has ended. Until then errors can tell
+	// ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time. From a
+	// millisecond to 366 days. Default 5 min.
 	//
-	// A lock that nobody else can ask for is remembered only for twice CallTimeout, at
-	// least five seconds. Such a lock was released by its holder, has no memo, was not
-	// made into a token, and was taken without the options Owner and Retain.
+	// The store remembers some locks only for twice CallTimeout, at least 5 s: those that nobody else can ask for. Such
+	// a lock was released by its holder and has no memo. No token was made of it, and it was taken without the options
+	// Owner and Retain.
 	Retain time.Duration
 
-	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock.
-	// It is half of the reservation if that is less. Most jobs are over by then and
-	// cost a keeper nothing. Those that are not have their tasks, which are enqueued
-	// after the Park, in the queue. Default 20 s.
+	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation.
+	// Most jobs are over by then and cost a keeper nothing. The tasks of the other jobs are in the queue by then,
+	// because they are enqueued after the Park. From a millisecond to 366 days. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks without a push, give or take a quarter.
-	// It asks at least six times in a lease in any case. A lost push costs at most one
-	// Poll. A waiter that died keeps its place in the queue for three. A shorter Poll
-	// costs the store more calls. At most an hour. Default 4 s.
+	// Poll is how often a waiting Acquire asks without a push, give or take a quarter. In a short lease it asks more
+	// often: at least six times. A lost push costs at most one Poll. A waiter that died keeps its place in the queue
+	// for three polls. A shorter Poll costs the store more calls. From a millisecond to an hour. Default 4 s.
 	Poll time.Duration
 
-	// WatchForced lets a holder find out at once that ForceRelease has taken its lock
-	// away, not only at its next renewal. It costs a connection, from the first lock
-	// on.
+	// WatchForced lets a holder find out at once that ForceRelease has taken its lock away, and not only at its next
+	// renewal. It costs the Locker one connection, from its first lock on.
 	WatchForced bool
 
-	// CallTimeout bounds every call to the store, give or take an eighth. The deadline
-	// of a context ends a call earlier. Cancelling the context may not, once the call
-	// waits for its answer. A waiting Acquire gives up CallTimeout after its first call
-	// without an answer. At most an hour. Default 3 s.
+	// CallTimeout bounds every call to the store, give or take an eighth. The deadline of the caller's context ends a
+	// call earlier; cancelling the context may not end a call that waits for its answer. A waiting Acquire fails
+	// CallTimeout after its first call without an answer. From a millisecond to an hour. Default 3 s.
 	CallTimeout time.Duration
 
-	// Holder labels this process's locks for people: Status, List and the errors of
-	// others show it. At most 256 bytes. Default "host:pid".
+	// Holder labels this process's locks for people: Status, List and the errors of other callers show it. At most 256
+	// bytes. Default "host:pid".
 	Holder string
 
-	// Logger is told of lost locks and of clean-up that failed, and never of an owner
-	// token. Default slog.Default().
+	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default().
 	Logger *slog.Logger
 
-	// Secrets seal what tasks carry in packages handoff and worker, so that the right
-	// to enqueue a task is not the right to take a lock. The first one seals, and any
-	// of them opens. Set the same in all processes: at most 8, each of 16 to 1024
-	// bytes.
+	// Secrets seal what tasks carry in packages handoff and worker, so that the right to enqueue a task is not the
+	// right to take a lock. The first secret seals, and every secret opens. Set the same secrets in all processes: at
+	// most 8, each of 16 to 1024 bytes.
 	//
-	// Default: SecretOfStore alone, a key that lives with the locks. A secret of your
-	// own also keeps out those who can read the locks but not write them.
+	// Default: SecretOfStore alone, which stands for a key that lives with the locks. A secret of your own also keeps
+	// out those who can read the locks but not write them.
 	//
-	// Change a secret, or introduce the first one, in three steps. Take each in all
-	// processes before the next: add the new one at the end; put it first; remove the
-	// old one when no task that it sealed is left.
+	// Change a secret, or introduce the first one, in three steps. Take each step in all processes before the next
+	// step: add the new secret at the end; put the new secret first; remove the old secret when no task that it sealed
+	// is left.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret
 
-	// Observer is told of every Event. Default: none. JSON leaves it out, having no
-	// functions.
+	// Observer receives every Event. Default: none. JSON has no functions, so it leaves the Observer out.
 	Observer event.Observer `json:"-"`
 }
 
-// withDefaults returns a copy of c, which may be nil, with every zero field
-// replaced by its default.
+// withDefaults returns a copy of c in which every zero field has its default. c may be nil.
 func (c *Config) withDefaults() *Config {
 	var out Config
 	if c != nil {
@@ -151,8 +140,8 @@ func (c *Config) validate() error {
 	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
-// margin returns how long before its end a lease of length ttl stops being trusted. A
-// Margin set for long leases is cut to half of a shorter one.
+// margin returns how long before its end a lease of length ttl stops being trusted. For a short lease, half of the
+// lease bounds Config.Margin.
 func (c *Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return min(c.Margin, ttl/2)
@@ -160,24 +149,22 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	return min(ttl/20, time.Second)
 }
 
-// brief is how long the store remembers the end of a lock that nobody else can ask for.
-// Its fence need not be remembered, because the store's clock has passed it. But a
-// client that had no answer may send the release again, and must be told that it
-// succeeded. That can happen for CallTimeout, and as long again for calls that are
-// under way.
+// brief is how long the store remembers the end of a lock that nobody else can ask for. The store need not remember its
+// fence, because the store's clock has passed the fence. But a client that had no answer may send the release again,
+// and must learn that the first one succeeded. A repeat can come for CallTimeout, and as long again for calls under
+// way.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
-// minBrief is how far the store's clock may be set back while fences still grow
-// although nothing is remembered.
+// minBrief is how far the store's clock may be set back while fences still grow, even if the store has forgotten them.
 const minBrief = 5 * time.Second
 
-// duration is a value, by its name in errors, and its bounds, both inclusive.
+// duration is a value with its name in errors and its bounds, both inclusive.
 type duration struct {
 	name        string
 	val, lo, hi time.Duration
 }
 
-// checkDurations returns the error of the first duration that is out of its bounds.
+// checkDurations returns an ErrInvalid for the first duration out of bounds, and nil if there is none.
 func checkDurations(op, key string, all ...duration) error {
 	for _, d := range all {
 		if d.val < d.lo {

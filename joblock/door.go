@@ -77,20 +77,14 @@ func (in inside) Settings() door.Settings {
 func (in inside) Check(op string, keys ...string) error { return in.l.check(op, keys...) }
 
 func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
-	if err := in.l.open(op, key); err != nil {
+	a, err := newAcquisition(in.l, op, key, opts.([]AcquireOption))
+	if err != nil {
 		return door.Asked{}, err
 	}
-	var o options
-	err := leaseOptions(&in.l.cfg, &o, op, key, in.l.cfg.TTL, opts.([]AcquireOption))
-	if err == nil {
-		err = checkTaken(op, key, o.door.OwnKey)
-	}
-	if !o.hasOwn {
-		o.owner = newOwner()
-	}
+	o := &a.o
 	return door.Asked{
 		Retain: o.retain, Holder: o.holder, Owner: o.owner, Digest: digest(o.owner), Bounded: o.hasWait, MaxWait: o.maxWait,
-	}, err
+	}, nil
 }
 
 func (in inside) Call(ctx context.Context, op, key string, f func(context.Context, driver.Store) error) error {

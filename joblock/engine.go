@@ -13,41 +13,41 @@ import (
 )
 
 const (
-	// renewBatch is how many renewals go into one call to the store: large enough
-	// that ten thousand locks cost a hundred calls a period, small enough not to
-	// block the server for long.
+	// renewBatch is how many renewals go into one call to the store. Ten thousand locks cost only a hundred calls in a
+	// period, and no call blocks the server for long.
 	renewBatch = 100
 
-	// clockCheck is the longest that the engine sleeps while locks are held. So it
-	// soon notices that the machine was suspended and the monotonic clock stood still.
+	// clockCheck is the longest sleep of the engine while locks are held. So the engine soon notices that the machine
+	// was suspended, in which time the monotonic clock stood still.
 	clockCheck = time.Second
 
 	// complainEvery is the least time between two log lines about failed renewals.
 	complainEvery = time.Second
 )
 
-// engine renews all leases of a Locker and declares locks lost at their trust
-// deadlines. One goroutine keeps the deadlines. Calls to the store run beside it,
-// because a loss must be told even if a call never returns. The holdings decide what is
-// due when, and what an answer means.
+// engine renews all leases of a Locker, and declares locks lost at their trust deadlines. One goroutine keeps the
+// deadlines. Calls to the store run in other goroutines, because a loss must be told even if a call never returns. The
+// holdings decide when something is due, and what an answer means.
 //
 // Lock order: engine.mu before Lock.mu, never the other way round.
 type engine struct {
 	l      *Locker
-	ctx    context.Context // ends when the engine is stopped
+	ctx    context.Context // ends with stop
 	cancel context.CancelFunc
 	wake   chan struct{} // buffered 1: the earliest deadline has changed
 	done   chan struct{} // closed when the goroutine has ended
 	calls  sync.WaitGroup
 
-	mu      sync.Mutex
-	queue   lockQueue // by Lock.next
-	stopped bool
-	awake   time.Time // when the goroutine wakes up next
+	watch    sync.Once // starts the goroutine that watches for forced releases
+	watching sync.WaitGroup
 
-	complained time.Time // guarded by mu: when a failed renewal was last logged
+	mu         sync.Mutex // guards what follows, without lastRun
+	queue      lockQueue  // by Lock.next
+	stopped    bool
+	awake      time.Time // when the goroutine wakes up next
+	complained time.Time // when a failed renewal was last logged
 
-	lastRun time.Time // confined to the goroutine
+	lastRun time.Time // used only by the goroutine
 }
 
 func newEngine(l *Locker) *engine {
@@ -57,7 +57,7 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// add puts a held lock under the engine's care. After stop it returns ErrClosed.
+// add puts the held lock k under the engine's care. After stop it returns ErrClosed, and k is lost.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -67,12 +67,12 @@ func (e *engine) add(k *Lock) error {
 	}
 	e.placeLocked(k)
 	e.wakeForLocked(k)
-	e.l.forced.begin()
+	e.watchForced()
 	e.mu.Unlock()
 	return nil
 }
 
-// reschedule updates k's place in the queue after its deadlines have changed.
+// reschedule moves k to its new place in the queue after its deadlines have changed.
 func (e *engine) reschedule(k *Lock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,10 +82,9 @@ func (e *engine) reschedule(k *Lock) {
 	}
 }
 
-// placeLocked puts k where it belongs in the queue. It removes k when the handle is
-// over, because an entry whose deadline never moves would keep the goroutine busy for
-// ever. It asks the holding whether it is over: the caller's knowledge may be older
-// than a Reclaim.
+// placeLocked puts k where it belongs in the queue. A handle that is over is removed: its deadline never moves, and
+// would keep the goroutine busy for ever. Whether the handle is over is read here, because a Reclaim may have come
+// since the caller read it.
 func (e *engine) placeLocked(k *Lock) {
 	var live bool
 	h := k.snapshot()
@@ -100,9 +99,8 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeForLocked wakes the goroutine if it would sleep past k's time. Mostly it would
-// not, because it wakes up every clockCheck anyway. To wake it for every lock would
-// cost more than everything else about a short one.
+// wakeForLocked wakes the goroutine if it would sleep past k's time. Mostly it would not, because it wakes up every
+// clockCheck anyway. A wake for every lock would cost more than the rest of a short lock.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -111,7 +109,7 @@ func (e *engine) wakeForLocked(k *Lock) {
 	signal(e.wake)
 }
 
-// signal leaves a signal in c, a channel with room for one, unless there is one already.
+// signal puts a value into c, a channel with room for one, unless c is full.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -119,8 +117,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// stop ends the engine. Locks still held are lost to this process. It waits for the
-// calls under way, as long as ctx lasts.
+// stop ends the engine. Locks still held are lost to this process. stop waits for the calls under way, as long as ctx
+// lasts.
 func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -133,7 +131,7 @@ func (e *engine) stop(ctx context.Context) error {
 	for _, k := range left {
 		k.close()
 	}
-	return await(ctx, e.calls.Wait) // last: the losses are told whether or not a call returns
+	return await(ctx, e.calls.Wait) // last, because the losses must be told even if a call never returns
 }
 
 func (e *engine) run() {
@@ -149,7 +147,7 @@ func (e *engine) run() {
 	}
 }
 
-// runDue deals with every lock that is due and returns how long to sleep.
+// runDue renews the locks that are due, declares lost those past their trust deadlines, and returns how long to sleep.
 func (e *engine) runDue() time.Duration {
 	now := e.l.now()
 	jumped := e.jumped(now)
@@ -183,7 +181,7 @@ func (e *engine) runDue() time.Duration {
 	e.mu.Unlock()
 
 	for _, k := range unrenewed {
-		k.check() // its trust deadline may be why it was due
+		k.check() // perhaps it is due because its trust deadline has passed
 	}
 	for len(batch) > 0 {
 		n := min(renewBatch, len(batch))
@@ -194,9 +192,9 @@ func (e *engine) runDue() time.Duration {
 	return wait
 }
 
-// jumped reports whether the wall clock has run ahead of the monotonic clock since the
-// last run: the machine was suspended, or the clock was set. Then trust deadlines by
-// the wall clock may have passed in any order.
+// jumped reports whether the wall clock has run ahead of the monotonic clock since the last run: the machine was
+// suspended, or the clock was set. The queue is sorted by the monotonic clock, so any lock may then be past its
+// deadline.
 func (e *engine) jumped(now time.Time) bool {
 	last := e.lastRun
 	e.lastRun = now
@@ -206,8 +204,7 @@ func (e *engine) jumped(now time.Time) bool {
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// renew sends one batch. It bounds the call so that there is time for another before
-// the shortest lease in the batch ends.
+// renew sends one batch. Its timeout leaves time for another try before the shortest lease in the batch ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL
@@ -228,10 +225,9 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		if a.reply.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
-		// Beyond the slack, or it would be due again at once: a refused connection
-		// takes no time.
+		// Later than the slack, or the renewal would be due again at once: a refused connection takes no time.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
-		_ = k.renewed(a, nil) // it tells and logs a loss itself
+		_ = k.renewed(a, nil) // which tells and logs a loss
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
@@ -239,8 +235,8 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 }
 
-// complains reports whether to log a failed renewal. It says so once every
-// complainEvery: thousands of locks may be tried again many times a second.
+// complains reports whether to log a failed renewal now, which is once every complainEvery. Thousands of locks may be
+// tried again many times a second.
 func (e *engine) complains() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,14 +248,14 @@ func (e *engine) complains() bool {
 	return true
 }
 
-// retryPause is the time until an unanswered renewal is repeated. Many tries fit before
-// the trust deadline. It is random, to spread locks that failed together.
+// retryPause returns the time until an unanswered renewal is repeated. Many tries fit before the trust deadline. The
+// pause is random, to spread locks whose renewals failed together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
 	return d/2 + dice.N(d/2+1)
 }
 
-// lockQueue is a heap of locks by next.
+// lockQueue is a heap of locks, sorted by Lock.next.
 type lockQueue []*Lock
 
 func (q lockQueue) Len() int           { return len(q) }

@@ -12,8 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The first five codes are those of the atomic-lock extension that this API follows;
-// the others are this package's own.
+// The first five codes are those of the atomic-lock extension that this API follows; this package has added the rest.
 const (
 	codeHeld            = "LOCK_ACQUISITION_FAILED"
 	codeTimeout         = "LOCK_TIMEOUT"
@@ -29,51 +28,49 @@ const (
 
 // Sentinels for errors.Is. Every *Error matches the sentinel of its code and no other.
 var (
-	// ErrHeld: somebody else holds the key, or it is reserved for their job.
+	// ErrHeld: somebody else holds the key, or the key is reserved for somebody else's job.
 	ErrHeld error = &Error{Code: codeHeld}
-	// ErrTimeout: the lock was still held when the time to wait was over.
+	// ErrTimeout: another still held the lock when the time to wait was over.
 	ErrTimeout error = &Error{Code: codeTimeout}
-	// ErrNotFound: there is no such lock, or it ended too long ago to be remembered.
+	// ErrNotFound: there is no such lock, or the store has forgotten that it existed.
 	ErrNotFound error = &Error{Code: codeNotFound}
-	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later
-	// holder of the same token.
+	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later holder of the same token.
 	ErrNotOwner error = &Error{Code: codeNotOwner}
-	// ErrAlreadyReleased: this owner's lock was released before, by anyone.
+	// ErrAlreadyReleased: this owner's lock was released before, by the owner or by somebody else.
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
-	// ErrBusy: the token is right, but another attempt holds the lock at present.
+	// ErrBusy: the token is right, but another holder of the token holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
-	// ErrLost: the lock was held and is no longer, or can no longer be trusted.
-	// It is the cause of the contexts that Lock.Context returns.
+	// ErrLost: the caller held the lock and no longer does, or can no longer trust that it does. ErrLost is the cause
+	// of a context from Lock.Context that was cancelled.
 	ErrLost error = &Error{Code: codeLost}
-	// ErrUnavailable: the store did not answer; whether the call took effect is
-	// unknown.
+	// ErrUnavailable: the store did not answer. Whether the call took effect is unknown.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
-	// ErrInvalid: bad input, and nothing was sent to the store; or the value at the key
-	// is no lock, and was left as it was.
+	// ErrInvalid: the input was bad, and nothing was sent to the store. Or the value at the key is no lock, and was
+	// left as it was.
 	ErrInvalid error = &Error{Code: codeInvalid}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
-// Error is a refusal or a failure. It never contains an owner token. Code is always
-// set; which other fields are set depends on it.
+// Error is a refusal or a failure. It never contains an owner token. The sentinel that it matches decides which fields
+// beside Code are set.
 type Error struct {
-	Code string // stable, fit for an API answer: "LOCK_TIMEOUT", …
-	Op   string // the call that failed: "acquire", "park", …
-	Key  string // the key concerned, "" where there is none
+	Code string // stable, fit for an API answer: for example "LOCK_TIMEOUT"
+	Op   string // the call that failed: for example "acquire"
+	Key  string // "" if the error is not about one key
 
-	// The holder in the way; set with ErrHeld, ErrTimeout, ErrBusy and, where known,
-	// ErrNotOwner.
-	Holder    string        // human label of the holder
-	Job       string        // "queue/taskID" of the job the lock is bound to
-	Remaining time.Duration // what is left of the holder's lease, or of the reservation while nobody runs
+	// The holder in the way. Set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner if the store reports the
+	// holder.
+	Holder    string        // the label of the holder, for people
+	Job       string        // the job that the lock is bound to, as "queue/taskID"
+	Remaining time.Duration // time until the holder's lease ends, or the reservation while nobody runs
 
 	// Set with ErrAlreadyReleased.
-	Ended  Ended  // released or forced
-	Reason string // given with the release
+	Ended  Ended  // how the lock ended
+	Reason string // the reason that the release gave
 
-	Detail string // what exactly is wrong, naming the value and the bound
-	Err    error  // the cause, where there is one
+	Detail string // what is wrong, naming the value and the bound
+	Err    error  // the cause, or nil
 }
 
 var codeText = map[string]string{
@@ -89,7 +86,7 @@ var codeText = map[string]string{
 	codeClosed:          "locker is closed",
 }
 
-// Error returns one line: the call, the key, and what is in the way.
+// Error returns one line: the call, the key, what is wrong, and the cause.
 func (e *Error) Error() string {
 	subject := e.Op
 	if e.Key != "" {
@@ -126,14 +123,13 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Retryable reports whether the same call may succeed later: true for ErrHeld,
-// ErrTimeout, ErrBusy and ErrUnavailable. It is false for errors of other packages,
-// context errors among them.
+// Retryable reports whether the same call may succeed later: true for ErrHeld, ErrTimeout, ErrBusy and ErrUnavailable.
+// It is false for all other errors, and for those of contexts too.
 func Retryable(err error) bool {
 	return slices.Contains([]string{codeHeld, codeTimeout, codeBusy, codeUnavailable}, CodeOf(err))
 }
 
-// CodeOf returns the code of the first *Error in err's chain, "" if there is none.
+// CodeOf returns the Code of the first *Error in err's chain, "" if there is none.
 func CodeOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -142,12 +138,12 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// invalid makes an ErrInvalid whose detail names the value and the bound.
+// invalid returns an ErrInvalid. The detail names the value and the bound.
 func invalid(op, key, format string, args ...any) *Error {
 	return &Error{Code: codeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
 }
 
-// shorten cuts s to at most n bytes for messages, at a rune boundary.
+// shorten returns s, cut at a rune boundary to at most n bytes and an ellipsis.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -155,8 +151,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unanswered turns a transport error into ErrUnavailable. cause, if not nil, is why the
-// call's context has ended, and is joined to it. An *Error of the Store is passed on.
+// unanswered turns the error err of the store's transport into ErrUnavailable. The parameter cause, if not nil, is why
+// the call's context has ended, and is joined. An *Error of the store is returned as it is.
 func unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -168,13 +164,12 @@ func unanswered(op, key string, cause, err error) error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
 
-// ended is the error of a call whose context has ended. It is no *Error: it says
-// nothing about the lock.
+// ended returns the error of a call whose context has ended. It is no *Error, because it says nothing about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }
 
-// errorOf turns a refusal into an error; nil for OutcomeOK.
+// errorOf returns the error for a refusal, nil for OutcomeOK.
 func errorOf(op, key string, r driver.Reply) error {
 	if r.Outcome == driver.OutcomeOK {
 		return nil

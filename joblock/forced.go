@@ -2,67 +2,44 @@ package joblock
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// forcedWatch receives the pushes of ForceRelease, if Config.WatchForced is set: one
-// subscription for all locks of a Locker, made with the first.
-type forcedWatch struct {
-	l      *Locker
-	ctx    context.Context
-	cancel context.CancelFunc
-	once   sync.Once
-	done   sync.WaitGroup
-}
-
-func newForcedWatch(l *Locker) *forcedWatch {
-	w := &forcedWatch{l: l}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	return w
-}
-
-// begin is called for every lock that the engine takes on, and never after its stop.
-func (w *forcedWatch) begin() {
-	if w.l.cfg.WatchForced {
-		w.once.Do(func() { w.done.Go(w.run) })
+// watchForced subscribes to the pushes of ForceRelease, once, if Config.WatchForced is set. All locks of a Locker share
+// the subscription, which the first lock makes. It is not called after stop.
+func (e *engine) watchForced() {
+	if e.l.cfg.WatchForced {
+		e.watch.Do(func() { e.watching.Go(e.subscribeForced) })
 	}
 }
 
-// run subscribes, and tries until it works. Nobody waits for it: renewals find what it
-// misses meanwhile.
-func (w *forcedWatch) run() {
+// subscribeForced subscribes, and tries again until the store answers. Nobody waits for that: until then renewals find
+// forced releases.
+func (e *engine) subscribeForced() {
 	var stop func()
 	for pause := newRetryPause(); ; {
-		err := w.l.call(w.ctx, "watch", "", func(ctx context.Context) (err error) {
-			stop, err = w.l.store.Subscribe(ctx, driver.ForcedInbox, w.l.engine.forced)
+		err := e.l.call(e.ctx, "watch", "", func(ctx context.Context) (err error) {
+			stop, err = e.l.store.Subscribe(ctx, driver.ForcedInbox, e.forced)
 			return err
 		})
 		if err == nil {
 			break
 		}
-		if !pause.wait(w.ctx) {
+		if !pause.wait(e.ctx) {
 			return
 		}
 	}
-	<-w.ctx.Done()
+	<-e.ctx.Done()
 	stop()
 }
 
-func (w *forcedWatch) close() {
-	w.cancel()
-	w.done.Wait()
-}
-
-// forcedPause passes between two checks of one lock. It also bounds the cost of forged
-// pushes.
+// forcedPause is the time between two checks of one lock. It also bounds the cost of forged pushes.
 const forcedPause = 200 * time.Millisecond
 
-// forced starts a check of the lock that the push is about. A push is only a hint. It
-// searches all locks: an index by key would cost every lock something, for a rare
-// event.
+// forced starts a check of the lock that the push f names, because a push is only a hint. It searches all locks: an
+// index by key would cost every lock something, for a rare event.
 func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,8 +56,8 @@ func (e *engine) forced(f driver.Push) {
 	}
 }
 
-// verify reads the record of k and tells the holding, again after each push meanwhile.
-// If the store does not answer, the next renewal will find out.
+// verify reads the record of k and passes it to the holding, again for pushes that came meanwhile. If the store does
+// not answer, the next renewal will show a forced release.
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()
@@ -89,12 +66,12 @@ func (e *engine) verify(k *Lock) {
 		if !check {
 			return
 		}
-		rec, err := e.l.inspect(e.ctx, "watch", k.h.key)
+		recs, err := e.l.inspectAll(e.ctx, "watch", k.h.key, driver.InspectRequest{Keys: []string{k.h.key}})
 		if err != nil {
-			e.l.cfg.Logger.Debug("joblock: could not read the record of a lock that is said to have been forced", "key", k.h.key, "err", err)
+			e.l.cfg.Logger.Debug("joblock: could not read the record of a lock after a push of a forced release", "key", k.h.key, "err", err)
 		} else {
 			k.mu.Lock()
-			k.unlock(k.h.verified("watch", fence, rec))
+			k.unlock(k.h.verified("watch", fence, recs[0]))
 		}
 		select {
 		case <-time.After(forcedPause):

@@ -10,15 +10,13 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holding is what this process knows of its lock on one key. It is a pure value: it has
-// no mutex, makes no call and reads no clock. A Lock guards it and feeds it events.
-// Each method in the table is an event. It changes the holding and returns what to
-// send, what to tell, and what the caller is answered. Only this file assigns the
-// state.
+// holding is what this process knows of its lock on one key. It is a pure value: it has no mutex, makes no call and
+// reads no clock. A Lock guards the holding and calls its methods, each of which is an event of the table below. The
+// method changes the holding. It returns the request to send, the step to take, and the caller's error. Only this file
+// assigns the state.
 //
-// A word in the table is the next state. A dash means that nothing changes and nothing
-// is done. An error is the caller's answer; nothing else happens. A blank cannot
-// happen.
+// In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
+// is the caller's, and nothing else happens. A blank cannot happen.
 //
 //	event                    held       parking      parked       released            lost
 //	timePassed               -          -            -            -                   -
@@ -45,54 +43,54 @@ import (
 //
 // Rules that span several events:
 //
-//   - Trust counts from when a call was sent, so that it never outlasts the lease. A
-//     grant that comes when its trust is over is no grant.
-//   - A Park without an answer may have been applied. The holding goes on, and every
-//     later call names the term by that Park's nonce too. A renewal undoes the Park.
-//   - Such a renewal would also undo a repeated Park, after its caller was given the
-//     token. So a Park waits until no such renewal is under way.
-//   - A refusal of an earlier term says nothing about the present one.
+//   - Trust counts from when a call was sent, so that it never outlasts the lease. A grant is an error if it comes
+//     after its own trust deadline.
+//   - A Park without an answer may have been applied. The holding goes on, and every later call also names the term by
+//     the nonce of that Park. A renewal undoes the Park.
+//   - Such a renewal would also undo a repeated Park, although its caller has the token. So a Park waits until no such
+//     renewal is under way.
+//   - A refusal of a call for an earlier term says nothing about the present term.
 type holding struct {
 	terms
 
 	state lockState
 	doubt doubt
 
-	shared bool // others may know the owner, and ask how the lock ended
+	shared bool // others may know the owner token, and ask how the lock ended
 
 	renewing bool
-	underWay bool      // a renewal that was due is not answered yet
-	renewAt  time.Time // when the next one is due
+	underWay bool      // a renewal that renewalDue has returned is not answered yet
+	renewAt  time.Time // when the next renewal is due
 
 	fence  int64
-	since  time.Time     // when this process got it
+	since  time.Time     // when this process took, resumed or reclaimed the lock
 	trust  time.Time     // trust deadline, with its monotonic reading
-	job    string        // the job it is bound to
+	job    string        // the job that the lock is bound to
 	over   *Error        // why the handle is over; nil while held
 	retain time.Duration // how long the store remembers the lock after its end
 
-	// The nonces of calls without an answer. By them the store recognises a repeated call.
-	parkNonce    string        // set while the answer to a Park is owed
-	parkReserve  time.Duration // the longest reservation that was asked for
-	takingBack   int           // renewals under way that would undo that Park
+	// The nonces of calls without an answer, by which the store recognises a repeated call.
+	parkNonce    string        // set from parkBegun until an answer shows whether that Park holds
+	parkReserve  time.Duration // the longest reservation in a Park without an answer
+	takingBack   int           // how many renewals are under way that would undo that Park
 	reclaimNonce string
 	reclaimSent  time.Time
 	releaseNonce string
 }
 
-// terms are what never changes during a holding.
+// terms are the part of a holding that never changes.
 type terms struct {
 	key        string
 	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers
 	holder     string
 	ttl        time.Duration
 	margin     time.Duration // see Config.Margin
-	renewUntil time.Time     // nothing is renewed later; zero: no bound
+	renewUntil time.Time     // the lock is not renewed any more from then on; zero: no bound
 
-	// Of a lock that was resumed. An undone Park binds it to its job again.
+	// Of a lock that was resumed. A Park that is undone leaves the lock bound to the job that resumed it.
 	resumed   bool
-	resumedBy string        // the job
-	reserve   time.Duration // how long renewals keep it reserved beyond the lease
+	resumedBy string        // that job, or ""
+	reserve   time.Duration // how long beyond the lease a renewal reserves the key
 }
 
 type lockState uint8
@@ -105,25 +103,25 @@ const (
 	lockLost
 )
 
-// doubt is the progress of a check that pushes of forced releases ask for.
+// doubt is the progress of the check that a push of a forced release starts.
 type doubt uint8
 
 const (
 	noDoubt  doubt = iota // no check is under way or due
-	checking              // a check is under way, and no push came since it began
-	doubted               // a push came, and no check has begun since
+	checking              // a check is under way, and no push came after it began
+	doubted               // a push came, and no check has begun after it
 )
 
-// step is what to do after an event, besides what its method returns.
+// step is what the Lock has to do after an event.
 type step struct {
-	tell  event.Kind    // what to tell the Observer; 0: nothing
-	late  time.Duration // of event.RenewedLate: how late
-	lost  *Error        // why this event lost the lock; nil if it did not
-	moved bool          // next has changed
-	found bool          // the lock was told to be lost, and is not
+	tell  event.Kind    // the event to tell; 0: none
+	late  time.Duration // with event.RenewedLate: how late
+	lost  *Error        // why the lock was lost just now; nil if it was not
+	moved bool          // the result of next has changed
+	found bool          // the lock counted as lost, and is parked after all
 }
 
-// granted is the first event: the store has granted fence to a call sent at sent.
+// granted is the first event: the store has granted fence to a call that was sent at sent.
 func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, fence)
@@ -135,7 +133,7 @@ func (h *holding) begin(sent time.Time, fence int64) {
 	h.extend(sent)
 }
 
-// extend notes a lease that was asked for at sent.
+// extend begins a lease that was asked for at sent.
 func (h *holding) extend(sent time.Time) {
 	h.trust = h.trusted(sent)
 	h.renewAt = sent.Add(h.ttl / 3)
@@ -144,29 +142,27 @@ func (h *holding) extend(sent time.Time) {
 // trusted returns the trust deadline of a lease that was asked for at sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
-// live reports whether the handle is not over.
+// live reports whether the handle still holds the lock, perhaps with a Park under way.
 func (h *holding) live() bool { return h.state == lockHeld || h.state == lockParking }
 
 // settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
-// lostAt is when the loss is told under the trust deadline trust. It is a little
-// before, because timers are late, never early, and the loss must be told by the
-// deadline.
+// lostAt returns when to tell the loss for the trust deadline trust. It is a little earlier, because timers are late,
+// never early, and the loss must be told by the deadline.
 func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
 
-// expired reports whether it is time to tell the loss of a live handle.
+// expired reports whether it is time to declare the lock of a live handle lost.
 func (h *holding) expired(now time.Time) bool {
 	return h.live() && past(now, h.lostAt(h.trust))
 }
 
-// past reports whether now has reached t by the monotonic clock or by the wall
-// clock, whichever is ahead.
+// past reports whether the monotonic clock or the wall clock of now has reached t.
 func past(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// next returns when something is due again. live is false when the handle is over.
+// next returns when the next event is due. live is false when the handle is over.
 func (h *holding) next() (at time.Time, live bool) {
 	at = h.lostAt(h.trust)
 	if h.state == lockHeld && h.renewing && !h.underWay && h.renewAt.Before(at) {
@@ -175,7 +171,7 @@ func (h *holding) next() (at time.Time, live bool) {
 	return at, h.live()
 }
 
-// refusal returns why the handle can do nothing, nil while it is held.
+// refusal returns why the handle can do nothing, nil while it holds the lock.
 func (h *holding) refusal(op string) error {
 	if h.state == lockParking {
 		return h.handedOver(op, "")
@@ -188,14 +184,13 @@ func (h *holding) refusal(op string) error {
 	return &e
 }
 
-// handedOver is the error of every call on the handle after Park.
+// handedOver returns the error of every call on the handle after Park.
 func (h *holding) handedOver(op, job string) *Error {
 	return &Error{Code: codeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
 }
 
-// lostBy makes an ErrLost of a refusal by the store. The refusal goes into the detail:
-// a loss must not look like the ErrAlreadyReleased or ErrNotOwner of a handle that its
-// user has ended.
+// lostBy returns an ErrLost for a refusal by the store, which goes into the detail. A loss must not look like the
+// ErrAlreadyReleased or ErrNotOwner of a handle that its user has ended.
 func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	e := *errorOf(op, h.key, r).(*Error)
 	if e.Code != codeLost {
@@ -213,12 +208,12 @@ func (h *holding) lose(why *Error) step {
 	return step{tell: event.Lost, lost: why, moved: true}
 }
 
-// term names the present term, also by the nonce of a Park without an answer.
+// term returns the present term, with the nonce of a Park without an answer, if there is one.
 func (h *holding) term() driver.Term {
 	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
 }
 
-// timePassed declares the lock lost if it is time to.
+// timePassed loses the lock if now is past its trust deadline.
 func (h *holding) timePassed(now time.Time) step {
 	if !h.expired(now) {
 		return step{}
@@ -234,14 +229,14 @@ func (h *holding) lockerClosed() step {
 	return h.lose(&Error{Code: codeLost, Key: h.key, Detail: "its Locker was closed"})
 }
 
-// ownerShared: others may know the owner from now on.
+// ownerShared means that others may know the owner token from now on.
 func (h *holding) ownerShared() { h.shared = true }
 
-// remembered makes the store keep the lock's memo for at least d after its end.
+// remembered makes the store keep the memo for at least d after the end of the lock.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
-// renewalDue returns the renewal to send at now; send is false if none is due. One that
-// is almost due is sent along with others. Only one is under way at a time.
+// renewalDue returns the renewal to send at now. send is false if none is due. A renewal that is almost due is sent
+// along with others. Only one renewal that was due is under way at a time.
 func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
 		h.renewing = false
@@ -253,7 +248,7 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	return h.renewal(), true
 }
 
-// slack is how much too early a renewal may be sent along with others.
+// slack returns how much too early a renewal may be sent along with others.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
 func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
@@ -272,16 +267,15 @@ func (h *holding) renewal() driver.RenewRequest {
 
 type renewalAnswer struct {
 	op    string
-	term  driver.Term // the one in the request
+	term  driver.Term // as in the request
 	sent  time.Time
 	now   time.Time
-	reply driver.Reply // the zero Reply: there was no answer
-	again time.Time    // when to send the next one if there was no answer; zero if a user asked
+	reply driver.Reply // zero if there was no answer
+	again time.Time    // when to repeat a renewal without an answer; zero for one that a user asked for
 }
 
-// renewalAnswered returns the error for a user who asked for the renewal. A refusal
-// loses the lock, but not if it is about an earlier term, nor while a Park is under
-// way: then the answer to the Park decides.
+// renewalAnswered returns the error for a user who asked for the renewal. A refusal loses the lock, with two
+// exceptions. A refusal of an earlier term does not count. While a Park is under way, its answer decides.
 func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	due := !a.again.IsZero()
 	if due {
@@ -295,15 +289,15 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	case driver.OutcomeOK:
 		if !h.live() {
 			if h.state == lockLost {
-				return s, h.refusal(a.op) // the answer came after the trust deadline
+				return s, h.refusal(a.op) // the trust deadline passed before the answer came
 			}
 			return s, nil
 		}
 		if a.reply.Fence > h.fence {
-			h.fence, h.parkNonce = a.reply.Fence, "" // the Park without an answer is undone
+			h.fence, h.parkNonce = a.reply.Fence, "" // the renewal has undone the Park without an answer
 		}
 		before := h.trust.Add(h.margin - h.ttl)
-		if a.sent.After(before) { // not overtaken by a later one
+		if a.sent.After(before) { // no later renewal was answered before
 			if used := a.now.Sub(before); h.renewing && used > h.ttl*2/3 {
 				s.tell, s.late = event.RenewedLate, used-h.ttl/3
 			}
@@ -328,12 +322,11 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to send. grace is the longest time until a keeper first
-// checks the job. If wait is true nothing has changed: a renewal is under way that
-// would undo the Park. Try again after its answer.
+// parkBegun returns the Park to send. grace is Config.JobGrace. If wait is true nothing has changed, because a renewal
+// is under way that would undo the Park. Try again after its answer.
 //
-// A Park without an answer is repeated under the same nonce. The repeated Park also
-// names its term by that nonce, because a renewal may have undone the first Park.
+// A Park without an answer is repeated under the same nonce. The repeated Park also names its term by that nonce,
+// because a renewal may have undone the first Park.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err
@@ -351,19 +344,19 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 		Reserve: reserve,
 		Retain:  h.retain,
 		Job:     job,
-		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // or it would lapse before the first check
+		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // at most half, or the reservation could end before a keeper checks
 	}, false, nil
 }
 
-// parkAnswered returns why nothing was parked, nil if it was. An OK counts even after
-// the loss was told: the key is reserved for the token.
+// parkAnswered returns nil if the lock was parked, and the reason if it was not. An OK counts even after the loss was
+// told: the key is reserved for the token.
 func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	switch r.Outcome {
 	case driver.OutcomeOK:
 		s := step{tell: event.Parked, moved: true, found: h.state == lockLost}
 		h.state, h.fence, h.job, h.parkNonce = lockParked, r.Fence, job, ""
 		h.over = h.handedOver("", job)
-		h.shared = true // the token stays with the caller, also after a Reclaim
+		h.shared = true // the caller has the token, and keeps it after a Reclaim
 		return s, nil
 	case driver.OutcomeUnknown:
 		if h.state == lockParking {
@@ -375,9 +368,9 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	return h.lose(why), why
 }
 
-// reclaimBegun returns the Reclaim to send, and from when its lease counts. A repeated
-// one may find the grant of the one before. So it counts from when that was sent,
-// unless that lease is over: then there is nothing to find, and it is a new call.
+// reclaimBegun returns the Reclaim to send, and the time from which its lease counts. A repeated Reclaim may find the
+// grant of the first one, so its lease counts from when the first one was sent. Once that lease is over there is no
+// such grant, and the Reclaim is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
 		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
@@ -392,9 +385,8 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}, h.reclaimSent, nil
 }
 
-// reclaimAnswered returns why the handle does not hold the lock, nil if it does.
-// Another Reclaim may have got the lock back meanwhile, and that holding may be over
-// again.
+// reclaimAnswered returns nil if the handle holds the lock, and the reason if it does not. Another Reclaim may have
+// been answered first, and the lock may have ended again since.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}
@@ -413,7 +405,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
 
-// lateGrant is the error for a grant that comes when it can no longer be trusted.
+// lateGrant returns the error for a grant that comes after its own trust deadline.
 func lateGrant(op, key string) *Error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
@@ -421,13 +413,13 @@ func lateGrant(op, key string) *Error {
 // releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
-	until time.Time // when the lock has run out in the store
-	stray bool      // it also undoes a Park without an answer, which may still arrive
-	lost  error     // why the lock was lost before, if it was
+	until time.Time // when the lock is free in the store even without the Release
+	stray bool      // the Release also undoes a Park without an answer, which may reach the store later
+	lost  error     // why the lock was lost before the Release, or nil
 }
 
-// releaseBegun returns the Release to send: req for the present term. The handle is over at once. After a loss the
-// Release removes what the store may have left of the lock. reserve is Config.Reserve.
+// releaseBegun returns the Release to send, which is req for the present term. The handle is over at once. After a loss
+// the Release removes what the store may still have of the lock. reserve is Config.Reserve.
 func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve time.Duration) (releasing, error) {
 	why := h.refusal(op)
 	if why != nil && h.state != lockLost {
@@ -444,7 +436,7 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	h.releaseNonce = cmp.Or(h.releaseNonce, req.Nonce)
 	req.Term, req.Nonce, req.Retain, req.Brief = h.term(), h.releaseNonce, h.retain, min(h.retain, req.Brief)
 	until := h.trust.Add(h.margin)
-	reserved := h.resumed || h.parkNonce != "" // a reservation may stand beyond the lease
+	reserved := h.resumed || h.parkNonce != "" // a reservation may outlast the lease
 	if reserved {
 		until = until.Add(max(reserve, h.parkReserve))
 	}
@@ -454,13 +446,12 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	return releasing{req: req, until: until, stray: h.parkNonce != "", lost: why}, nil
 }
 
-// releaseAnswered returns Release's error, and the event to tell, with its error. It
-// changes nothing: the handle is over, whatever the store says. A refusal means that
-// the lock was lost before and nobody had noticed. failed is the error of a call
-// without an answer.
+// releaseAnswered returns the error of Release, and the event to tell with its error. It changes nothing, because the
+// handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed. The parameter
+// failed is the error of a call without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
-	case r.lost != nil: // which was told then
+	case r.lost != nil: // the loss was told when it happened
 		return 0, nil, r.lost
 	case failed != nil:
 		return event.Released, failed, failed
@@ -475,9 +466,8 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 	return event.Lost, why, errorOf(op, h.key, reply)
 }
 
-// doubted notes a push that says that the term of fence was taken away. It reports
-// whether the caller has to start a check. A check under way is repeated instead,
-// because the push may be about something later.
+// doubted records a push which claims that the term of fence was taken away. It reports whether to start a check. If a
+// check is under way, that check is repeated instead: the push may be about something later.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false
@@ -487,8 +477,7 @@ func (h *holding) doubted(fence int64) (check bool) {
 	return check
 }
 
-// verifyBegun returns the term to check. check is false if no push came since the
-// latest check began.
+// verifyBegun returns the fence of the term to check. check is false if no push came after the latest check began.
 func (h *holding) verifyBegun() (fence int64, check bool) {
 	if h.state != lockHeld || h.doubt != doubted {
 		h.doubt = noDoubt
@@ -498,9 +487,8 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 	return h.fence, true
 }
 
-// verified loses the lock if rec does not show it held under fence. A record that was
-// read for an earlier term says nothing. Nor does one while a Park has no answer: the
-// next renewal names both, and its answer decides.
+// verified loses the lock if rec does not show the lock held under fence. rec is ignored if it was read for an earlier
+// term. It is also ignored while a Park has no answer: the next renewal names both terms, and its answer decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

@@ -9,12 +9,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inbox receives what is pushed to this Locker's waiters. They share one subscription,
-// which the first of them makes.
+// inbox receives the pushes for this Locker's waiters. All waiters share its subscription, which the first waiter
+// makes.
 type inbox struct {
 	l     *Locker
 	name  string
-	start chan struct{} // holds one token: whoever has it may subscribe
+	start chan struct{} // holds one value; who has received it may subscribe
 
 	mu      sync.Mutex // guards what follows
 	stop    func()     // ends the subscription; nil while there is none
@@ -34,8 +34,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// open subscribes, unless that was done before. A waiter opens before it takes a place
-// in a queue, or its grant could be pushed before anybody listens.
+// open subscribes, unless there is a subscription. A waiter calls open before it takes a place in a queue, or its grant
+// could be pushed before anybody listens.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -67,7 +67,7 @@ func (b *inbox) open(ctx context.Context, key string) error {
 	})
 }
 
-// expect returns where the pushes to a waiting call will arrive.
+// expect returns the channel for the pushes to the waiting call with that nonce.
 func (b *inbox) expect(nonce string) <-chan struct{} {
 	c := make(chan struct{}, 1)
 	b.mu.Lock()
@@ -76,16 +76,15 @@ func (b *inbox) expect(nonce string) <-chan struct{} {
 	return c
 }
 
-// forget drops the pushes that come later for a call that waits no longer. Its grant
-// ends in the store when the call leaves the queue.
+// forget ends the delivery of pushes to a call that no longer waits. Its grant ends in the store when the call leaves
+// the queue.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiting, nonce)
 }
 
-// deliver hands a push to the call that it is for. It does not block: one push is
-// enough until the call has asked.
+// deliver signals the call that p is for. It does not block: one signal is enough until the call has asked the store.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// cleanBatches is how many batches of new clean-ups may be under way at a time, so
-	// that one slow node of a cluster does not hold up the others.
+	// cleanBatches is how many batches of new clean-ups may be under way at a time. With several, one slow node of a
+	// cluster does not delay the others.
 	cleanBatches = 4
 
-	// maxOverdue is how many strays are kept beyond their time while the store does not
-	// answer. Without a bound all strays of an outage would pile up.
+	// maxOverdue is how many strays are kept after their time is over while the store does not answer. Without a bound
+	// all strays of an outage would pile up.
 	maxOverdue = 10_000
 )
 
-// janitor repeats releases that had no answer, until the store confirms them or the
-// leases have run out anyway. Its goroutines live only while there is something to
-// clean up. Its cost is linear in that, because there is much of it when the store is
-// busy or has just come back.
+// janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. Its
+// goroutines live only while there are clean-ups. Its cost is linear in their number, because there are many when the
+// store is busy or has just come back.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
@@ -33,42 +32,41 @@ type janitor struct {
 	running chan struct{}
 	stopped bool
 
-	// A clean-up is in one of these lists, or in a batch under way.
+	// Each clean-up is in one of these lists, or in a batch under way.
 	fresh   cleanups    // not sent yet
-	crowded int         // the length of fresh at which it is thinned again
+	crowded int         // the length of fresh at which thin runs again
 	silent  cleanups    // had no answer
-	doubted [2]cleanups // answered "not there" once or twice, to be asked again
+	doubted [2]cleanups // strays that the store did not find, once or twice
 
 	flying   int       // batches under way
-	retrying bool      // a batch of silent is under way
-	retryAt  time.Time // when the next batch of silent is due
-	pause    *backoff  // between batches of silent
-	overdue  int       // how many in silent are beyond their time
-	answered time.Time // since when the store is silent: its latest answer, or the first question after it
+	retrying bool      // a batch from the list silent is under way
+	retryAt  time.Time // when the next such batch is due
+	pause    *backoff  // between such batches
+	overdue  int       // how many clean-ups in silent are kept after their time
+	answered time.Time // when the store answered last, or was asked first after an idle time
 }
 
 type cleanup struct {
 	req   driver.ReleaseRequest
-	until time.Time // afterwards there is nothing left to clean up, unless it is a stray
+	until time.Time // when the lease has ended, and only a stray still needs cleaning up
 
-	// stray: the call to undo had no answer and may still arrive. So "not there"
-	// settles it only if that is still the answer CallTimeout later. While the store
-	// is away the call may be in a buffer of a stopped server. So a stray is kept until
-	// the store has answered, even beyond its time.
+	// stray: the call to undo had no answer, and may still reach the store. So the answer "not there" settles a stray
+	// only if the store repeats it CallTimeout later. During an outage the call may wait in a buffer of a stopped
+	// server. So a stray is kept until the store has answered, even after its time is over.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
-	due     time.Time // when to ask again after that
-	overdue bool
+	due     time.Time // when to ask again after refused
+	overdue bool      // kept after until, and counted in janitor.overdue
 }
 
-// cleanups is a first-in, first-out list. When append grows it, only what is left moves.
+// cleanups is a first-in, first-out list. Growing it copies only the clean-ups that are still in the list.
 type cleanups []cleanup
 
 func (q *cleanups) push(c cleanup) { *q = append(*q, c) }
 
 func (q *cleanups) pop() cleanup {
 	c := (*q)[0]
-	(*q)[0] = cleanup{} // the array stays for a while, and must not keep the strings
+	(*q)[0] = cleanup{} // the array lives on for a while, and must not keep the strings alive
 	if *q = (*q)[1:]; len(*q) == 0 {
 		*q = nil
 	}
@@ -81,7 +79,7 @@ func newJanitor(l *Locker) *janitor {
 	return j
 }
 
-// add takes on a release. It is repeated until it is answered or its time is over.
+// add takes on the release c, and repeats it until the store answers or its time is over.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	if j.stopped {
@@ -96,15 +94,11 @@ func (j *janitor) add(c cleanup) {
 		go j.run(j.running)
 		return
 	}
-	j.rewake()
-}
-
-func (j *janitor) rewake() {
 	signal(j.wake)
 }
 
-// stop waits for the rest of the work, as long as ctx lasts. It gives up when the store
-// has not answered for CallTimeout.
+// stop waits for the remaining clean-ups, as long as ctx lasts. It gives up when the store has not answered for
+// CallTimeout.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
@@ -121,14 +115,14 @@ func (j *janitor) stop(ctx context.Context) error {
 		case <-running:
 			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx) // the calls under way are cut off
+			return context.Cause(ctx) // the deferred cancel ends the calls under way
 		case <-time.After(patience):
 		}
 		j.mu.Lock()
 		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
 		j.mu.Unlock()
 		if patience <= 0 {
-			return &Error{Code: codeUnavailable, Op: "close", Detail: "clean-up had no answer; what is left of the locks runs out by itself"}
+			return &Error{Code: codeUnavailable, Op: "close", Detail: "clean-up had no answer; the remaining leases and reservations end by themselves"}
 		}
 	}
 }
@@ -153,8 +147,8 @@ func (j *janitor) run(running chan struct{}) {
 	}
 }
 
-// sendDue sends what is due. It returns the clean-ups whose time is over, and how long
-// to wait. If more is false nothing is left, and the goroutine must end.
+// sendDue sends what is due. It returns the clean-ups whose time is over, and how long to wait. more is false when
+// nothing is left: then the goroutine must end.
 func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -175,7 +169,7 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 		}
 		j.send(batch, false)
 	}
-	wait = time.Hour // rewake ends it early
+	wait = time.Hour // or until a signal in wake
 	if len(j.silent) > 0 && !j.retrying {
 		wait = min(wait, j.retryAt.Sub(now))
 	}
@@ -195,9 +189,9 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	return failed, max(0, wait), more
 }
 
-// thin drops clean-ups whose time is over from a long list of new ones: while the store
-// hangs, more may come than can be sent. Of strays it keeps as many as retry does. It
-// runs when the list has doubled, so it examines each clean-up only a few times.
+// thin removes clean-ups whose time is over from the list fresh: while the store hangs, more may come than can be sent.
+// It keeps strays up to the bound maxOverdue. It runs when the list has doubled, so it examines each clean-up only a
+// few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if len(j.fresh) < max(j.crowded, maxOverdue) {
 		if len(j.fresh) == 0 {
@@ -221,7 +215,7 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 	return over
 }
 
-// next takes a batch of new clean-ups, and of doubted ones that are due.
+// next takes a batch: doubted clean-ups that are due, then new ones.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
 		for q := &j.doubted[i]; len(*q) > 0 && len(batch) < renewBatch && !now.Before((*q)[0].due); {
@@ -234,7 +228,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// retry takes a batch of silent. over are those whose time is over.
+// retry takes a batch from the list silent. over are the clean-ups whose time is over.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := len(j.silent); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
@@ -251,7 +245,7 @@ func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	return batch, over
 }
 
-// abort empties the lists and returns the clean-ups that never had an answer.
+// abort empties the lists, and returns the clean-ups that never had an answer.
 func (j *janitor) abort() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -267,23 +261,16 @@ func (j *janitor) abort() (failed []cleanup) {
 	return failed
 }
 
-// giveUp logs and tells that clean-ups were not answered in time.
+// giveUp logs and tells that the clean-ups in failed had no answer in time.
 func (j *janitor) giveUp(failed []cleanup) {
 	if len(failed) == 0 {
 		return
 	}
-	j.l.cfg.Logger.Warn("joblock: clean-up had no answer in time, what is left of the locks runs out by itself", "locks", len(failed))
-	j.l.tellCleanupFailed(failed)
-}
-
-func (l *Locker) tellCleanupFailed(given []cleanup) {
-	if l.cfg.Observer == nil {
-		return
-	}
-	for _, c := range given {
-		l.tell(event.Event{
+	j.l.cfg.Logger.Warn("joblock: clean-up had no answer in time; the remaining leases and reservations end by themselves", "locks", len(failed))
+	for _, c := range failed {
+		j.l.tell(event.Event{
 			Kind: event.CleanupFailed, Key: c.req.Key, Owner: digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
-			Err: &Error{Code: codeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "what was left of the lock runs out by itself"},
+			Err: &Error{Code: codeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "the remaining lease or reservation ends by itself"},
 		})
 	}
 }
@@ -291,18 +278,18 @@ func (l *Locker) tellCleanupFailed(given []cleanup) {
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
 		if j.flying == 0 && !j.retrying && len(j.silent) == 0 {
-			j.answered = j.l.now() // nobody was asked, so the silence begins here
+			j.answered = j.l.now() // the store was not asked before, so its silence counts from now
 		}
 		j.flying++
 	}
 	go func() {
 		failed := j.finish(batch, j.release(batch), retry)
 		j.giveUp(failed)
-		j.rewake()
+		signal(j.wake)
 	}()
 }
 
-// release sends one batch. An error is only logged: what had no answer is tried again.
+// release sends one batch. An error is only logged, because clean-ups without an answer are sent again.
 func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
@@ -317,8 +304,8 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// finish drops what is settled and puts the rest on the right lists. After stop it
-// returns the clean-ups that never had an answer.
+// finish drops the clean-ups that are settled, and puts the others on their lists. After stop it returns those that
+// never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -356,16 +343,16 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	}
 	switch {
 	case unanswered == 0 && retry:
-		j.pause, j.retryAt = newRetryPause(), now // the store answers: no reason to wait
+		j.pause, j.retryAt = newRetryPause(), now // the store answers, so there is no reason to wait
 	case unanswered > 0 && !now.Before(j.retryAt):
 		j.retryAt = now.Add(j.pause.next())
 	}
 	return failed
 }
 
-// doubt lists a stray that is not there, to ask again twice. Once soon: what was in the
-// buffers of a stopped server arrives as soon as it goes on. And once when every
-// connection that could deliver the call has certainly ended.
+// doubt lists a stray that the store did not find, to ask for it twice more. First soon: a server that was stopped
+// applies its buffered calls as soon as it goes on. Then when every connection that could deliver the call has
+// certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

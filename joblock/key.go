@@ -13,27 +13,24 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// minSecretBytes is the least length of a key builder's secret, and of Config.Secrets.
+// minSecretBytes is the least length of a secret, for NewKeyBuilder and in Config.Secrets.
 const minSecretBytes = 16
 
-// Key joins parts with ':' into a key. Different parts make different keys: Key("a:b",
-// "c") and Key("a", "b:c") differ. Plain parts stay readable. Inside a part Key writes
-// '%', ':' and invisible characters (control characters and those of the Unicode
-// categories Cf, Zl and Zp, such as a zero-width space) as %XX.
+// Key joins parts with ':' into a key. Different parts make different keys: Key("a:b", "c") and Key("a", "b:c") differ.
+// Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible are control
+// characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
 //
-// Key returns no error. Every call refuses a key with ErrInvalid if it is empty, longer
-// than 512 bytes, not UTF-8, or has an empty part, which the error names. An empty part
-// is mostly a missing parameter, and would make one key of all requests.
+// Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, or
+// that has an empty part. The error names the empty part, which is mostly a missing parameter. Without the check all
+// such requests would share one key.
 //
-// Keys are compared byte by byte. "Acct" and "acct" are two keys, "7" and "07", and "é"
-// as one code point and as two. Only the application knows which of them mean the same.
-// It must normalise them before it calls Key: trim, fold case, normalise to NFC, print
-// the number that was parsed.
+// Keys are compared byte by byte: "Acct" and "acct" differ, and so do "7" and "07", and the two encodings of "é". Only
+// the application knows which texts mean the same. It must normalise them before it calls Key: trim, fold case,
+// normalise to NFC, print the number that was parsed.
 //
-// A key that was not built with Key must be UTF-8 without invisible characters. It may
-// have '%' only before two upper-case hexadecimal digits. All other keys with '%' are
-// the toolkit's own: calls that take a lock refuse them with ErrInvalid; calls that
-// read locks, and ForceRelease, accept them.
+// A key that was not built with Key must be UTF-8 without invisible characters. Each '%' must precede two upper-case
+// hexadecimal digits. All other keys with '%' belong to the toolkit. Calls that take a lock refuse the toolkit's keys
+// with ErrInvalid; ForceRelease and calls that read locks accept them.
 func Key(parts ...string) string {
 	if len(parts) == 1 && parts[0] != "" && !strings.ContainsFunc(parts[0], needsEscape) {
 		return parts[0]
@@ -51,20 +48,19 @@ func Key(parts ...string) string {
 	return b.String()
 }
 
-// KeyBuilder builds the keys of one function or application. It is safe for
-// concurrent use.
+// KeyBuilder builds the keys of one function, or of one application. It is safe for concurrent use.
 type KeyBuilder struct {
 	prefix string
 	secret []byte
 }
 
-// NewKeyBuilder returns a KeyBuilder whose keys all begin with the function's name and
-// "::". The function Key makes no such key. So the keys of one function differ from
-// those of another, and from all keys without one. An empty function means no prefix.
+// NewKeyBuilder returns a KeyBuilder whose keys all begin with the name function and "::". The function Key makes no
+// such key, so the keys of different builders differ from each other and from plain keys. An empty name means no
+// prefix.
 //
-// With a secret, not nil, an HMAC-SHA256 replaces what follows the prefix. Then neither
-// readers of the Redis nor makers of keys can enumerate keys or plant them in advance.
-// ErrInvalid: the secret has fewer than 16 bytes.
+// If secret is not nil, an HMAC-SHA256 replaces what follows the prefix. Then nobody who can read the Redis, or who can
+// make the application build keys, can enumerate keys or plant them in advance. A secret of fewer than 16 bytes is
+// ErrInvalid.
 func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	if secret != nil && len(secret) < minSecretBytes {
 		return nil, invalid("key builder", "", "secret has %d bytes, needs at least %d", len(secret), minSecretBytes)
@@ -76,9 +72,9 @@ func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	return b, nil
 }
 
-// Key is the function Key within the builder's scope. With a secret the parts become 64
-// hexadecimal digits. Parts that are refused without a builder are refused with one,
-// too. A nil KeyBuilder is the function Key.
+// Key returns the builder's prefix, followed by what the function Key returns. With a secret 64 hexadecimal digits
+// follow instead. Parts that make a bad key make a bad key with a builder, too. A nil KeyBuilder has no prefix and no
+// secret.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
 	if b == nil || checkKey("", key) != nil {
@@ -109,17 +105,16 @@ func escapePart(b *strings.Builder, p string) {
 	}
 }
 
-// invisible reports whether r shows nothing itself, but may change what shows beside
-// it: two keys that look alike would be different, or one would look like something
-// else on an operator's screen. Names may contain such characters; some scripts need
-// them. So Key writes them as %XX, and keys are refused only if they were built without
-// it. Characters that Unicode has not assigned yet count as visible: which these are
-// depends on the Go release, and two programs must not make different keys of one text.
+// invisible reports whether r shows nothing itself, but may change what shows beside r. Keys that look alike could
+// differ, or a key could look like something else on an operator's screen. Names may contain such characters, and some
+// scripts need them. So Key writes them as %XX, and only keys that were built without Key are refused. Characters that
+// Unicode has not assigned yet count as visible: which those are depends on the Go release, and two programs must not
+// make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// checkKey refuses keys that nobody can have.
+// checkKey returns ErrInvalid for a text that cannot be a key, the toolkit's keys included.
 func checkKey(op, key string) error {
 	if err := checkText(op, key, "key", key, 1, driver.MaxKeyBytes); err != nil {
 		return err
@@ -135,8 +130,7 @@ func checkKey(op, key string) error {
 	return nil
 }
 
-// checkTaken refuses keys that applications cannot take. With own it accepts those of
-// the toolkit.
+// checkTaken returns ErrInvalid for a key that applications cannot take. If own is true it accepts the toolkit's keys.
 func checkTaken(op, key string, own bool) error {
 	if err := checkKey(op, key); err != nil || own {
 		return err
@@ -147,8 +141,8 @@ func checkTaken(op, key string, own bool) error {
 	return nil
 }
 
-// checkText refuses a text that is too short, too long, not UTF-8 or has control
-// characters in it. Errors contain the text only if it is a key.
+// checkText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or has control characters. The
+// error contains the text only if the text is the key.
 func checkText(op, key, what, s string, minLen, maxLen int) error {
 	if len(s) < minLen {
 		return invalid(op, "", "%s is empty", what)

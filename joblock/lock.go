@@ -10,33 +10,32 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Lock is one holding of one key. A Locker makes it. It is over once it was released,
-// handed over by Park, or lost. It is safe for concurrent use. On a nil *Lock every
-// method is safe; those that return an error return ErrInvalid.
+// Lock is one holding of one key, made by a Locker. The Lock is over once it was released, handed over by Park, or
+// lost. It is safe for concurrent use. On a nil *Lock every method is safe, and those that return an error return
+// ErrInvalid.
 //
-// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. With
-// the token of a lock that is still held one can release it, but not resume it: Park it
-// first.
+// A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The token of a lock that is still held
+// can release the lock, but cannot resume it: Park the lock first.
 type Lock struct {
 	l         *Locker
 	prior     Ended
 	recovered bool
-	silent    bool // the Observer is not told of it
+	silent    bool // no events
 
 	mu       sync.Mutex // guards what follows
-	h        holding    // its terms never change and are read without mu
+	h        holding    // the terms in it never change, and are read without mu
 	memo     []byte
-	asOf     time.Time     // the store's clock when memo was read
+	asOf     time.Time     // when memo was read, by the store's clock
 	done     chan struct{} // made on demand, closed when the lock is lost
 	watch    map[*lockCtx]struct{}
-	answered chan struct{} // made on demand, closed at the answer to a renewal that names a Park
+	answered chan struct{} // made on demand, closed when a renewal is answered that names a Park
 
 	// Guarded by engine.mu.
-	next  time.Time // when the engine has something to do for it
+	next  time.Time // when the lock is due
 	index int       // in the engine's heap, -1 when not in it
 }
 
-// newLock makes the handle of a grant that was asked for at sent.
+// newLock returns the handle for the grant r to a call that was sent at sent.
 func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock
@@ -58,7 +57,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 	return k
 }
 
-// unlock unlocks k.mu and does what step s asks for.
+// unlock unlocks k.mu and takes the step s.
 func (k *Lock) unlock(s step) {
 	if s == (step{}) {
 		k.mu.Unlock()
@@ -77,7 +76,7 @@ func (k *Lock) unlock(s step) {
 		}
 		watch, k.watch = k.watch, nil
 	case s.found:
-		k.done = nil // closed
+		k.done = nil // which is closed
 	}
 	fence := k.h.fence
 	k.mu.Unlock()
@@ -94,9 +93,8 @@ func (k *Lock) unlock(s step) {
 	k.l.tell(e)
 }
 
-// eventLocked returns an event about the lock as it is now, or none if nobody listens.
-// The caller holds k.mu, or the only reference to k. It tells the event after it has
-// unlocked k.mu.
+// eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
+// the only reference to k. It tells the event only after it has unlocked k.mu.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
@@ -113,10 +111,10 @@ func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	return e
 }
 
-// none reports whether k was not made by a Locker.
+// none reports whether k is nil, or was not made by a Locker.
 func (k *Lock) none() bool { return k == nil || k.l == nil }
 
-// open returns ErrInvalid for a lock that no Locker made, and ErrClosed once the Locker's Close was called.
+// open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of its Locker.
 func (k *Lock) open(op string) error {
 	if k.none() {
 		return nilLock(op)
@@ -124,7 +122,7 @@ func (k *Lock) open(op string) error {
 	return k.l.open(op, k.h.key)
 }
 
-// snapshot returns the holding as it is now, the zero holding for a lock that no Locker made.
+// snapshot returns a copy of the holding. It is zero for a lock that no Locker made.
 func (k *Lock) snapshot() holding {
 	if k.none() {
 		return holding{}
@@ -143,16 +141,16 @@ func (k *Lock) share() {
 	k.h.ownerShared()
 }
 
-// Fence returns the fencing number of this holding: larger than that of every
-// earlier holding of the key. Send it to the resource the lock protects.
+// Fence returns the fencing number of this holding, which is larger than that of every earlier holding of the key. Send
+// it to the resource that the lock protects.
 func (k *Lock) Fence() int64 { return k.snapshot().fence }
 
-// ExpiresAt returns the trust deadline by the local clock. The lock counts as lost
-// then, or a little before. Every renewal moves it.
+// ExpiresAt returns the trust deadline by the local clock. The lock counts as lost at the deadline, or a little
+// earlier. Every renewal moves the deadline.
 func (k *Lock) ExpiresAt() time.Time { return k.snapshot().trust }
 
-// Prior tells how the previous ownership of the key ended: EndedLapsed when its
-// holder died or was cut off, EndedNone when the store remembers none.
+// Prior returns how the previous ownership of the key ended: EndedLapsed when its holder died or was cut off, EndedNone
+// when the store remembers no previous ownership.
 func (k *Lock) Prior() Ended {
 	if k.none() {
 		return EndedNone
@@ -160,12 +158,13 @@ func (k *Lock) Prior() Ended {
 	return k.prior
 }
 
-// Done returns a channel that is closed when the lock is lost, at the latest at
-// its trust deadline. A lock that is released or handed over is not lost: its
-// Done stays open.
+// Done returns a channel that is closed when the lock is lost, at the latest at its trust deadline. A lock that is
+// released or handed over is not lost, so its channel stays open.
 func (k *Lock) Done() <-chan struct{} {
 	if k.none() {
-		return closedChan
+		closed := make(chan struct{})
+		close(closed)
+		return closed
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -178,9 +177,9 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.done
 }
 
-// Err returns nil while the lock is held and trusted. Otherwise it says why not:
-// ErrLost, ErrAlreadyReleased, or ErrNotOwner after Park. It reads the clocks itself,
-// so it is right even in a process that was just resumed.
+// Err returns nil while the lock is held and trusted. Otherwise the error is the reason: ErrLost, ErrAlreadyReleased,
+// or ErrNotOwner after Park. Err reads the clocks itself, so it is right even in a process that was suspended until
+// just now.
 func (k *Lock) Err() error {
 	if k.none() {
 		return nilLock("err")
@@ -189,10 +188,10 @@ func (k *Lock) Err() error {
 	if over := k.snapshot().over; over != nil {
 		return over
 	}
-	return nil // a nil *Error in an error would not be nil
+	return nil // because an error that holds a nil *Error is not nil
 }
 
-// check declares the lock lost if it is time to.
+// check declares the lock lost if its trust deadline has passed.
 func (k *Lock) check() {
 	now := k.l.now()
 	k.mu.Lock()
@@ -204,8 +203,8 @@ func (k *Lock) close() {
 	k.unlock(k.h.lockerClosed())
 }
 
-// Token returns the lock's token. With it Locker.Release can release the lock, but
-// Resume cannot take it while it is held; to hand it over use Park.
+// Token returns the lock's token, with which Locker.Release can release the lock. Resume cannot take the lock while it
+// is held. To hand the lock over, use Park.
 func (k *Lock) Token() Token {
 	if k.none() {
 		return Token{}
@@ -226,22 +225,16 @@ func (k *Lock) String() string {
 	return fmt.Sprintf("lock(%q fence %d owner %s)", k.h.key, k.Fence(), digest(*k.h.owner))
 }
 
-// Format writes String for every verb, %#v and %d included.
+// Format writes what String returns, for every verb, %#v and %d included.
 func (k *Lock) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), k.String()) }
 
-// LogValue keeps slog from marshalling the token.
+// LogValue returns what String returns, so that slog does not marshal the token.
 func (k *Lock) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// MarshalText returns the token's text form, which encoding/json uses too.
+// MarshalText returns the text form of the token, which encoding/json uses too.
 func (k *Lock) MarshalText() ([]byte, error) { return k.Token().MarshalText() }
 
-// MarshalBinary returns the token's binary form, which msgpack uses too.
+// MarshalBinary returns the binary form of the token, which msgpack uses too.
 func (k *Lock) MarshalBinary() ([]byte, error) { return k.Token().MarshalBinary() }
-
-var closedChan = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 func nilLock(op string) error { return invalid(op, "", "the lock is nil") }

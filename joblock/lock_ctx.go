@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks, so it
-// is right before any timer has fired in a process that was stopped past the deadline.
+// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks. So after a pause of the process Err is
+// right even before the timer of the deadline has fired.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -14,17 +14,15 @@ type lockCtx struct {
 	cancel context.CancelCauseFunc
 }
 
-// Context returns a child of parent that carries the lock (see FromContext) and is
-// cancelled with cause ErrLost when the lock is lost. Releasing the lock or handing it
-// over does not cancel it. If the lock is over already, the context is cancelled with
-// the reason as its cause. Call stop when the work is done.
+// Context returns a child of parent that carries the lock (see FromContext). The context is cancelled with cause
+// ErrLost when the lock is lost, but not when the lock is released or handed over. If the lock is over already, the
+// context is cancelled at once, with the reason as its cause. Call stop when the work is done.
 func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return Locks{k}.Context(parent)
 }
 
-// Context returns a child of parent that carries the locks (see FromContext) and is
-// cancelled when any of them is lost, as Lock.Context does for one. Without locks it
-// is a plain cancellable child.
+// Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when any of them
+// is lost, as the context of Lock.Context is. Without locks it is a plain cancellable child.
 func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	if len(ls) == 0 {
 		return context.WithCancel(parent)
@@ -75,19 +73,19 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 
 func (c *lockCtx) Err() error {
 	c.lock.check()
-	// Whoever found the loss just now may not have cancelled this context yet.
+	// Whoever found the loss a moment ago may not have cancelled this context yet.
 	if h := c.lock.snapshot(); h.state == lockLost {
 		c.cancel(h.over)
 	}
-	// A parent may be the context of another lock, which reads the clocks too. Its
-	// cancellation reaches this context before it returns.
+	// The parent may be the context of another lock, which reads the clocks too. When it finds a loss, it cancels this
+	// context before its Err returns.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
 		return err
 	}
 	return c.Context.Err()
 }
 
-// carriedLocks are the locks of one Context. outer are those of its parent.
+// carriedLocks are the locks of one context, and outer those of its parent.
 type carriedLocks struct {
 	locks Locks // never empty
 	outer *carriedLocks
@@ -100,14 +98,13 @@ func carriedBy(ctx context.Context) *carriedLocks {
 	return c
 }
 
-// FromContext returns the lock under which the work with ctx runs; ok is false if there
-// is none. The lock may be over by now: see Lock.Err. The lock was put into ctx by Do,
-// Singleton, package singleflight, Lock.Context, Locks.Context, the middlewares of
-// packages handoff and worker, or the scheduler.
+// FromContext returns the lock under which the work with ctx runs. ok is false if there is none. The lock may be over
+// by now: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
+// Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
 //
-// If there are several it is the innermost. Of locks that were taken together it is the
-// first in the order of the call. Other code may add a lock on another key. So code
-// that sends a fence to a resource should ask for the key that protects it:
+// Of several locks FromContext returns the innermost. Of locks that were taken together it returns the first in the
+// order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should ask for
+// the key that protects the resource:
 //
 //	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
 func FromContext(ctx context.Context) (lock *Lock, ok bool) {
@@ -118,8 +115,8 @@ func FromContext(ctx context.Context) (lock *Lock, ok bool) {
 	return c.locks[0], true
 }
 
-// LocksFromContext returns all locks under which the work with ctx runs, the outermost
-// first, or nil. Locks that were taken together are in the order of the call.
+// LocksFromContext returns all locks under which the work with ctx runs, the outermost first, or nil. Locks that were
+// taken together are in the order of the call.
 func LocksFromContext(ctx context.Context) Locks {
 	var all Locks
 	for c := carriedBy(ctx); c != nil; c = c.outer {

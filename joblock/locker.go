@@ -18,33 +18,32 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Locker takes locks in a Store and keeps them alive. Make one per process and
-// store with New, share it freely, and Close it when the process stops.
+// Locker takes locks in a store and keeps them alive. Make one Locker per process and store with New, share it freely,
+// and Close it when the process stops.
 type Locker struct {
 	store   driver.Store
 	cfg     Config
 	engine  *engine
 	janitor *janitor
 	inbox   *inbox
-	forced  *forcedWatch
 	seals   *seal.Ring
 	bounds  bounds
-	now     func() time.Time // time.Now, but for tests of a clock that jumps
+	now     func() time.Time // time.Now, except in tests of a clock that jumps
 
-	panicked atomic.Bool // the Observer has panicked, and that was logged
+	panicked atomic.Bool // a panic of the Observer was logged
 
-	mu      sync.Mutex     // orders closing and waiters
+	mu      sync.Mutex     // so that no call is added to waiters after closing is closed
 	closing chan struct{}  // closed when Close has begun
 	waiters sync.WaitGroup // calls that wait for a lock
 	closed  chan struct{}  // closed when Close has ended
 }
 
-// New returns a Locker on store; cfg may be nil. It sends nothing to the store.
-// ErrInvalid, which names the value and the bound: store is nil or reports itself
-// unusable (see driver.Validator), or a value of cfg is out of bounds.
+// New returns a Locker on store. cfg may be nil. New sends nothing to the store. It returns ErrInvalid if store is nil
+// or reports itself unusable (see driver.Validator), or if a value of cfg is out of bounds. The error names the value
+// and the bound.
 //
-// The Locker owns the Store from here on and closes it in Close. To share a Redis
-// between Lockers, share the client, not the Store.
+// The Locker owns the store from then on, and closes it in Close. To share a Redis between Lockers, share the client,
+// not the store.
 func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
@@ -76,24 +75,20 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	l.engine = newEngine(l)
 	l.janitor = newJanitor(l)
 	l.inbox = newInbox(l)
-	l.forced = newForcedWatch(l)
 	l.seals = newRing(l)
 	return l
 }
 
-// Close stops renewing. Then it waits, as long as ctx lasts, for the renewals under
-// way, for waiters to leave their queues, and for the clean-up of calls whose outcome
-// was unknown.
+// Close stops renewing. Then Close waits, as long as ctx lasts, for the renewals under way, for waiters to leave their
+// queues, and for the clean-up of calls whose outcome was unknown.
 //
-// Locks still held are given up, not released: their contexts are cancelled at once
-// with cause ErrLost, and the store frees them when their leases end. To release them,
-// do so before Close.
+// Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
+// the keys when the leases end. Release locks before Close if others need the keys at once.
 //
-// Every later call on the Locker returns ErrClosed. A second Close waits for the first,
-// as long as its own ctx lasts, and returns nil. If ctx ends first, Close returns its
-// cause and leaves the rest of the work to the ends of the leases. If the store does
-// not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
-// whatever ctx says.
+// Every later call on the Locker returns ErrClosed. Only a second Close waits for the first, as long as its own ctx
+// lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the leases of the remaining locks end
+// by themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
+// whatever ctx allows.
 func (l *Locker) Close(ctx context.Context) error {
 	const op = "close"
 	if l == nil || l.store == nil {
@@ -113,11 +108,11 @@ func (l *Locker) Close(ctx context.Context) error {
 	err := errors.Join(
 		l.engine.stop(ctx),
 		await(ctx, l.seals.Wait),
-		await(ctx, l.waiters.Wait), // they are leaving their queues
+		await(ctx, l.waiters.Wait), // which leave their queues because of closing
 		l.janitor.stop(ctx),
 	)
 	l.inbox.close()
-	l.forced.close()
+	l.engine.watching.Wait()
 	l.bounds.close()
 	if cerr := l.store.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("joblock: close store: %w", cerr))
@@ -125,7 +120,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// enter counts a call that waits, until waiters.Done. ErrClosed once Close was called.
+// enter counts a call that waits, until the call runs waiters.Done. It returns ErrClosed after Close.
 func (l *Locker) enter(op, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +131,8 @@ func (l *Locker) enter(op, key string) error {
 	return err
 }
 
-// await returns when wait does, or when ctx ends, with its cause. wait must end by
-// itself within Config.CallTimeout.
+// await waits until the function wait returns, and returns nil. If ctx ends first it returns the cause of ctx. wait
+// must return within Config.CallTimeout.
 func await(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {
@@ -147,7 +142,7 @@ func await(ctx context.Context, wait func()) error {
 	return closedOr(ctx, done)
 }
 
-// closedOr returns nil when done is closed, or the cause of ctx when ctx ends before.
+// closedOr waits until done is closed, and returns nil. If ctx ends first it returns the cause of ctx.
 func closedOr(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -157,7 +152,7 @@ func closedOr(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// open returns ErrClosed once Close was called.
+// open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
 func (l *Locker) open(op, key string) error {
 	if l == nil || l.store == nil {
 		return invalid(op, key, "the Locker is nil or was not made by New")
@@ -170,7 +165,7 @@ func (l *Locker) open(op, key string) error {
 	}
 }
 
-// check returns ErrClosed once Close was called, and ErrInvalid for a key that nobody can have.
+// check returns the error of open, or ErrInvalid for a bad key.
 func (l *Locker) check(op string, keys ...string) error {
 	if err := l.open(op, only(keys)); err != nil {
 		return err
@@ -183,8 +178,8 @@ func (l *Locker) check(op string, keys ...string) error {
 	return nil
 }
 
-// call runs f with ctx bounded by Config.CallTimeout; its errors are those of
-// unanswered. If ctx has ended before, nothing is sent and the error is that of ended.
+// call runs f with a child of ctx that ends after Config.CallTimeout. It passes the error of f through unanswered. If
+// ctx has ended before, f does not run, and the error is that of the function ended.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
@@ -197,7 +192,8 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// ask is the method call for one method of the store. With an error the answer is zero. A zero Reply means no answer.
+// ask sends req to the store with one of its methods, as Locker.call does. With an error the answer is zero, and a zero
+// Reply means no answer.
 func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
 	err = l.call(ctx, op, key, func(ctx context.Context) error {
 		a, err := method(ctx, req)
@@ -209,7 +205,7 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 	return answer, err
 }
 
-// only returns the element of a list of one, and otherwise the zero T.
+// only returns the element of a list of one, and the zero T for any other list.
 func only[T any](list []T) (one T) {
 	if len(list) == 1 {
 		one = list[0]
@@ -217,7 +213,7 @@ func only[T any](list []T) (one T) {
 	return one
 }
 
-// newOwner makes a random UUIDv4, as uuid.New does with one allocation more.
+// newOwner returns a random UUIDv4. uuid.New does the same with one more allocation.
 func newOwner() string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // never fails
@@ -225,6 +221,6 @@ func newOwner() string {
 	return id.String()
 }
 
-// newNonce identifies one call across re-sends. It need not be secret, only
-// different from the other calls on the same key.
+// newNonce returns what identifies a call and its repeats. It need not be secret, only different from the nonces of
+// other calls on the same key.
 func newNonce() string { return strconv.FormatUint(mathrand.Uint64(), 36) }

@@ -7,8 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// tell passes an event on, if it has a Kind and somebody listens. The caller holds no
-// lock.
+// tell passes e to the Observer, if e has a Kind and there is an Observer. The caller holds no mutex.
 func (l *Locker) tell(e event.Event) {
 	if l.cfg.Observer == nil || e.Kind == 0 {
 		return

@@ -63,10 +63,10 @@ type ReasonOption interface {
 	reason()
 }
 
-// applier is every option. The other methods of the interfaces only say which call takes the option.
+// applier is every option. The other methods of the interfaces only mark the calls that take the option.
 type applier interface{ apply(*options) }
 
-// option has the methods of all options. The constructors return interfaces that narrow it.
+// option implements every interface. The functions below return only those interfaces that fit the option.
 type option func(*options)
 
 func (f option) apply(o *options) { f(o) }
@@ -77,7 +77,7 @@ func (option) park()              {}
 func (option) release()           {}
 func (option) reason()            {}
 
-// options are the options of one call, or their defaults. A call reads only the fields that its options can set.
+// options are the values of one call's options, or the defaults of the options that the call takes.
 type options struct {
 	ttl      time.Duration
 	retain   time.Duration
@@ -92,44 +92,42 @@ type options struct {
 	reserve  time.Duration
 	noRenew  bool
 	maxRenew time.Duration
-	minRenew time.Duration // 0 for the default, which may be 0: no bound
-	why      string        // Reason
+	minRenew time.Duration // the least maxRenew; 0 for the default, which may be 0: no bound
+	why      string        // of Reason
 	kind     driver.ReleaseKind
 	door     door.Option // what only the toolkit asks for
 }
 
-// TTL sets the length of the lease: from a millisecond up to Config.MaxTTL, rounded
-// down to whole milliseconds. Zero and negative are ErrInvalid and never mean "for
-// ever". Default: Config.TTL; for Resume the TTL in the token.
+// TTL sets the length of the lease, from a millisecond to Config.MaxTTL, rounded down to whole milliseconds. Other
+// values are ErrInvalid. Default: Config.TTL, and for Resume the TTL in the token.
 func TTL(d time.Duration) Option {
 	return option(func(o *options) { o.ttl = d })
 }
 
-// MaxWait bounds the wait; when it is over the error is ErrTimeout. Zero means no wait:
-// the error is ErrHeld. Negative is ErrInvalid. Default: as long as ctx lasts.
+// MaxWait bounds the wait; when d has passed the error is ErrTimeout. Zero means no wait, and the error is ErrHeld. A
+// negative d is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return option(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
-// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. It is
-// a secret: whoever knows it can release the lock (see NewToken). Locks are not
-// re-entrant: the same owner does not get a lock it holds. Default: a random UUIDv4.
+// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. It is a secret, because whoever knows
+// it can release the lock (see NewToken). Locks are not re-entrant: an owner cannot acquire a lock that it holds.
+// Default: a random UUIDv4.
 func Owner(owner string) TryOption {
 	return option(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
 
-// Holder sets the label that people see in Status, List and errors: at most 256 bytes.
-// Default: Config.Holder.
+// Holder sets the label that people see in Status, List and errors, at most 256 bytes. Default: Config.Holder.
 func Holder(label string) Option {
 	return option(func(o *options) { o.holder = label })
 }
 
-// ForJob names a job as "queue/taskID", at most 256 bytes. "" is no job.
+// ForJob names a job as "queue/taskID", in at most 256 bytes. "" is no job.
 //
-//   - Park binds the lock to the job: only a Resume for the same job gets it. Without
-//     ForJob every bearer of the token can resume.
-//   - Resume names the job that asks.
-//   - Locker.Release frees the lock only while it is bound to the job.
+//   - Park binds the lock to the job: only a Resume for the same job gets the lock. Without ForJob every bearer of the
+//     token can resume.
+//   - Resume resumes a lock that is bound to the job.
+//   - Locker.Release frees the lock only while the lock is bound to the job.
 func ForJob(job string) interface {
 	ResumeOption
 	ParkOption
@@ -138,13 +136,11 @@ func ForJob(job string) interface {
 	return option(func(o *options) { o.job = job })
 }
 
-// Reserve keeps the key reserved for the token while nobody runs, for at most 366 days.
-// 0 means the default.
+// Reserve keeps the key reserved for the token while nobody runs, for at most 366 days. 0 means the default.
 //
-//   - Park: until d from now, by which the job must have started. Default: Config.Reserve.
-//   - Resume: until d after the end of each lease, so that nobody else gets the key
-//     between a crash of the holder and the job's next attempt. Default: as long as
-//     the Park said.
+//   - After Park: until d from now, by which time the job must have started. Default: Config.Reserve.
+//   - After Resume: until d after the end of each lease. So nobody else gets the key between a crash of the holder and
+//     the job's next attempt. Default: the reservation of the Park.
 func Reserve(d time.Duration) interface {
 	ResumeOption
 	ParkOption
@@ -152,8 +148,8 @@ func Reserve(d time.Duration) interface {
 	return option(func(o *options) { o.reserve = d })
 }
 
-// Reason says why the lock is released, in at most 256 bytes. Status shows it, and so
-// do later errors about the lock.
+// Reason gives the reason for the release, in at most 256 bytes. Status shows the reason, and so do later errors about
+// the lock.
 func Reason(text string) ReasonOption {
 	return option(func(o *options) { o.why = text })
 }
@@ -163,36 +159,36 @@ func IfIdle() ReleaseOption {
 	return option(func(o *options) { o.kind = driver.ReleaseIdle })
 }
 
-// NoRenew leaves renewing to the caller: the lock is lost one TTL after it was taken,
-// unless Lock.Renew is called before.
+// NoRenew leaves renewing to the caller. The lock is lost one TTL after it was taken, unless the caller calls
+// Lock.Renew in time.
 func NoRenew() Option {
 	return option(func(o *options) { o.noRenew = true })
 }
 
-// MaxRenew bounds how long the lock is renewed, from a millisecond to 366 days. Then it
-// runs out. Default: Config.MaxRenew.
+// MaxRenew bounds for how long the lock is renewed, from a millisecond to 366 days. Then the lease ends. Default:
+// Config.MaxRenew.
 func MaxRenew(d time.Duration) Option {
 	return option(func(o *options) { o.maxRenew, o.minRenew = d, driver.MinPeriod })
 }
 
-// Retain sets how long the store remembers the key after the lock has ended, from a
-// millisecond to 366 days; see Config.Retain, which is the default.
+// Retain sets how long the store remembers the key after the lock has ended, from a millisecond to 366 days. Default:
+// Config.Retain.
 func Retain(d time.Duration) Option {
 	return option(func(o *options) { o.retain, o.hasKeep = d, true })
 }
 
-// optionsOf returns opts over no defaults, for a call that hands over or releases.
+// optionsOf returns the values of opts, without defaults, for a call that hands over or releases.
 func optionsOf[O applier](op, key string, opts []O) (options, error) {
 	if len(opts) == 0 {
-		return options{}, nil // saves the allocation of what the pointer below points to
+		return options{}, nil // without the allocation below
 	}
 	var o options
 	err := applyAll(&o, op, key, opts)
 	return o, err
 }
 
-// leaseOptions sets o to opts over the defaults of c, for a call that acquires, or that resumes a token with that ttl.
-// The caller passes o as part of something that is allocated anyway: options get a pointer to it.
+// leaseOptions sets o to the values of opts, with the defaults of c. ttl is the default TTL. It is for calls that
+// acquire or resume. The caller allocates o, as part of something larger, because options get a pointer to it.
 func leaseOptions[O applier](c *Config, o *options, op, key string, ttl time.Duration, opts []O) error {
 	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxRenew: c.MaxRenew}
 	if err := applyAll(o, op, key, opts); err != nil {
@@ -216,7 +212,7 @@ func leaseOptions[O applier](c *Config, o *options, op, key string, ttl time.Dur
 	return checkText(op, key, "owner", o.owner, 1, driver.MaxOwnerBytes)
 }
 
-// applyAll applies opts to o and checks the texts, for which all calls have the same bound.
+// applyAll applies opts to o, and checks the texts, which have the same bound in all calls.
 func applyAll[O applier](o *options, op, key string, opts []O) error {
 	for _, opt := range opts {
 		if any(opt) == nil {

@@ -8,15 +8,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Park hands the lock over to its token in one atomic step. From then on this handle
-// can neither renew nor release. The key is reserved, under a new fence, for whoever
-// resumes the token: for Config.Reserve, or as long as Reserve says, and with ForJob
-// for that job only. Contexts of the lock are not cancelled.
+// Park hands the lock over to its token in one atomic step. From then on this handle can neither renew nor release. The
+// key is reserved, under a new fence, for whoever resumes the token, and with ForJob for that job only. The reservation
+// lasts for Config.Reserve, or for the time in the option Reserve. Contexts of the lock are not cancelled.
 //
-// Errors, with which nothing was parked: ErrLost when the lock was lost before;
-// ErrAlreadyReleased; ErrNotOwner for a second Park; ErrInvalid; ErrClosed. After
-// ErrUnavailable the handle still holds the lock. If that Park took effect all the
-// same, the next renewal undoes it. Calling Park again is safe.
+// Errors, with which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
+// second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and Park may be called
+// again. If the store did apply the first Park, the next renewal undoes it.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	const op = "park"
 	if err := k.open(op); err != nil {
@@ -44,8 +42,8 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	return k.tokenOf(r.Fence), nil
 }
 
-// beginPark returns the Park to send. If a renewal that would undo it is under way, it
-// first waits for the answer, for Config.CallTimeout at most.
+// beginPark returns the Park to send. If a renewal is under way that would undo the Park, beginPark first waits for the
+// renewal's answer, at most for Config.CallTimeout.
 func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Duration) (req driver.ParkRequest, err error) {
 	for nonce := newNonce(); ; {
 		k.check()
@@ -73,18 +71,17 @@ func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Durat
 	}
 }
 
-// Reclaim undoes Park, when the enqueue of the job has certainly failed. The handle
-// holds the lock again, under a new fence. Job and reservation are again those from
-// before the Park: none for a lock that was acquired, those of its Resume for one that
-// was resumed.
+// Reclaim undoes Park. Call it when the enqueue of the job has certainly failed. The handle holds the lock again, under
+// a new fence. Job and reservation are those from before the Park: none for a lock that was acquired, those of Resume
+// for a lock that was resumed.
 //
 // Errors, with which the handle is still parked:
 //
-//	ErrBusy             a job has resumed the token meanwhile
-//	ErrAlreadyReleased  it was released
+//	ErrBusy             a job has resumed the token since the Park
+//	ErrAlreadyReleased  the lock was released
 //	ErrNotOwner         another owner has the key
 //	ErrNotFound         the store does not remember the lock
-//	ErrUnavailable      safe to repeat
+//	ErrUnavailable      Reclaim may be called again
 //	ErrInvalid          the handle was not parked
 //	ErrClosed
 func (k *Lock) Reclaim(ctx context.Context) error {
@@ -107,7 +104,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		return err
 	}
 	if s.tell == 0 {
-		return nil // a call beside this one got it back
+		return nil // another call of Reclaim has got the lock back
 	}
 	return k.l.engine.add(k)
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Release gives the lock back and ends the handle. It ignores the cancellation of ctx,
-// so that it can be deferred; Config.CallTimeout bounds it. Reason is its only option.
+// Release gives the lock back and ends the handle. The cancellation of ctx does not stop Release, so it can be
+// deferred. Config.CallTimeout bounds it. Reason is its only option.
 //
-//	ErrAlreadyReleased  a second call, or somebody else released or forced it
+//	ErrAlreadyReleased  a second call, or somebody else has released the lock or forced its release
 //	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
-//	ErrLost             the lock was lost before; what may be left of it is released
-//	ErrUnavailable      the store did not answer; the handle is over, and the release is
-//	                    repeated in the background until the lock has run out
+//	ErrLost             the lock was lost before; what the store still has of it is released
+//	ErrUnavailable      the store did not answer; the handle is over, and the release is repeated in the background
 //	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	const op = "release"
@@ -31,7 +30,7 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	return k.end(ctx, op, o.why)
 }
 
-// end is Release. It works on a Locker that is closing, for waiters that leave.
+// end is Release without checks. It works while the Locker is closing, for waiters that leave their queues.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
 	job, done := door.JobDone(ctx)
 	k.check()
@@ -63,16 +62,15 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	return err
 }
 
-// Release releases the lock of token, from anywhere. It may be held by any holder of
-// the owner's chain; a live one finds out at its next renewal. Reason says why.
+// Release releases the lock of token, whoever of the owner's chain of holders has it. A holder that is alive finds out
+// at its next renewal. The option Reason gives the reason.
 //
-// IfIdle frees the lock only while nobody runs under it. Use it when a job will not run
-// again, but an attempt may still be at work. ForJob frees the lock only while it is
-// bound to that job: it may have been handed on.
+// IfIdle frees the lock only while nobody runs under it. Use IfIdle when a job will not run again, but an attempt may
+// still be at work. ForJob frees the lock only while it is bound to that job, because the lock may have been handed on.
 //
-// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound
-// when there is no such lock or its time ran out; ErrBusy with IfIdle while a lease is
-// alive; ErrInvalid; ErrClosed. After ErrUnavailable it may be released.
+// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
+// its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the lock
+// may be released.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
 	const op = "release"
 	if err := l.checkToken(op, token); err != nil {
@@ -89,13 +87,11 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	})
 }
 
-// ForceRelease frees key, whoever owns it. It is for people who have read the Status. A
-// live holder's contexts end with ErrLost at its next renewal, or at once if its Locker
-// has Config.WatchForced. Until then two may hold the lock; fences tell them apart.
-// Status shows the reason, which has at most 256 bytes.
+// ForceRelease frees key, whoever owns it. It is for people who have read the Status. A live holder's contexts end with
+// ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two callers may hold the
+// lock, with different fences. Status shows the reason, which has at most 256 bytes.
 //
-// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable
-// the key may be free.
+// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable the key may be free.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	const op = "force release"
 	if err := l.check(op, key); err != nil {
@@ -117,22 +113,15 @@ func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) 
 	if r.Outcome == driver.OutcomeLapsed {
 		r.Outcome = driver.OutcomeNotFound
 	}
-	if r.Outcome == driver.OutcomeOK {
-		l.tellEnded(req)
+	if r.Outcome == driver.OutcomeOK && l.cfg.Observer != nil {
+		kind := event.ReleasedByToken
+		switch req.Kind {
+		case driver.ReleaseIdle, driver.ReleaseForJob:
+			kind = event.Freed
+		case driver.ReleaseForced:
+			kind = event.Forced
+		}
+		l.tell(event.Event{Kind: kind, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason})
 	}
 	return errorOf(op, req.Key, r)
-}
-
-func (l *Locker) tellEnded(req driver.ReleaseRequest) {
-	if l.cfg.Observer == nil {
-		return
-	}
-	e := event.Event{Kind: event.ReleasedByToken, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason}
-	switch req.Kind {
-	case driver.ReleaseIdle, driver.ReleaseForJob:
-		e.Kind = event.Freed
-	case driver.ReleaseForced:
-		e.Kind = event.Forced
-	}
-	l.tell(e)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Renew extends the lease now, by a full TTL. Errors: ErrLost when the store refuses,
-// which ends the handle; ErrUnavailable, after which the lock is as it was;
-// ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil lock; ErrClosed.
+// Renew extends the lease now, by a full TTL. Errors: ErrLost when the store refuses, which ends the handle;
+// ErrUnavailable, which changes nothing on the handle; ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil
+// lock; ErrClosed.
 func (k *Lock) Renew(ctx context.Context) error { return k.renewNow(ctx, "renew", nil) }
 
 func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
@@ -30,7 +30,7 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 
-// renewed applies the answer to a renewal, and keeps the memo that it wrote, if any.
+// renewed applies the answer to a renewal. If the renewal wrote memo, it keeps memo.
 func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	k.mu.Lock()
 	if memo != nil && a.reply.Outcome == driver.OutcomeOK {
@@ -45,9 +45,8 @@ func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	return err
 }
 
-// StopRenewing lets the lease run out: the lock is lost at its trust deadline, unless
-// it is released or handed over before. A job's lock stays reserved beyond that, so
-// that the job's next attempt can resume it.
+// StopRenewing ends renewal. The lock is lost at its trust deadline, unless it is released or handed over before. The
+// key of a job's lock stays reserved after the lease, so that the job's next attempt can resume the lock.
 func (k *Lock) StopRenewing() {
 	if k.none() {
 		return

@@ -8,21 +8,19 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Resume continues a parked lock, or one whose holder has died, from its token: in
-// another process, under a new fence, renewed like any lock. A lock that is bound to a
-// job is resumed only with ForJob for that job. A live holder is never pre-empted.
+// Resume takes a parked lock, or one whose holder has died, by its token, mostly in another process. The lock gets a
+// new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live holder is
+// never pre-empted.
 //
 // Errors, with which the caller holds nothing:
 //
-//	ErrBusy             another attempt with this token holds the lock; the error says
-//	                    what is left of its lease
-//	ErrNotOwner         the key belongs to another owner, the lock to another job or to
-//	                    none, or this owner has acquired it again since
-//	ErrAlreadyReleased  it was released; the error has the reason
-//	ErrNotFound         the store does not remember it
+//	ErrBusy             another attempt with this token holds the lock; the error says how much of its lease remains
+//	ErrNotOwner         the key belongs to another owner, or the lock is bound to another job or to none,
+//	                    or this owner has acquired the key again after the token was made
+//	ErrAlreadyReleased  the lock was released; the error has the reason
+//	ErrNotFound         the store does not remember the lock
+//	ErrUnavailable      the store did not answer; if it did apply the call, the token can be resumed one TTL later
 //	ErrInvalid, ErrClosed
-//	ErrUnavailable      the store did not answer; a resumption that took effect runs out
-//	                    one TTL later, and then the lock can be resumed again
 func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
 	const op = "resume"
 	if err := l.checkToken(op, token); err != nil {
@@ -52,18 +50,17 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	if lock.h.expired(l.now()) {
 		return nil, lateGrant(op, token.key)
 	}
-	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock, as tellAcquired
+	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock: see tellAcquired
 	if err := l.engine.add(lock); err != nil {
 		return nil, err
 	}
 	return lock, nil
 }
 
-// resume sends a resumption. While the store does not answer it is repeated under the
-// same nonce, for Config.CallTimeout: left alone it would keep its job waiting for a
-// TTL.
+// resume sends a resumption. While the store does not answer, it repeats the call under the same nonce, for
+// Config.CallTimeout. Otherwise a resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (driver.Reply, error) {
-	pause := newBackoff(10*time.Millisecond, time.Second)
+	pause := backoff{10 * time.Millisecond}
 	return ask(ctx, l, op, req.Key, func(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
 		for {
 			r, err := l.store.Resume(ctx, req)

@@ -8,16 +8,16 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Bounds of Config.Secrets. See minSecretBytes too.
+// Bounds of Config.Secrets, together with minSecretBytes.
 const (
 	maxSecretBytes = 1024
 	maxSecrets     = 8
 )
 
-// Secret is one of Config.Secrets. fmt, slog and encoding/json do not show it.
+// Secret is one of Config.Secrets. fmt, slog and encoding/json do not show its text.
 type Secret string
 
-// SecretOfStore stands for the key that lives with the locks: see Config.Secrets.
+// SecretOfStore stands for the key that lives with the locks; see Config.Secrets.
 const SecretOfStore Secret = "store"
 
 func (s Secret) shown() string {
@@ -30,11 +30,11 @@ func (s Secret) shown() string {
 	return "(secret)"
 }
 
-// Format writes for every verb, %#v and %x included, what MarshalText returns.
+// Format writes what MarshalText returns, for every verb, %#v and %x included.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.shown()) }
 
-// MarshalText says only whether there is a secret. A Config that is written out and
-// read again has lost its secrets, and New refuses it.
+// MarshalText returns "(secret)", "store" or "". A Config that was written out and read again has lost its secrets, and
+// New refuses it.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
 func checkSecrets(op string, secrets []Secret) error {

@@ -5,36 +5,34 @@ import (
 	"errors"
 )
 
-// Singleton runs fn on one Locker of the cluster at a time: the one that holds the lock
-// on key. The others wait in line. The next one runs its fn
+// Singleton runs fn on one Locker of the cluster at a time, namely the one that holds the lock on key. The other
+// Lockers wait in line. The next Locker runs its fn
 //
-//   - at once when the running one releases the lock;
-//   - at most a TTL and a quarter of a poll after the running one has crashed, or a TTL
-//     and one and a quarter polls if more than seven in line have died with it. A poll is
-//     Config.Poll, or a sixth of the TTL where that is shorter.
+//   - at once when the holder releases the lock;
+//   - at most a TTL and a quarter of a poll after the holder has crashed. If more than seven in line have died with the
+//     holder, it takes one poll longer. A poll is Config.Poll, or a sixth of the TTL if that is shorter.
 //
-// fn's context carries the lock (see FromContext) and ends with cause ErrLost when the
-// lock is lost. fn should return then. Singleton waits for that, so there is never a
-// second fn in this process, and then lines up again. It waits out an outage of the
-// store.
+// The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost. Then fn
+// should return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.
+// During an outage of the store Singleton waits.
 //
 // Singleton returns
 //
-//   - fn's error, after releasing the lock, if the lock was still held when fn returned;
-//   - the cause of ctx, when that ends before fn runs;
+//   - the error of fn, after releasing the lock, if the lock was still held when fn returned;
+//   - the cause of ctx, when ctx ends before fn runs;
 //   - ErrTimeout when MaxWait passes before fn runs;
 //   - ErrClosed when the Locker is closed;
 //   - ErrInvalid for a nil fn, a bad key or a bad option.
 //
-// If fn panics the lock is released and the panic goes on. Two fns can overlap if the
-// first ignores both its context and the fence.
+// If fn panics, the lock is released and the panic goes on. The fns of two Lockers can overlap if the first fn ignores
+// both its context and the fence.
 func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return invalid("singleton", key, "the function is nil")
 	}
 	pause := newRetryPause()
 	for {
-		var lock *Lock // of the term in which fn ran
+		var lock *Lock // under which fn ran; nil if it did not
 		var own error  // what fn returned
 		err := l.Do(ctx, key, func(ctx context.Context) error {
 			lock, _ = FromContext(ctx)

@@ -10,8 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// State is the state of a key at an instant of the store's clock; see the package
-// comment.
+// State is the state of a key at an instant of the store's clock. The package comment has the states.
 type State = driver.State
 
 // The states of a key.
@@ -23,7 +22,7 @@ const (
 	StateForeign  = driver.StateForeign
 )
 
-// Ended tells how the last ownership of a key ended.
+// Ended is how the last ownership of a key ended.
 type Ended = driver.Ended
 
 // The ways an ownership ends.
@@ -35,27 +34,26 @@ const (
 	EndedDone     = driver.EndedDone
 )
 
-// Status is what anyone may see of a key. It contains no secrets.
+// Status is the public part of a key's record. It contains no secrets.
 type Status struct {
 	Key       string        `json:"key"`
 	State     State         `json:"state"`
-	Owner     string        `json:"owner,omitempty"` // a digest, see Token.Digest
+	Owner     string        `json:"owner,omitempty"` // a digest; see Token.Digest
 	Holder    string        `json:"holder,omitempty"`
-	Job       string        `json:"job,omitempty"` // "queue/taskID" the lock is bound to
+	Job       string        `json:"job,omitempty"` // the job that the lock is bound to, as "queue/taskID"
 	Fence     int64         `json:"fence,omitempty"`
-	First     int64         `json:"first,omitempty"`   // the fence of its Acquire; tokens of earlier acquisitions have smaller ones
-	Since     time.Time     `json:"since,omitzero"`    // acquired at, by the store's clock
-	Changed   time.Time     `json:"changed,omitzero"`  // last acquired, parked, taken back, resumed or ended at, by the same clock
-	Age       time.Duration `json:"-"`                 // since Since, by the same clock; 0 when free
-	Remaining time.Duration `json:"-"`                 // of the lease; 0 unless held
-	Reserved  time.Duration `json:"-"`                 // until others can have the key; 0 when free
-	Ended     Ended         `json:"ended,omitempty"`   // of a free key: how its last ownership ended
-	Reason    string        `json:"reason,omitempty"`  // given with the release
-	Waiters   int           `json:"waiters,omitempty"` // places in the queue; those of dead waiters count for a while
+	First     int64         `json:"first,omitempty"`   // the fence of the Acquire; tokens made before the Acquire have smaller fences
+	Since     time.Time     `json:"since,omitzero"`    // when the key was acquired, by the store's clock, as all times here
+	Changed   time.Time     `json:"changed,omitzero"`  // time of the last Acquire, Park, Reclaim, Resume or end of the ownership
+	Age       time.Duration `json:"-"`                 // time since Since; 0 unless owned
+	Remaining time.Duration `json:"-"`                 // time until the lease ends; 0 unless held
+	Reserved  time.Duration `json:"-"`                 // time until others can get the key; 0 when free
+	Ended     Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
+	Reason    string        `json:"reason,omitempty"`  // the reason that the release gave
+	Waiters   int           `json:"waiters,omitempty"` // places in the queue, for a while with those of dead waiters
 }
 
-// MarshalJSON writes the durations as whole milliseconds: age_ms, remaining_ms
-// and reserved_ms.
+// MarshalJSON writes durations as whole milliseconds, in age_ms, remaining_ms and reserved_ms.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type plain Status // without this method
 	return json.Marshal(struct {
@@ -71,11 +69,11 @@ func (s Status) Locked() bool {
 	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
 }
 
-// Status reads the states of keys, in their order. A key that nobody owns, known or
-// not, has StateFree, which is no error. A value that is no lock has StateForeign.
+// Status reads the states of keys, and returns them in the order of keys. A key that nobody owns has StateFree, which
+// is no error. A value that is no lock has StateForeign.
 //
-// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error no Status is returned,
-// because a key that could not be read would look free.
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error Status returns no states at all: a key that could not be
+// read would look free.
 func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	const op = "status"
 	if err := l.check(op, keys...); err != nil {
@@ -94,12 +92,7 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	return out, nil
 }
 
-func (l *Locker) inspect(ctx context.Context, op, key string) (driver.Record, error) {
-	recs, err := l.inspectAll(ctx, op, key, driver.InspectRequest{Keys: []string{key}})
-	return only(recs), err
-}
-
-// inspectAll reads records. Errors name the key named, or none if it is "".
+// inspectAll reads records. Its errors name the key named, which may be "".
 func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
 	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
 	if err != nil {
@@ -111,18 +104,17 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.In
 	return recs, nil
 }
 
-// ListOptions narrows List. The zero value lists every lock that is owned.
+// ListOptions narrows List. The zero value lists every key that is owned.
 type ListOptions struct {
-	// Prefix restricts the list to keys that begin with it.
+	// Prefix restricts the list to keys that begin with Prefix.
 	Prefix string
-	// Ended includes keys that are free but not yet forgotten by the store.
+	// Ended includes free keys that the store still remembers.
 	Ended bool
 }
 
-// List walks over the locks in the store, page by page, in no particular order. It is
-// for people and tools: it costs as much as a walk over all keys of the store. A lock
-// that changes meanwhile may be missed or seen twice. An error, ErrInvalid,
-// ErrUnavailable or ErrClosed, ends the walk.
+// List walks over the keys in the store, page by page, in no particular order. It is for people and tools, because it
+// costs as much as a walk over all keys of the store. A lock that changes during the walk may be missed, or seen twice.
+// An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	const op = "list"
 	return func(yield func(Status, error) bool) {

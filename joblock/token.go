@@ -16,24 +16,21 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// maxTokenBytes bounds every form of a token. Longer input is refused before a
-// byte of it is decoded.
+// maxTokenBytes bounds every form of a token. Longer input is refused before any of it is decoded.
 const maxTokenBytes = 2048
 
 const (
 	tokenVersion = 1
 	tokenFields  = 5
-	maxFence     = 1<<53 - 1 // what Lua, JSON and JavaScript keep exactly
+	maxFence     = 1<<53 - 1 // the largest integer that Lua, JSON and JavaScript keep exactly
 )
 
-// Token is the transferable form of a lock: its key, the owner, the fence under which
-// it was made, and the lease's TTL. A Token is a capability: treat its marshalled forms
-// as secrets.
+// Token is the transferable form of a lock: the key, the owner, the fence under which the token was made, and the TTL
+// of the lease. A Token is a capability: treat its marshalled forms as secrets.
 //
-// Tokens are made by Lock.Park, Lock.Token and NewToken, and read with ParseToken or by
-// unmarshalling. Text is base64url; JSON is that text in quotes; binary and msgpack are
-// a msgpack array. Decoding is strict: version, field types, bounds and canonical form
-// are all checked, and errors are ErrInvalid.
+// Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read them. The text form is base64url,
+// JSON is the text form in quotes, and binary and msgpack are a msgpack array. Decoding checks version, field types,
+// bounds and canonical form. Its errors are ErrInvalid.
 type Token struct {
 	key   string
 	owner secret
@@ -41,10 +38,9 @@ type Token struct {
 	ttl   time.Duration
 }
 
-// secret is an owner that fmt cannot print. For a struct with a Token in an unexported
-// field fmt prints the Token's fields and does not call its methods. Of a handle it
-// prints only the address. A *string would do that too, but then equal Tokens would not
-// be ==.
+// secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call the
+// Token's methods but prints its fields. fmt prints only the address in a unique.Handle. The same is true of a *string,
+// but then equal Tokens would not be ==.
 type secret struct{ h unique.Handle[string] }
 
 func newSecret(s string) secret { return secret{unique.Make(s)} }
@@ -56,12 +52,11 @@ func (s secret) reveal() string {
 	return s.h.Value()
 }
 
-// NewToken returns a token for the lock of owner on key, whether or not it was taken
-// yet. A job can carry it and take the lock when it runs, with the option Owner. Until
-// then Resume returns ErrNotFound, or ErrNotOwner while another has the key.
-// Locker.Release accepts such a token too.
+// NewToken returns a token for the lock of owner on key, even before owner has taken the lock. A job can carry the
+// token, and take the lock when it runs, with the option Owner. Until then Resume returns ErrNotFound, or ErrNotOwner
+// while another owns the key. Locker.Release accepts the token too.
 //
-// owner has 1 to 128 bytes, ttl is from a millisecond to 366 days; else ErrInvalid.
+// owner has 1 to 128 bytes. ttl is from a millisecond to 366 days. Anything else is ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	const op = "new token"
 	if err := checkDurations(op, key, duration{"TTL", ttl, driver.MinPeriod, driver.MaxPeriod}); err != nil {
@@ -77,7 +72,7 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	return t, nil
 }
 
-// ParseToken reads the text form. Errors are ErrInvalid.
+// ParseToken reads the text form of a token. Its errors are ErrInvalid.
 func ParseToken(text string) (Token, error) {
 	var t Token
 	err := t.UnmarshalText([]byte(text))
@@ -90,10 +85,10 @@ func (t Token) Key() string { return t.key }
 // IsZero reports whether t is the zero Token, which names no lock.
 func (t Token) IsZero() bool { return t == Token{} }
 
-// Digest returns a short digest of the owner, as Status shows it. It may be logged.
+// Digest returns a short digest of the owner, as Status shows it. The digest may be logged.
 func (t Token) Digest() string { return digest(t.owner.reveal()) }
 
-// String describes the token without the owner. It is not the text form.
+// String describes the token without the owner. It does not return the text form.
 func (t Token) String() string {
 	if t.IsZero() {
 		return "token(none)"
@@ -101,10 +96,10 @@ func (t Token) String() string {
 	return fmt.Sprintf("token(%q fence %d owner %s)", t.key, t.fence, t.Digest())
 }
 
-// Format writes String for every verb, %#v and %d included.
+// Format writes what String returns, for every verb, %#v and %d included.
 func (t Token) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), t.String()) }
 
-// LogValue keeps slog from marshalling the token.
+// LogValue returns what String returns, so that slog does not marshal the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalText returns the text form, which encoding/json uses too. The zero Token is an ErrInvalid.
@@ -116,13 +111,12 @@ func (t Token) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, bin), nil
 }
 
-// UnmarshalText reads the text form. On error t is left as it was.
+// UnmarshalText reads the text form. With an error t is unchanged.
 func (t *Token) UnmarshalText(text []byte) error {
 	if err := checkTokenSize(len(text)); err != nil {
 		return err
 	}
-	// Strict refuses non-zero trailing bits; the decoder also skips line breaks,
-	// which the canonical form does not have.
+	// Strict refuses non-zero trailing bits, but the decoder skips line breaks. The canonical form has neither.
 	if bytes.ContainsAny(text, "\r\n") {
 		return tokenError("a line break in the text")
 	}
@@ -133,8 +127,8 @@ func (t *Token) UnmarshalText(text []byte) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in
-// ms], which msgpack writes as a byte string. The zero Token is an ErrInvalid.
+// MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in ms], which msgpack writes as a byte
+// string. The zero Token is an ErrInvalid.
 func (t Token) MarshalBinary() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -154,10 +148,10 @@ func (t Token) MarshalBinary() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// UnmarshalBinary reads the binary form. On error t is left as it was.
+// UnmarshalBinary reads the binary form. With an error t is unchanged.
 //
-// It decodes only five scalars, from at most 2048 bytes. A few bytes can make msgpack
-// v5 allocate gigabytes when it decodes maps, slices or interfaces.
+// It decodes only five scalars, from at most 2048 bytes. When msgpack v5 decodes maps, slices or interfaces, a few
+// bytes can make it allocate gigabytes.
 func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
@@ -205,8 +199,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// DecodeMsgpack reads a byte string with the binary form; nil leaves t as it was. It
-// checks the length before it allocates, for which UnmarshalBinary is too late.
+// DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. It checks the length before
+// it allocates. In UnmarshalBinary the check would come too late.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
@@ -225,7 +219,7 @@ func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// check refuses tokens that name no possible lock.
+// check returns ErrInvalid for a token that names no possible lock.
 func (t Token) check() error {
 	const op = "token"
 	if t.IsZero() {
@@ -243,7 +237,7 @@ func (t Token) check() error {
 	return nil
 }
 
-// checkToken is check for a token.
+// checkToken returns the error of open, or ErrInvalid for a bad token.
 func (l *Locker) checkToken(op string, t Token) error {
 	if err := l.open(op, t.key); err != nil {
 		return err
@@ -261,7 +255,7 @@ func checkTokenSize(n int) error {
 	return nil
 }
 
-// decodeString reads a string that fits into what is left of r.
+// decodeString reads a string, which must fit into the rest of r.
 func decodeString(dec *msgpack.Decoder, r *bytes.Reader) (string, error) {
 	n, err := dec.DecodeBytesLen()
 	if err != nil || n < 0 || n > r.Len() {
@@ -276,7 +270,7 @@ func decodeString(dec *msgpack.Decoder, r *bytes.Reader) (string, error) {
 
 func tokenError(detail string) error { return invalid("token", "", "%s", detail) }
 
-// digest shortens an owner to what may be shown.
+// digest returns a hash of owner that may be shown, "" for no owner.
 func digest(owner string) string {
 	if owner == "" {
 		return ""
