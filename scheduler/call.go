@@ -7,17 +7,19 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// queuePoll is how often OverlapQueue tries to enqueue while an earlier task is not done.
+// queuePoll is the pause between two calls of enqueue, with OverlapQueue, while the task of an earlier tick is not
+// done.
 const queuePoll = 2 * time.Second
 
-// call calls the job's function, and again after a failure while retries are left. It
-// returns the number of attempts and the error of the last one.
+// call calls the job's function. After a failure it calls the function again while retries are left. It returns the
+// number of attempts and the error of the last attempt.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = context.WithValue(ctx, tickKey{}, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
@@ -36,8 +38,8 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 	}
 }
 
-// attempt calls the function once, in a goroutine of its own, and waits until it has ended:
-// by returning, by a panic or by runtime.Goexit.
+// attempt calls the function once, in a goroutine of its own. It waits until the function has ended: by return, by
+// panic or by runtime.Goexit.
 func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
 	if j.timeout > 0 {
 		var cancel context.CancelFunc
@@ -45,9 +47,8 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 		defer cancel()
 	}
 	err := errors.New("scheduler: the function ended its goroutine")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var ended sync.WaitGroup
+	ended.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
@@ -57,35 +58,36 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 		if err = j.fn(ctx, tick); j.task {
 			err = taskResult(tick, err)
 		}
-	}()
-	<-done
+	})
+	ended.Wait()
 	if cause, ok := context.Cause(ctx).(timeoutError); ok && err != nil {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
 }
 
-// errTaskOverlaps means that the task of an earlier tick holds the lock.
+// errTaskOverlaps means that the task of an earlier tick holds the lock that the present task needs.
 var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
 
-// taskResult returns what the error of a Task's function means for the tick.
+// taskResult converts the error of the function of a Task. It returns nil if this tick's own task holds the lock, and
+// an errTaskOverlaps if another task holds the lock. It returns every other error unchanged.
 func taskResult(tick Tick, err error) error {
 	var held *joblock.Error
 	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
 		return err
 	}
 	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
-		return nil // the task of this tick holds the lock, so it is enqueued
+		return nil // the holder is the task of this tick, so that task is in the queue
 	}
 	return errors.Join(errTaskOverlaps, err)
 }
 
-// timeoutError is the cause with which a function's context ends after Timeout.
+// timeoutError is the cause with which a function's context ends after Timeout. It matches context.DeadlineExceeded,
+// the context's Err.
 type timeoutError time.Duration
 
 func (d timeoutError) Error() string {
 	return "scheduler: running for longer than " + time.Duration(d).String()
 }
 
-// Is makes it match context.DeadlineExceeded, the context's Err.
 func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// claim takes the lock of a job and executes what is due. It frees the slot that the caller
-// has taken, and returns when to read the ledger again.
+// claim takes the lock of a job and executes what is due. It frees the slot that the caller has taken. It returns when
+// to read the ledger again.
 func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	defer func() { <-s.slots }()
 	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
@@ -24,9 +24,9 @@ func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	return s.runTerm(ctx, j, lock)
 }
 
-// standBy waits for the lock of a job that another node executes. Usually the execution
-// ends well, and standBy finds nothing to do. It frees the place in standbys that the
-// caller has taken, and returns when to read the ledger again.
+// standBy waits for the lock of a job that another node executes, and takes over an execution that was broken off.
+// Usually the execution ends well, and standBy finds nothing to do. It frees the place in Scheduler.standbys that the
+// caller has taken. It returns when to read the ledger again.
 func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
 	<-s.standbys
@@ -47,8 +47,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm executes what is due under the job's lock, and releases the lock. It returns when
-// to read the ledger again.
+// runTerm executes what is due under the job's lock, and releases the lock. It returns when to read the ledger again.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -62,14 +61,14 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 		s.reportTrouble(j, "write the ledger", err)
 		return soon(s.clock.now().Add(settling))
 	}
-	s.clearTrouble(j)
+	s.setTrouble(j, nil)
 	return s.nextCheck(j, l)
 }
 
-// release releases a lock. It only logs an error: the Locker repeats a release that got no
-// answer, and a lost lock needs none.
+// release releases a lock, and only logs an error: the Locker repeats a release to which the store gave no answer, and
+// a lost lock needs no release.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
-	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the loss was logged
+	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)
 	}
 }

@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -12,20 +14,20 @@ import (
 )
 
 const (
-	// batch is how many ledgers are read in one round trip.
+	// batch is how many ledgers a node reads in one round trip.
 	batch = 500
 
-	// unanswered is the pause before the next read of a ledger if the store answered for
-	// other ledgers only: one node of the store's cluster is away.
+	// unanswered is the pause before the next read of a ledger if the store has answered only for other ledgers: one
+	// node of the store's cluster is down.
 	unanswered = 2 * time.Second
 
 	// unreadable is the pause before the next read of a memo that is not a ledger.
 	unreadable = time.Minute
 )
 
-// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and
-// standbys. ctx is the context of the round trip; work is the context of what it starts. If
-// the store answers nothing, dispatch fails and the jobs stay due.
+// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
+// context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
+// returns an error, and the jobs stay due.
 func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	keys := make([]string, 1, len(jobs)+1)
 	keys[0] = s.ordersKey
@@ -36,44 +38,36 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	views, err := memo.Read(ctx, s.locks, keys...)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.createOrders(ctx)
-		views = nil // the store's time comes with this record
+		views = nil // the store's time comes with the record of the orders
 	}
-	known := 0
-	for i, v := range views {
-		if err != nil && v.Now.IsZero() {
-			continue
-		}
-		known++
-		if i == 0 {
-			s.learnTime(sent, v.Now)
-			s.applyOrders(v.Memo, wrote)
-		}
+	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
+	if len(views) > 0 && answered(views[0]) {
+		s.learnTime(sent, views[0].Now)
+		s.applyOrders(views[0].Memo, wrote)
 	}
 	now := s.clock.now()
-	for i, j := range jobs {
-		switch {
-		case known == 0:
+	if !slices.ContainsFunc(views, answered) {
+		for _, j := range jobs {
 			s.recheck(j, now)
-		case err != nil && views[i+1].Now.IsZero():
+		}
+		return err
+	}
+	for i, j := range jobs {
+		if v := views[i+1]; answered(v) {
+			s.consider(work, j, v, now)
+		} else {
 			s.recheck(j, now.Add(unanswered))
-		default:
-			s.consider(work, j, views[i+1], now)
 		}
 	}
-	if known > 0 {
-		return nil
-	}
-	return err
+	return nil
 }
 
-// consider decides what to do about a job: claim it, wait for its lock, or come back later.
+// consider decides what to do about a job: claim the job, wait for its lock, or read its ledger again later.
 func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time.Time) {
-	if v.State == joblock.StateForeign {
-		s.reportUnreadable(j, errors.New("scheduler: the value at the job's key is no lock"))
-		s.recheck(j, s.clock.now().Add(unreadable))
-		return
-	}
 	l, err := ledger.Decode(v.Memo)
+	if v.State == joblock.StateForeign {
+		err = errors.New("scheduler: the value at the job's key is no lock")
+	}
 	if err != nil {
 		s.reportUnreadable(j, err)
 		s.recheck(j, s.clock.now().Add(unreadable))
@@ -85,10 +79,10 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 	m := s.momentOf(j, l)
 	s.reportClock(j, l, m.Now)
-	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether there is anything to do
+	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
 	_, more, _ := l.Begin(&j.Job, m)
 	if !changed && !more {
-		s.clearTrouble(j)
+		s.setTrouble(j, nil)
 		s.recheck(j, s.nextCheck(j, l))
 		return
 	}
@@ -100,11 +94,11 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 }
 
-// considerStandBy decides whether to wait for the lock of a job that another node executes.
-// One node does, and learns at once that the lock is free. The others come back later.
+// considerStandBy decides whether to wait for the lock of a job that another node executes. One node waits, and gets
+// the lock as soon as it is free. The other nodes read the ledger again later.
 func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.Age < settling {
-		// Spread wider than a tick: nodes that read in the same step would all wait for the lock.
+		// This spread is wider than that of a tick: nodes that read in the same step would all wait for the lock.
 		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))
 		return
 	}
@@ -119,20 +113,21 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 	s.recheck(j, soon(now.Add(v.Reserved)))
 }
 
-// start calls f in a goroutine. The job is busy until f returns when to read its ledger
-// again. Only the loop of Run may call start.
+// start calls f in a goroutine. f returns when to read the ledger of j again. Until then j is busy. Only the loop of
+// Run may call start.
 func (s *Scheduler) start(j *job, f func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.busy = true
-	s.due.drop(j) // a new order may have put it there
+	if j.index >= 0 { // a new order may have put the job into the heap
+		heap.Remove(&s.due, j.index)
+	}
 	s.started.Go(func() { s.recheck(j, f()) })
 }
 
-// reportClock reports, once, that the store's clock was set back behind the ledger.
+// reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger.
 func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
-	behind := l.Behind(now)
-	if behind == 0 {
+	if l.Behind(now) == 0 {
 		return
 	}
 	s.mu.Lock()

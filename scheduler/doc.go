@@ -1,6 +1,6 @@
-// Package scheduler executes jobs by the clock on a cluster of nodes: every tick of a job
-// on one node, once, whichever nodes are up. It needs a joblock.Locker and nothing else.
-// There is no leader, no table, and no node that the others depend on.
+// Package scheduler executes jobs by the clock on a cluster of nodes. One node executes each tick of a job, once,
+// whichever nodes are up. The package needs a joblock.Locker and nothing else. There is no leader, no table, and no
+// node on which the other nodes depend.
 //
 //	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 //	...
@@ -10,139 +10,128 @@
 //
 // All nodes run the same lines. For more see
 //
-//	package spec       the syntax of a spec, and when it ticks
+//	package spec       the syntax of a spec, and when a spec ticks
 //	[Option]           time zones, policies, timeouts, retries
 //	package asynqtick  tasks of asynq
 //	[RunSingleton]     services that have a Start and a Shutdown
 //
 // # One tick
 //
-// A tick is an instant of the spec in UTC, the same one for all nodes. Each job has a lock,
-// and the memo of the lock is the job's ledger. The ledger says up to which tick the job
-// has come. When a tick is due, each node
+// A tick is an instant of the spec in UTC, the same instant for all nodes. Each job has a lock, and the memo of the
+// lock is the job's ledger. The ledger has the latest tick that a node has executed or skipped. When a tick is due,
+// each node
 //
 //	waits     for the job's jitter and a random time up to 50 ms, so that one node is first
 //	reads     the ledgers of all jobs that are due, in one round trip
 //	is done   if the ledger already has the tick
 //	takes     the lock; the grant comes with the latest ledger
 //	writes    "running" into the ledger
-//	calls     the function, while the lock is renewed
+//	calls     the function, while the Locker renews the lock
 //	writes    "done" or "failed" into the ledger, and releases the lock
 //
-// The ledger's latest tick only grows, and only the holder of the lock writes it. So a tick
-// is claimed once, however short the job and however wrong the clocks: a late node finds
-// the tick in the ledger.
+// The ledger's latest tick only grows, and only the holder of the lock writes the ledger. So one node claims a tick,
+// once, however short the job is and however wrong the clocks are: a late node finds the tick in the ledger.
 //
-// The store's clock alone decides what is due. Each node estimates it from the store's
-// answers, and by its own monotonic clock between them. So a node whose wall clock is wrong
-// still comes at the right time.
+// The store's clock alone decides what is due. Each node estimates the store's clock from the store's answers, and
+// between two answers by its own monotonic clock. So a node whose wall clock is wrong is still on time.
 //
 // # When a node stops or dies
 //
-// If an execution is broken off, another node takes the tick over: it executes the tick
-// again. Half a second into an execution, one of the other nodes starts to wait for the lock.
+// If an execution is broken off, another node takes the tick over: it executes the tick again. Half a second after an
+// execution has begun, one of the other nodes starts to wait for the lock.
 //
-//	the node is stopped    the context of its function ends with cause ErrStopped, the tick
-//	                       is marked as interrupted, and the waiting node gets the lock at
-//	                       once
-//	the node dies          the waiting node gets the lock when the lease ends, at most a TTL
-//	                       later
-//	the node is paused     as if it had died; when it is back, the context of its function
-//	or cut off             has ended with cause joblock.ErrLost, and its fence is outdated
+//	the node is stopped     the context of its function ends with cause ErrStopped; the node marks the tick as
+//	                        interrupted; the waiting node gets the lock at once
+//	the node dies           the waiting node gets the lock when the lease ends, at most a TTL later
+//	the node is suspended   the waiting node gets the lock when the lease ends; the context of the first node's
+//	or cut off              function ends with cause joblock.ErrLost, and its fence is outdated
 //
-// So a claimed tick is executed at least once. With AtMostOnce it is executed at most once:
-// an execution that was broken off is written off as lost. Without it a tick is lost after
-// eleven broken executions, because its function may be what crashes the nodes. An
-// execution also counts as broken off if the store is away when it ends, for longer than
-// the lease. The fence of the lock (joblock.FromContext) tells executions of a tick apart.
+// So a node executes a claimed tick at least once. With AtMostOnce it is executed at most once: a tick whose execution
+// was broken off is lost. Without AtMostOnce a tick is lost after eleven broken executions, because its function may be
+// what crashes the nodes. An execution is also broken off if at its end the store does not answer for longer than the
+// lease. The fence of the lock (joblock.FromContext) tells executions of a tick apart.
 //
-// A panic in a function is logged and counts as a failure. If it ended the program, the
-// tick would be taken over and end one node after the other.
+// A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
+// over and end one after the other.
 //
 // # Tasks of a queue
 //
-// A node may die after it has enqueued the task of a tick and before the ledger says so. The
-// next node enqueues the task again. Tick.ID as the task's ID prevents a second task: the
-// queue refuses it. The function that is passed to Task must return nil then. It must not
-// return asynq.ErrTaskIDConflict, which counts as a failure like any other error. Package
-// asynqtick takes care of this.
+// A node may die after it has enqueued the task of a tick and before it has written the ledger. The next node enqueues
+// the task again. Use Tick.ID as the task's ID: then the queue refuses the second task. The function that you pass to
+// Task must return nil for that refusal. asynq.ErrTaskIDConflict counts as a failure like every other error. Package
+// asynqtick turns the conflict into success.
 //
 // # Ticks that are not executed in time
 //
-//	missed      no node claimed it within a minute or before the next tick, whichever is
-//	            first: the cluster was down, or the store was away. Policies: CatchUpNone,
-//	            CatchUpAll, and by default CatchUpOne, which executes the newest.
-//	overlapped  it came while the job was running on any node. Policies: OverlapQueue,
-//	            which keeps the newest, OverlapCancel, and by default OverlapSkip.
-//	paused      it came while the job was paused: it is skipped.
+//	missed      no node claimed the tick within a minute or before the next tick, whichever is first: the cluster was
+//	            down, or the store did not answer. Policies: CatchUpNone, CatchUpAll, and by default CatchUpOne, which
+//	            executes the newest missed tick.
+//	overlapped  the tick came while a node executed the job. Policies: OverlapQueue, which keeps the newest overlapped
+//	            tick, OverlapCancel, and by default OverlapSkip.
+//	paused      the tick came while the job was paused. It is skipped.
 //
-// The ledger counts them, and Config.Observe is told. At most 10,000 ticks are counted as
-// missed at a time. Ticks that are caught up with wait in the ledger. Their number is
-// bounded over all outages; the oldest beyond the bound count as missed.
+// The ledger counts these ticks, and Config.Observe gets an Event. A node counts at most 10,000 missed ticks at a time.
+// Missed ticks that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks
+// beyond the bound are skipped as missed.
 //
 // # The ledger
 //
-// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows it. It is kept
-// for 366 days after the last write; a job with longer pauses (29 February) starts anew each
-// time. A job without a ledger is new: ticks count from when the first node has seen it.
+// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows the ledger. The store keeps a ledger for
+// 366 days after the last write. A job with longer pauses (29 February) starts with a new ledger each time. With a new
+// ledger, ticks count from the time at which the first node saw the job.
 //
 // # When the store's clock is set back
 //
-// Ticks wait until the clock is where it was, because each would be executed a second time.
-// Triggers do not wait. Each node reports this once per job, as EventClock and in the log,
-// and Entry.Behind shows it. A ledger that is more than a day ahead was written while the
-// clock was wrong: it starts anew, and that is reported. A job is silent for at most a day.
+// Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
+// wait. Each node reports this once per job, as EventClock and in the log, and Entry.Behind shows it. A ledger that is
+// more than a day ahead was written while the clock was wrong: its ticks count from now on, and EventClock reports that
+// too. So a job is silent for at most a day.
 //
 // # Deploys
 //
-// A node ignores jobs that it has no function for. During a deploy, nodes may have different
-// jobs, or different specs for a job of one name. Each node comes at the ticks of its own
-// spec; an instant that both specs have is executed once. Nothing is caught up with after a
-// change of the spec: its ticks count from when the first node with it has started. A ledger
-// of a later version than a node knows is left to newer nodes.
+// A node ignores jobs for which it has no function. During a deploy, nodes may have different jobs, or different specs
+// for a job of one name. Each node claims the ticks of its own spec; an instant that both specs have is executed once.
+// Nothing is caught up with after a change of the spec: its ticks count from the time at which the first node with the
+// spec started. A node does not use a ledger of a later version: newer nodes execute the job.
 //
-// A removed job is executed as long as a node is up that has it. A renamed job is two jobs:
-// while nodes of both releases are up, both are executed. To avoid that, pause the old name
-// before the deploy. Ticks missed under the old name are not caught up with under the new
-// one. The old name stays on record for 366 days; Entry.Overdue shows that it is unclaimed.
+// A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
+// releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
+// old name are not caught up with under the new name. The old name stays on record for 366 days; Entry.Overdue shows
+// that no node claims its ticks.
 //
 // # Applications that share a store
 //
-// Two applications on one store need different scopes. Within a scope a job is known by its
-// name, so each application would execute some ticks of the other's. Nodes notice this: the
-// ledger records by which definition it was written (spec, options, module of the program).
-// A new definition is a deploy, reported once as EventRedefined. If two definitions take
-// turns for more than a quarter of an hour, that is reported as EventContested, about once
-// an hour, and Entry.Contested is set.
+// Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
+// application would execute some ticks of the other one. Nodes notice this: the ledger has the definitions by which
+// nodes wrote it (spec, options, module of the program). A new definition is a deploy, reported once as EventRedefined.
+// If two definitions take turns for more than a quarter of an hour, a node reports EventContested, about once an hour,
+// and Entry.Contested is set.
 //
 // # Pausing and triggering
 //
-// Pause, Resume and Trigger work from any process with the same store and Config.Scope, also
-// for jobs that it does not have. They write to one record, which all nodes read together
-// with the ledgers. A pause or resumption takes effect at the next tick. Like a ledger, the
-// record is kept for 366 days after the last request; longer pauses are forgotten.
+// Pause, Resume and Trigger work from any process with the same store and Config.Scope, also for jobs that the process
+// does not have. They write to one record, which each node reads together with the ledgers. A pause or resumption takes
+// effect at the next tick. The store keeps the record for 366 days after the last request; longer pauses are forgotten.
 //
 // # Cost
 //
-// A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and
-// find triggers. Besides the read, the first node at a tick sends four commands. A later one
-// sends only its share of a pipeline, and of a second one if the execution takes more than
-// half a second. During a longer execution each node reads the ledger once per lease, and
-// the one that waits for the lock sends a command per joblock.Config.Poll. For a thousand
-// short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round
-// trips and send 4,200 commands to claim, settle and release.
+// A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers. At a tick,
+// the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
+// of a second pipeline if the execution takes more than half a second. During a longer execution each node reads the
+// ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand
+// short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200
+// commands to claim, settle and release.
 //
 // # What is not promised
 //
-//   - Exactly-once execution: a function that finished as its node died is called again.
+//   - Exactly-once execution: if a node dies as its function returns, another node calls the function again.
 //   - Anything about ticks from before the store lost its data.
-//   - That a function does not overlap with the execution that has taken over from it, if
-//     it ignores its context and does not use the fence.
-//   - Ticks to the millisecond: they come some tens of milliseconds late, and later if the
-//     store is slow.
-//   - That the task of a tick is enqueued if the node dies inside handoff's EnqueueUnique,
-//     between taking the lock and enqueuing. The next node finds the lock reserved for the
-//     tick's own task, and takes the tick for done. The keeper frees the lock a minute later.
-//   - That nodes with different time zone data agree: an instant that only some of them
-//     know as a tick is an additional tick.
+//   - That an execution has ended when another node takes its tick over. A function that ignores its context goes on,
+//     and only the fence can keep its writes out.
+//   - Ticks to the millisecond: an execution begins some tens of milliseconds late, and later if the store is slow.
+//   - That the task of a tick is enqueued if the node dies inside handoff's EnqueueUnique, between taking the lock and
+//     enqueuing. The next node finds the lock reserved for the tick's own task, and counts the tick as done. The keeper
+//     frees the lock a minute later.
+//   - That nodes with different time zone data agree: if only some nodes know an instant as a tick, they execute an
+//     additional tick.
 package scheduler

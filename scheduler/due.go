@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// Each node comes to a tick at a random step within spread. So the first node has
-	// usually written the ledger before the others read it, and jobs that tick at the
-	// same instant are spread over the nodes. Jobs of one step share a round trip.
+	// Each node reads the ledger of a tick at a random step within spread. So the first node has usually written the
+	// ledger before the other nodes read it, and jobs that tick at the same instant are spread over the nodes. Jobs of
+	// the same step share a round trip.
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
-	// settling is how long a node leaves alone a job that another node has claimed. Most
-	// executions are over by then.
+	// settling is how long a node does not read the ledger of a job that another node has claimed. Most executions take
+	// less time.
 	settling = 500 * time.Millisecond
 )
 
-// dueHeap orders jobs by when to read their ledgers next. Scheduler.mu guards it.
+// dueHeap orders jobs by job.at, the time to read the ledger. Scheduler.mu guards the heap.
 type dueHeap []*job
 
-// put sets when j is due, whether or not it is in the heap.
+// put sets job.at, and adds j to the heap if the heap does not have j.
 func (h *dueHeap) put(j *job, at time.Time) {
 	j.at = at
 	if j.index < 0 {
@@ -33,27 +33,6 @@ func (h *dueHeap) put(j *job, at time.Time) {
 	} else {
 		heap.Fix(h, j.index)
 	}
-}
-
-func (h *dueHeap) drop(j *job) {
-	if j.index >= 0 {
-		heap.Remove(h, j.index)
-	}
-}
-
-// take removes and returns up to limit jobs that are due.
-func (h *dueHeap) take(now time.Time, limit int) (jobs []*job) {
-	for len(*h) > 0 && len(jobs) < limit && !(*h)[0].at.After(now) {
-		jobs = append(jobs, heap.Pop(h).(*job))
-	}
-	return jobs
-}
-
-func (h dueHeap) first() (time.Time, bool) {
-	if len(h) == 0 {
-		return time.Time{}, false
-	}
-	return h[0].at, true
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
@@ -80,35 +59,37 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue takes the jobs that are due, and returns the time. No job is due while the node
-// does not know the store's time.
-func (s *Scheduler) takeDue() ([]*job, time.Time) {
-	now := s.clock.now()
+// takeDue removes jobs that are due from the heap, at most batch of them. It returns the jobs and the present time. No
+// job is due while the node does not know the store's time.
+func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
+	now = s.clock.now()
 	if !s.clock.synced() {
 		return nil, now
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.due.take(now, batch), now
+	for len(s.due) > 0 && len(jobs) < batch && !s.due[0].at.After(now) {
+		jobs = append(jobs, heap.Pop(&s.due).(*job))
+	}
+	return jobs, now
 }
 
-// sleep waits until a job is due, or until the given time.
+// sleep waits until a job is due, but at most until the given time.
 func (s *Scheduler) sleep(ctx context.Context, until time.Time) {
 	s.mu.Lock()
-	if first, ok := s.due.first(); ok && first.Before(until) {
-		until = first
+	if len(s.due) > 0 && s.due[0].at.Before(until) {
+		until = s.due[0].at
 	}
 	s.mu.Unlock()
-	timer := time.NewTimer(until.Sub(s.clock.now()))
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, until.Sub(s.clock.now()))
+	defer cancel()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
 	case <-s.woken:
 	}
 }
 
-// wake ends a sleep, because a job has become due.
+// wake ends a call of Scheduler.sleep, because a job has become due.
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -116,8 +97,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// recheck makes j due at the given time, or at once if there is a new order for it: the
-// order may have come while j was busy.
+// recheck makes j due at the given time. If there is a new order for j, recheck makes j due at once: the order may have
+// come while j was busy.
 func (s *Scheduler) recheck(j *job, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,16 +121,16 @@ func (s *Scheduler) recheckAll() {
 	}
 }
 
-// learnTime corrects the estimate of the store's clock. If that clock was set back, the
-// jobs' due times are too far off.
+// learnTime corrects the estimate of the store's clock, as storeClock.learn does. If the store's clock was set back,
+// the times in the heap are too late, so learnTime makes all jobs due.
 func (s *Scheduler) learnTime(sent, store time.Time) {
 	if s.clock.learn(sent, store) < -time.Minute {
 		s.recheckAll()
 	}
 }
 
-// nextCheck returns when to read the ledger again: at the next tick, or after settling if
-// that tick is due already.
+// nextCheck returns when to read the ledger of j again: at the next tick, or after settling if the next tick is due
+// already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := j.NextDue(l.LastTick()); {
@@ -164,6 +145,7 @@ func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 // soon returns a random step within spread after at.
 func soon(at time.Time) time.Time { return within(spread, at) }
 
+// within returns a random step within d after at.
 func within(d time.Duration, at time.Time) time.Time {
 	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
 }

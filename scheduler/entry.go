@@ -13,31 +13,31 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// State says how an execution stands or how it ended.
+// State is the state of an execution, or its result.
 type State string
 
 const (
 	StateRunning     State = "running"
 	StateDone        State = "done"
 	StateFailed      State = "failed"
-	StateCancelled   State = "cancelled"   // OverlapCancel: the next tick came
-	StateInterrupted State = "interrupted" // its node was stopped; another takes over or writes it off
-	StateDied        State = "died"        // its node died or was cut off; another takes over
-	StateLost        State = "lost"        // it was interrupted or died, and is not executed again
-	StateOverlapped  State = "overlapped"  // Task: the task of an earlier tick is not done
+	StateCancelled   State = "cancelled"   // with OverlapCancel: the next tick came during the execution
+	StateInterrupted State = "interrupted" // the node was stopped; another node takes the tick over or counts it as lost
+	StateDied        State = "died"        // the node died or was cut off; another node takes the tick over
+	StateLost        State = "lost"        // the execution was broken off, and no node executes the tick again
+	StateOverlapped  State = "overlapped"  // of a Task: the task of an earlier tick is not done
 )
 
-// Counts says how the executions of a job ended and how many of its ticks were skipped,
-// since a node first saw the job.
+// Counts has the number of executions with each result and the number of skipped ticks of a job. The counting begins
+// when a node first sees the job.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Failed     int64 `json:"failed"`
 	Cancelled  int64 `json:"cancelled"`
-	Lost       int64 `json:"lost"`       // broken off, and not executed again
-	TakenOver  int64 `json:"taken_over"` // executions in place of one that was broken off
-	Missed     int64 `json:"missed"`     // skipped: no node came in time
-	Overlapped int64 `json:"overlapped"` // skipped: the job was running
-	Paused     int64 `json:"paused"`     // skipped: the job was paused
+	Lost       int64 `json:"lost"`       // ticks whose execution was broken off and that no node executes again
+	TakenOver  int64 `json:"taken_over"` // executions that replace an execution that was broken off
+	Missed     int64 `json:"missed"`     // skipped ticks: no node claimed them in time
+	Overlapped int64 `json:"overlapped"` // skipped ticks: the job was running
+	Paused     int64 `json:"paused"`     // skipped ticks: the job was paused
 }
 
 // Execution is one execution of a job. Its times are the store's, in UTC.
@@ -51,7 +51,7 @@ type Execution struct {
 	Error    string    `json:"error,omitempty"` // of the last attempt, cut to about 200 bytes
 }
 
-// Duration returns how long the execution took; 0 if it has not ended.
+// Duration returns how long the execution took. It returns 0 if the execution has not ended.
 func (x Execution) Duration() time.Duration {
 	if x.Ended.IsZero() {
 		return 0
@@ -59,41 +59,44 @@ func (x Execution) Duration() time.Duration {
 	return x.Ended.Sub(x.Started)
 }
 
-// Entry is what the whole cluster knows about a job.
+// Entry is the state of a job in the whole cluster.
 type Entry struct {
-	Name   string    `json:"name"`
-	Spec   string    `json:"spec"`          // with its zone, as spec.Spec.String returns it
-	Here   bool      `json:"here"`          // the job is registered with this Scheduler
-	Next   time.Time `json:"next,omitzero"` // when the next tick is due, jitter included; zero while paused, and if Overdue is set and Here is not
+	Name string `json:"name"`
+	Spec string `json:"spec"` // with its zone, in the form of spec.Spec.String
+	Here bool   `json:"here"` // the job is registered with this Scheduler
+
+	// Next is when the next tick is due, jitter included. Next is zero if the job is paused, and if Overdue is not zero
+	// and Here is false.
+	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
 
-	// Overdue is when a tick was due that no node has claimed for more than a minute; zero
-	// if there is none. Either the job was removed or renamed, so that no node has it any
-	// more, or the nodes that have it are full.
+	// Overdue is when the first tick was due that no node has claimed for more than a minute. Overdue is zero if there
+	// is no such tick. Either no node has the job, because the job was removed or renamed, or all nodes with the job
+	// run Config.Concurrency functions.
 	Overdue time.Time `json:"overdue,omitzero"`
 
-	// Behind is how far the store's clock is behind the job's latest tick, because it was
-	// set back by more than 10 s; otherwise 0. Ticks wait until Next; triggers do not.
+	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by
+	// more than 10 s. Ticks wait until Next; triggers do not wait.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Contested is set if two definitions of the job have taken turns at least three times
-	// and for at least 15 minutes. Probably two applications with the same Config.Scope
-	// have a job of that name, and each executes some of its ticks.
+	// Contested is set if two definitions of the job have taken turns at least three times and for at least 15 minutes.
+	// Probably two applications with the same Config.Scope have a job of this name, and each application executes some
+	// of the ticks.
 	Contested bool `json:"contested,omitempty"`
 
-	// Problem is what keeps this process from executing the job or from showing all of it:
-	// a ledger that cannot be read or written, or a store that does not answer.
+	// Problem is why this process cannot execute the job or cannot show the whole Entry: the ledger cannot be decoded
+	// or written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Waiting int         `json:"waiting,omitempty"` // executions that are due and have not begun
+	Waiting int         `json:"waiting,omitempty"` // how many executions are due and have not begun
 	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
-	History []Execution `json:"history,omitempty"` // at most ten before Latest, the newest first
+	History []Execution `json:"history,omitempty"` // at most ten executions before Latest, the newest first
 	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that are registered here, sorted by name. On an
-// error it returns none: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, or an
-// error without a sentinel if the record of pauses and triggers cannot be read.
+// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. Errors, with which
+// Entries returns no entries: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx. An error without a sentinel
+// means that the record of pauses and triggers cannot be decoded.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("entries"); err != nil {
 		return nil, err
@@ -104,10 +107,10 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	return s.readEntries(ctx, names)
 }
 
-// AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are
-// registered here (Entry.Here), and those that any node had in the last 366 days. A job that
-// is executed for the first time meanwhile may be missing. AllEntries scans all keys of the
-// store, so it is meant for people, not for every second. See Entries for errors.
+// AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are registered with this
+// Scheduler, and the jobs that any node has executed in the last 366 days. A job whose first execution begins during
+// the call may be missing. AllEntries scans all keys of the store, so do not call it every second. See Entries for
+// errors.
 func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
@@ -128,13 +131,13 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	s.mu.Unlock()
 	entries, err := s.readEntries(ctx, slices.Sorted(maps.Keys(names)))
 	return slices.DeleteFunc(entries, func(e Entry) bool {
-		return !e.Here && e.Spec == "" && e.Problem == "" // another kind of lock
+		return !e.Here && e.Spec == "" && e.Problem == "" // the lock is not that of a job
 	}), err
 }
 
-// Entry returns the entry of one job, which need not be registered here. Errors:
-// joblock.ErrNotFound if neither the store nor this Scheduler has the job,
-// joblock.ErrInvalid for a bad name, and those of Entries.
+// Entry returns the entry of the named job, also if the job is not registered with this Scheduler. Errors:
+// joblock.ErrNotFound if neither the store nor this Scheduler has the job, joblock.ErrInvalid for a bad name, and the
+// errors of Entries.
 func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	const op = "entry"
 	if err := s.check(op); err != nil {
@@ -153,8 +156,8 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// readEntries reads the entries of the named jobs. The entry of a job that neither the store
-// nor this Scheduler has has no Spec.
+// readEntries reads the entries of the named jobs. If neither the store nor this Scheduler has a job, its entry has no
+// Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
@@ -173,7 +176,7 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 	return entries, nil
 }
 
-// makeEntry makes the entry of a job from v, the view of its ledger.
+// makeEntry makes the entry of a job from v, the view of the job's ledger.
 func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time.Time) Entry {
 	l, problem := ledger.Decode(v.Memo)
 	if problem != nil {
@@ -188,7 +191,7 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	s.mu.Unlock()
 	if j == nil && l.Spec != "" {
 		var err error
-		rules.Spec, err = spec.Parse(l.Spec, nil) // if this fails, the next tick is unknown here
+		rules.Spec, err = spec.Parse(l.Spec, nil) // on an error Entry.Next stays zero
 		problem = errors.Join(problem, err)
 	}
 	e, err := showLedger(name, l, &rules, j != nil, v.State == joblock.StateFree, o, now)
@@ -198,9 +201,10 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	return e
 }
 
-// showLedger makes an Entry of a ledger. here: rules are from a registered job, not from the
-// ledger. free: nobody holds the job's lock. The error says what cannot be shown.
-func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool, o ledger.Order, now time.Time) (Entry, error) {
+// showLedger makes an Entry from a ledger. The parameter here says that rules are those of a registered job, not those
+// of the ledger. The parameter free says that nobody holds the job's lock. On an error the Entry has no History.
+func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool,
+	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
@@ -218,7 +222,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	if l.Execution != nil {
 		e.Latest = showExecution(name, l.Execution)
 		if free && e.Latest.State == StateRunning {
-			e.Latest.State = StateDied // nobody has taken over yet
+			e.Latest.State = StateDied // no node has taken the tick over yet
 		}
 	}
 	past, err := l.History()

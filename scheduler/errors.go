@@ -7,17 +7,17 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Causes with which the context of a running function ends. Func lists the others.
+// Causes with which the context of a running function ends. Func lists the other causes.
 var (
-	// ErrStopped: the context of Run has ended. If the function does not return nil, its
-	// execution counts as broken off, and another node takes over.
-	ErrStopped = errors.New("scheduler: stopping")
+	// ErrStopped: the context of Run has ended. If the function does not return nil, its execution counts as broken
+	// off, and another node takes the tick over.
+	ErrStopped = errors.New("scheduler: the context of Run has ended")
 	// ErrOverlapped: the job's next tick has come, and the job has OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// ownError is an error of this package. It matches a sentinel of package joblock, so callers
-// can treat it like an error of a Locker.
+// ownError is an error of this package that matches a sentinel of package joblock. So callers can treat an ownError
+// like an error of a Locker.
 type ownError struct {
 	text     string
 	sentinel error
@@ -26,7 +26,7 @@ type ownError struct {
 func (e *ownError) Error() string { return "scheduler: " + e.text }
 func (e *ownError) Unwrap() error { return e.sentinel }
 
-// invalid returns a joblock.ErrInvalid. job may be "". format names the value and its bound.
+// invalid returns an error that matches joblock.ErrInvalid. If no job is concerned, job is "".
 func invalid(op, job, format string, args ...any) error {
 	if job != "" {
 		op = fmt.Sprintf("%s %.80q", op, job)
@@ -34,7 +34,7 @@ func invalid(op, job, format string, args ...any) error {
 	return &ownError{op + ": " + fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
 
-// notFound returns a joblock.ErrNotFound.
+// notFound returns an error that matches joblock.ErrNotFound.
 func notFound(op, job string) error {
-	return &ownError{fmt.Sprintf("%s %q: no node has seen a job of that name", op, job), joblock.ErrNotFound}
+	return &ownError{fmt.Sprintf("%s %q: no node has seen a job of this name", op, job), joblock.ErrNotFound}
 }

@@ -8,79 +8,73 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Kind is what an Event is about.
+// Kind is the kind of an Event.
 type Kind string
 
-// The kinds, with the fields of Event that each has besides Tick and Node.
+// The kinds. Each comment names the fields of Event that are set besides Tick and Node.
 //
-// The node that executes reports an execution. A node that skips ticks reports all that it
-// skips at a time for one reason as one Event: Tick is the newest, Count their number.
+// The node that executes a tick reports the execution. A node that skips several ticks at a time for one reason reports
+// them as one Event: Tick is the newest of the ticks, and Count is their number.
 const (
 	EventStarted     Kind = "started"     // Late
-	EventTakenOver   Kind = "taken over"  // Late; in place of started, after an execution of the tick was broken off
+	EventTakenOver   Kind = "taken over"  // Late; replaces EventStarted if an execution of the tick was broken off before
 	EventDone        Kind = "done"        // Took, Attempts
 	EventFailed      Kind = "failed"      // Took, Attempts, Err
 	EventInterrupted Kind = "interrupted" // Took, Attempts, Err; this node stops
 	EventCancelled   Kind = "cancelled"   // Took, Attempts, Err; the next tick has come, with OverlapCancel
 	EventBroken      Kind = "broken"      // Took, Attempts, Err; the lock was lost while the function ran
-	EventLost        Kind = "lost"        // a broken execution that is not repeated: AtMostOnce, or it was the eleventh
+	EventLost        Kind = "lost"        // no node executes the tick again: AtMostOnce, or eleven broken executions
 	EventMissed      Kind = "missed"      // Count
-	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task met joblock.ErrHeld
+	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
-	// EventRedefined: the job's spec or options have changed. Err says how. No Tick.At.
+	// EventRedefined: the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"
-	// EventContested: two definitions of the job keep taking turns, probably of two
-	// applications. Err says which, Count how often. At most once an hour. No Tick.At.
+	// EventContested: two definitions of the job take turns, probably those of two applications. Err has the two
+	// definitions. Count is how often an earlier definition has come back. At most one Event an hour. Tick.At is zero.
 	EventContested Kind = "contested"
-	// EventClock: the store's clock was set back. Tick is the job's latest; Err says from
-	// when on ticks are executed. Each node reports it once.
+	// EventClock: the store's clock was set back. Tick is the job's latest tick. Err has the time from which on ticks
+	// are executed again. Each node reports EventClock once per job.
 	EventClock Kind = "clock"
 )
 
-// Event is something that happened to a job. Its kind says which fields are set.
+// Event is something that happened to a job. The constants of type Kind say which fields are set.
 type Event struct {
 	Kind     Kind
 	Tick     Tick
-	Node     string        // that executed the tick or skipped it
-	Late     time.Duration // after Tick.At and the job's jitter
-	Took     time.Duration // by all attempts together
+	Node     string        // the node that executed or skipped the tick
+	Late     time.Duration // from Tick.At plus the job's jitter until the begin
+	Took     time.Duration // all attempts together
 	Attempts int
 	Count    int
 	Err      error
 }
 
+// eventLevels has the kinds with another level than slog.LevelInfo.
 var eventLevels = map[Kind]slog.Level{
 	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventPaused: slog.LevelDebug,
-	EventTakenOver: slog.LevelInfo, EventInterrupted: slog.LevelInfo, EventCancelled: slog.LevelInfo,
-	EventOverlapped: slog.LevelInfo,
-	EventRedefined:  slog.LevelInfo, EventContested: slog.LevelWarn, EventClock: slog.LevelWarn,
-	EventFailed: slog.LevelError, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn, EventMissed: slog.LevelWarn,
+	EventContested: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
+	EventMissed: slog.LevelWarn, EventFailed: slog.LevelError,
 }
 
 // report logs an event and passes it to Config.Observe.
 func (s *Scheduler) report(e Event) {
 	attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
-	if !e.Tick.At.IsZero() {
-		attrs = append(attrs, "tick", e.Tick.At)
+	add := func(isSet bool, key string, value any) {
+		if isSet {
+			attrs = append(attrs, key, value)
+		}
 	}
-	if e.Late > 0 {
-		attrs = append(attrs, "late", e.Late)
-	}
-	if e.Took > 0 {
-		attrs = append(attrs, "took", e.Took)
-	}
-	if e.Count > 0 {
-		attrs = append(attrs, "count", e.Count)
-	}
-	if e.Err != nil {
-		attrs = append(attrs, "err", e.Err)
-	}
+	add(!e.Tick.At.IsZero(), "tick", e.Tick.At)
+	add(e.Late > 0, "late", e.Late)
+	add(e.Took > 0, "took", e.Took)
+	add(e.Count > 0, "count", e.Count)
+	add(e.Err != nil, "err", e.Err)
 	s.cfg.Logger.Log(context.Background(), eventLevels[e.Kind], "scheduler: "+string(e.Kind), attrs...)
 	s.cfg.Observe(e)
 }
 
-// reportNews reports what has changed in a ledger.
+// reportNews reports what ledger.Update and ledger.Begin have returned.
 func (s *Scheduler) reportNews(j *job, news []ledger.News) {
 	for _, n := range news {
 		s.report(Event{Kind: Kind(n.Kind), Tick: tickOf(j.name, n.Tick), Node: n.Node, Count: n.Count, Err: n.Err})

@@ -11,16 +11,15 @@ const (
 	maxRetries = 100
 )
 
-// Option changes how Func and Task treat a job. Of options that contradict each other the
-// last one counts. All nodes should give a job the same options. If they differ, the node
-// that executes or skips a tick goes by its own.
+// Option changes how a job is executed. Of options that contradict each other the last one counts. All nodes should
+// give a job the same options. If the nodes' options differ, the node that executes or skips a tick uses its own
+// options.
 type Option func(*options)
 
-// options is how a job was registered.
+// options has what register was given for a job: the options, the defaults of Func or Task, and the spec.
 type options struct {
 	ledger.Job
 	zone       *time.Location
-	hasZone    bool
 	catchUpAll bool
 	overlap    overlap
 	timeout    time.Duration
@@ -40,22 +39,20 @@ const (
 	overlapCancel
 )
 
-// In sets the time zone of the spec. It overrides Config.Zone; a zone within the spec
-// (CRON_TZ=) overrides In. nil is refused.
-func In(zone *time.Location) Option {
-	return func(o *options) { o.zone, o.hasZone = zone, true }
-}
+// In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
+// must not be nil.
+func In(zone *time.Location) Option { return func(o *options) { o.zone = zone } }
 
-// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute or
-// before the next tick, whichever is first.
+// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute or before the next tick,
+// whichever is first.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
-// CatchUpOne executes the newest missed tick as soon as a node is up. It is the default.
+// CatchUpOne executes the newest missed tick as soon as a node is up. CatchUpOne is the default.
 func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: forever}) }
 
-// CatchUpAll executes the missed ticks that are at most window old, one after the other,
-// the oldest first. If more than limit ticks wait, from this outage and earlier ones, the
-// oldest are skipped. window must be positive, limit from 1 to 1000.
+// CatchUpAll executes the missed ticks that are at most window old, one after the other, the oldest first. If more than
+// limit ticks wait, from this outage and from earlier outages, the oldest ticks are skipped. The window must be
+// positive, the limit from 1 to 1000.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return setCatchUp(true, ledger.CatchUp{Most: limit, Window: window})
 }
@@ -67,53 +64,45 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 // forever is a window without a limit.
 const forever = 1<<63 - 1
 
-// OverlapSkip skips ticks that come while the job is running. It is the default.
-func OverlapSkip() Option { return setOverlap(overlapSkip) }
+// OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
+func OverlapSkip() Option { return func(o *options) { o.overlap = overlapSkip } }
 
-// OverlapQueue keeps the newest of the ticks that come while the job is running, and
-// executes it when the job is done. The others are skipped.
-func OverlapQueue() Option { return setOverlap(overlapQueue) }
+// OverlapQueue keeps the newest of the ticks that come while the job is running, and executes that tick when the
+// running execution has ended. The other ticks are skipped.
+func OverlapQueue() Option { return func(o *options) { o.overlap = overlapQueue } }
 
-// OverlapCancel ends the context of the running function, with cause ErrOverlapped, when
-// the next tick comes. That tick is executed when the function has returned. A paused tick
-// cancels nothing. Task refuses OverlapCancel: asynq's Inspector can cancel a task.
-func OverlapCancel() Option { return setOverlap(overlapCancel) }
+// OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
+// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: asynq's
+// Inspector can cancel a task.
+func OverlapCancel() Option { return func(o *options) { o.overlap = overlapCancel } }
 
-func setOverlap(v overlap) Option {
-	return func(o *options) { o.overlap, o.QueueOverlap = v, v != overlapSkip }
-}
-
-// AtMostOnce writes off a tick as lost if its execution was broken off. Without it, another
-// node executes the tick again. Failed attempts are repeated by Retry all the same.
+// AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce another node executes the tick
+// again. Retry still repeats failed attempts.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
-// Timeout ends the context of each attempt after d, which must be positive. The job keeps
-// its lock until the function returns.
-func Timeout(d time.Duration) Option {
-	return func(o *options) { o.timeout, o.hasTimeout = d, true }
-}
+// Timeout ends the context of each attempt after d, which must be positive. The job keeps its lock until the function
+// returns.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout, o.hasTimeout = d, true } }
 
-// Retry calls a function again that has failed, up to n times (0 to 100), for the same tick
-// and under the same lock. Pauses start at first and double, up to most. The default is no
-// retry for Func and Retry(5, time.Second, 30*time.Second) for Task.
+// Retry calls a function that has failed again, up to n times (0 to 100), for the same tick and under the same lock.
+// The first pause is the parameter first. Each pause is twice as long as the one before, up to the parameter most. The
+// default is no retry for Func, and Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }
 
-// Jitter delays all ticks of the job by the same time, up to most (0 to 24 h), so that jobs
-// with equal specs begin apart. The time depends on the job's name. Tick.At is without it.
+// Jitter delays all ticks of the job by the same time, from 0 up to most (0 to 24 h), so that jobs with equal specs
+// begin apart. The delay depends on the job's name. Tick.At does not include the delay.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
-// RunAtStart executes the job once in the whole cluster, when the first node with this id
-// starts. With your release's name as id, that is once per deploy; with "", once ever. id
-// has at most 128 bytes. The latest eight ids are remembered.
-func RunAtStart(id string) Option {
-	return func(o *options) { o.AtStart, o.StartID = true, id }
-}
+// RunAtStart executes the job once in the whole cluster, when the first node with this id starts. If id is the name of
+// your release, the job is executed once per deploy. If id is "", the job is executed once ever. An id has at most 128
+// bytes. The ledger remembers the latest eight ids.
+func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
 func (o *options) validate(op, name string) error {
 	switch {
-	case o.hasZone && o.zone == nil:
+	case o.zone == nil:
 		return invalid(op, name, "the zone of In is nil")
 	case o.catchUpAll && (o.CatchUp.Most < 1 || o.CatchUp.Most > ledger.MaxBacklog):
 		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.CatchUp.Most, ledger.MaxBacklog)

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// applyOrders decodes text and keeps its orders in s. Jobs that have a new order become due. The parameter wrote is what
-// ordersWritten returned before text was read.
+// applyOrders decodes text and keeps its orders in s. Jobs that have a new order become due. The parameter wrote is
+// what ordersWritten returned before text was read.
 func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,9 +33,9 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 }
 
 // Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If this Scheduler
-// has the job and Run is running, this Scheduler executes the job at once. Otherwise a node that has the job executes it
-// within Config.Sync. If the job is running, the new execution follows the running one. Several triggers that wait at
-// the same time lead to one execution. See Pause for errors.
+// has the job and Run is running, this Scheduler executes the job at once. Otherwise a node that has the job executes
+// it within Config.Sync. If the job is running, the new execution follows the running one. Several triggers that wait
+// at the same time lead to one execution. See Pause for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
 }
@@ -87,8 +87,8 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 	return nil
 }
 
-// readLedgers returns the ledgers of the named job and of all jobs that have orders, and the store's time. It leaves out
-// a ledger of another job that cannot be decoded.
+// readLedgers returns the ledgers of the named job and of all jobs that have orders, and the store's time. It leaves
+// out a ledger of another job that cannot be decoded.
 func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := slices.Collect(maps.Keys(all.Jobs))
 	if _, ok := all.Jobs[name]; !ok {

@@ -10,24 +10,23 @@ import (
 
 const maxNameBytes = 128
 
-// Func registers fn to be called on one node at every tick of spec; package spec has the
-// syntax. name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. Jobs can
-// be registered before Run and while it runs.
+// Func registers fn. One node calls fn at every tick of spec; package spec has the syntax. The name identifies the job
+// in the whole cluster: 1 to 128 bytes of UTF-8. You can register jobs before Run and while Run is running.
 //
-// The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom).
-// It may end early, with one of these causes (context.Cause):
+// The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom). The context may end early,
+// with one of these causes (context.Cause):
 //
 //	joblock.ErrLost           the lock was lost
 //	ErrStopped                the context of Run has ended
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// The Scheduler waits for an fn that goes on after that, so fn never runs twice at a time in
-// one process. If the node is stopped and fn does not return nil, another node executes the
-// tick again. If fn releases its lock or hands it over, the execution counts as broken off.
+// If fn goes on after that, the Scheduler waits for it. So one process never runs fn twice at the same time. If the
+// node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands
+// the lock over, the execution counts as broken off.
 //
-// Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad
-// or has no ticks, or an option is bad. The job is then not registered.
+// Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad or has no ticks, or an option
+// is bad. The job is then not registered.
 func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, opts ...Option) error {
 	var call func(context.Context, Tick) error
 	if fn != nil {
@@ -36,7 +35,31 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 	return s.register("func", name, spec, call, options{}, opts)
 }
 
-// register adds a job and makes it due. o has the defaults of Func or Task.
+// Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq use
+// asynqtick.Enqueue, or wrap your function in asynqtick.Once:
+//
+//	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
+//
+// An enqueue of your own must use tick.ID() as the task's ID. It must return nil if the queue already has a task of
+// that ID: another node has enqueued the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails and
+// is reported as EventFailed, although the task is in the queue.
+//
+// Task is like Func, with these differences:
+//
+//	tick     enqueue also gets the tick.
+//	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
+//	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
+//	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
+//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue Task calls enqueue
+//	         again until the lock is free. If this tick's own task holds the lock, the tick is done.
+//
+// Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
+func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
+	o := options{retries: 5, retryFirst: time.Second, retryMost: 30 * time.Second, task: true}
+	return s.register("task", name, spec, enqueue, o, opts)
+}
+
+// register adds a job and makes the job due. o has the defaults of Func or Task.
 func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
 	if err := s.check(op); err != nil {
 		return err
@@ -47,6 +70,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	if err := checkName(op, name); err != nil {
 		return err
 	}
+	o.zone = s.cfg.Zone
 	CatchUpOne()(&o)
 	for _, opt := range opts {
 		if opt == nil {
@@ -57,21 +81,18 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	if err := o.validate(op, name); err != nil {
 		return err
 	}
-	if !o.hasZone {
-		o.zone = s.cfg.Zone
-	}
-	parsed, err := spec.Parse(text, o.zone)
-	if err != nil {
+	var err error
+	if o.Spec, err = spec.Parse(text, o.zone); err != nil {
 		return invalid(op, name, "%s", err)
 	}
-	full := parsed.String() // with the zone, whose name may be long
-	if len(full) > spec.MaxBytes {
-		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", full, len(full), spec.MaxBytes)
+	o.SpecText = o.Spec.String() // with the zone, whose name may be long
+	if n := len(o.SpecText); n > spec.MaxBytes {
+		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", o.SpecText, n, spec.MaxBytes)
 	}
-	if parsed.Next(time.Unix(0, 0)).IsZero() {
+	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
 		return invalid(op, name, "spec %q has no ticks", text)
 	}
-	o.Spec, o.SpecText, o.Program, o.Delay = parsed, full, s.program, delayOf(name, o.jitter)
+	o.QueueOverlap, o.Program, o.Delay = o.overlap != overlapSkip, s.program, delayOf(name, o.jitter)
 	o.Fingerprint = o.fingerprint()
 	j := &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}
 	s.mu.Lock()

@@ -22,17 +22,16 @@ const (
 
 var errRunning = errors.New("scheduler: Run is already running")
 
-// Run executes jobs until ctx ends. It then claims no more ticks, ends the contexts of
-// running functions with cause ErrStopped, waits for the functions, and returns nil. It
-// waits out outages of the store. After it has returned it may be called again.
+// Run executes jobs until ctx ends. Then Run claims no more ticks, ends the contexts of running functions with cause
+// ErrStopped, waits for the functions, and returns nil. During an outage of the store Run retries. After Run has
+// returned it may be called again.
 //
 // Errors:
 //
 //	joblock.ErrClosed   the Locker was closed
 //	joblock.ErrInvalid  the Locker was not made by joblock.New
-//	others              Run is already running; or functions have not returned within
-//	                    Config.Grace. The text names their jobs. Their locks are no longer
-//	                    renewed, and run out at the end of their leases.
+//	others              Run is already running; or functions have not returned within Config.Grace. The text names
+//	                    their jobs. Run no longer renews their locks, which end with their leases.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.check("run"); err != nil {
 		return err
@@ -56,7 +55,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return err
 }
 
-// loop dispatches due jobs until ctx ends. work is the context of what it starts.
+// loop dispatches due jobs until ctx ends. work is the context of the goroutines that loop starts.
 func (s *Scheduler) loop(ctx, work context.Context) error {
 	var syncAt time.Time // when to ask for the store's clock if no job is due before
 	for pause := firstPause; ctx.Err() == nil; {
@@ -81,23 +80,16 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 	return nil
 }
 
-// awaitStarted waits until all that Run has started is done, for at most Config.Grace.
+// awaitStarted waits until all goroutines of this Run have returned, for at most Config.Grace. It returns an error if
+// functions are still running then.
 func (s *Scheduler) awaitStarted() error {
-	s.mu.Lock()
-	started := s.started
-	s.mu.Unlock()
-	done := make(chan struct{})
+	grace, done := context.WithTimeout(context.Background(), s.cfg.Grace)
+	started := s.started // the next Run has another one
 	go func() {
-		defer close(done)
+		defer done()
 		started.Wait()
 	}()
-	timer := time.NewTimer(s.cfg.Grace)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-timer.C:
-	}
+	<-grace.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string

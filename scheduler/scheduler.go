@@ -14,33 +14,32 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Scheduler executes jobs by the clock, each tick on one of the nodes that have the same
-// jobs on the same store. Make one per process with New, register jobs with Func and Task,
-// and call Run. It is safe for concurrent use.
+// Scheduler executes jobs by the clock, each tick on one of the nodes that have the same jobs on the same store. Make
+// one Scheduler per process with New, register jobs with Func and Task, and call Run. A Scheduler is safe for
+// concurrent use.
 type Scheduler struct {
 	locks     *joblock.Locker
 	cfg       Config
 	clock     storeClock
-	ordersKey string        // of the record with the orders
-	program   string        // path of the module that registers the jobs
-	woken     chan struct{} // ends a sleep of the loop
-	slots     chan struct{} // one for each running function
-	standbys  chan struct{} // one for each job that this node is in line for
+	ordersKey string          // the key of the record with the orders
+	program   string          // the path of the module that registers the jobs
+	woken     chan struct{}   // ends a sleep of the loop
+	slots     chan struct{}   // has an element for each running function
+	standbys  chan struct{}   // has an element for each job for whose lock this node waits
+	started   *sync.WaitGroup // the goroutines of this Run; only Run uses it
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	jobs       map[string]*job
 	due        dueHeap
-	running    bool            // Run is running
-	started    *sync.WaitGroup // what this Run has started
+	running    bool // Run is running
 	held       map[*job]*joblock.Lock
-	orders     ledger.Orders // as last read
-	ordersMemo []byte        // that they were decoded from
+	orders     ledger.Orders // as this node last read them
+	ordersMemo []byte        // the memo from which the field orders was decoded
 	wrote      int           // how many orders this node has written
 }
 
-// New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It
-// returns joblock.ErrInvalid, naming the value and its bound, if locks is nil, cfg has no
-// Scope or a field of cfg is out of bounds.
+// New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It returns joblock.ErrInvalid,
+// naming the value and its bound, if locks is nil, cfg has no Scope, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	return newScheduler(locks, cfg, time.Now)
 }
@@ -78,7 +77,7 @@ func (s *Scheduler) check(op string) error {
 
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
 
-// nameOf is the inverse of keyOf. It returns false if no job of this scope has the key.
+// nameOf is the inverse of keyOf. It returns false if no job of this scope can have the key.
 func (s *Scheduler) nameOf(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, s.ordersKey+":")
 	if !ok {
@@ -88,8 +87,8 @@ func (s *Scheduler) nameOf(key string) (string, bool) {
 	return name, err == nil && s.keyOf(name) == key
 }
 
-// lockOptions returns the options of every lock. Retain keeps the ledger, which must outlive
-// the longest pause between two ticks. MaxRenew is for functions that run for long.
+// lockOptions returns the options of every lock. Retain keeps the ledger longer than the longest pause between two
+// ticks. MaxRenew allows functions that run for long.
 func (s *Scheduler) lockOptions() []joblock.TryOption {
 	return []joblock.TryOption{
 		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),

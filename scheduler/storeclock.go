@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// storeClock is this node's estimate of the store's clock: the time in the latest answer,
-// moved on by the node's own clock since then.
+// storeClock is this node's estimate of the store's clock: the estimate at the latest answer, plus the time since then
+// by the node's own clock.
 //
-// When an answer with the time S arrives after a round trip d, the store's clock is between
-// S and S+d. An estimate between them stays as it is, so slow answers do no harm. Any other
-// moves to the nearer bound. So the estimate is wrong by at most half of the quickest round
-// trip so far, plus the drift of the two clocks between answers.
+// When an answer with the time S arrives after a round trip d, the store's clock is between S and S+d. An estimate
+// between S and S+d does not change, so slow answers do no harm. Every other estimate moves to the nearer of the two
+// bounds. So the error of the estimate is at most half of the quickest round trip so far, plus the drift of the two
+// clocks between answers.
 type storeClock struct {
 	local func() time.Time // the node's own clock
 
-	mu    sync.Mutex // guards what follows
-	store time.Time  // zero: no answer yet
-	own   time.Time  // the node's clock at that moment
+	mu    sync.Mutex // guards the fields below
+	store time.Time  // the estimate at the latest answer; zero: no answer yet
+	own   time.Time  // the node's own clock at that answer
 }
 
-// now returns the estimate.
+// now returns the estimate of the store's clock.
 func (c *storeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,8 +29,8 @@ func (c *storeClock) now() time.Time {
 
 func (c *storeClock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
 
-// learn corrects the estimate by an answer with the store's time. sent is when the question
-// was sent, by the node's clock. learn returns how far it has moved the estimate.
+// learn corrects the estimate by an answer with the store's time. sent is the time of the request by the node's own
+// clock. learn returns how far the estimate has moved.
 func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,9 +50,9 @@ func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	return now.Sub(was)
 }
 
-// synced reports whether the estimate is usable: there was an answer, and the machine was
-// not suspended since. While it is suspended its wall clock goes on, but not its monotonic
-// clock, by which the estimate moves on.
+// synced reports whether the estimate is usable: the store has answered, and the machine was not suspended after that
+// answer. During a suspension the machine's wall clock goes on, but its monotonic clock stops, and with it the
+// estimate.
 func (c *storeClock) synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

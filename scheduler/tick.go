@@ -12,26 +12,25 @@ import (
 type Cause string
 
 const (
-	CauseTick    Cause = "tick"    // the spec
-	CauseStart   Cause = "start"   // RunAtStart
-	CauseTrigger Cause = "trigger" // Trigger
+	CauseTick    Cause = "tick"    // an instant of the spec has come
+	CauseStart   Cause = "start"   // the option RunAtStart
+	CauseTrigger Cause = "trigger" // a call of Scheduler.Trigger
 )
 
 // Tick is one occasion to execute a job.
 type Tick struct {
 	Name  string    `json:"name"` // of the job
-	At    time.Time `json:"at"`   // UTC: the instant of the spec, without jitter; or when the start or trigger was requested
+	At    time.Time `json:"at"`   // in UTC: the instant of the spec, without jitter; or the time of the start or trigger
 	Cause Cause     `json:"cause"`
 
-	// Broken is how many earlier executions of this tick were broken off, because their
-	// node died, was stopped or lost the lock.
+	// Broken is how many earlier executions of this tick were broken off: their node died, was stopped or lost the
+	// lock.
 	Broken int `json:"broken,omitempty"`
 }
 
-// ID returns a name for the tick: "rollup@1767236400". It is the same on every node and in
-// every execution, and no other tick of the scope has it. Use it as the ID of a task, or to
-// recognise the second execution of a tick. Applications with different scopes that share a
-// queue need different job names, or their tasks get the same IDs.
+// ID returns a name for the tick, like "rollup@1767236400". The ID is the same on every node and in every execution. No
+// other tick of the scope has the same ID. Use the ID as the ID of a task, or to recognise the second execution of a
+// tick. Applications with different scopes that share a queue need different job names, or their tasks get equal IDs.
 func (t Tick) ID() string {
 	if t.Cause == CauseTick {
 		return fmt.Sprintf("%s@%d", t.Name, t.At.Unix())
@@ -41,14 +40,14 @@ func (t Tick) ID() string {
 
 type tickKey struct{}
 
-// TickFrom returns the tick for which a function runs. ctx is the function's context;
-// TickFrom returns false for any other.
+// TickFrom returns the tick for which a job's function runs. ctx is the context of that function. For every other
+// context TickFrom returns false.
 func TickFrom(ctx context.Context) (Tick, bool) {
 	t, ok := ctx.Value(tickKey{}).(Tick)
 	return t, ok
 }
 
-// tickOf returns a ledger's tick as one of the named job.
+// tickOf converts a tick of the ledger of the named job.
 func tickOf(name string, t ledger.Tick) Tick {
 	return Tick{Name: name, At: t.At, Cause: Cause(t.Cause), Broken: t.Broken}
 }

@@ -1,16 +1,16 @@
 // Package asynqtick connects scheduler.Scheduler.Task with asynq: one asynq task per tick.
 //
-//	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
+//	enqueue := asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))
+//	err := s.Task("digest", "@every 1m", enqueue)
 //
-// The tick's ID is the task's ID. So a node that takes over a tick does not enqueue a second
-// task: asynq returns asynq.ErrTaskIDConflict, which Enqueue and Once turn into success. A
-// function of your own that returns the conflict to Task, without Once, fails the tick
-// although the task is in the queue.
+// The tick's ID is the task's ID. So a node that takes over a tick does not enqueue a second task: asynq returns
+// asynq.ErrTaskIDConflict, which Enqueue and Once turn into success. If a function of your own, without Once, returns
+// the conflict to Task, the tick fails although the task is in the queue.
 //
-// asynq must still know the first task. Give tasks that are quickly done an asynq.Retention
-// longer than a lease of the locks: a minute or two.
+// asynq returns the conflict only while it still has the first task. Give tasks that are quickly done an
+// asynq.Retention longer than a lease of the locks: a minute or two.
 //
-// This is a package of its own so that package scheduler compiles without asynq.
+// Package scheduler compiles without asynq, because asynqtick is a package of its own.
 package asynqtick
 
 import (
@@ -28,9 +28,8 @@ type Client interface {
 	EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 }
 
-// Enqueue returns a function for Scheduler.Task that enqueues the same task at every tick,
-// under the tick's ID. An asynq.TaskID in opts is overridden. If client or task is nil,
-// Enqueue returns nil, which Task refuses.
+// Enqueue returns a function for Scheduler.Task that enqueues the same task at every tick, under the tick's ID. The
+// tick's ID overrides an asynq.TaskID in opts. If client or task is nil, Enqueue returns nil, which Task refuses.
 func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
 	if client == nil || task == nil {
 		return nil
@@ -41,9 +40,9 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
-// Once returns a function that calls enqueue and takes asynq.ErrTaskIDConflict for success.
-// It is for tasks that Enqueue cannot make, because they depend on the tick or carry a
-// lock. enqueue must use tick.ID() as the task's ID:
+// Once returns a function that calls enqueue and returns nil for asynq.ErrTaskIDConflict. Once is for tasks that
+// Enqueue cannot make, because the tasks depend on the tick or carry a lock. enqueue must use tick.ID() as the task's
+// ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))

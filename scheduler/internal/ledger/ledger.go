@@ -30,9 +30,9 @@ const (
 type Ledger struct {
 	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
 	Spec       string     `json:"spec"`                // of the node that wrote the ledger
-	Delay      int64      `json:"delay,omitempty"`     // ms of Jitter on that node
-	Last       int64      `json:"last"`                // every tick up to this time was executed, was skipped, or is in Due
-	Due        []Due      `json:"due,omitempty"`       // the next first; at most maxWaiting ticks, one trigger and one start
+	Delay      int64      `json:"delay,omitempty"`     // ms of Jitter there
+	Last       int64      `json:"last"`                // every tick up to then was executed, was skipped, or is in Due
+	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
 	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
 	Counts     Counts     `json:"counts"`
 	Triggered  int64      `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
