@@ -2,7 +2,7 @@ package driver
 
 import "time"
 
-// Bounds of what a Store is given. The caller checks them, not the Store.
+// Bounds of the values in requests to a Store. The caller of the Store checks the bounds.
 const (
 	MaxKeyBytes   = 512      // length of a key, without the store's prefix
 	MaxOwnerBytes = 128      // length of an owner

@@ -14,7 +14,7 @@
 //
 //	free       the key has no record, a Release has ended the ownership, or the reservation has run out
 //	held       the lease has not run out
-//	parked     the key is reserved and has no lease: Park has ended it
+//	parked     the key is reserved and has no lease: Park has ended the lease
 //	orphaned   the key is reserved and its lease has run out: the holder died or is cut off
 //
 // An ownership is live unless its key is free. The record outlives the ownership: see Retention.
@@ -30,18 +30,17 @@
 // # Fences
 //
 // A fence is a number from 1 to 2^53-1. Each term of a key has a larger fence than all earlier terms of that key.
-// This holds even if the store has forgotten the record in between, or if the clock was set back. A fence has no
+// This rule holds even if the store has forgotten the record in between, or if the clock was set back. A fence has no
 // other meaning. One sequence for the whole store is best. A store may instead use the larger of two numbers: the
 // key's last fence + 1, and the clock in microseconds. Then fences shrink only if the clock is set back by more than
 // the time for which records are remembered.
 //
-// Record.First is the fence of the ownership's first term.
-//
 // # Repeated calls
 //
 // A caller that got no answer sends the same call again, with the same Nonce. The rows named "again" recognise such a
-// call. The repeated call changes nothing. Its answer is the first answer, as far as the record still shows that
-// answer; Recovered may differ. Renew and Reserve have no Nonce, because repeating them does no harm.
+// call. The repeated call changes nothing. The answer to the repeated call is the first answer, as far as the record
+// still shows that answer. Recovered may differ. Renew and Reserve have no Nonce, because repeating them does no
+// harm.
 //
 // A call may arrive late: after its caller has given up, or after later calls. A store judges a late call by the
 // record that the call finds.
@@ -131,8 +130,8 @@
 // longer stays. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park back sets
 // Changed, but keeps the fence.
 //
-// END ends the ownership, its lease and its reservation. Reason is the request's. Ended is EndedForced for
-// ReleaseForced and ReleaseForJob, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
+// END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced
+// for ReleaseForced and ReleaseForJob, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
 // somebody waits, the same step continues with a GRANT to the first in line.
 //
 // The record remembers the Nonce of the last END, and whether that END was in time. Later ownerships keep this
@@ -145,12 +144,6 @@
 // Time alone gives no key to a waiter. After a reservation has run out, the owner can still Resume until the key's
 // next Acquire.
 //
-// # Replies
-//
-// [Reply] says which fields each Outcome sets. Held, Busy, NotOwner, WrongJob and the OK of Reserve describe who has
-// the key. Their State, Holder, Job and Remaining are as after the call. If the key is free, these fields are zero,
-// except the Job of WrongJob: a previous owner is not shown.
-//
 // # The queue
 //
 // An Acquire with an Inbox that gets Held has a place in the key's queue. The waiter keeps the place by sending the
@@ -161,20 +154,14 @@
 // free, grants the key to the first waiter whose place has not ended. The call drops the places before that one. Then
 // the call pushes the waiter's Nonce to the waiter's Inbox, unless the call is that waiter's own Acquire.
 //
-// The waiter finds the grant by sending the Acquire again, after a push or without one: see row "again". The reply is
-// that of an immediate grant, except that Lease is what is left of the lease. A place keeps the record until the
-// place has ended and the Retain of its Acquire has passed as well.
+// The waiter finds the grant by sending the Acquire again: see row "again". A push only saves the waiter from asking
+// often: without a push, the waiter still asks from time to time. The reply is that of an immediate grant, except
+// that Lease is what is left of the lease. A place keeps the record until the place has ended and the Retain of its
+// Acquire has passed as well.
 //
-// Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that were
-// given up. Record.Waiters may count places that have ended.
-//
-// A store may limit how many ended places one call drops. The limit does not change the call's answer. The next call
-// drops more.
-//
-// # Pushes
-//
-// A push saves a waiter from asking often. A push may be lost: waiters also ask from time to time. So a store may
-// push after the step, and a failed push does not fail the call.
+// Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that a
+// Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
+// drops. The limit does not change the call's answer, and the next call drops more places.
 //
 // # The index of jobs
 //
@@ -212,20 +199,20 @@
 // A store never writes to a value that is not a record. Calls answer Foreign; Inspect and List show StateForeign.
 //
 // Keys, owners, labels, jobs and nonces are any UTF-8 text without control characters, within the bounds of this
-// package. Two texts are the same if their bytes are. A store escapes a text where the store's own syntax requires
-// it.
+// package. Two texts are equal only if their bytes are equal. A store escapes a text where the store's own syntax
+// requires it.
 //
 // # Errors
 //
 // [Store] says what an error means. Package joblock returns the error as ErrUnavailable, and sends the call again
-// with the same Nonce. A *joblock.Error is returned unchanged: ErrInvalid says that the store was set up wrongly.
-// Package joblock logs errors, so an error must not contain an owner.
-//
-// If a store has a String method, messages for people use that method to say where the locks are.
+// with the same Nonce. Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up
+// wrongly. Package joblock logs errors, so an error must not contain an owner. If a store has a String method,
+// joblock's messages for people use that method to say where the locks are.
 //
 // # Compatibility
 //
 // Additions are not breaking: any version may add fields to requests, replies and records, and methods to Store.
-// After a new method, a store outside this module no longer compiles. This is intended: if the store did compile, the
-// new behaviour would be missing in silence. So a store does not embed Store. A wrapper in a test may embed Store.
+// After a new method, a store outside this module no longer compiles. The break is intended: if such a store did
+// compile, the new behaviour would be missing in silence. So a store does not embed Store. A wrapper in a test may
+// embed Store.
 package driver

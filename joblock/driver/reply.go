@@ -14,10 +14,10 @@ const (
 	OutcomeOK                      // the Store has applied the item
 	OutcomeHeld                    // refused: somebody has a lease or a reservation of the key
 	OutcomeBusy                    // refused: a lease is alive
-	OutcomeNotFound                // the key has no record; the answer to a forced release of a free key
+	OutcomeNotFound                // the key has no record; after a forced release: the key is free
 	OutcomeNotOwner                // refused: another owner, or another term of the same owner, has the key
 	OutcomeReleased                // refused: a release has ended this owner's ownership
-	OutcomeLapsed                  // the lease had run out; the answer to a Release: the reservation had run out
+	OutcomeLapsed                  // the lease had run out; after a Release: the reservation had run out
 	OutcomeWrongJob                // refused: the record is bound to another job
 	OutcomeForeign                 // refused: the value at the key is not a lock record
 )
@@ -35,8 +35,9 @@ func (o Outcome) String() string {
 }
 
 // Reply is the answer about one item. The Outcome decides which fields are set; the other fields are zero. The
-// comment of a field begins with the outcomes that set the field. If it names calls too, only those calls set the
-// field.
+// comment of a field begins with the outcomes that set the field. If that comment also names calls, only those calls
+// set the field. If the key is free, the State is StateFree, and Holder, Job and Remaining are zero, except the Job
+// of OutcomeWrongJob: a previous owner is not shown.
 type Reply struct {
 	Outcome   Outcome
 	Fence     int64         // OK, except of Release and Reserve: the fence of the present term

@@ -3,7 +3,7 @@ package driver
 import "time"
 
 // Term names a term of a key by its Fence or by its Grant; one of the two is enough. A caller that did not get the
-// reply with the fence uses Grant. Only Release accepts a Term with neither: it names whatever term the owner has.
+// reply with the fence uses Grant. Only Release accepts a Term with neither: such a Term names any term of the owner.
 type Term struct {
 	Key   string
 	Owner string
@@ -38,14 +38,14 @@ type ResumeRequest struct {
 	Grace   time.Duration // as in ParkRequest, for the entry that Resume may write to the index
 
 	// Unpark says that the caller takes its own Park back. Back is the job that the record had before that Park. The
-	// Store binds the record to Back again, also if the record is already bound to Back. Reserve replaces the
+	// Store binds the record to Back again, even if the record is already bound to Back. Reserve replaces the
 	// reservation that the Park made.
 	Unpark bool
 	Back   string
 
 	// Fence is a fence of the ownership that the caller means; 0 means any ownership. If a later ownership of the
 	// same owner has the key and is bound to no job, the Store refuses the request. Such an ownership may come from
-	// an Acquire that was late or repeated. Its Record.First is larger than Fence.
+	// an Acquire that was late or repeated. The Record.First of such an ownership is larger than Fence.
 	Fence int64
 }
 
@@ -96,8 +96,8 @@ type ReleaseRequest struct {
 	Done   bool          // Job is done, so the record shows EndedDone; only with ReleaseOwn and ReleaseIdle
 	Retain time.Duration // how long the record outlives its end
 
-	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that everybody who
-	// may ask knows of the end. See Retention in the package comment for the exception.
+	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process
+	// that may ask for this record knows of the end. See Retention in the package comment for an exception.
 	Brief time.Duration
 }
 

@@ -17,7 +17,7 @@ var stateNames = [...]string{"free", "held", "parked", "orphaned", "foreign"}
 // String returns the state's name in lower case.
 func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 
-// MarshalText returns the same as String.
+// MarshalText returns the name that String returns.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Ended says how the last ownership of a key ended.
@@ -37,7 +37,7 @@ var endedNames = [...]string{"", "released", "forced", "lapsed", "done"}
 // String returns the name in lower case; the name of EndedNone is "".
 func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
 
-// MarshalText returns the same as String.
+// MarshalText returns the name that String returns.
 func (e Ended) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 func nameOf(names []string, i int) string {

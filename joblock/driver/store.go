@@ -7,8 +7,8 @@ import "context"
 //
 // An error means that at least one item has no answer. Such an item has OutcomeUnknown: the Store may or may not have
 // applied the item. The other items of the batch have their answers, so that one dead node of a cluster does not hide
-// the others. A refusal is an Outcome, not an error. If ctx has ended, a method returns ctx's error. Several
-// goroutines may call the methods at a time.
+// the answers of other nodes. A refusal is an Outcome, not an error. If ctx has ended, a method returns ctx's error.
+// Several goroutines may call the methods at a time.
 type Store interface {
 	// Acquire takes a free key, or takes a place in the queue of a key that is not free.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
@@ -43,8 +43,8 @@ type Store interface {
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
 	// Subscribe calls deliver with each Push to inbox, until stop is called. Forced releases push to ForcedInbox. The
-	// end of ctx does not end the subscription. The function deliver does not block; stop waits for a call of deliver
-	// that has begun. An error means that there is no subscription.
+	// end of ctx does not end the subscription. The function deliver must not block, and stop waits for a call of
+	// deliver that has begun. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
@@ -60,8 +60,8 @@ type Store interface {
 	Close() error
 }
 
-// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns its error.
-// Validate fails if the constructor was given something that the Store cannot use.
+// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns the error of
+// Validate. Validate fails if the constructor was given something that the Store cannot use.
 type Validator interface {
 	Validate() error
 }

@@ -32,7 +32,7 @@ type Event struct {
 // Kind says what has happened.
 type Kind uint8
 
-// The kinds of events. The table in the package comment describes each.
+// The kinds of events. The table in the package comment describes each kind.
 const (
 	Acquired Kind = iota + 1
 	Contended

@@ -5,13 +5,13 @@ import "slices"
 // Observer receives every Event of a Locker.
 //
 // The goroutine in which an event happens calls the Observer. No mutex of package joblock is locked during that call.
-// Several goroutines may call the Observer at a time. An Observer must not block: a call of the Locker waits for the
-// Observer, or the goroutine that renews all leases does. The Locker recovers a panic of its Observer and logs the
-// first one. Without the recover, a caller would lose a lock that the store has just granted.
+// Several goroutines may call the Observer at a time. An Observer must not block: while the Observer runs, a call of
+// the Locker or the renewal of all leases waits. The Locker recovers each panic of its Observer and logs the first
+// panic. Without the recovery, a caller would lose a lock that the store has just granted.
 type Observer func(Event)
 
-// Observers returns an Observer that calls all given Observers in order, except nil ones. Without any Observer to
-// call, it returns nil.
+// Observers returns an Observer that calls all given Observers in order, except nil ones. If all are nil or there are
+// none, Observers returns nil.
 func Observers(all ...Observer) Observer {
 	some := slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil })
 	if len(some) == 0 {

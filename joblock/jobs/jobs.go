@@ -24,9 +24,8 @@ type Entry = driver.JobLock
 //
 // A lock is first due Config.JobGrace after its Park, or after half of its reservation if that is less. Each Due that
 // returns an entry makes that entry due again after the parameter later, which is from a millisecond to 366 days. So
-// only one caller gets an entry at a time, and the entry of a caller that has died comes back. Forget ends this.
-//
-// After ErrUnavailable, entries may be due later although no Due has returned them.
+// only one caller gets an entry at a time, and the entry of a caller that has died comes back. Only Forget ends this
+// repetition. After ErrUnavailable, entries may be due later although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
 	const op = "due jobs"
 	in := door.Of(locks)
@@ -47,13 +46,13 @@ func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Durat
 	if err != nil {
 		return nil, err
 	}
-	// No Locker writes an invalid entry. If another program has written one, Forget would refuse the whole batch.
+	// No Locker writes an invalid entry, but another program may. Forget would refuse a whole batch because of one.
 	return slices.DeleteFunc(due, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil }), nil
 }
 
-// Forget removes entries that Due has returned from the index. Use Forget for locks that are free or bound to another
-// job. An entry stays if its lock was parked for the same job since that Due. Repeating a Forget does no harm. After
-// an error, some of the entries may be gone.
+// Forget takes entries that Due has returned, and removes them from the index. Use Forget for locks that are free or
+// bound to another job. An entry stays if a later Park bound the lock to the same job. Repeating a Forget does no
+// harm. After an error, some of the entries may be gone.
 func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error {
 	const op = "forget jobs"
 	in := door.Of(locks)
@@ -82,11 +81,11 @@ type Reservation struct {
 }
 
 // Reserve keeps each key reserved for its job until at least Reservation.For from now. Reserve changes neither the
-// holder nor the fence: a holder keeps its lease, and the owner can resume its token. Reserve restores a reservation
+// holder nor the fence: a holder keeps its lease, and the owner's token stays valid. Reserve restores a reservation
 // that has run out if nobody has taken the key since.
 //
-// The errors are in the order of the reservations; nil means success. Besides the errors of the package comment, they
-// are:
+// The errors are in the order of the reservations; nil means success. Besides the errors of the package comment,
+// Reserve returns:
 //
 //	ErrNotOwner         the lock is bound to another job, or to none
 //	ErrAlreadyReleased  the lock was released or forced
@@ -114,12 +113,12 @@ type Release struct {
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of jobs that do not exist or will not run again, whoever their owners are. The locks show as
-// forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If Release.Fence
-// is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
+// Free frees the locks of jobs that do not exist or will not run again, whoever their owners are. Status shows these
+// locks as forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If
+// Release.Fence is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
 //
-// The errors are in the order of the releases; nil means success. Besides the errors of the package comment, they
-// are:
+// The errors are in the order of the releases; nil means success. Besides the errors of the package comment, Free
+// returns:
 //
 //	ErrBusy      a lease is alive
 //	ErrNotOwner  the lock is bound to another job or to none, or has another fence than Release.Fence
@@ -199,7 +198,7 @@ func inBatches[T, R any](
 	return errs
 }
 
-// check refuses a key or a job that no Locker can have parked.
+// check returns ErrInvalid for a key or a job that no Locker accepts.
 func check(in door.Locker, op, key, job string) error {
 	if err := in.Check(op, key); err != nil {
 		return err

@@ -52,8 +52,8 @@ type Limit struct {
 }
 
 // New returns a Limit of n permits for each key, from 1 to Max. New does not fail. Instead, the Limit's methods
-// return ErrInvalid for an n out of bounds and for a nil Locker. They also return ErrInvalid for a key of more than
-// 506 bytes.
+// return ErrInvalid for an n out of bounds and for a nil Locker. The methods also return ErrInvalid for a key of more
+// than 506 bytes.
 func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
 
 // TryAcquire takes a permit of key if one is free, and does not wait. The errors are those of Locker.TryAcquire.
@@ -90,7 +90,7 @@ func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.A
 	return locks.(joblock.Locks), err
 }
 
-// check refuses a limit out of bounds, and a key that is too long for its permits.
+// check returns ErrInvalid for a limit out of bounds, and for a key that is too long for the keys of its permits.
 func (l *Limit) check(op, key string) error {
 	if l == nil || l.in == nil {
 		return door.Invalid(op, key, "the Limit is nil or was not made by New")

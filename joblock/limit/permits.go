@@ -16,10 +16,11 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// gateTTL bounds the lease of the gate: for so long, a waiter that died as the first in line delays the others.
+// gateTTL bounds the lease of the gate. If the holder of the gate dies, the other waiters wait longer by up to
+// gateTTL.
 const gateTTL = 5 * time.Second
 
-// permits is one acquisition of a permit.
+// The type permits is one call that acquires a permit.
 //
 // A permit is a lock, and each permit has its own queue. One more lock, the gate, makes a single line of these
 // queues. A waiter first waits for the gate. Only the waiter that holds the gate is in the queues of the permits. The
@@ -35,11 +36,11 @@ type permits struct {
 	asked door.Asked // what opts ask for
 
 	soonest   *joblock.Error // the refusal with the least Remaining
-	busySince time.Time      // when all permits were found taken; zero before that
+	busySince time.Time      // when the method try found all permits taken; zero before then
 }
 
-// permit returns the options for one permit: the options of the call and Part, because the call itself bounds the
-// wait and reports the wait's events.
+// permit returns the options for one permit: the options of the whole call, and Part. The whole call bounds the wait
+// and tells the Observer, so a part does neither.
 func (p *permits) permit() []joblock.AcquireOption {
 	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
 		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
@@ -157,9 +158,9 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	return p.first(ctx, gate)
 }
 
-// first waits for all permits at once and returns the first permit that the store grants. Then, in the background,
-// first leaves the other queues and releases the gate. Nobody watches whether the gate is lost in between: the
-// waiters behind would lose their order and nothing else.
+// The method first waits for all permits at once and returns the first permit that the store grants. In the
+// background, the method first then leaves the other queues and releases the gate. Nobody watches whether the gate is
+// lost in between: the waiters behind would lose their order and nothing else.
 func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
 	done, err := p.in.Enter("acquire", p.key)
 	if err != nil {
@@ -210,7 +211,7 @@ func (p *permits) giveBack(ctx context.Context, lock *joblock.Lock) {
 	door.OfLock(lock).GiveBack(ctx, "no longer waited for")
 }
 
-// refused notes err as soonest if err has a smaller Remaining.
+// The method refused stores err in p.soonest if err has a smaller Remaining than p.soonest.
 func (p *permits) refused(err error) {
 	var e *joblock.Error
 	if errors.As(err, &e) && e.Remaining > 0 && (p.soonest == nil || e.Remaining < p.soonest.Remaining) {
@@ -218,7 +219,7 @@ func (p *permits) refused(err error) {
 	}
 }
 
-// held returns sentinel as an Error that describes the holder whose lease ends first.
+// The method held returns an Error with the code of sentinel. The Error describes the holder whose lease ends first.
 func (p *permits) held(sentinel error) *joblock.Error {
 	e := &joblock.Error{Code: joblock.CodeOf(sentinel), Op: "acquire", Key: p.key}
 	if p.soonest != nil {

@@ -18,8 +18,8 @@ type Status struct {
 	Permits []joblock.Status `json:"permits"`           // all n permits, by number
 }
 
-// Status reads who has the permits of key. If another Limit of the key has a larger n, Status does not read the
-// permits above this n. Locker.List lists all permits, with key+"%#" as its prefix. Errors: ErrInvalid,
+// Status reads who has the permits of key. If another Limit has a larger n for the same key, Status does not read the
+// additional permits of that Limit. Locker.List with the prefix key+"%#" lists all permits. Errors: ErrInvalid,
 // ErrUnavailable, ErrClosed.
 func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	const op = "limit status"

@@ -29,8 +29,8 @@ const MaxBytes = driver.MaxMemoBytes
 func WithGrant() joblock.Option { return door.Use[joblock.Option](door.Option{Memo: true}) }
 
 // Of returns the memo of lock's key: the memo that Write last wrote with lock or, before the first Write, the memo
-// that came with the grant. Of returns nil if there is neither, and for a nil Lock. The caller must not change the
-// memo.
+// that came with the grant. Of returns nil if there is no such memo, and for a nil Lock. The caller must not change
+// the memo.
 func Of(lock *joblock.Lock) []byte { return door.OfLock(lock).Memo() }
 
 // Write writes the memo of lock's key, at most MaxBytes long, and renews the lease in the same step. A nil memo

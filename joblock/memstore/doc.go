@@ -1,9 +1,9 @@
 // Package memstore keeps lock records in the memory of one process. Its states, answers and fences are those of
-// package redisstore, without a server. Use it in tests, in command line tools, and in programs that run exactly
-// once.
+// package redisstore, without a server. Use package memstore in tests, in command line tools, and in programs that
+// run exactly once.
 //
-// Two processes with a memstore each do not see each other's locks. A Store logs a warning about that at its first
-// use. With [NoticeRefuse], joblock.New fails instead.
+// Two processes with a memstore each do not see each other's locks. A Store logs a warning about this limit at its
+// first use. With [NoticeRefuse], joblock.New fails instead.
 //
 // A Store's clock is the process's monotonic clock, counted from the wall time at which New was called. A step of the
 // wall clock neither ends a lease nor prolongs one. Config.Now replaces the clock: a test can move its own clock and
@@ -11,7 +11,4 @@
 //
 // A Store starts no goroutine. A call for a key drops the key's record if the retention of that record is over. Each
 // time the number of records has doubled, the Store drops all such records.
-//
-// The file transition.go has one function for each call, which reads like the transition table in package driver. The
-// other files are a map, a clock and a mutex around these functions.
 package memstore

@@ -8,20 +8,20 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// index is the index of jobs. Its order is a heap by the time at which entries are due, so that the method due need
-// not read entries that are not due.
+// index is the index of jobs. The field order is a heap by the time at which entries are due, so that the method due
+// need not read entries that are not due.
 type index struct {
 	order []*entry
 	find  map[driver.JobLock]*entry // by key and job, with Mark 0
 }
 
 type entry struct {
-	driver.JobLock     // Mark is when the entry is due, in µs: even if bound set the Mark, odd if due did
+	driver.JobLock     // Mark is when the entry is due, in µs; the method bound sets an even Mark, the method due an odd one
 	at             int // position in index.order
 }
 
-// bound writes the entry of key and job, due after grace. It also drops up to two entries that have been due for
-// JobKeep. With two drops for each write, the index shrinks even if no keeper runs.
+// The method bound writes the entry of key and job, due after grace. The method bound also drops up to two entries
+// that have been due for JobKeep. With two drops for each write, the index shrinks even if no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {
@@ -39,7 +39,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.move(e, due+due%2)
 }
 
-// due returns entries that are due, and makes them due again req.Later from now.
+// The method due returns up to req.Limit entries that are due, and makes each of them due again req.Later from now.
 func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
 	mark := now.us + req.Later.Microseconds()
 	mark += 1 - mark%2

@@ -15,7 +15,7 @@ type queue struct {
 	kept   int64                    // ms; until when the places keep the record, retention included
 }
 
-// place is the place of one waiter, with the waiter's last request.
+// A place is one waiter's position in a queue, with the last request that the waiter has sent.
 type place struct {
 	number int
 	until  int64 // ms; when the place ends
@@ -42,15 +42,15 @@ func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	return p.number - placeAt(q.places.Front()).number
 }
 
-// leave removes the place of the Acquire with this nonce, if there is one.
+// leave removes the place of the Acquire with this nonce, if that Acquire has a place.
 func (r *record) leave(nonce string) {
 	if q := r.queue; q != nil && q.byCall[nonce] != nil {
 		r.remove(q.byCall[nonce])
 	}
 }
 
-// nextWaiter removes the first place that has not ended and all places before it. It returns the waiter's request; ok
-// is false if no place is left.
+// nextWaiter removes the first place that has not ended and all places before it. nextWaiter returns the waiter's
+// request; ok is false if no place is left.
 func (r *record) nextWaiter(now instant) (req driver.AcquireRequest, ok bool) {
 	for r.queue != nil {
 		if p := r.remove(r.queue.places.Front()); p.until > now.ms {

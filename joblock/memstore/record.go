@@ -11,8 +11,8 @@ type instant struct{ ms, us int64 }
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 
-// after returns the deadline d from now. The clock's milliseconds are rounded down: without the extra millisecond, a
-// lease could end up to a millisecond early.
+// after returns the deadline that is d from now. The clock's milliseconds are rounded down: without the extra
+// millisecond, a lease could end up to a millisecond early.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
 // left returns the time until a deadline, or 0 if the deadline has passed.
@@ -22,10 +22,10 @@ func (now instant) left(deadline int64) time.Duration {
 
 // record is what the Store knows of a key. Fence 0 means that the key has no record. Times are in milliseconds.
 type record struct {
-	owner   string // stays after the end, so that "ended" can be told from "another owner"
+	owner   string // stays after the end, because the rows "another owner" and "ended" need the owner
 	fence   int64  // of the present term; only grows
 	nonce   string // of the call that began the present term, or that ended it
-	last    string // nonce of the last call that ended an ownership; later grants keep it
+	last    string // nonce of the last call that ended an ownership; later grants keep this nonce
 	lease   int64  // when the lease ends; 0 without a lease
 	until   int64  // when the reservation ends; 0 if a release ended the ownership in time
 	first   int64  // fence with which the ownership began
@@ -34,7 +34,7 @@ type record struct {
 	holder  string
 	job     string
 	prior   driver.Ended // how the previous ownership ended
-	ended   driver.Ended // how a release ended the ownership; endedBy derives EndedLapsed from until
+	ended   driver.Ended // how a release ended the ownership; endedBy derives EndedLapsed from record.until
 	reason  string
 	memo    []byte
 	expires int64  // when the Store forgets the record
@@ -54,9 +54,8 @@ func (r record) state(now instant) driver.State {
 		return driver.StateHeld
 	case r.parked(now):
 		return driver.StateParked
-	default:
-		return driver.StateOrphaned
 	}
+	return driver.StateOrphaned
 }
 
 // endedBy returns how the last ownership ended.

@@ -25,7 +25,7 @@ type Store struct {
 
 	mu      sync.Mutex // guards the fields below
 	records map[string]record
-	sweepAt int // number of records at which put drops those whose retention is over
+	sweepAt int // number of records at which put drops the records whose retention is over
 	jobs    index
 	seals   []driver.SealKey // in the order in which SealKeys returns them
 	inboxes map[string][]*listener
@@ -163,7 +163,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 // Close does nothing: a Store opens nothing, and other Lockers may share the Store.
 func (s *Store) Close() error { return nil }
 
-// one is batch for the single request of a key.
+// The function one is the function batch with one request.
 func one[R any](
 	ctx context.Context, s *Store, key string, req R, transition func(record, instant, R) (record, answer),
 ) (driver.Reply, error) {
@@ -171,7 +171,8 @@ func one[R any](
 	return replies[0], err
 }
 
-// batch applies the transition to the record of each request, in one atomic step, and delivers the pushes.
+// The function batch applies the transition to the record of each request, in one atomic step, and delivers the
+// pushes.
 func batch[R any](
 	ctx context.Context, s *Store, reqs []R, keyOf func(*R) string, transition func(record, instant, R) (record, answer),
 ) ([]driver.Reply, error) {
@@ -198,8 +199,8 @@ func batch[R any](
 	return replies, nil
 }
 
-// enter begins a call. If it returns no error, s.mu is locked. The clock is read under s.mu, so the order of calls is
-// the order of their instants.
+// enter begins a call. If enter returns no error, s.mu is locked. The clock is read under s.mu, so the order of calls
+// is the order of their instants.
 func (s *Store) enter(ctx context.Context) (instant, error) {
 	if err := ctx.Err(); err != nil {
 		return instant{}, err
@@ -214,7 +215,7 @@ func (s *Store) enter(ctx context.Context) (instant, error) {
 	return instant{ms: now.UnixMilli(), us: now.UnixMicro()}, nil
 }
 
-// find returns the record of key, or the zero record. It drops a record whose retention is over.
+// find returns the record of key, or the zero record. find drops a record whose retention is over.
 func (s *Store) find(now instant, key string) record {
 	r := s.records[key]
 	if r.exists() && r.expires <= now.ms {

@@ -192,7 +192,7 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is GRANT to the caller of req. It returns the push to send if that caller waits.
+// grant is the step GRANT of the transition table, for req. It returns the push for a caller that waits.
 func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
@@ -204,28 +204,28 @@ func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}
 }
 
-// term is TERM. Fences grow by the clock if the store has forgotten the old record. They grow by the old fence if the
-// clock was set back.
+// term is the step TERM of the transition table. Fences grow by the clock if the store has forgotten the old record.
+// Fences grow by the old fence if the clock was set back.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
 	r.nonce, r.changed = nonce, now.ms
 }
 
-// extend is LEASE.
+// extend is the step LEASE of the transition table.
 func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
 	r.lease = now.after(ttl)
 	r.until = max(r.until, r.lease+reserve.Milliseconds())
 	r.keep(now, retain)
 }
 
-// unpark undoes a Park's job and reservation: with extend, it is LEASE anew.
+// unpark undoes the job and the reservation of a Park. Calling unpark and then extend is LEASE anew.
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
-// end is END.
+// end is the step END of the transition table.
 func (r *record) end(now instant, req driver.ReleaseRequest) {
 	kept := r.expires - max(r.until, now.ms)
 	if r.live(now) {
-		r.until = 0 // a late end leaves until set, so that a repeated call finds that the end was late
+		r.until = 0 // after a late end, r.until stays set: it shows a repeated call that the end was late
 	}
 	switch {
 	case !req.Kind.ByOwner():
@@ -255,7 +255,7 @@ func (r *record) keep(now instant, retain time.Duration) {
 	}
 }
 
-// granted is the OK with the present fence and, if asked for, the memo.
+// granted returns the answer OutcomeOK with the present fence and, if the parameter memo is true, the memo.
 func (r record) granted(memo bool) answer {
 	a := answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}}
 	if memo {
@@ -264,7 +264,7 @@ func (r record) granted(memo bool) answer {
 	return a
 }
 
-// acquired is the OK of the Acquire that began the present term.
+// acquired returns the answer OutcomeOK to the Acquire that began the present term.
 func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	a := r.granted(req.Memo)
 	a.Ended, a.Lease = r.prior, now.left(r.lease)
@@ -274,12 +274,12 @@ func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	return a
 }
 
-// over is the OutcomeReleased.
+// over returns the answer OutcomeReleased.
 func (r record) over() answer {
 	return answer{Reply: driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}}
 }
 
-// inTheWay is an answer that describes who has the key: see Replies in the package comment of driver.
+// inTheWay returns an answer that describes who has the key: see driver.Reply.
 func (r record) inTheWay(now instant, o driver.Outcome) answer {
 	a := answer{Reply: driver.Reply{Outcome: o, State: r.state(now)}}
 	if a.State != driver.StateFree {

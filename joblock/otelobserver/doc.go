@@ -19,9 +19,8 @@
 //	                   code; absent without an error
 //	joblock.key.group  the result of Config.KeyGroup; absent if there is none
 //
-// The key is no attribute, because each key would be a time series of its own.
-//
-// There are no spans: most events happen where no context is at hand. Make a span around joblock.Locker.Do instead.
+// The key is no attribute, because each key would be a time series of its own. There are no spans, because most
+// events happen where no context is at hand. Make a span around joblock.Locker.Do instead.
 //
 // The package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs
 // OpenTelemetry's API, not its SDK.

@@ -25,7 +25,7 @@ type Config struct {
 }
 
 // FirstPart returns the first of the parts from which joblock.Key made key: "export" for "export:acct-7". For a key
-// of one part, it returns key. Use FirstPart as a Config.KeyGroup.
+// of one part, FirstPart returns key. Use FirstPart as a Config.KeyGroup.
 func FirstPart(key string) string {
 	first, _, _ := strings.Cut(key, ":")
 	return first

@@ -12,8 +12,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// header precedes the msgpack of a result in a memo, in big-endian numbers. The end of the freshness alone would not
-// do: after the clock was set back, only Written shows that a result is from the future.
+// header precedes the msgpack of a result in a memo, in big-endian numbers. A field with only the end of the
+// freshness would not do: after the clock was set back, only Written shows that a result is from the future.
 type header struct {
 	Magic   [4]byte // with the version of the format
 	Type    uint64  // typeHash of the result
@@ -25,8 +25,8 @@ var magic = [4]byte{'j', 'l', 'r', 1}
 
 const headerBytes = 4 + 3*8
 
-// encodeResult makes a memo of v, without its header. It returns ErrInvalid for a value that is too large, and
-// msgpack's error for a value that has no encoding.
+// encodeResult makes a memo of v, without its header. encodeResult returns ErrInvalid for a value that is too large,
+// and msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, headerBytes))
 	if err := msgpack.NewEncoder(b).Encode(&v); err != nil {
@@ -40,12 +40,14 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 }
 
 // stampResult writes the header of a T into memo: fresh for ttl from now, by the store's clock.
-func stampResult[T any](memo []byte, now time.Time, ttl time.Duration) error {
-	_, err := binary.Encode(memo, binary.BigEndian, header{magic, typeHash[T](), now.UnixMilli(), ttl.Milliseconds()})
-	return err
+func stampResult[T any](memo []byte, now time.Time, ttl time.Duration) []byte {
+	h := header{magic, typeHash[T](), now.UnixMilli(), ttl.Milliseconds()}
+	_, _ = binary.Encode(memo, binary.BigEndian, h) // fails only if memo is shorter than headerBytes
+	return memo
 }
 
-// decodeResult returns the T in memo, and for how long after now it is fresh: 0 if memo has no fresh T.
+// decodeResult returns the T in memo, and the time for which that T stays fresh after now. The time is 0 if memo has
+// no fresh T.
 func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	var h header
 	_, err := binary.Decode(memo, binary.BigEndian, &h)
@@ -80,7 +82,7 @@ func typeHash[T any]() uint64 {
 
 // wellFormed reports whether b is exactly one msgpack value in which no length exceeds the bytes that follow. The
 // decoder trusts lengths. Five bytes can announce an array of four billion elements: the decoder would allocate tens
-// of gigabytes, which no recover undoes.
+// of gigabytes. A recover does not help against an allocation.
 func wellFormed(b []byte) bool {
 	for due := uint64(1); due > 0; due-- {
 		if due > uint64(len(b)) { // each value takes at least one byte

@@ -15,8 +15,9 @@ import (
 // op names the call in errors.
 const op = "single flight"
 
-// Do returns the kept result of key while that result is fresh. Otherwise Do takes the lock on key, runs fn and keeps
-// the result of fn for ttl, from a millisecond to 366 days. The package comment lists the errors.
+// Do returns the kept result of key if there is a fresh one. If not, Do takes the lock on key, runs fn, and keeps the
+// result of fn. The parameter ttl says how long that result is fresh, from a millisecond to 366 days. The package
+// comment lists the errors.
 func Do[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
@@ -32,8 +33,8 @@ func Do[T any](
 // DoFunc calls ttl with the result of fn, under the lock. A result whose ttl is below a millisecond is not kept. A
 // ttl above 366 days counts as 366 days. A nil ttl is ErrInvalid.
 //
-// A kept result may be dropped early if a waiter dies just after the store has granted it the lock. Then the store
-// keeps the result for Config.Retain, or for the time that the option Retain gives.
+// A kept result may be dropped early if a waiter dies just after the store has granted the lock to that waiter. Then
+// the store keeps the result for Config.Retain, or for the time that the option Retain gives.
 func DoFunc[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
@@ -110,7 +111,7 @@ func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err er
 	return v, nil
 }
 
-// share writes v as the memo of the key, if the lock is not lost and v has a ttl.
+// share writes v as the memo of the key, unless the lock is lost or the ttl of v is below a millisecond.
 func (f flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) error {
 	if err := lock.Err(); errors.Is(err, joblock.ErrLost) {
 		return err
@@ -129,9 +130,6 @@ func (f flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) error {
 	if err != nil {
 		return err
 	}
-	if err := stampResult[T](body, recs[0].Now, ttl); err != nil {
-		return err
-	}
 	door.OfLock(lock).RememberFor(ttl)
-	return memo.Write(ctx, lock, body)
+	return memo.Write(ctx, lock, stampResult[T](body, recs[0].Now, ttl))
 }

@@ -10,8 +10,8 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Level chooses the level of an event. Several goroutines may call it at a time. Default: the function Level of
-	// this package.
+	// Level chooses the level of an event. Several goroutines may call the function at a time. Default: the function
+	// Level of this package.
 	Level func(event.Event) slog.Level
 }
 
@@ -52,7 +52,7 @@ func Level(e event.Event) slog.Level {
 	return slog.LevelDebug
 }
 
-// unset are the values of fields that an event does not set.
+// unset has the values of fields that an event does not set.
 var unset = []slog.Value{
 	slog.StringValue(""), slog.Int64Value(0), slog.DurationValue(0), slog.BoolValue(false), slog.AnyValue(nil),
 }
