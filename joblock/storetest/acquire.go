@@ -66,7 +66,7 @@ var acquireCases = []testCase{
 	}},
 	{"being refused does not prolong the lease in the way", func(k *kit) {
 		k.holdFor("key", "me", k.Unit)
-		k.acquire(k.acquireReq("key", "you")) // held, or granted on a very slow machine
+		k.acquire(k.acquireReq("key", "you")) // OutcomeHeld, or OutcomeOK on a very slow machine
 		k.lapse()
 		if r := k.inspect("key"); r.Owner == "me" && r.State != driver.StateFree {
 			k.Errorf("the lease still stands: %s left", r.Lease)

@@ -32,7 +32,7 @@ var batchCases = []testCase{
 			{"released", driver.OutcomeReleased},
 			{"lapsed", driver.OutcomeLapsed},
 			{"last", driver.OutcomeOK},
-			{"mine", driver.OutcomeOK}, // a key may come twice
+			{"mine", driver.OutcomeOK}, // a batch may name a key twice
 		}
 		var reqs []driver.RenewRequest
 		for _, w := range want {
@@ -63,7 +63,7 @@ var batchCases = []testCase{
 			k.releaseReq(byOwner("released", "me")),
 			k.releaseReq(byOwner("lapsed", "me")),
 			idle,
-			k.releaseReq(byOwner("mine", "me")), // the second one of this batch
+			k.releaseReq(byOwner("mine", "me")), // the second release of this key in the batch
 		}
 		want := []driver.Outcome{
 			driver.OutcomeNotFound, driver.OutcomeOK, driver.OutcomeNotOwner, driver.OutcomeOK,

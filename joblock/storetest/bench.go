@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Benchmark measures the most frequent calls: Acquire and Release; Park and Resume, with and
-// without a job; and batches of 100 renewals or reservations.
+// Benchmark measures the most frequent calls: Acquire and Release; Park and Resume, once with a job and once without;
+// batches of 100 renewals; and batches of 100 reservations.
 func Benchmark(b *testing.B, newHarness func(b *testing.B) *Harness) {
 	ctx := context.Background()
 	acquire := func(b *testing.B, store driver.Store, key, nonce string) driver.Reply {

@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// stepCases need a wall clock that can be stepped.
+// stepCases need a Harness with Step.
 var stepCases = []testCase{
 	{"fences grow although the clock went back", func(k *kit) {
 		h := k.hold("key", "me")
@@ -50,11 +50,11 @@ var stepCases = []testCase{
 	}},
 }
 
-// exactCases go to the very edge of a deadline.
+// exactCases test the last instant before a deadline and the first instant after the deadline.
 var exactCases = []testCase{
 	{"rounding never shortens a lease", func(k *kit) {
-		// Whatever fraction of a millisecond the clock shows at the grant, the
-		// lease stands for the whole of its TTL, and not for 2 ms longer.
+		// The clock may show any fraction of a millisecond at the grant. The lease always lasts at least its TTL, and
+		// less than 2 ms longer.
 		const ttl = 5 * time.Millisecond
 		for range 10 {
 			k.Advance(100 * time.Microsecond)
@@ -82,7 +82,7 @@ var exactCases = []testCase{
 		}
 	}},
 	{"a park at the instant of a Due keeps its entry", func(k *kit) {
-		for range 2 { // whether the clock shows an even number of microseconds or an odd one
+		for range 2 { // once at an even number of microseconds, once at an odd number
 			k.parkDue("key", "me", "q/job")
 			seen := k.due(10, k.Unit)
 			k.wantLocks(seen, "q/job key")

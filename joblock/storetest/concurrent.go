@@ -49,7 +49,7 @@ var concurrentCases = []testCase{
 	}},
 	{"holders exclude each other and each sees a larger fence", func(k *kit) {
 		const workers, turns = 8, 60
-		var inside atomic.Int32 // holders within the protected section
+		var inside atomic.Int32 // number of holders in the protected section
 		var seen atomic.Int64   // the largest fence that the protected resource has seen
 		var wg sync.WaitGroup
 		for w := range workers {
@@ -91,8 +91,8 @@ var concurrentCases = []testCase{
 	}},
 }
 
-// turn tries once to acquire, and if it is granted goes through a whole chain:
-// park, resume, release. Everything it meets is checked from within.
+// The method turn tries once to acquire the key. After a grant, turn parks, resumes and releases the key, and checks
+// each answer.
 func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.Int64) error {
 	nonce := func(call string) string { return fmt.Sprintf("%s %s %d", owner, call, turn) }
 	got, err := k.Store.Acquire(k.ctx, driver.AcquireRequest{

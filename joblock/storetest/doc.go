@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of driver.Store. Any store, also one outside
-// this module, is correct if Run passes:
+// Package storetest is the conformance suite of driver.Store. A store inside or outside this module is correct if Run
+// passes:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) *storetest.Harness {
@@ -9,13 +9,12 @@
 //		})
 //	}
 //
-// The suite begins with the transition table of package driver: every call in every state
-// that a record can be in (transitions.go). A failure names the row of the table. Then it
-// looks at each area closer, one file per area. The queue of waiters takes several files
-// (queue*.go, grant.go, subscribe.go). Benchmark measures the calls that matter most.
+// The suite begins with the transition table of package driver: each call in each state of a record (transitions.go).
+// A failure names the row of the table. Then the suite tests each area in detail, one file per area. The queue of
+// waiters has several files (queue*.go, grant.go, subscribe.go). Benchmark measures the most frequent calls.
 //
-// Nothing in Run depends on how fast the machine is. A lease that has to be alive lasts a
-// minute. If one has to be over, Run waits for more than its length.
+// Run does not depend on the speed of the machine. A lease that must stay alive lasts a minute. If a lease must run
+// out, Run waits for longer than the lease.
 //
-// How to write a store is in docs/writing-a-store.md.
+// The guide docs/writing-a-store.md shows how to write a store.
 package storetest

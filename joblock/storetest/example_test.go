@@ -11,8 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// newHarness is all that a store's own test has to write: an empty store, and how
-// to let time pass on its clock.
+// newHarness returns an empty store and a function that moves the store's clock. The test of a store needs nothing else.
 func newHarness() *storetest.Harness {
 	now := time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
 	move := func(d time.Duration) { now = now.Add(d) }
@@ -20,8 +19,7 @@ func newHarness() *storetest.Harness {
 	return &storetest.Harness{Store: store, Advance: move, Step: move}
 }
 
-// A store's test is one line around its harness; what the suite does with it, over
-// and over, is this.
+// The test of a store is one line. The rest of this example shows the kind of calls that Run makes.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T)
 		storetest.Run(t, func(*testing.T) *storetest.Harness { return newHarness() })

@@ -45,7 +45,7 @@ var fenceCases = []testCase{
 	{"it grows across a record that was forgotten", func(k *kit) {
 		var last int64
 		for range 3 {
-			// Several terms, so that counting from one again would show.
+			// There are several terms, so that a count that begins again at 1 would show.
 			for range 5 {
 				h := k.hold("key", "me")
 				if h.fence <= last {

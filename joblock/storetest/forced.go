@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// forcedCases are about the pushes to ForcedInbox, to holders whose locks are taken away.
+// forcedCases test the pushes to ForcedInbox. These pushes tell holders that a forced release has ended their leases.
 var forcedCases = []testCase{
 	{"forcing a live lease tells everyone who subscribes", func(k *kit) {
 		one, two := k.watch(k.ctx), k.watch(k.ctx)
@@ -86,14 +86,14 @@ var forcedCases = []testCase{
 	}},
 }
 
-// watcher collects what is pushed by forced releases.
+// watcher collects the pushes of forced releases.
 type watcher struct {
 	kit    *kit
 	stop   func()
 	pushes chan driver.Push
 }
 
-// watch subscribes to ForcedInbox until the test ends.
+// The method watch subscribes to ForcedInbox until the test ends.
 func (k *kit) watch(ctx context.Context) *watcher {
 	k.Helper()
 	w := &watcher{kit: k, pushes: make(chan driver.Push, 16)}

@@ -4,8 +4,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// foreignCases need a back end in which somebody else may have put something at
-// the key.
+// foreignCases need a back end in which another program may have written a value at a key.
 var foreignCases = []testCase{
 	{"every call sees it, says so and leaves it alone", func(k *kit) {
 		const key = "key"

@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// grantCases are about how a waiter becomes the owner and how it learns it.
+// grantCases test how a waiter becomes the owner, and how the waiter learns of the grant.
 var grantCases = []testCase{
 	{"a waiter that asks for its grant is told all that it would have been told at once", func(k *kit) {
 		for name, tc := range map[string]struct {
@@ -195,7 +195,7 @@ var grantCases = []testCase{
 			k.Errorf("ended %q, want lapsed", reply.Ended)
 		}
 		k.want("renew by the dead", k.renew(k.renewReq(byFence("key", "dead", g.Fence))), driver.OutcomeNotOwner)
-		k.join(dead) // it has no grant any more, and waits again
+		k.join(dead) // the caller dead has lost its grant, and waits again
 		k.free("key")
 		m.wantGrant(dead.Nonce)
 	}},

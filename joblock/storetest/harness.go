@@ -7,47 +7,47 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// DefaultUnit is the Harness.Unit of a Harness that has none.
+// DefaultUnit is the default of Harness.Unit.
 const DefaultUnit = 50 * time.Millisecond
 
-// Harness is a Store to test, and the means to do so. Store and Advance are required. Tests
-// that need a missing optional field are left out, and the log says so.
+// Harness has a Store to test and what the tests need besides. The fields Store and Advance are required. If an
+// optional field is missing, Run leaves out the tests that need the field, and logs their area.
 type Harness struct {
-	// Store is empty, or keeps its keys apart from everybody else's.
+	// Store is the store to test. It is empty, or its keys have a prefix that nobody else uses.
 	Store driver.Store
 
-	// Advance lets d pass on the store's clock, for leases and for the retention of
-	// records. It is time.Sleep if the clock cannot be moved.
+	// Advance lets the time d pass on the store's clock, for leases and for the retention of records. If nobody can
+	// move that clock, Advance is time.Sleep.
 	Advance func(d time.Duration)
 
-	// Exact says that the store's clock moves through Advance and Step only, and
-	// by exactly as much as they are told, to the microsecond.
+	// Exact says that only Advance and Step move the store's clock, and that they move the clock by exactly d, to the
+	// microsecond.
 	Exact bool
 
-	// Unit is the length of leases that are meant to run out. It has to be long for the
-	// store's clock, but the suite waits for it some fifty times. Default DefaultUnit.
+	// Unit is the length of a lease that a test lets run out. The suite waits for a Unit some fifty times. The
+	// store's clock must be able to measure a Unit. Default DefaultUnit.
 	Unit time.Duration
 
-	// Step steps the store's wall clock by d, which may be negative. Optional.
+	// Step sets the store's wall clock forward by d, or back if d is negative. Optional.
 	Step func(d time.Duration)
 
-	// Foreign writes something that is not a lock record at key, past the Store.
-	// ForeignIntact reports whether exactly that is still there. Set both or neither.
+	// Foreign writes a value that is not a lock record at key, without the Store. ForeignIntact reports whether the
+	// value at key is still the same. Set both fields or neither.
 	Foreign       func(key string)
 	ForeignIntact func(key string) bool
 }
 
-// testCase is one property. It gets a harness of its own.
+// testCase tests one property, with a harness of its own.
 type testCase struct {
 	name string
 	run  func(k *kit)
 }
 
-// area is a group of properties that hold of every Store that can do what it needs.
+// area is a group of test cases with the same needs.
 type area struct {
 	name  string
 	cases []testCase
-	needs func(h *Harness) bool // nil: nothing
+	needs func(h *Harness) bool // whether h has what the cases need; nil means that they need nothing
 }
 
 var areas = []area{
@@ -80,9 +80,8 @@ var areas = []area{
 	{name: "foreign", cases: foreignCases, needs: func(h *Harness) bool { return h.Foreign != nil }},
 }
 
-// Run tests a Store. It calls newHarness once per property, with the T of the subtest. Each
-// time newHarness must return an empty store, or one with a fresh prefix, and close it in
-// t.Cleanup.
+// Run tests a Store. For each property, Run calls newHarness with the T of the subtest. Each call of newHarness must
+// return an empty store, or a store with a fresh prefix. The function newHarness must close that store in t.Cleanup.
 func Run(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	t.Run("transitions", func(t *testing.T) { runTransitions(t, newHarness) })
 	able := newHarness(t)

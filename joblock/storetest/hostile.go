@@ -7,8 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// hostileKeys are keys within the bounds that joblock allows, which have a
-// meaning to some part of some back end.
+// hostileKeys are keys that joblock allows and that have a special meaning in some back end.
 var hostileKeys = []string{
 	"plain", "plain:", ":plain", "pl*in", "pla?n", "pla[i]n", "pla[^x]n", `pla\in`, `plain\`,
 	"*", "?", "[", "]", "[a-z]", `\*`, "^", "-",

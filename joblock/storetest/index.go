@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// indexCases are about finding the locks of jobs.
+// indexCases test how a keeper finds the locks of jobs.
 var indexCases = []testCase{
 	{"a lock that is parked for a job is due when its grace is over", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
@@ -18,7 +18,7 @@ var indexCases = []testCase{
 	{"a plain lock and one that is parked for no job are not in it", func(k *kit) {
 		k.hold("held", "me")
 		k.parkDue("parked", "me", "")
-		k.resume(k.resumeReq("parked", "me", "q/job")) // which binds nothing
+		k.resume(k.resumeReq("parked", "me", "q/job")) // this Resume binds the record to no job
 		k.lapse()
 		k.wantDue(10)
 	}},
@@ -127,7 +127,7 @@ var indexCases = []testCase{
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
 		req.Grace = 0
 		k.wantGrant("park", k.park(req), h.fence)
-		req.Job = "q/two" // the same call: its caller had no answer
+		req.Job = "q/two" // the same call again, because its caller got no answer
 		k.wantGrant("park", k.park(req), h.fence)
 		k.lapse()
 		k.wantLocks(k.sorted(k.due(10, long)), "q/one key", "q/two key")

@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// jobCases are about calls that know the job of a lock and not its owner.
+// jobCases test the calls that name the job of a lock, not the owner of the lock.
 var jobCases = []testCase{
 	{"a reservation is prolonged, whoever runs and whoever owns", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", 10*long)
@@ -163,7 +163,7 @@ var jobCases = []testCase{
 		req := k.freeReq("key", "q/job")
 		req.Fence = h.fence
 		k.want("release of the present term", k.release(req), driver.OutcomeOK)
-		k.parkFor("key", "me", "q/job", 10*long) // the same job again
+		k.parkFor("key", "me", "q/job", 10*long) // the same job parks the key once more
 		before := k.inspect("key")
 		req = k.freeReq("key", "q/job")
 		req.Fence = h.fence

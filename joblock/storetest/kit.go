@@ -10,14 +10,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// long is a time that does not pass during a test, however busy the machine is.
+// The constant long is longer than any test takes, even on a busy machine.
 const long = time.Minute
 
-// rounding is how much longer than asked a deadline may be.
+// rounding is how late a deadline may be.
 const rounding = time.Millisecond
 
-// kit is what a test case works with: calls that fail the test on an error, and
-// the shortest ways into the states of a record.
+// kit is what a test case works with. It has methods for the calls of the Store, which fail the test on an error. It
+// also has methods that bring a record into a state.
 type kit struct {
 	*testing.T
 	*Harness
@@ -25,7 +25,7 @@ type kit struct {
 	nonces int
 }
 
-// held names the present term of a record and the call that made it.
+// The type held names the present term of a record and the call that began that term.
 type held struct {
 	fence int64
 	grant string
@@ -47,7 +47,7 @@ func newKit(t *testing.T, newHarness func(t *testing.T) *Harness) *kit {
 	return &kit{T: t, Harness: &own, ctx: t.Context()}
 }
 
-// lapse waits until what was to last one Unit is over.
+// lapse waits until a lease or a reservation of one Unit has run out.
 func (k *kit) lapse() { k.Advance(2 * k.Unit) }
 
 func (k *kit) nonce() string {
@@ -57,7 +57,7 @@ func (k *kit) nonce() string {
 
 func holderOf(owner string) string { return "holder of " + owner }
 
-// The requests that most tests make; they change what matters to them.
+// The methods below return the usual requests. A test changes the fields that matter to the test.
 
 func (k *kit) acquireReq(key, owner string) driver.AcquireRequest {
 	return driver.AcquireRequest{
@@ -99,7 +99,7 @@ func byGrant(key, owner, grant string) driver.Term {
 
 func byOwner(key, owner string) driver.Term { return driver.Term{Key: key, Owner: owner} }
 
-// The calls.
+// The methods below are the calls of the Store.
 
 func (k *kit) acquire(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
@@ -179,7 +179,7 @@ func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []d
 	return replies
 }
 
-// want fails the test unless the answer is the expected one.
+// The method want fails the test unless the outcome of got is want.
 func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {
@@ -187,7 +187,7 @@ func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	}
 }
 
-// wantGrant is want OK with a fence larger than the one before.
+// wantGrant fails the test unless got is OutcomeOK with a fence larger than before.
 func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	k.Helper()
 	k.want(what, got, driver.OutcomeOK)
@@ -196,7 +196,7 @@ func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	}
 }
 
-// wantState fails the test unless the key is in that state, and returns its record.
+// wantState fails the test unless the key is in the state want. It returns the key's record.
 func (k *kit) wantState(key string, want driver.State) driver.Record {
 	k.Helper()
 	r := k.inspect(key)
@@ -206,7 +206,7 @@ func (k *kit) wantState(key string, want driver.State) driver.Record {
 	return r
 }
 
-// unchanged fails the test if the record is not what it was, time aside.
+// unchanged fails the test if the record differs from before. The times that are left may be shorter.
 func (k *kit) unchanged(what string, before driver.Record) {
 	k.Helper()
 	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {
@@ -214,7 +214,7 @@ func (k *kit) unchanged(what string, before driver.Record) {
 	}
 }
 
-// Ways into the states. What has to run out lasts one Unit: call lapse.
+// The methods below bring a record into a state. A lease or reservation of one Unit runs out with the method lapse.
 
 func (k *kit) hold(key, owner string) held { k.Helper(); return k.holdFor(key, owner, long) }
 
@@ -237,7 +237,7 @@ func (k *kit) parkFor(key, owner, job string, hold time.Duration) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// runFor makes a job's lock: parked for ten long, then resumed.
+// runFor makes the lock of a job: it parks the lock for 10*long, then resumes it for ttl.
 func (k *kit) runFor(key, owner, job string, ttl time.Duration) held {
 	k.Helper()
 	before := k.parkFor(key, owner, job, 10*long)
@@ -275,8 +275,8 @@ func (k *kit) forced(key, owner, reason string) held {
 	return h
 }
 
-// recordDiff tells how two readings of one record differ, "" if they do not. The times left
-// may have become shorter, but not 0.
+// recordDiff returns how two readings of one record differ, or "" if the readings are equal. What is left of a lease
+// or a reservation may have become shorter, but not 0.
 func recordDiff(before, after driver.Record) string {
 	for _, d := range []struct {
 		field         string
@@ -315,5 +315,5 @@ func recordDiff(before, after driver.Record) string {
 	return ""
 }
 
-// within reports whether what is left of a deadline d away is plausible.
+// within reports whether left is plausible for a lease or a reservation of length d.
 func within(left, d time.Duration) bool { return left > 0 && left <= d+rounding }

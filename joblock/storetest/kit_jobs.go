@@ -8,13 +8,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// This file is the part of the kit that is for the locks of jobs.
+// This file has the methods of kit for the locks of jobs.
 
 func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
 	return driver.ReserveRequest{Key: key, Job: job, Reserve: 10 * long, Retain: long}
 }
 
-// freeReq frees the lock of a job that is over, without its owner.
+// freeReq returns a request that frees the lock of an ended job, without the lock's owner.
 func (k *kit) freeReq(key, job string) driver.ReleaseRequest {
 	req := k.forceReq(key)
 	req.Kind, req.Job = driver.ReleaseForJob, job
@@ -51,17 +51,17 @@ func (k *kit) forget(locks ...driver.JobLock) {
 	}
 }
 
-// parkDue parks a lock whose entry is due at once.
+// parkDue parks a lock and waits until the lock's entry is due.
 func (k *kit) parkDue(key, owner, job string) held {
 	k.Helper()
 	req := k.parkReq(driver.Term{}, job)
 	req.Grace = 0
 	h := k.parkAs(key, owner, req)
-	k.Advance(time.Millisecond) // then the entry is due
+	k.Advance(time.Millisecond) // until the entry is due
 	return h
 }
 
-// parkAs takes key and parks it by req, with the Term set.
+// parkAs acquires key and parks the key with req. It sets the Term of req.
 func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	k.Helper()
 	before := k.hold(key, owner)
@@ -71,14 +71,13 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue fails the test unless Due returns want. What Due returns is put off
-// by the constant long.
+// wantDue fails the test unless Due returns the entries want. The entries are due again after the constant long.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)
 }
 
-// wantLocks compares with what is due, each as "job key".
+// wantLocks fails the test unless locks are want. Each string of want is "job key".
 func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
 	k.Helper()
 	var got []string

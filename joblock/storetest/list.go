@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// maxPages guards against a cursor that never ends.
+// maxPages guards against a Store that never returns a last page.
 const maxPages = 10_000
 
 var listCases = []testCase{
@@ -70,7 +70,7 @@ var listCases = []testCase{
 	}},
 }
 
-// list reads all pages. SCAN may give a key twice, so that is allowed.
+// The method list reads all pages. A key may be listed twice, because SCAN of Redis may return a key twice.
 func (k *kit) list(prefix string, count int) map[string]driver.Record {
 	k.Helper()
 	records := make(map[string]driver.Record)

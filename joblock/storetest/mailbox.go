@@ -9,26 +9,25 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// pushTimeout is how long a grant may take to its inbox: a guard against hanging,
-// not a measure.
+// pushTimeout is the longest time that a test waits for a push. The timeout only ends a test that would hang.
 const pushTimeout = 10 * time.Second
 
-// inboxes numbers the inboxes of all tests: on a shared server each needs its own name.
+// inboxes counts the inboxes of all tests. On a shared server, each inbox needs a name of its own.
 var inboxes atomic.Int64
 
-// mailbox collects what is pushed to an inbox.
+// mailbox collects the pushes to an inbox.
 type mailbox struct {
 	kit    *kit
 	inbox  string
 	stop   func()
-	signal chan struct{} // 1-buffered: something has come
+	signal chan struct{} // has room for one signal: a push has come
 
-	mu     sync.Mutex     // guards what follows
-	pushes map[string]int // not read yet, by the call that they are for
+	mu     sync.Mutex     // guards the fields below
+	pushes map[string]int // number of unread pushes, by the nonce in the push
 	unread int
 }
 
-// listen makes an inbox and listens to it until the test ends.
+// listen makes an inbox and subscribes to that inbox until the test ends.
 func (k *kit) listen() *mailbox {
 	k.Helper()
 	m := &mailbox{
@@ -55,7 +54,7 @@ func (m *mailbox) deliver(p driver.Push) {
 	}
 }
 
-// take reads a push to a call, and reports false if none has come.
+// take reads a push for the call with this nonce. It reports false if no such push has come.
 func (m *mailbox) take(call string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,14 +66,14 @@ func (m *mailbox) take(call string) bool {
 	return true
 }
 
-// left is the number of pushes that have come and were not taken.
+// The method left returns the number of unread pushes.
 func (m *mailbox) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unread
 }
 
-// await waits for a push to a call.
+// await waits for a push for the call with this nonce.
 func (m *mailbox) await(call string) error {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()
@@ -90,7 +89,7 @@ func (m *mailbox) await(call string) error {
 	}
 }
 
-// wantGrant waits for the push to a call that has been granted.
+// wantGrant fails the test unless a push for the call with this nonce comes.
 func (m *mailbox) wantGrant(call string) {
 	m.kit.Helper()
 	if err := m.await(call); err != nil {
@@ -98,7 +97,7 @@ func (m *mailbox) wantGrant(call string) {
 	}
 }
 
-// granted waits for the push to an Acquire, and sends that again.
+// granted waits for the push for an Acquire, and then sends that Acquire again.
 func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	m.kit.Helper()
 	m.wantGrant(req.Nonce)
@@ -107,8 +106,8 @@ func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	return reply
 }
 
-// wantNothing fails the test if there is a push that was not taken. A store may push in the
-// background, so it first makes another grant, for a key of its own, and waits for its push.
+// wantNothing fails the test if there is an unread push. A store may push in the background. So wantNothing first
+// makes a grant for another key, and waits for the push of that grant.
 func (m *mailbox) wantNothing(what string) {
 	m.kit.Helper()
 	k := m.kit
@@ -123,14 +122,14 @@ func (m *mailbox) wantNothing(what string) {
 	}
 }
 
-// waitReq is an Acquire that waits, with patience for the whole test.
+// waitReq returns an Acquire that waits for longer than the test takes.
 func (k *kit) waitReq(key, owner string, m *mailbox) driver.AcquireRequest {
 	req := k.acquireReq(key, owner)
 	req.Inbox, req.Patience = m.inbox, long
 	return req
 }
 
-// join sends an Acquire that is to wait: the key must not be free.
+// join sends an Acquire and fails the test unless the Acquire waits. The key must not be free.
 func (k *kit) join(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	reply := k.acquire(req)
@@ -138,21 +137,21 @@ func (k *kit) join(req driver.AcquireRequest) driver.Reply {
 	return reply
 }
 
-// giveUp gives back the place of an Acquire, and whatever it was granted.
+// giveUp releases the place of an Acquire, or the lock that the store has granted to the Acquire.
 func (k *kit) giveUp(req driver.AcquireRequest) driver.Reply {
 	k.Helper()
 	return k.release(k.releaseReq(byGrant(req.Key, req.Owner, req.Nonce)))
 }
 
-// free releases the key, whoever has it.
+// The method free releases the key, whoever the owner is.
 func (k *kit) free(key string) {
 	k.Helper()
 	r := k.inspect(key)
 	k.want("release", k.release(k.releaseReq(byFence(key, r.Owner, r.Fence))), driver.OutcomeOK)
 }
 
-// runOut parks a key for one Unit and lets that pass. Other ways to a lapse would begin
-// before the waiters have joined.
+// runOut parks a key for one Unit and waits until the reservation has run out. A test calls runOut after its waiters
+// have joined. A short lease would have to begin before that.
 func (k *kit) runOut(key string) {
 	k.Helper()
 	r := k.inspect(key)
@@ -162,7 +161,7 @@ func (k *kit) runOut(key string) {
 	k.lapse()
 }
 
-// wantOwner fails the test unless the holder of the key is that of req.
+// wantOwner fails the test unless the caller of req holds the key.
 func (k *kit) wantOwner(what string, req driver.AcquireRequest) driver.Record {
 	k.Helper()
 	r := k.inspect(req.Key)

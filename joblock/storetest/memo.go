@@ -142,7 +142,7 @@ var memoCases = []testCase{
 	}},
 }
 
-// leave renews with a memo.
+// leave renews the lease and writes the memo.
 func (k *kit) leave(key, owner string, fence int64, memo string) {
 	k.Helper()
 	req := k.renewReq(byFence(key, owner, fence))

@@ -65,7 +65,7 @@ var parkCases = []testCase{
 	{"an unanswered park is taken back by renewing under its nonce", func(k *kit) {
 		h := k.hold("key", "me")
 		park := k.parkReq(byFence("key", "me", h.fence), "q/job")
-		parked := k.park(park) // as if the reply were lost
+		parked := k.park(park) // the caller does not get this reply
 		k.wantGrant("park", parked, h.fence)
 
 		term := driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: park.Nonce}
@@ -80,7 +80,7 @@ var parkCases = []testCase{
 		}
 		k.want("resume while it is held again", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
 
-		// The same park once more, under the term that it made itself.
+		// The same Park comes once more, with the fence that this Park itself has made.
 		park.Fence = reply.Fence
 		again := k.park(park)
 		k.wantGrant("park again", again, reply.Fence)

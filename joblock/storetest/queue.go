@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queueCases are about places: who has which, and who is next.
+// queueCases test the order of places in the queue.
 var queueCases = []testCase{
 	{"a thousand waiters are served in the order in which they came", func(k *kit) {
 		const n = 1000

@@ -4,7 +4,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queueCallCases are about the other calls while somebody waits.
+// queueCallCases test all other calls while somebody waits.
 var queueCallCases = []testCase{
 	{"what frees nothing grants nothing", func(k *kit) {
 		m := k.listen()
@@ -150,7 +150,7 @@ var queueCallCases = []testCase{
 			g := m.granted(req)
 			before := k.wantOwner(end, req)
 			k.want("re-sent "+end, k.release(release), driver.OutcomeOK)
-			// Also when the successor has done something since.
+			// The answer is the same after the successor has renewed.
 			k.want("renew", k.renew(k.renewReq(byFence(end, "you", g.Fence))), driver.OutcomeOK)
 			k.want("re-sent "+end, k.release(release), driver.OutcomeOK)
 			if r := k.wantOwner("re-sent "+end, req); r.Fence != before.Fence || r.Waiters != 1 {

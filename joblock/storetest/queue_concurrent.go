@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queueConcurrentCases are the queue under many goroutines.
+// queueConcurrentCases test the queue with many goroutines.
 var queueConcurrentCases = []testCase{
 	{"those who wait exclude each other, all are served, and in turn", func(k *kit) {
 		const workers, turns = 8, 25
@@ -18,7 +18,7 @@ var queueConcurrentCases = []testCase{
 		var wg sync.WaitGroup
 		for i := range workers {
 			own := &caller{waiters: w, mail: k.listen(), name: fmt.Sprintf("worker-%d", i)}
-			if i%2 == 1 { // its pushes are lost
+			if i%2 == 1 { // the pushes to this caller are lost
 				own.mail.stop()
 				own.polls = true
 			}
@@ -45,25 +45,25 @@ var queueConcurrentCases = []testCase{
 	}},
 }
 
-// waiters is what those who take turns share.
+// The type waiters has what all callers of a test share.
 type waiters struct {
 	kit    *kit
-	inside atomic.Int32 // holders within the protected section
-	clock  atomic.Int64 // numbers moments
+	inside atomic.Int32 // number of holders in the protected section
+	clock  atomic.Int64 // counts the moments of joining and asking
 
 	mu     sync.Mutex // guards served
 	served []service
 }
 
-// service is one turn: between which moments it joined, and what it was granted.
+// service is one grant: between which moments the caller joined, and the fence of the grant.
 type service struct {
 	who           string
 	asked, joined int64
 	fence         int64
 }
 
-// wantInTurn fails the test if a caller was served before another that had joined before
-// the first one asked.
+// wantInTurn fails the test unless the grants are in the order of joining. Two callers that joined at the same time
+// may have any order.
 func (w *waiters) wantInTurn() {
 	w.kit.Helper()
 	for _, a := range w.served {
@@ -75,12 +75,12 @@ func (w *waiters) wantInTurn() {
 	}
 }
 
-// caller is one of those who take turns.
+// A caller is one goroutine that takes the key again and again.
 type caller struct {
 	*waiters
 	name  string
 	mail  *mailbox
-	polls bool // asks again rather than wait for a push
+	polls bool // the caller asks again and does not wait for a push
 }
 
 func (c *caller) turn(turn int) error {
@@ -114,7 +114,7 @@ func (c *caller) turn(turn int) error {
 	return nil
 }
 
-// wait returns the fence of the grant, found by asking when told to or once in a while.
+// The method wait returns the fence of the grant. The caller asks again after a push and from time to time.
 func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
 	defer cancel()

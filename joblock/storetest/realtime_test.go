@@ -8,8 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// The suite has to hold on a store whose clock nobody can move, so this one is
-// slept through on purpose.
+// Some stores have a clock that nobody can move. So this test runs the suite with time.Sleep as Advance.
 func TestRunWithRealTime(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {
 		return &storetest.Harness{

@@ -41,8 +41,8 @@ var renewCases = []testCase{
 		}
 	}},
 	{"a lease that is renewed outlives the one that it was granted", func(k *kit) {
-		// One Unit would be too short to renew in on a busy machine, so the grant
-		// is long, the renewal longer, and only the exact area goes to the edge.
+		// On a busy machine a Unit may pass before the renewal. So the lease of the grant is long, and the lease of
+		// the renewal is longer. Only exactCases test the exact deadline.
 		h := k.hold("key", "me")
 		req := k.renewReq(byFence("key", "me", h.fence))
 		req.TTL = 100 * long

@@ -4,8 +4,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// A Redis client repeats a command whose reply was lost. A re-send is the same
-// request again, nonce included.
+// resendCases test repeated calls. A Redis client repeats a command whose reply was lost. The repeated call has the
+// same nonce.
 var resendCases = []testCase{
 	{"acquire finds its own grant", func(k *kit) {
 		req := k.acquireReq("key", "me")
@@ -34,7 +34,7 @@ var resendCases = []testCase{
 				if first.Ended != want {
 					k.Errorf("%s: it ended %q, want %q", key, first.Ended, want)
 				}
-				// Also when the lock has been renewed since.
+				// The answer is the same after a renewal.
 				k.want("renew", k.renew(k.renewReq(byFence(key, "you", first.Fence))), driver.OutcomeOK)
 			}
 		}
@@ -86,7 +86,7 @@ var resendCases = []testCase{
 		k.want("release", k.release(req), driver.OutcomeLapsed)
 		before := k.inspect("key")
 		if again := k.release(req); again.Outcome != driver.OutcomeLapsed {
-			k.want("re-sent release", again, driver.OutcomeOK) // a store need not remember that it was late
+			k.want("re-sent release", again, driver.OutcomeOK) // a store need not remember that the release was late
 		}
 		k.unchanged("a re-sent release", before)
 		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
@@ -153,12 +153,12 @@ var resendCases = []testCase{
 		k.unchanged("a re-sent force", before)
 		k.want("the successor's release", k.release(k.releaseReq(byFence("key", "you", h.fence))), driver.OutcomeOK)
 		before = k.inspect("key")
-		k.want("force sent once more", k.release(req), driver.OutcomeNotFound) // another call has ended it since
+		k.want("force sent once more", k.release(req), driver.OutcomeNotFound) // another call has ended the lock since
 		k.unchanged("a force", before)
 	}},
 }
 
-// sameAnswer fails the test unless the answer to a re-send is the first one.
+// sameAnswer fails the test unless the answer to the repeated call equals the first answer.
 func (k *kit) sameAnswer(what string, first, again driver.Reply) {
 	k.Helper()
 	k.want("re-sent "+what, again, first.Outcome)

@@ -38,7 +38,7 @@ var resumeCases = []testCase{
 		req.Fence = h.fence
 		k.want("resume with its own", k.resume(req), driver.OutcomeBusy)
 
-		// The job itself has taken its lock anew, and has no token but the first.
+		// The job itself has resumed its lock since. The job has only the first token.
 		again := k.park(k.parkReq(byFence("key", "me", h.fence), "q/job"))
 		req.Fence = first.fence
 		k.wantGrant("resume of what is the job's", k.resume(req), again.Fence)
@@ -48,7 +48,7 @@ var resumeCases = []testCase{
 			key := fmt.Sprintf("orphaned %t", orphaned)
 			first := k.parkFor(key, "me", "", k.Unit)
 			k.lapse()
-			later := k.parkFor(key, "me", "", 10*long) // by the same owner, bound to no job
+			later := k.parkFor(key, "me", "", 10*long) // by the same owner, for no job
 			state := driver.StateParked
 			if orphaned {
 				req := k.resumeReq(key, "me", "")
@@ -90,7 +90,7 @@ var resumeCases = []testCase{
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		req := k.resumeReq("key", "me", "q/job")
 		req.Fence, req.Unpark = parked.fence, true
-		for range 2 { // the second is a re-send
+		for range 2 { // the second call repeats the first
 			reply := k.resume(req)
 			k.wantGrant("resume", reply, parked.fence)
 			if reply.Recovered {
@@ -114,11 +114,11 @@ var resumeCases = []testCase{
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
-		k.lapse() // no grace was given
+		k.lapse() // the Grace is 0
 		if due := k.due(10, long); !slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Key == "key" && l.Job == "q/one" }) {
 			k.Errorf("due are %v, want the lock of q/one among them", due)
 		}
-		// Once more by another call, as after an answer that was lost for long.
+		// Another call does the same, as after an answer that was lost.
 		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 		k.runFor("again", "me", "q/one", k.Unit)
 		k.lapse()

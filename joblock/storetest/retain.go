@@ -32,7 +32,7 @@ var retainCases = []testCase{
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = 4 * k.Unit
 		k.want("release", k.release(req), driver.OutcomeOK)
-		if again := k.release(req); again.Outcome != driver.OutcomeNotFound { // on a slow machine
+		if again := k.release(req); again.Outcome != driver.OutcomeNotFound { // a slow machine may already have forgotten
 			k.want("re-sent release", again, driver.OutcomeOK)
 		}
 		k.Advance(5 * k.Unit)
@@ -143,7 +143,7 @@ var retainCases = []testCase{
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Retain = k.Unit
 		k.want("release", k.release(req), driver.OutcomeOK)
-		k.resume(k.resumeReq("key", "me", "")) // released, or not found on a slow machine
+		k.resume(k.resumeReq("key", "me", "")) // OutcomeReleased, or OutcomeNotFound on a slow machine
 		k.release(k.releaseReq(byOwner("key", "me")))
 		k.release(k.forceReq("key"))
 		k.lapse()
@@ -153,7 +153,7 @@ var retainCases = []testCase{
 
 func (k *kit) wantForgotten(key string) {
 	k.Helper()
-	// List goes first: a store may drop a record when somebody asks for it.
+	// List comes before Inspect: a store may drop a record when a call asks for the key.
 	if _, listed := k.list(key, 10)[key]; listed {
 		k.Fatalf("%q is listed, want it forgotten", key)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys asks as one who knows known, and offers the key of that number.
+// sealKeys calls SealKeys with known. The request's Fresh is the secret with the number fresh.
 func (k *kit) sealKeys(fresh byte, known ...driver.SealKey) []driver.SealKey {
 	k.Helper()
 	keys, err := k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})
@@ -23,12 +23,12 @@ func secretOf(n byte) (secret [driver.SealKeyBytes]byte) {
 	return secret
 }
 
-// old is a key that a store has had at some time before all others.
+// The function old returns a seal key that is older than all keys of the test.
 func old(n byte) driver.SealKey {
 	return driver.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
 }
 
-// wantSealKeys compares the secrets.
+// wantSealKeys fails the test unless the secrets of got are those with the numbers want.
 func (k *kit) wantSealKeys(got []driver.SealKey, want ...byte) {
 	k.Helper()
 	var numbers []byte
@@ -43,7 +43,7 @@ func (k *kit) wantSealKeys(got []driver.SealKey, want ...byte) {
 	}
 }
 
-// sealCases are about the keys that seal what tasks carry.
+// sealCases test the seal keys.
 var sealCases = []testCase{
 	{"the first who asks makes the key, and all get it", func(k *kit) {
 		first := k.sealKeys(1)

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// subscribeCases are about the subscription itself.
+// subscribeCases test the beginning and the end of a subscription.
 var subscribeCases = []testCase{
 	{"nothing is delivered after it was stopped", func(k *kit) {
 		m, other := k.listen(), k.listen()
@@ -61,7 +61,7 @@ var subscribeCases = []testCase{
 		k.join(k.waitReq("key", "you", m))
 		release := k.releaseReq(byFence("key", "me", h.fence))
 		released := make(chan error, 1)
-		go func() { // a store may deliver before it answers
+		go func() { // a store may deliver the push before Release returns
 			_, err := k.Store.Release(k.ctx, []driver.ReleaseRequest{release})
 			released <- err
 		}()
@@ -75,8 +75,7 @@ var subscribeCases = []testCase{
 			stop()
 			stopped <- finished.Load()
 		}()
-		// There is nothing to wait for that would show stop waiting. Without this
-		// pause a stop that does not wait might be taken for one that does.
+		// No event shows that stop waits. Without this pause, the test might pass for a stop that does not wait.
 		select {
 		case <-stopped:
 			k.Error("stop returned while a grant was being delivered")

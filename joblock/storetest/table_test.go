@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// What storetest walks is what the contract says.
+// The table that storetest tests is the table of the contract.
 func TestTheTableIsThatOfTheContract(t *testing.T) {
 	src, err := os.ReadFile("../driver/doc.go")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Short names, so that the tables below can be read as tables.
+// Short names of the outcomes keep the columns of the tables below narrow.
 const (
 	ok   = driver.OutcomeOK
 	hld  = driver.OutcomeHeld
@@ -21,29 +21,29 @@ const (
 	forn = driver.OutcomeForeign
 )
 
-// row is a row of the transition table in the documentation of package driver, where
-// each is explained. TestTheTableIsThatOfTheContract compares the two.
+// row is a row of the transition table in the package comment of driver. TestTheTableIsThatOfTheContract compares the
+// rows with that table.
 type row struct {
 	name    string
 	outcome driver.Outcome
 	effect  effect
 }
 
-// effect is what has become of the record.
+// effect says how the call has changed the record.
 type effect int
 
 const (
-	same    effect = iota // it is as it was
+	same    effect = iota // the record is unchanged
 	grants                // new fence and ownership, held by the caller
 	passes                // new fence and ownership, held by the first in line
 	resumes               // new fence, held
 	parks                 // new fence, parked
 	renews                // same fence, held
-	ends                  // same fence, free; or as passes, if somebody waits
+	ends                  // same fence, free; if somebody waits: the effect passes
 	keeps                 // same fence, and held, parked or orphaned as before
 )
 
-// The calls, as the headings of the table name them.
+// The calls have the names of the table's headings.
 const (
 	everyCall = "Every call"
 	acquire   = "Acquire"
@@ -60,7 +60,7 @@ var table = []struct {
 	rows []row
 }{
 	{everyCall, []row{
-		{"foreign", forn, same}, // see foreignCases
+		{"foreign", forn, same}, // foreignCases test this row
 	}},
 	{acquire, []row{
 		{"again", ok, same},
@@ -129,7 +129,7 @@ var table = []struct {
 	}},
 }
 
-// rowOf finds a row of the table.
+// rowOf returns the row of the table that has this call and this name.
 func rowOf(call, name string) (row, bool) {
 	for _, part := range table {
 		for _, r := range part.rows {
@@ -141,18 +141,18 @@ func rowOf(call, name string) (row, bool) {
 	return row{}, false
 }
 
-// found is what the call under test may know of the record.
+// The type found has what the request under test may name of the record.
 type found struct {
 	held
 	first int64  // the fence that the ownership began with
-	end   string // the nonce of the release that ended it, if one did
+	end   string // the nonce of the release that ended the ownership, or ""
 }
 
 // start is a state in which a call may find a record of owner "me".
 type start struct {
 	name  string
 	enter func(k *kit, key string) found
-	lapse bool // then let one Unit run out
+	lapse bool // after enter, one Unit passes
 	then  func(k *kit, key string, f *found)
 	state driver.State
 	ended driver.Ended
@@ -219,7 +219,7 @@ var starts = [...]start{
 	},
 }
 
-// endBy ends an ownership and returns the nonce of the call.
+// endBy ends an ownership with req and returns the nonce of req.
 func (k *kit) endBy(req driver.ReleaseRequest, want driver.Outcome) string {
 	k.Helper()
 	req.Reason = "a reason"
@@ -227,14 +227,14 @@ func (k *kit) endBy(req driver.ReleaseRequest, want driver.Outcome) string {
 	return req.Nonce
 }
 
-// waiterReq is the Acquire of "next", who waits for the key.
+// waiterReq returns the Acquire of owner "next", who waits for the key.
 func (k *kit) waiterReq(key string) driver.AcquireRequest {
 	req := k.acquireReq(key, "next")
 	req.Nonce, req.Inbox, req.Patience = "next for "+key, "an inbox of "+key, long
 	return req
 }
 
-// again is nonce, unless there is none.
+// The method again returns nonce, or a new nonce if nonce is "".
 func (k *kit) again(nonce string) string {
 	if nonce == "" {
 		return k.nonce()
@@ -242,10 +242,10 @@ func (k *kit) again(nonce string) string {
 	return nonce
 }
 
-// transitions says for every call in every state which row of the table decides. "lapsed"
-// is a plain lock whose lease ran out, "expired" a parked one whose reservation did;
-// both are untouched since. "late" is lapsed, and then released. With "queued" and
-// "overdue" somebody waits: the former is held, the latter parked for no job and run out.
+// transitions says, for each call in each state, which row of the table decides. A "lapsed" lock was never parked and
+// its lease has run out. An "expired" lock was parked and its reservation has run out. A "late" lock was released
+// after its lease had run out. In the states "queued" and "overdue" somebody waits: a "queued" lock is held, and an
+// "overdue" lock was parked for no job until its reservation ran out.
 var transitions = []struct {
 	call, how string
 	//    absent held queued running parked orphaned lapsed overdue expired released forced done late
@@ -587,8 +587,7 @@ var transitions = []struct {
 	},
 }
 
-// runTransitions walks the table state by state, so that a state that takes time to reach
-// is waited for once.
+// runTransitions tests the table state by state. So it waits only once for each state that takes time.
 func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	for s, from := range starts {
 		t.Run(from.name, func(t *testing.T) {
@@ -628,8 +627,8 @@ func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	}
 }
 
-// begin brings the record of a key into a state. Somebody had the key before, so that there
-// is an older fence.
+// begin brings the record of a key into the state from. Before that, another owner has the key, so that there is an
+// older fence.
 func (k *kit) begin(from start, key string) found {
 	k.Helper()
 	if from.enter == nil {
@@ -643,7 +642,7 @@ func (k *kit) begin(from start, key string) found {
 
 func transitionKey(i int) string { return fmt.Sprintf("key-%02d", i) }
 
-// checkReply checks what a refusal says about the record that it found.
+// checkReply checks what a refusal says about the record that the call found.
 func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	k.Helper()
 	switch reply.Outcome {
@@ -657,7 +656,7 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 		return
 	}
 	slack := time.Duration(0)
-	if reply.Outcome == hld && found.State == driver.StateFree { // it was passed on
+	if reply.Outcome == hld && found.State == driver.StateFree { // row "passed on": the waiter has the key
 		found, slack = k.inspect(found.Key), long/2
 	}
 	if reply.State != found.State {
@@ -667,7 +666,7 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 		k.Errorf("reply has job %q, the record %q", reply.Job, found.Job)
 	}
 	if found.State == driver.StateFree {
-		return // nobody is in the way
+		return // nobody has the key
 	}
 	if reply.Holder != found.Holder || reply.Job != found.Job {
 		k.Errorf("reply has holder %q and job %q, the record %q and %q", reply.Holder, reply.Job, found.Holder, found.Job)
@@ -681,7 +680,7 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	}
 }
 
-// checkEffect checks what has become of the record.
+// checkEffect checks how the call has changed the record.
 func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driver.Record) {
 	k.Helper()
 	if e == ends && before.Waiters > 0 {
@@ -696,7 +695,7 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 		renews: driver.StateHeld, ends: driver.StateFree, keeps: before.State,
 	}[e]
 	if e == keeps && state == driver.StateFree {
-		state = driver.StateParked // it had run out, and stands again
+		state = driver.StateParked // the reservation had run out, and Reserve has restored it
 	}
 	after := k.wantState(before.Key, state)
 	newTerm := e == grants || e == passes || e == resumes || e == parks
