@@ -16,22 +16,22 @@ const (
 	// late.
 	keptPolls = 3
 
-	// leasePolls is the least number of polls in a lease. So the place of a dead waiter is kept for half a lease at
-	// most. The lease of a holder that died with that waiter lasts longer, at least two thirds, so the dead waiter gets
-	// no grant. Of other dead waiters at most one gets a grant, whose lease outlasts the places of the rest. The price:
-	// a waiter costs the store twice as much as a holder, which renews every third of a lease.
+	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at
+	// most. If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter
+	// gets a grant. If the holder lives, at most one dead waiter gets a grant, and its lease outlasts the places of the
+	// others. The price: a waiter costs the store twice as much as a holder, which renews every third of a lease.
 	leasePolls = 2 * keptPolls
 
 	// headOfLine is how many waiters watch for the end of the holder's lease. One would do, but the first few may have
 	// died.
 	headOfLine = 8
 
-	// nearLine is how many waiters ask leasePolls times in a lease, however short it is.
+	// nearLine is how many waiters ask leasePolls times in a lease, even in a short lease.
 	nearLine = 32
 )
 
-// TryAcquire takes the lock on key if the key is free, and does not wait. The lock is renewed until it is released,
-// handed over or lost. ctx bounds this call only.
+// TryAcquire takes the lock on key if the key is free, and does not wait. The Locker renews the lock until the lock is
+// released, handed over or lost. ctx bounds this call only.
 //
 // Errors, with which the caller holds nothing:
 //
@@ -45,7 +45,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 		return nil, err
 	}
 	defer a.abandon()
-	a.o.maxWait, a.o.hasWait = 0, true
+	a.o.maxWait, a.o.hasWait = 0, true // so wait asks once
 	return a.wait(ctx)
 }
 
@@ -61,8 +61,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 // Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
 // only delays the lock.
 //
-// A push that is lost costs at most Config.Poll. Waiters that died cost one TTL and a poll, all together. If more than
-// 32 died and the leases are short, they cost perhaps three times Config.Poll instead.
+// A push that is lost delays a waiter by at most Config.Poll. Waiters that died delay those behind them by one TTL and
+// a poll, all together. If more than 32 died and the leases are short, the delay may be three times Config.Poll
+// instead.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {
@@ -136,16 +137,16 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.tellContended()
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be older than this attempt. So the lease counts only for the time that the store reports as
-		// left, less the millisecond that stores round up by. That time counts from the instant sent, because the store
-		// measured it later.
+		// The grant may be older than this attempt. So the lease counts only for the rest of it that the store reports,
+		// less the millisecond by which stores round up. The rest counts from sent, although the store measured it
+		// later.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
 	return nil, errorOf("acquire", a.req.Key, r)
 }
 
-// take makes a lock of a grant whose lease began at the time since, or later. A grant that is too old to be trusted is
-// an error, and is released in the background.
+// take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to be trusted
+// is an error, and is released in the background.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
 	var err error
@@ -177,11 +178,9 @@ func (a *acquisition) abandon() {
 	}
 	a.l.janitor.add(cleanup{
 		req: driver.ReleaseRequest{
-			Term:   driver.Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
-			Nonce:  newNonce(),
-			Retain: a.req.Retain,
-			Brief:  min(a.req.Retain, a.l.cfg.brief()),
-			Reason: "no longer waited for",
+			Term:  driver.Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
+			Nonce: newNonce(), Reason: "no longer waited for",
+			Retain: a.req.Retain, Brief: min(a.req.Retain, a.l.cfg.brief()),
 		},
 		until: a.l.now().Add(a.o.ttl + a.req.Patience),
 		stray: a.unanswered,
@@ -189,9 +188,9 @@ func (a *acquisition) abandon() {
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 
-// wait asks until the lock is granted or the time is up; see "Waiting" in the package comment. It also asks without a
-// push, once per poll, to keep the place and to find a grant whose push was lost. The first in line also ask when the
-// holder's lease ends, because the holder may have died.
+// wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment. Once per poll
+// it asks without a push, to keep the place and to find a grant whose push was lost. The first in line also ask when
+// the holder's lease ends, because the holder may have died.
 //
 // A push could carry the grant itself and save a call. But whoever may publish and has read the record could forge such
 // a push. Then two would have the lock.
@@ -209,14 +208,14 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		defer cancel()
 	}
 	if a.l.inbox.ready() {
-		a.enqueue() // the first attempt takes its place at once
+		a.enqueue() // then the first attempt takes a place in the queue
 	}
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // when the outage of the store began; zero while the store answers
 	pause := newRetryPause()
 	pushed := false                // this attempt was started by a push
 	var deafUntil time.Time        // pushes are ignored until then
-	falsePushes := newRetryPause() // grows with pushes that brought no grant
+	falsePushes := newRetryPause() // after a push that brought no grant
 	for {
 		nonce := a.req.Nonce
 		lock, err := a.try(ctx)
@@ -271,8 +270,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns after d, at a push, or when the wait is over. It reports whether a push ended it. It ignores pushes
-// until deafUntil.
+// sleep returns after d, at a push, or when the wait is over. pushed reports whether a push ended the sleep. Pushes
+// before deafUntil do not end it.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
 	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
@@ -299,8 +298,8 @@ func (a *acquisition) enqueue() {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll is the time between two calls when no push comes. Waiters farther back ask less often: with short leases a crowd
-// would do little else. So the place of a dead one has mostly expired when its turn comes.
+// poll returns the time between two calls when no push comes. Waiters farther back ask less often, because with short
+// leases a crowd would do little else. If such a waiter dies, its place has mostly expired by its turn.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -313,8 +312,8 @@ func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
 	d := poll*3/4 + dice.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
-		// The holder's lease may end sooner; a millisecond is the precision of stores. The first in line may have died
-		// too, so those behind it ask a little later.
+		// The holder's lease may end before the next poll; a millisecond is the precision of stores. The first in line
+		// may have died too, so the waiters behind it ask a little later.
 		d = min(d, a.last.Remaining+time.Millisecond+time.Duration(ahead)*poll/(4*headOfLine))
 	}
 	return max(d, time.Millisecond)
@@ -346,7 +345,7 @@ func (a *acquisition) tellAcquired(lock *Lock) {
 	a.l.tell(e)
 }
 
-// tellContended tells, once per acquisition, that another holds the lock. It also sets busySince.
+// tellContended tells, once per acquisition, that another holds the lock, and sets busySince.
 func (a *acquisition) tellContended() {
 	if !a.busySince.IsZero() {
 		return

@@ -13,8 +13,8 @@ import (
 // Locks is several locks held together.
 type Locks []*Lock
 
-// AcquireAll takes the locks on all keys, or none, and returns them in the order of keys. A key that is named twice is
-// taken once, and its lock is returned once. Every call takes its keys in the same sorted order, so calls with
+// AcquireAll takes the locks on all keys, or none, and returns the locks in the order of keys. A key that is named
+// twice is taken once, and its lock is returned once. Every call takes its keys in sorted order, so calls with
 // overlapping keys cannot deadlock.
 //
 // AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
@@ -48,7 +48,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	for _, key := range sorted {
 		opts := opts
 		if o.hasWait {
-			// The wait may be over, but 0 would mean "do not wait", and its error is ErrHeld.
+			// Not 0, even if the wait is over: MaxWait(0) fails with ErrHeld instead of ErrTimeout.
 			left := max(min(o.maxWait, time.Nanosecond), o.maxWait-l.now().Sub(start))
 			opts = append(slices.Clip(opts), MaxWait(left))
 		}

@@ -39,7 +39,7 @@ func (b *bounds) current() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); b.shared == nil || !now.Before(b.fresh) {
-		// The previous shared context ends by itself, after the calls that use it.
+		// The previous context ends by its own timeout, after the calls that use it.
 		b.shared, b.cancel = context.WithTimeout(context.Background(), b.timeout+b.timeout/8)
 		b.fresh = now.Add(b.timeout / 8)
 	}

@@ -15,8 +15,8 @@ import (
 // Config configures a Locker. The zero value of each field means its default. A value out of bounds is ErrInvalid.
 type Config struct {
 	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock
-	// of a holder that has crashed is free again after one TTL. New logs a warning for less than a second, which leaves
-	// little room for a slow network. Default 30 s.
+	// of a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, which
+	// leaves little room for a slow network. Default 30 s.
 	TTL time.Duration
 
 	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days. Default 24 h, or TTL if TTL is
@@ -32,40 +32,41 @@ type Config struct {
 	// forgotten lock does not live for ever. Default: no bound.
 	MaxRenew time.Duration
 
-	// Reserve is how long a parked lock stays reserved for its job, unless the option Reserve says otherwise. From a
-	// millisecond to 366 days. Default 1 h.
+	// Reserve is how long a parked lock stays reserved for its job, if Park has no option Reserve. From a millisecond
+	// to 366 days. Default 1 h.
 	Reserve time.Duration
 
-	// Retain is how long the store remembers a lock and its memo after the lock has ended. Until then errors can tell
-	// ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time. From a
-	// millisecond to 366 days. Default 5 min.
+	// Retain is how long the store remembers a lock and its memo after the lock has ended. In that time errors
+	// distinguish ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time.
+	// From a millisecond to 366 days. Default 5 min.
 	//
-	// The store remembers some locks only for twice CallTimeout, at least 5 s: those that nobody else can ask for. Such
-	// a lock was released by its holder and has no memo. No token was made of it, and it was taken without the options
+	// The store remembers a lock that nobody else can ask for only for twice CallTimeout, at least 5 s. Such a lock was
+	// released by its holder and has no memo. No token was made of the lock, and the lock was taken without the options
 	// Owner and Retain.
 	Retain time.Duration
 
 	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation.
-	// Most jobs are over by then and cost a keeper nothing. The tasks of the other jobs are in the queue by then,
-	// because they are enqueued after the Park. From a millisecond to 366 days. Default 20 s.
+	// By then most jobs are over and cost a keeper nothing, and the tasks of the other jobs, which are enqueued after
+	// the Park, are in the queue. From a millisecond to 366 days. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks without a push, give or take a quarter. In a short lease it asks more
-	// often: at least six times. A lost push costs at most one Poll. A waiter that died keeps its place in the queue
-	// for three polls. A shorter Poll costs the store more calls. From a millisecond to an hour. Default 4 s.
+	// Poll is how often a waiting Acquire asks the store without a push, give or take a quarter. If a lease has fewer
+	// than six polls, Acquire asks six times in a lease instead. A lost push costs at most one Poll. A waiter that died
+	// keeps its place in the queue for three polls. A shorter Poll costs the store more calls. From a millisecond to an
+	// hour. Default 4 s.
 	Poll time.Duration
 
-	// WatchForced lets a holder find out at once that ForceRelease has taken its lock away, and not only at its next
-	// renewal. It costs the Locker one connection, from its first lock on.
+	// WatchForced lets a holder find out at once that ForceRelease has taken its lock away. Without WatchForced the
+	// holder finds out at its next renewal. The price is one connection for each Locker, from its first lock on.
 	WatchForced bool
 
 	// CallTimeout bounds every call to the store, give or take an eighth. The deadline of the caller's context ends a
-	// call earlier; cancelling the context may not end a call that waits for its answer. A waiting Acquire fails
+	// call earlier. Cancelling that context may not end a call that waits for its answer. A waiting Acquire fails
 	// CallTimeout after its first call without an answer. From a millisecond to an hour. Default 3 s.
 	CallTimeout time.Duration
 
-	// Holder labels this process's locks for people: Status, List and the errors of other callers show it. At most 256
-	// bytes. Default "host:pid".
+	// Holder is a label for people on this process's locks, at most 256 bytes. Status, List and the errors of other
+	// callers show the label. Default "host:pid".
 	Holder string
 
 	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default().
@@ -76,16 +77,16 @@ type Config struct {
 	// most 8, each of 16 to 1024 bytes.
 	//
 	// Default: SecretOfStore alone, which stands for a key that lives with the locks. A secret of your own also keeps
-	// out those who can read the locks but not write them.
+	// out people who can read the locks but cannot write them.
 	//
-	// Change a secret, or introduce the first one, in three steps. Take each step in all processes before the next
-	// step: add the new secret at the end; put the new secret first; remove the old secret when no task that it sealed
-	// is left.
+	// Change a secret, or introduce the first one, in three steps: add the new secret at the end; put the new secret
+	// first; remove the old secret when no task that it sealed is left. Take each step in all processes before the next
+	// step.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret
 
-	// Observer receives every Event. Default: none. JSON has no functions, so it leaves the Observer out.
+	// Observer receives every Event. Default: none. JSON leaves the Observer out, because JSON has no functions.
 	Observer event.Observer `json:"-"`
 }
 
@@ -140,8 +141,8 @@ func (c *Config) validate() error {
 	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
-// margin returns how long before its end a lease of length ttl stops being trusted. For a short lease, half of the
-// lease bounds Config.Margin.
+// margin returns how long before its end a lease of length ttl stops being trusted: Config.Margin or its default, and
+// at most half of ttl.
 func (c *Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return min(c.Margin, ttl/2)
@@ -149,16 +150,16 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	return min(ttl/20, time.Second)
 }
 
-// brief is how long the store remembers the end of a lock that nobody else can ask for. The store need not remember its
-// fence, because the store's clock has passed the fence. But a client that had no answer may send the release again,
-// and must learn that the first one succeeded. A repeat can come for CallTimeout, and as long again for calls under
-// way.
+// brief returns how long the store remembers the end of a lock that nobody else can ask for. The store can forget the
+// fence of such a lock, because the store's clock has passed the fence. But a client without an answer may repeat its
+// release, and must learn that the first release succeeded. Repeats come for CallTimeout, and as long again from calls
+// under way.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
-// minBrief is how far the store's clock may be set back while fences still grow, even if the store has forgotten them.
+// minBrief is how far back the store's clock may be set while new fences are still larger than forgotten ones.
 const minBrief = 5 * time.Second
 
-// duration is a value with its name in errors and its bounds, both inclusive.
+// duration is the value of a setting or an option, with its name in errors and its bounds, both inclusive.
 type duration struct {
 	name        string
 	val, lo, hi time.Duration

@@ -5,17 +5,17 @@ import (
 	"errors"
 )
 
-// Do runs fn while holding the lock on key, for which it waits as Acquire does. The context of fn carries the lock (see
-// FromContext), and is cancelled with cause ErrLost when the lock is lost. Do releases the lock when fn returns or
-// panics, unless fn has released it or handed it over.
+// Do takes the lock on key as Acquire does, and runs fn. The context of fn carries the lock (see FromContext), and is
+// cancelled with cause ErrLost when the lock is lost. Do releases the lock when fn returns or panics, unless fn has
+// released the lock or handed it over.
 //
 // Do returns the error of Acquire or of fn. If the lock was lost while fn ran, the error matches ErrLost, whatever fn
-// returned. The error of a release that failed is joined; the lock's lease then ends by itself.
+// returned. If the release fails, its error is joined, and the lease ends by itself.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	return l.do(ctx, key, fn, opts, l.Acquire)
 }
 
-// acquirer is Locker.Acquire, or a function of package limit in its place.
+// acquirer is Locker.Acquire, or a function of package limit that takes a lock in the same way.
 type acquirer = func(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error)
 
 func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context) error, opts []AcquireOption, acquire acquirer) (err error) {

@@ -52,19 +52,19 @@
 //
 // # What is promised
 //
-// Exclusion (P1). From a successful Acquire or Resume to the trust deadline, no other holder of the key exists. The
-// promise needs a store that has not lost writes that it acknowledged. The trust deadline is
+// Exclusion (P1). From a successful Acquire or Resume to the trust deadline, no other holder of the key exists, as long
+// as the store loses no write that it has acknowledged. The trust deadline is
 //
 //	(local time at which the request was sent) + TTL − margin
 //
-// and never counts from the reply. The deadline has passed when the monotonic clock or the wall clock has reached it:
-// the monotonic clock can stand still while a machine is suspended.
+// and never counts from the reply. The deadline is over when the monotonic clock or the wall clock has reached it,
+// because the monotonic clock can stand still while a machine is suspended.
 //
 // Loss is told (P2). When the lock is lost, or can no longer be trusted, every context from [Lock.Context] is cancelled
 // with cause [ErrLost]. The cancellation comes an eighth of the margin before the trust deadline, because timers are
-// late, never early. A local timer decides, so a server that hangs changes nothing. After a pause of the process past
-// the deadline, Err of such a context compares the clocks itself, and is right at once. After [Locker.ForceRelease] the
-// holder finds out at its next renewal, or at once with [Config].WatchForced.
+// late, never early. A local timer decides, so a server that hangs changes nothing. If the process was paused past the
+// deadline, the context's Err compares the clocks itself, and is right at once. After [Locker.ForceRelease] the holder
+// finds out at its next renewal, or at once with [Config].WatchForced.
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger fence, also after expiry, a restart of
 // the store and a fail-over. The exception is a store whose clock was set back to before a fence that the store has
@@ -79,9 +79,9 @@
 //
 // Honest errors (P8). Every refusal and every failure is an *[Error] with one code, and errors.Is tells the sentinels
 // apart. [Retryable] reports whether the same call may succeed later. A call whose outcome is unknown returns
-// [ErrUnavailable], never [ErrHeld]. Whatever that call left in the store is cleaned up in the background. The one
-// error that is no *Error is that of a call whose context has ended. It matches the context's cause, and says nothing
-// about the lock.
+// [ErrUnavailable], never [ErrHeld], and its effects in the store are cleaned up in the background. Only the error of a
+// call whose context has ended is no *Error: such an error matches the context's cause, and says nothing about the
+// lock.
 //
 // Calls are idempotent. Redis clients send a command again when its reply was lost. Each call carries a nonce, by which
 // the store finds what the first copy of the command has done.
@@ -93,10 +93,10 @@
 // hand-over is one release, one push and one answer, and wakes nobody else. Waiters of all processes are served in the
 // order in which they came. One subscription serves all waiters of a Locker.
 //
-// Pushes may be lost. So waiters also ask without a push, once per [Config].Poll and at least six times in a lease,
-// which keeps their places. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
-// serves the first in line, so nobody overtakes. A waiter's lease begins when the store grants it, not when the waiter
-// asks.
+// Pushes may be lost. So waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
+// Asking keeps their places. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
+// serves the first in line, so nobody overtakes. A waiter's lease begins when the store makes the grant, not when the
+// waiter asks.
 //
 // A push is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter ask at most once
 // a second, and make a holder check its lock at most five times a second.
@@ -125,6 +125,7 @@
 //
 // FAULTS.md, beside this file, has a row for each fault: which promises hold, how the fault shows, and the test.
 //
-// A token is a capability: whoever has one can resume or release the lock. Logs, errors and String show a short digest
-// of the owner. The marshalled forms (text, binary, JSON, msgpack) of a [Token] or a [Lock] are the token itself.
+// A token is a capability: whoever has a token can resume or release its lock. Logs, errors and String show a short
+// digest of the owner. The marshalled forms (text, binary, JSON, msgpack) of a [Token] or a [Lock] are the token
+// itself.
 package joblock

@@ -57,7 +57,7 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// add puts the held lock k under the engine's care. After stop it returns ErrClosed, and k is lost.
+// add puts k under the engine's care. After stop, add loses k and returns ErrClosed.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -83,8 +83,8 @@ func (e *engine) reschedule(k *Lock) {
 }
 
 // placeLocked puts k where it belongs in the queue. A handle that is over is removed: its deadline never moves, and
-// would keep the goroutine busy for ever. Whether the handle is over is read here, because a Reclaim may have come
-// since the caller read it.
+// would keep the goroutine busy for ever. placeLocked reads anew whether the handle is over, because of a Reclaim that
+// the caller may not have seen.
 func (e *engine) placeLocked(k *Lock) {
 	var live bool
 	h := k.snapshot()
@@ -99,8 +99,8 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeForLocked wakes the goroutine if it would sleep past k's time. Mostly it would not, because it wakes up every
-// clockCheck anyway. A wake for every lock would cost more than the rest of a short lock.
+// wakeForLocked wakes the goroutine if its sleep would end after k.next. Mostly the sleep ends before, because of
+// clockCheck. A wake for every lock would cost more than the rest of a short lock.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -204,7 +204,8 @@ func (e *engine) jumped(now time.Time) bool {
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// renew sends one batch. Its timeout leaves time for another try before the shortest lease in the batch ends.
+// renew sends one batch. The timeout of the call leaves time for another try before the shortest lease in the batch
+// ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL

@@ -28,32 +28,32 @@ const (
 
 // Sentinels for errors.Is. Every *Error matches the sentinel of its code and no other.
 var (
-	// ErrHeld: somebody else holds the key, or the key is reserved for somebody else's job.
+	// ErrHeld: another owner holds the key, or the key is reserved for another owner's job.
 	ErrHeld error = &Error{Code: codeHeld}
 	// ErrTimeout: another still held the lock when the time to wait was over.
 	ErrTimeout error = &Error{Code: codeTimeout}
-	// ErrNotFound: there is no such lock, or the store has forgotten that it existed.
+	// ErrNotFound: there is no such lock, or the store no longer remembers the lock.
 	ErrNotFound error = &Error{Code: codeNotFound}
 	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later holder of the same token.
 	ErrNotOwner error = &Error{Code: codeNotOwner}
-	// ErrAlreadyReleased: this owner's lock was released before, by the owner or by somebody else.
+	// ErrAlreadyReleased: this owner's lock was released before, by this owner or by another caller.
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
 	// ErrBusy: the token is right, but another holder of the token holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
-	// ErrLost: the caller held the lock and no longer does, or can no longer trust that it does. ErrLost is the cause
-	// of a context from Lock.Context that was cancelled.
+	// ErrLost: the caller held the lock, and has lost it or can no longer trust that it holds the lock. A context from
+	// Lock.Context is cancelled with this error as its cause.
 	ErrLost error = &Error{Code: codeLost}
 	// ErrUnavailable: the store did not answer. Whether the call took effect is unknown.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
-	// ErrInvalid: the input was bad, and nothing was sent to the store. Or the value at the key is no lock, and was
-	// left as it was.
+	// ErrInvalid: the input was bad, and nothing was sent to the store; or the value at the key is no lock, and was not
+	// changed.
 	ErrInvalid error = &Error{Code: codeInvalid}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
-// Error is a refusal or a failure. It never contains an owner token. The sentinel that it matches decides which fields
-// beside Code are set.
+// Error is a refusal or a failure. An Error never contains an owner token. Code is always set. Its other fields are set
+// where their comments say so.
 type Error struct {
 	Code string // stable, fit for an API answer: for example "LOCK_TIMEOUT"
 	Op   string // the call that failed: for example "acquire"
@@ -123,8 +123,8 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Retryable reports whether the same call may succeed later: true for ErrHeld, ErrTimeout, ErrBusy and ErrUnavailable.
-// It is false for all other errors, and for those of contexts too.
+// Retryable reports whether the same call may succeed later: true for ErrHeld, ErrTimeout, ErrBusy and ErrUnavailable,
+// false for all other errors. The errors of contexts are among the others.
 func Retryable(err error) bool {
 	return slices.Contains([]string{codeHeld, codeTimeout, codeBusy, codeUnavailable}, CodeOf(err))
 }
@@ -151,8 +151,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unanswered turns the error err of the store's transport into ErrUnavailable. The parameter cause, if not nil, is why
-// the call's context has ended, and is joined. An *Error of the store is returned as it is.
+// unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if not nil, is why
+// the call's context has ended, and is joined to err. If err is an *Error, unanswered returns err.
 func unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -164,7 +164,8 @@ func unanswered(op, key string, cause, err error) error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
 
-// ended returns the error of a call whose context has ended. It is no *Error, because it says nothing about the lock.
+// ended returns the error of a call whose context has ended. The error is no *Error, because such a call says nothing
+// about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // watchForced subscribes to the pushes of ForceRelease, once, if Config.WatchForced is set. All locks of a Locker share
-// the subscription, which the first lock makes. It is not called after stop.
+// the subscription, which the first lock makes. Do not call watchForced after stop.
 func (e *engine) watchForced() {
 	if e.l.cfg.WatchForced {
 		e.watch.Do(func() { e.watching.Go(e.subscribeForced) })
@@ -35,11 +35,11 @@ func (e *engine) subscribeForced() {
 	stop()
 }
 
-// forcedPause is the time between two checks of one lock. It also bounds the cost of forged pushes.
+// forcedPause is the time between two checks of one lock, which bounds the cost of forged pushes.
 const forcedPause = 200 * time.Millisecond
 
-// forced starts a check of the lock that the push f names, because a push is only a hint. It searches all locks: an
-// index by key would cost every lock something, for a rare event.
+// forced starts a check of the lock that the push f names, because a push is only a hint. The search goes over all
+// locks: an index by key would cost every lock something, for a rare event.
 func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,8 +56,8 @@ func (e *engine) forced(f driver.Push) {
 	}
 }
 
-// verify reads the record of k and passes it to the holding, again for pushes that came meanwhile. If the store does
-// not answer, the next renewal will show a forced release.
+// verify reads the record of k and passes the record to the holding. Pushes that come in the meantime make verify read
+// again. If the store does not answer, the next renewal will show a forced release.
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()

@@ -10,13 +10,13 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holding is what this process knows of its lock on one key. It is a pure value: it has no mutex, makes no call and
-// reads no clock. A Lock guards the holding and calls its methods, each of which is an event of the table below. The
+// holding is what this process knows of its lock on one key. A holding is a pure value: it has no mutex, makes no call
+// and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event. Such a
 // method changes the holding. It returns the request to send, the step to take, and the caller's error. Only this file
 // assigns the state.
 //
 // In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
-// is the caller's, and nothing else happens. A blank cannot happen.
+// goes to the caller, and nothing else happens. A blank cannot happen.
 //
 //	event                    held       parking      parked       released            lost
 //	timePassed               -          -            -            -                   -
@@ -43,11 +43,11 @@ import (
 //
 // Rules that span several events:
 //
-//   - Trust counts from when a call was sent, so that it never outlasts the lease. A grant is an error if it comes
-//     after its own trust deadline.
+//   - Trust counts from when a call was sent, so that trust never outlasts the lease. A grant that comes after its own
+//     trust deadline is an error.
 //   - A Park without an answer may have been applied. The holding goes on, and every later call also names the term by
 //     the nonce of that Park. A renewal undoes the Park.
-//   - Such a renewal would also undo a repeated Park, although its caller has the token. So a Park waits until no such
+//   - Such a renewal would also undo a repeated Park, whose caller already has the token. So a Park waits until no such
 //     renewal is under way.
 //   - A refusal of a call for an earlier term says nothing about the present term.
 type holding struct {
@@ -56,7 +56,7 @@ type holding struct {
 	state lockState
 	doubt doubt
 
-	shared bool // others may know the owner token, and ask how the lock ended
+	shared bool // others may know the owner token, and may ask the store how the lock ended
 
 	renewing bool
 	underWay bool      // a renewal that renewalDue has returned is not answered yet
@@ -89,7 +89,7 @@ type terms struct {
 
 	// Of a lock that was resumed. A Park that is undone leaves the lock bound to the job that resumed it.
 	resumed   bool
-	resumedBy string        // that job, or ""
+	resumedBy string        // the job that resumed it, or ""
 	reserve   time.Duration // how long beyond the lease a renewal reserves the key
 }
 
@@ -148,8 +148,8 @@ func (h *holding) live() bool { return h.state == lockHeld || h.state == lockPar
 // settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
-// lostAt returns when to tell the loss for the trust deadline trust. It is a little earlier, because timers are late,
-// never early, and the loss must be told by the deadline.
+// lostAt returns when to tell the loss for the trust deadline trust. The result is a little earlier than trust, because
+// timers are late, never early, and the loss must be told by the deadline.
 func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
 
 // expired reports whether it is time to declare the lock of a live handle lost.
@@ -171,7 +171,7 @@ func (h *holding) next() (at time.Time, live bool) {
 	return at, h.live()
 }
 
-// refusal returns why the handle can do nothing, nil while it holds the lock.
+// refusal returns why the handle can do nothing, or nil if the handle holds the lock.
 func (h *holding) refusal(op string) error {
 	if h.state == lockParking {
 		return h.handedOver(op, "")
@@ -189,8 +189,8 @@ func (h *holding) handedOver(op, job string) *Error {
 	return &Error{Code: codeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
 }
 
-// lostBy returns an ErrLost for a refusal by the store, which goes into the detail. A loss must not look like the
-// ErrAlreadyReleased or ErrNotOwner of a handle that its user has ended.
+// lostBy returns an ErrLost whose detail is the refusal r. A loss must not look like the ErrAlreadyReleased or
+// ErrNotOwner of a handle that its user has ended.
 func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	e := *errorOf(op, h.key, r).(*Error)
 	if e.Code != codeLost {
@@ -213,7 +213,7 @@ func (h *holding) term() driver.Term {
 	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
 }
 
-// timePassed loses the lock if now is past its trust deadline.
+// timePassed loses the lock if its trust deadline has passed at now.
 func (h *holding) timePassed(now time.Time) step {
 	if !h.expired(now) {
 		return step{}
@@ -248,7 +248,7 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	return h.renewal(), true
 }
 
-// slack returns how much too early a renewal may be sent along with others.
+// slack returns how much earlier than due a renewal may be sent along with others.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
 func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
@@ -275,7 +275,8 @@ type renewalAnswer struct {
 }
 
 // renewalAnswered returns the error for a user who asked for the renewal. A refusal loses the lock, with two
-// exceptions. A refusal of an earlier term does not count. While a Park is under way, its answer decides.
+// exceptions. A refusal of an earlier term is ignored. A refusal during a Park is ignored too, because the answer to
+// the Park decides.
 func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	due := !a.again.IsZero()
 	if due {
@@ -322,10 +323,10 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to send. grace is Config.JobGrace. If wait is true nothing has changed, because a renewal
-// is under way that would undo the Park. Try again after its answer.
+// parkBegun returns the Park to send. grace is Config.JobGrace. wait is true if a renewal is under way that would undo
+// the Park. Then nothing has changed, and the caller tries again after the answer to the renewal.
 //
-// A Park without an answer is repeated under the same nonce. The repeated Park also names its term by that nonce,
+// A Park without an answer is repeated under its nonce. The repeated Park also names the present term by that nonce,
 // because a renewal may have undone the first Park.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
@@ -339,17 +340,13 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	h.parkReserve = max(h.parkReserve, reserve)
 	h.state = lockParking
 	return driver.ParkRequest{
-		Term:    term,
-		Nonce:   h.parkNonce,
-		Reserve: reserve,
-		Retain:  h.retain,
-		Job:     job,
-		Grace:   max(driver.MinPeriod, min(grace, reserve/2)), // at most half, or the reservation could end before a keeper checks
+		Term: term, Nonce: h.parkNonce, Reserve: reserve, Retain: h.retain, Job: job,
+		Grace: max(driver.MinPeriod, min(grace, reserve/2)), // at most half, or the reservation could end before a keeper checks
 	}, false, nil
 }
 
-// parkAnswered returns nil if the lock was parked, and the reason if it was not. An OK counts even after the loss was
-// told: the key is reserved for the token.
+// parkAnswered returns nil if the lock was parked, and otherwise the reason. An OK counts even after the loss was told,
+// because the store has reserved the key for the token.
 func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	switch r.Outcome {
 	case driver.OutcomeOK:
@@ -369,8 +366,8 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 }
 
 // reclaimBegun returns the Reclaim to send, and the time from which its lease counts. A repeated Reclaim may find the
-// grant of the first one, so its lease counts from when the first one was sent. Once that lease is over there is no
-// such grant, and the Reclaim is a new call.
+// grant of the first Reclaim, so both leases count from when the first one was sent. After the end of that lease there
+// is no such grant, and the Reclaim is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
 		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
@@ -385,8 +382,8 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}, h.reclaimSent, nil
 }
 
-// reclaimAnswered returns nil if the handle holds the lock, and the reason if it does not. Another Reclaim may have
-// been answered first, and the lock may have ended again since.
+// reclaimAnswered returns nil if the handle holds the lock, and otherwise the reason. Another Reclaim may have been
+// answered first, and its lock may be over by now.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}
@@ -405,7 +402,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
 
-// lateGrant returns the error for a grant that comes after its own trust deadline.
+// lateGrant returns the error for a grant that came after its own trust deadline.
 func lateGrant(op, key string) *Error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
@@ -446,12 +443,12 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	return releasing{req: req, until: until, stray: h.parkNonce != "", lost: why}, nil
 }
 
-// releaseAnswered returns the error of Release, and the event to tell with its error. It changes nothing, because the
-// handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed. The parameter
-// failed is the error of a call without an answer.
+// releaseAnswered returns the error of Release, and the event to tell with its error. The holding does not change,
+// because the handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed the
+// loss. The parameter failed is the error of a call without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
-	case r.lost != nil: // the loss was told when it happened
+	case r.lost != nil: // and the loss was told then
 		return 0, nil, r.lost
 	case failed != nil:
 		return event.Released, failed, failed
@@ -466,8 +463,8 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 	return event.Lost, why, errorOf(op, h.key, reply)
 }
 
-// doubted records a push which claims that the term of fence was taken away. It reports whether to start a check. If a
-// check is under way, that check is repeated instead: the push may be about something later.
+// doubted records a push which claims that the term of fence was taken away. check reports whether to start a check. A
+// check under way is repeated instead, because the push may be about a later event.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false
@@ -487,8 +484,9 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 	return h.fence, true
 }
 
-// verified loses the lock if rec does not show the lock held under fence. rec is ignored if it was read for an earlier
-// term. It is also ignored while a Park has no answer: the next renewal names both terms, and its answer decides.
+// verified loses the lock if rec does not show the lock held under fence. A rec that was read for an earlier term is
+// ignored. While a Park has no answer, every rec is ignored: the next renewal names the terms before and after the
+// Park, and its answer decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

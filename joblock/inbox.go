@@ -34,8 +34,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// open subscribes, unless there is a subscription. A waiter calls open before it takes a place in a queue, or its grant
-// could be pushed before anybody listens.
+// open subscribes, unless there is a subscription. A waiter calls open before it takes a place in a queue. Otherwise a
+// grant could be pushed before anybody listens.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -76,15 +76,15 @@ func (b *inbox) expect(nonce string) <-chan struct{} {
 	return c
 }
 
-// forget ends the delivery of pushes to a call that no longer waits. Its grant ends in the store when the call leaves
-// the queue.
+// forget ends the delivery of pushes to a call that no longer waits. If the store has made the call a grant, the grant
+// ends when the call leaves the queue.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiting, nonce)
 }
 
-// deliver signals the call that p is for. It does not block: one signal is enough until the call has asked the store.
+// deliver signals the call that p is for, and does not block: one signal is enough until the call has asked the store.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,14 +14,14 @@ const (
 	// cluster does not delay the others.
 	cleanBatches = 4
 
-	// maxOverdue is how many strays are kept after their time is over while the store does not answer. Without a bound
-	// all strays of an outage would pile up.
+	// maxOverdue is how many strays are kept when their time is over and the store does not answer. Without a bound all
+	// strays of an outage would pile up.
 	maxOverdue = 10_000
 )
 
-// janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. Its
-// goroutines live only while there are clean-ups. Its cost is linear in their number, because there are many when the
-// store is busy or has just come back.
+// janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. The
+// goroutines of a janitor live only while there are clean-ups. Its cost is linear in the number of clean-ups: there are
+// many when the store is busy or has just come back.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
@@ -43,16 +43,16 @@ type janitor struct {
 	retryAt  time.Time // when the next such batch is due
 	pause    *backoff  // between such batches
 	overdue  int       // how many clean-ups in silent are kept after their time
-	answered time.Time // when the store answered last, or was asked first after an idle time
+	answered time.Time // when the store answered last, or was first asked after an idle time
 }
 
 type cleanup struct {
 	req   driver.ReleaseRequest
 	until time.Time // when the lease has ended, and only a stray still needs cleaning up
 
-	// stray: the call to undo had no answer, and may still reach the store. So the answer "not there" settles a stray
-	// only if the store repeats it CallTimeout later. During an outage the call may wait in a buffer of a stopped
-	// server. So a stray is kept until the store has answered, even after its time is over.
+	// stray means that the call to undo had no answer, and may still reach the store. So the answer "not there" settles
+	// a stray only if the store repeats that answer CallTimeout later. During an outage the call may wait in a buffer
+	// of a stopped server. So a stray is kept until the store has answered, even when its time is over.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
 	due     time.Time // when to ask again after refused
@@ -97,8 +97,8 @@ func (j *janitor) add(c cleanup) {
 	signal(j.wake)
 }
 
-// stop waits for the remaining clean-ups, as long as ctx lasts. It gives up when the store has not answered for
-// CallTimeout.
+// stop waits for the remaining clean-ups, as long as ctx lasts. When the store has not answered for CallTimeout, stop
+// returns ErrUnavailable.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
@@ -147,8 +147,8 @@ func (j *janitor) run(running chan struct{}) {
 	}
 }
 
-// sendDue sends what is due. It returns the clean-ups whose time is over, and how long to wait. more is false when
-// nothing is left: then the goroutine must end.
+// sendDue sends what is due. failed are the clean-ups whose time is over, and wait is how long to wait. more is false
+// when no clean-up is left: then the goroutine must end.
 func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,8 +190,7 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 }
 
 // thin removes clean-ups whose time is over from the list fresh: while the store hangs, more may come than can be sent.
-// It keeps strays up to the bound maxOverdue. It runs when the list has doubled, so it examines each clean-up only a
-// few times.
+// Up to maxOverdue strays stay. thin runs when the list has doubled, so each clean-up is examined only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if len(j.fresh) < max(j.crowded, maxOverdue) {
 		if len(j.fresh) == 0 {
@@ -278,7 +277,7 @@ func (j *janitor) giveUp(failed []cleanup) {
 func (j *janitor) send(batch []cleanup, retry bool) {
 	if !retry {
 		if j.flying == 0 && !j.retrying && len(j.silent) == 0 {
-			j.answered = j.l.now() // the store was not asked before, so its silence counts from now
+			j.answered = j.l.now() // the first call after an idle time
 		}
 		j.flying++
 	}
@@ -304,8 +303,8 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// finish drops the clean-ups that are settled, and puts the others on their lists. After stop it returns those that
-// never had an answer.
+// finish drops the clean-ups that are settled, and puts the others on their lists. After stop, failed are the clean-ups
+// that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -350,9 +349,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// doubt lists a stray that the store did not find, to ask for it twice more. First soon: a server that was stopped
-// applies its buffered calls as soon as it goes on. Then when every connection that could deliver the call has
-// certainly ended.
+// doubt keeps a stray that the store did not find, so that the store is asked for it twice more. The first time is
+// soon: a server that was stopped applies its buffered calls as soon as it goes on. The second time is when every
+// connection that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

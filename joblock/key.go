@@ -25,8 +25,8 @@ const minSecretBytes = 16
 // such requests would share one key.
 //
 // Keys are compared byte by byte: "Acct" and "acct" differ, and so do "7" and "07", and the two encodings of "é". Only
-// the application knows which texts mean the same. It must normalise them before it calls Key: trim, fold case,
-// normalise to NFC, print the number that was parsed.
+// the application knows which texts mean the same. So normalise texts before you call Key: trim, fold case, normalise
+// to NFC, print the number that was parsed.
 //
 // A key that was not built with Key must be UTF-8 without invisible characters. Each '%' must precede two upper-case
 // hexadecimal digits. All other keys with '%' belong to the toolkit. Calls that take a lock refuse the toolkit's keys
@@ -72,9 +72,9 @@ func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	return b, nil
 }
 
-// Key returns the builder's prefix, followed by what the function Key returns. With a secret 64 hexadecimal digits
-// follow instead. Parts that make a bad key make a bad key with a builder, too. A nil KeyBuilder has no prefix and no
-// secret.
+// Key returns the builder's prefix and the result of the function Key for parts. With a secret, 64 hexadecimal digits
+// replace that result. Parts of which the function Key makes a bad key make a bad key here too. A nil KeyBuilder has no
+// prefix and no secret.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
 	if b == nil || checkKey("", key) != nil {
@@ -105,10 +105,10 @@ func escapePart(b *strings.Builder, p string) {
 	}
 }
 
-// invisible reports whether r shows nothing itself, but may change what shows beside r. Keys that look alike could
-// differ, or a key could look like something else on an operator's screen. Names may contain such characters, and some
-// scripts need them. So Key writes them as %XX, and only keys that were built without Key are refused. Characters that
-// Unicode has not assigned yet count as visible: which those are depends on the Go release, and two programs must not
+// invisible reports whether r shows nothing itself, but may change what shows beside r. With such characters two
+// different keys could look alike, or a key could look like another text on an operator's screen. Names may contain
+// them, and some scripts need them. So Key writes them as %XX, and checkKey refuses them as they are. Characters that
+// Unicode has not assigned yet count as visible: the set of those depends on the Go release, and two programs must not
 // make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
@@ -130,7 +130,7 @@ func checkKey(op, key string) error {
 	return nil
 }
 
-// checkTaken returns ErrInvalid for a key that applications cannot take. If own is true it accepts the toolkit's keys.
+// checkTaken returns ErrInvalid for a key that applications cannot take. With own the toolkit's keys pass.
 func checkTaken(op, key string, own bool) error {
 	if err := checkKey(op, key); err != nil || own {
 		return err

@@ -10,12 +10,12 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Lock is one holding of one key, made by a Locker. The Lock is over once it was released, handed over by Park, or
-// lost. It is safe for concurrent use. On a nil *Lock every method is safe, and those that return an error return
-// ErrInvalid.
+// Lock is one holding of one key, made by a Locker. A Lock is over once it was released, handed over by Park, or lost.
+// A Lock is safe for concurrent use. On a nil *Lock every method is safe, and every method that returns an error
+// returns ErrInvalid.
 //
 // A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The token of a lock that is still held
-// can release the lock, but cannot resume it: Park the lock first.
+// can release the lock. To resume the token, Park the lock first.
 type Lock struct {
 	l         *Locker
 	prior     Ended
@@ -94,7 +94,7 @@ func (k *Lock) unlock(s step) {
 }
 
 // eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
-// the only reference to k. It tells the event only after it has unlocked k.mu.
+// the only reference to k. The caller unlocks k.mu before it tells the event.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
@@ -122,7 +122,7 @@ func (k *Lock) open(op string) error {
 	return k.l.open(op, k.h.key)
 }
 
-// snapshot returns a copy of the holding. It is zero for a lock that no Locker made.
+// snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
 func (k *Lock) snapshot() holding {
 	if k.none() {
 		return holding{}
@@ -141,8 +141,8 @@ func (k *Lock) share() {
 	k.h.ownerShared()
 }
 
-// Fence returns the fencing number of this holding, which is larger than that of every earlier holding of the key. Send
-// it to the resource that the lock protects.
+// Fence returns the fencing number of this holding, which is larger than the numbers of all earlier holdings of the
+// key. Send the number to the resource that the lock protects.
 func (k *Lock) Fence() int64 { return k.snapshot().fence }
 
 // ExpiresAt returns the trust deadline by the local clock. The lock counts as lost at the deadline, or a little
@@ -158,8 +158,8 @@ func (k *Lock) Prior() Ended {
 	return k.prior
 }
 
-// Done returns a channel that is closed when the lock is lost, at the latest at its trust deadline. A lock that is
-// released or handed over is not lost, so its channel stays open.
+// Done returns a channel that is closed when the lock is lost, at the latest at its trust deadline. For a lock that is
+// released or handed over the channel stays open, because such a lock is not lost.
 func (k *Lock) Done() <-chan struct{} {
 	if k.none() {
 		closed := make(chan struct{})
@@ -178,8 +178,8 @@ func (k *Lock) Done() <-chan struct{} {
 }
 
 // Err returns nil while the lock is held and trusted. Otherwise the error is the reason: ErrLost, ErrAlreadyReleased,
-// or ErrNotOwner after Park. Err reads the clocks itself, so it is right even in a process that was suspended until
-// just now.
+// or ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended
+// until just now.
 func (k *Lock) Err() error {
 	if k.none() {
 		return nilLock("err")
@@ -203,7 +203,7 @@ func (k *Lock) close() {
 	k.unlock(k.h.lockerClosed())
 }
 
-// Token returns the lock's token, with which Locker.Release can release the lock. Resume cannot take the lock while it
+// Token returns the lock's token, with which Locker.Release can release the lock. Resume returns ErrBusy while the lock
 // is held. To hand the lock over, use Park.
 func (k *Lock) Token() Token {
 	if k.none() {

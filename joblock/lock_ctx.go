@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks. So after a pause of the process Err is
-// right even before the timer of the deadline has fired.
+// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks. So Err is right after a pause of the
+// process, even before the timer of the deadline has fired.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -21,8 +21,8 @@ func (k *Lock) Context(parent context.Context) (ctx context.Context, stop contex
 	return Locks{k}.Context(parent)
 }
 
-// Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when any of them
-// is lost, as the context of Lock.Context is. Without locks it is a plain cancellable child.
+// Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when at least
+// one of the locks is lost, as the context of Lock.Context is. Without locks the context is a plain cancellable child.
 func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	if len(ls) == 0 {
 		return context.WithCancel(parent)
@@ -77,8 +77,8 @@ func (c *lockCtx) Err() error {
 	if h := c.lock.snapshot(); h.state == lockLost {
 		c.cancel(h.over)
 	}
-	// The parent may be the context of another lock, which reads the clocks too. When it finds a loss, it cancels this
-	// context before its Err returns.
+	// The parent may be the context of another lock. Its Err reads the clocks too. If that lock is lost, Err cancels
+	// this context before it returns.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
 		return err
 	}

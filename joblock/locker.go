@@ -38,12 +38,12 @@ type Locker struct {
 	closed  chan struct{}  // closed when Close has ended
 }
 
-// New returns a Locker on store. cfg may be nil. New sends nothing to the store. It returns ErrInvalid if store is nil
-// or reports itself unusable (see driver.Validator), or if a value of cfg is out of bounds. The error names the value
+// New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil or
+// reports itself unusable (see driver.Validator), or that a value of cfg is out of bounds. The error names the value
 // and the bound.
 //
-// The Locker owns the store from then on, and closes it in Close. To share a Redis between Lockers, share the client,
-// not the store.
+// The Locker owns the store from then on, and Close closes the store. To share a Redis between Lockers, share the
+// client, not the store.
 func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("new", "", "store is nil")
@@ -64,17 +64,9 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 }
 
 func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
-	l := &Locker{
-		store:   store,
-		cfg:     *cfg,
-		bounds:  bounds{timeout: cfg.CallTimeout},
-		now:     now,
-		closing: make(chan struct{}),
-		closed:  make(chan struct{}),
-	}
-	l.engine = newEngine(l)
-	l.janitor = newJanitor(l)
-	l.inbox = newInbox(l)
+	l := &Locker{store: store, cfg: *cfg, bounds: bounds{timeout: cfg.CallTimeout}, now: now}
+	l.closing, l.closed = make(chan struct{}), make(chan struct{})
+	l.engine, l.janitor, l.inbox = newEngine(l), newJanitor(l), newInbox(l)
 	l.seals = newRing(l)
 	return l
 }
@@ -85,10 +77,10 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 // Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
 // the keys when the leases end. Release locks before Close if others need the keys at once.
 //
-// Every later call on the Locker returns ErrClosed. Only a second Close waits for the first, as long as its own ctx
-// lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the leases of the remaining locks end
-// by themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
-// whatever ctx allows.
+// Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as its
+// own ctx lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases end by
+// themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout, whatever
+// ctx allows.
 func (l *Locker) Close(ctx context.Context) error {
 	const op = "close"
 	if l == nil || l.store == nil {
@@ -131,7 +123,7 @@ func (l *Locker) enter(op, key string) error {
 	return err
 }
 
-// await waits until the function wait returns, and returns nil. If ctx ends first it returns the cause of ctx. wait
+// await waits until the function wait returns, and returns nil. If ctx ends first, await returns the cause of ctx. wait
 // must return within Config.CallTimeout.
 func await(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
@@ -142,7 +134,7 @@ func await(ctx context.Context, wait func()) error {
 	return closedOr(ctx, done)
 }
 
-// closedOr waits until done is closed, and returns nil. If ctx ends first it returns the cause of ctx.
+// closedOr waits until done is closed, and returns nil. If ctx ends first, closedOr returns the cause of ctx.
 func closedOr(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -178,8 +170,8 @@ func (l *Locker) check(op string, keys ...string) error {
 	return nil
 }
 
-// call runs f with a child of ctx that ends after Config.CallTimeout. It passes the error of f through unanswered. If
-// ctx has ended before, f does not run, and the error is that of the function ended.
+// call runs f with a child of ctx that ends after Config.CallTimeout. An error of f goes through the function
+// unanswered. If ctx has ended before, f does not run, and the error is that of the function ended.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
@@ -192,8 +184,8 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// ask sends req to the store with one of its methods, as Locker.call does. With an error the answer is zero, and a zero
-// Reply means no answer.
+// ask calls a method of the store with req, in the way of Locker.call. With an error the answer is the zero A. A zero
+// driver.Reply means no answer.
 func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
 	err = l.call(ctx, op, key, func(ctx context.Context) error {
 		a, err := method(ctx, req)
@@ -221,6 +213,6 @@ func newOwner() string {
 	return id.String()
 }
 
-// newNonce returns what identifies a call and its repeats. It need not be secret, only different from the nonces of
+// newNonce returns a name for one call and its repeats. The name need not be secret, only different from the names of
 // other calls on the same key.
 func newNonce() string { return strconv.FormatUint(mathrand.Uint64(), 36) }

@@ -110,9 +110,9 @@ func MaxWait(d time.Duration) AcquireOption {
 	return option(func(o *options) { o.maxWait, o.hasWait = d, true })
 }
 
-// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. It is a secret, because whoever knows
-// it can release the lock (see NewToken). Locks are not re-entrant: an owner cannot acquire a lock that it holds.
-// Default: a random UUIDv4.
+// Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. An owner token is a secret, because
+// whoever knows it can release the lock (see NewToken). Locks are not re-entrant: an owner that holds a lock cannot
+// acquire the lock again. Default: a random UUIDv4.
 func Owner(owner string) TryOption {
 	return option(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
@@ -187,8 +187,8 @@ func optionsOf[O applier](op, key string, opts []O) (options, error) {
 	return o, err
 }
 
-// leaseOptions sets o to the values of opts, with the defaults of c. ttl is the default TTL. It is for calls that
-// acquire or resume. The caller allocates o, as part of something larger, because options get a pointer to it.
+// leaseOptions sets o to the values of opts, with the defaults of c and the default TTL ttl, for calls that acquire or
+// resume. The caller allocates o as part of something larger, because options get a pointer to o.
 func leaseOptions[O applier](c *Config, o *options, op, key string, ttl time.Duration, opts []O) error {
 	*o = options{ttl: ttl, retain: c.Retain, holder: c.Holder, maxRenew: c.MaxRenew}
 	if err := applyAll(o, op, key, opts); err != nil {

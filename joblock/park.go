@@ -13,8 +13,8 @@ import (
 // lasts for Config.Reserve, or for the time in the option Reserve. Contexts of the lock are not cancelled.
 //
 // Errors, with which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
-// second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and Park may be called
-// again. If the store did apply the first Park, the next renewal undoes it.
+// second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
+// Park again. If the store did apply the first Park, the next renewal undoes the Park.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	const op = "park"
 	if err := k.open(op); err != nil {
@@ -71,9 +71,9 @@ func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Durat
 	}
 }
 
-// Reclaim undoes Park. Call it when the enqueue of the job has certainly failed. The handle holds the lock again, under
-// a new fence. Job and reservation are those from before the Park: none for a lock that was acquired, those of Resume
-// for a lock that was resumed.
+// Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle holds the lock again,
+// under a new fence. A lock that was acquired has no job and no reservation again. A lock that was resumed has the job
+// and the reservation of its Resume again.
 //
 // Errors, with which the handle is still parked:
 //
@@ -81,7 +81,7 @@ func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Durat
 //	ErrAlreadyReleased  the lock was released
 //	ErrNotOwner         another owner has the key
 //	ErrNotFound         the store does not remember the lock
-//	ErrUnavailable      Reclaim may be called again
+//	ErrUnavailable      the caller can call Reclaim again
 //	ErrInvalid          the handle was not parked
 //	ErrClosed
 func (k *Lock) Reclaim(ctx context.Context) error {

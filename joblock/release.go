@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Release gives the lock back and ends the handle. The cancellation of ctx does not stop Release, so it can be
-// deferred. Config.CallTimeout bounds it. Reason is its only option.
+// Release gives the lock back and ends the handle. Cancelling ctx does not stop Release, so callers can defer Release.
+// Config.CallTimeout bounds the call. Reason is the only option.
 //
 //	ErrAlreadyReleased  a second call, or somebody else has released the lock or forced its release
 //	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
@@ -30,7 +30,7 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	return k.end(ctx, op, o.why)
 }
 
-// end is Release without checks. It works while the Locker is closing, for waiters that leave their queues.
+// end is Release without checks. end works while the Locker is closing, for waiters that leave their queues.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
 	job, done := door.JobDone(ctx)
 	k.check()
@@ -62,15 +62,16 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	return err
 }
 
-// Release releases the lock of token, whoever of the owner's chain of holders has it. A holder that is alive finds out
-// at its next renewal. The option Reason gives the reason.
+// Release releases the lock of token, whichever holder in the owner's chain has the lock. A holder that is alive finds
+// out at its next renewal. The option Reason gives the reason.
 //
-// IfIdle frees the lock only while nobody runs under it. Use IfIdle when a job will not run again, but an attempt may
-// still be at work. ForJob frees the lock only while it is bound to that job, because the lock may have been handed on.
+// IfIdle frees the lock only while nobody runs under the lock. Use IfIdle when a job will not run again, but an attempt
+// may still be at work. ForJob frees the lock only while the lock is bound to that job, because the lock may have been
+// handed on.
 //
 // Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
-// its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the lock
-// may be released.
+// its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
+// outcome is unknown.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
 	const op = "release"
 	if err := l.checkToken(op, token); err != nil {
@@ -87,11 +88,11 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	})
 }
 
-// ForceRelease frees key, whoever owns it. It is for people who have read the Status. A live holder's contexts end with
-// ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two callers may hold the
-// lock, with different fences. Status shows the reason, which has at most 256 bytes.
+// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. A live holder's
+// contexts end with ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two
+// callers may hold the lock, with different fences. Status shows the reason, which has at most 256 bytes.
 //
-// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable the key may be free.
+// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable the outcome is unknown.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	const op = "force release"
 	if err := l.check(op, key); err != nil {

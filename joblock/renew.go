@@ -30,7 +30,7 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 
-// renewed applies the answer to a renewal. If the renewal wrote memo, it keeps memo.
+// renewed applies the answer to a renewal. memo is the memo in the renewal, or nil.
 func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	k.mu.Lock()
 	if memo != nil && a.reply.Outcome == driver.OutcomeOK {
@@ -45,8 +45,8 @@ func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	return err
 }
 
-// StopRenewing ends renewal. The lock is lost at its trust deadline, unless it is released or handed over before. The
-// key of a job's lock stays reserved after the lease, so that the job's next attempt can resume the lock.
+// StopRenewing ends renewal. The lock is lost at its trust deadline, unless the lock is released or handed over before.
+// The key of a job's lock stays reserved after the lease, so that the job's next attempt can resume the lock.
 func (k *Lock) StopRenewing() {
 	if k.none() {
 		return

@@ -57,8 +57,8 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	return lock, nil
 }
 
-// resume sends a resumption. While the store does not answer, it repeats the call under the same nonce, for
-// Config.CallTimeout. Otherwise a resumption whose answer was lost would keep its job waiting for a TTL.
+// resume sends a resumption. While the store does not answer, resume repeats the call under the same nonce, for
+// Config.CallTimeout. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (driver.Reply, error) {
 	pause := backoff{10 * time.Millisecond}
 	return ask(ctx, l, op, req.Key, func(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {

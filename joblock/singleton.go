@@ -9,8 +9,8 @@ import (
 // Lockers wait in line. The next Locker runs its fn
 //
 //   - at once when the holder releases the lock;
-//   - at most a TTL and a quarter of a poll after the holder has crashed. If more than seven in line have died with the
-//     holder, it takes one poll longer. A poll is Config.Poll, or a sixth of the TTL if that is shorter.
+//   - at most a TTL and a quarter of a poll after the holder has crashed, or one poll later if more than seven in line
+//     have died with the holder. A poll is Config.Poll, or a sixth of the TTL if that is shorter.
 //
 // The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost. Then fn
 // should return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.
@@ -32,7 +32,7 @@ func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.
 	}
 	pause := newRetryPause()
 	for {
-		var lock *Lock // under which fn ran; nil if it did not
+		var lock *Lock // under which fn ran; nil if fn did not run
 		var own error  // what fn returned
 		err := l.Do(ctx, key, func(ctx context.Context) error {
 			lock, _ = FromContext(ctx)

@@ -34,7 +34,7 @@ const (
 	EndedDone     = driver.EndedDone
 )
 
-// Status is the public part of a key's record. It contains no secrets.
+// Status is the public part of a key's record. A Status contains no secrets.
 type Status struct {
 	Key       string        `json:"key"`
 	State     State         `json:"state"`
@@ -92,7 +92,7 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	return out, nil
 }
 
-// inspectAll reads records. Its errors name the key named, which may be "".
+// inspectAll reads records. Its errors are about the key named, or about no key if named is "".
 func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
 	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
 	if err != nil {
@@ -112,9 +112,9 @@ type ListOptions struct {
 	Ended bool
 }
 
-// List walks over the keys in the store, page by page, in no particular order. It is for people and tools, because it
-// costs as much as a walk over all keys of the store. A lock that changes during the walk may be missed, or seen twice.
-// An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
+// List walks over the keys in the store, page by page, in no particular order. List is for people and tools, because
+// its cost is a walk over all keys of the store. The walk may miss a lock that changes meanwhile, or show such a lock
+// twice. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	const op = "list"
 	return func(yield func(Status, error) bool) {

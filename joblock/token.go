@@ -28,9 +28,9 @@ const (
 // Token is the transferable form of a lock: the key, the owner, the fence under which the token was made, and the TTL
 // of the lease. A Token is a capability: treat its marshalled forms as secrets.
 //
-// Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read them. The text form is base64url,
+// Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read tokens. The text form is base64url,
 // JSON is the text form in quotes, and binary and msgpack are a msgpack array. Decoding checks version, field types,
-// bounds and canonical form. Its errors are ErrInvalid.
+// bounds and canonical form, and its errors are ErrInvalid.
 type Token struct {
 	key   string
 	owner secret
@@ -39,7 +39,7 @@ type Token struct {
 }
 
 // secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call the
-// Token's methods but prints its fields. fmt prints only the address in a unique.Handle. The same is true of a *string,
+// Token's methods but prints the fields of the Token. Of a unique.Handle fmt prints only an address. Of a *string too,
 // but then equal Tokens would not be ==.
 type secret struct{ h unique.Handle[string] }
 
@@ -150,8 +150,8 @@ func (t Token) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary reads the binary form. With an error t is unchanged.
 //
-// It decodes only five scalars, from at most 2048 bytes. When msgpack v5 decodes maps, slices or interfaces, a few
-// bytes can make it allocate gigabytes.
+// UnmarshalBinary decodes only five scalars, from at most 2048 bytes. If msgpack v5 decodes maps, slices or interfaces,
+// a few bytes can make msgpack allocate gigabytes.
 func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
@@ -199,8 +199,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. It checks the length before
-// it allocates. In UnmarshalBinary the check would come too late.
+// DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. The length is checked before
+// the bytes are allocated, because UnmarshalBinary gets them only afterwards.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
