@@ -13,10 +13,8 @@ import (
 // defaultMaxHold is the default of Claim.MaxHold: the time that proxies commonly allow a request.
 const defaultMaxHold = time.Minute
 
-// Claim says which locks a request needs. A Claim must name a key or set NoLock.
-//
-// An invalid key is answered with 400: most likely the client sent it. A Claim without a key, or with a field out of
-// bounds, is the application's mistake: it is answered with 500 and logged. The handler runs in neither case.
+// Claim says which locks a request needs. A Claim must name a key or set NoLock. See Refusal for the answer to a bad
+// Claim.
 type Claim struct {
 	// NoLock says that the request needs no lock: the handler runs without one. Every other field must then be zero.
 	NoLock bool
@@ -95,10 +93,9 @@ func badKey(key string) bool {
 
 // claimError is an ErrInvalid that is not the client's fault. Its subject is a Claim's settings, or the value that
 // the store keeps at the key, or an argument of a call that the handler made before it called Refuse.
-type claimError struct{ err error }
+type claimError struct{ error }
 
-func (e *claimError) Error() string { return e.err.Error() }
-func (e *claimError) Unwrap() error { return e.err }
+func (e *claimError) Unwrap() error { return e.error }
 
 // blame marks err as a claimError if err is an ErrInvalid and all keys are valid.
 func blame(err error, keys ...string) error {

@@ -180,10 +180,6 @@
 // that has finally failed does not keep the key. A refused enqueue, as for a TaskID that exists, leaves nothing
 // behind.
 //
-// With UntilStarted the worker releases the lock just before the first call of the handler. Later attempts run
-// without the lock, whoever has the key by then. With KeepLast the worker first takes the lock on Key. The job then
-// carries that lock to its end, like any other lock. The task's header tells the worker both.
-//
 // A replacement never loses both jobs. The old task is deleted after the new one is in its queue. Until then the lock
 // is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it
 // alone and returns ErrHeld. Of two calls at once, the later one replaces the other's job. If a worker takes the new

@@ -20,13 +20,8 @@ const deletePause = 50 * time.Millisecond
 
 // replacement puts a new task in the place of one that waits. It takes the lock with the old task's token, so that
 // the old task cannot start. It enqueues the new task, deletes the old one, and only then parks the lock for the new
-// one. So the lock is the old job's while there is an old job, and after a crash a task runs:
-//
-//	a crash after this step   the task that runs
-//	the lock is taken         the old one, when the lease has run out
-//	the new task is enqueued  the old one, then the new one: until then the worker finds
-//	                          the lock with the old one
-//	the old task is deleted   the new one, when the keeper finds the old one gone
+// one. So the lock is the old job's while the old task exists. After a crash at any step one of the tasks runs: the
+// old one when the lease has run out, or the new one when the keeper finds that the old one is gone.
 //
 // The roads not taken: to delete the old task first loses both in a crash, and to park the lock for the new task
 // first lets the older payload run last.

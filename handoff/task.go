@@ -184,8 +184,7 @@ func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.
 	return env.Tokens, err
 }
 
-// shown returns a copy of info without the tokens; nil stays nil. Callers log a TaskInfo, and whoever has the tokens
-// can take the locks.
+// shown returns a copy of info without the header; nil stays nil. See Enqueue.
 func shown(info *asynq.TaskInfo) *asynq.TaskInfo {
 	if info == nil {
 		return nil

@@ -3,7 +3,6 @@ package handoff
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -64,7 +63,8 @@ const (
 
 	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one
 	// job waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The
-	// running job has the lock on Key. The waiting job has the lock on Key and "%next". Until must be UntilDone.
+	// running job has the lock on Key. The waiting job has the lock on Key and "%next", until the worker can take the
+	// lock on Key for it. Until must be UntilDone.
 	KeepLast
 )
 
@@ -120,8 +120,7 @@ func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""
 	}
-	sum := sha256.Sum256(task.Payload())
-	return joblock.Key("unique", task.Type(), hex.EncodeToString(sum[:]))
+	return joblock.Key("unique", task.Type(), fmt.Sprintf("%x", sha256.Sum256(task.Payload())))
 }
 
 // JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job
@@ -160,14 +159,12 @@ const (
 // and hands the lock over to task. The key does not lapse, however long the job waits and however often the job is
 // retried. The key is free when the job is done, has finally failed or no longer exists.
 //
-// If another job has the key, u.OnConflict decides. If asynq has archived or completed that job and no worker has
-// freed the key, EnqueueUnique frees the key. After a job was deleted its key is ErrHeld until the keeper has freed
-// the key: within the keeper's Config.Every, but not before one minute after the key was reserved.
+// If another job has the key, u.OnConflict decides; the package comment has a table of all cases.
 //
 // Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job.
 // After an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost:
 // then the new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the
-// key. The option asynq.Unique is ErrInvalid: it lapses under a job that waits, and survives a job that fails.
+// key. The option asynq.Unique is ErrInvalid.
 //
 // EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {

@@ -151,13 +151,7 @@ type Opened struct {
 	Elsewhere bool
 }
 
-// Carries reports whether a task has an envelope, genuine or not.
-func (t Task) Carries() bool {
-	_, ok := t.Headers[Header]
-	return ok
-}
-
-// Distrust is the error for an envelope that counts as absent.
+// Distrust is the error about an envelope that counts as absent.
 type Distrust struct {
 	Cause Cause
 	Of    string // the other task for which the envelope was sealed; "" unless Cause is Copied

@@ -1,10 +1,9 @@
-// Package keyspace names the toolkit's own keys. No key that an application may use is
-// one of them, whatever its users typed.
+// Package keyspace names the toolkit's own keys. No key that an application may use is one of them, whatever the
+// application's users typed.
 //
-// In an application's key a '%' stands only before two upper-case hexadecimal digits, as
-// joblock.Key writes it. Any other '%' makes the key the toolkit's own. Calls that take
-// locks refuse such a key, unless they have the option door.OwnKey. Calls that only read,
-// and those for operators, accept all keys.
+// In an application's key a '%' stands only before two upper-case hexadecimal digits, as joblock.Key writes it. Any
+// other '%' makes the key one of the toolkit's own. Calls that take locks refuse such a key, unless they have the
+// option door.OwnKey. Calls that only read, and calls for operators, accept all keys.
 package keyspace
 
 import (
@@ -13,23 +12,21 @@ import (
 	"strings"
 )
 
-// Keeper is the key of the lock that a keeper needs to work, so that only one in the
-// cluster does.
+// Keeper is the key of the lock under which a keeper works, so that only one keeper in the cluster works at a time.
 const Keeper = "%keeper"
 
-// Cron returns the key of one of the scheduler's records: a prefix and the given rest.
+// Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 
-// Again returns the key of the lock that a worker holds while job is in asynq's archive for
-// a pause. If the worker dies, the lock tells the keeper to run job again.
+// Again returns the key of the lock that a worker holds while job is in asynq's archive for a pause. If the worker
+// dies, the lock makes the keeper run job again.
 func Again(job string) string { return "%again:" + job }
 
-// Next returns the key whose lock a job has while it waits for the job that has the lock on
-// key; see handoff.KeepLast.
+// Next returns the key of the lock for a job that waits until another job has released the lock on key; see
+// handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
 
-// permitMark separates the key of a limit from the number of a permit. The limit's key
-// ends at the last permitMark.
+// permitMark separates the key of a limit from the number of a permit. The limit's key ends at the last permitMark.
 const permitMark = "%#"
 
 // Permit returns the key of a permit of the limit on key.
@@ -47,14 +44,14 @@ func Limit(key string) (limit string, ok bool) {
 	return key[:i], true
 }
 
-// emptyMark is what joblock.Key writes for an empty part, before the part's number. All
-// calls refuse a key with it.
+// emptyMark is the text that joblock.Key writes for an empty part, before the part's number. All calls refuse a key
+// with an emptyMark and a number.
 const emptyMark = "%!"
 
-// Empty returns what stands for an empty part; the first part has number 1.
+// Empty returns the text for the empty part with this number. The first part of a key has number 1.
 func Empty(number int) string { return emptyMark + strconv.Itoa(number) }
 
-// CheckParts returns a sentence about the key's empty part, "" if there is none.
+// CheckParts returns a sentence about the first empty part of key, or "" if no part is empty.
 func CheckParts(key string) string {
 	_, rest, ok := strings.Cut(key, emptyMark)
 	if !ok {
@@ -67,21 +64,18 @@ func CheckParts(key string) string {
 	return fmt.Sprintf("part %s of the key is empty", number)
 }
 
-// CheckApplication returns why an application may not use key, "" if it may.
+// CheckApplication returns a sentence about why an application may not use key, or "" if the application may.
 func CheckApplication(key string) string {
 	if detail := CheckParts(key); detail != "" {
 		return detail
 	}
-	for rest, at := key, 0; ; {
-		i := strings.IndexByte(rest, '%')
-		if i < 0 {
-			return ""
-		}
-		if rest, at = rest[i+1:], at+i+1; len(rest) < 2 || !isHex(rest[0]) || !isHex(rest[1]) {
+	for i := range len(key) {
+		if key[i] == '%' && (len(key) < i+3 || !isHex(key[i+1]) || !isHex(key[i+2])) {
 			return fmt.Sprintf("key has a '%%' at byte %d that is not followed by two upper-case hexadecimal digits; "+
-				"such keys are the toolkit's own, build yours with joblock.Key", at-1)
+				"such keys are the toolkit's own, build yours with joblock.Key", i)
 		}
 	}
+	return ""
 }
 
 // isHex rejects lower case, because the toolkit's keys have lower case after a '%'.
