@@ -123,12 +123,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.refuse(w, r, errMiswired)
 		return
 	}
-	claim, err := m.claim(r)
-	if err != nil {
-		m.refuse(w, r, err)
-		return
-	}
-	ctx, end, err := m.begin(r.Context(), claim)
+	ctx, end, err := m.begin(r)
 	if err != nil {
 		m.refuse(w, r, err)
 		return
@@ -138,13 +133,18 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// begin takes the locks of claim. It returns the context for the handler, and the function end, which releases the
+// begin takes the locks that r claims. It returns the context for the handler, and the function end, which releases the
 // locks. After an error both are nil.
-func (m *middleware) begin(ctx context.Context, claim Claim) (_ context.Context, end func(), err error) {
+func (m *middleware) begin(r *http.Request) (inside context.Context, end func(), err error) {
+	ctx := r.Context()
+	claim, err := m.claim(r)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := claim.check(); err != nil {
 		return nil, nil, &claimError{err}
 	}
-	inside := context.WithValue(ctx, middlewareKey{}, m)
+	inside = context.WithValue(ctx, middlewareKey{}, m)
 	if claim.NoLock {
 		return inside, func() {}, nil
 	}

@@ -49,9 +49,9 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	info, outcome, readErr := d.find(dctx)
 	var cause error
 	select {
-	case <-d.sending.done:
-		if cause = d.sending.err; cause == nil {
-			return d.sending.info, enqueued, nil
+	case <-d.sent:
+		if cause = d.sendErr; cause == nil {
+			return d.info, enqueued, nil
 		}
 	default:
 	}
@@ -87,19 +87,17 @@ func refused(err error) bool {
 // after a definite answer of the enqueue: a server that was frozen answers new questions and applies older commands
 // in no particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
-	if d.sending == nil { // not all locks could be parked, and nothing was sent
+	if d.sent == nil { // not all locks could be parked, and nothing was sent
 		return nil, notEnqueued, nil
 	}
-	select {
-	case <-d.sending.done:
-	case <-ctx.Done():
+	if sleep.Until(ctx, d.sent) != nil {
 		return nil, unknown, errSending
 	}
-	if d.sending.err == nil {
-		return d.sending.info, enqueued, nil
+	if d.sendErr == nil {
+		return d.info, enqueued, nil
 	}
 	info, outcome, err := d.read(ctx)
-	if outcome == enqueued || outcome == notEnqueued && refused(d.sending.err) {
+	if outcome == enqueued || outcome == notEnqueued && refused(d.sendErr) {
 		return info, outcome, err
 	}
 	if sleep.For(ctx, rereadPause) != nil {

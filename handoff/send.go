@@ -6,6 +6,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -18,15 +19,11 @@ type dispatch struct {
 	tokens []joblock.Token
 	header string // distinguishes this task from another one with its TaskID
 
-	sending *sending // nil before send
-}
-
-// sending is an enqueue under way. It can outlast its context and the Client: it ends when asynq's Redis client gives
-// up.
-type sending struct {
-	done chan struct{} // closed when what follows is set
-	info *asynq.TaskInfo
-	err  error
+	// sent is closed when asynq has returned from the enqueue; nil before send. asynq can return after the end of the
+	// context, and even after Client.Close, when its Redis client gives up.
+	sent    chan struct{}
+	info    *asynq.TaskInfo // asynq's result; may be read after sent is closed
+	sendErr error           // likewise
 }
 
 // seal makes the header in which the task carries its locks.
@@ -43,18 +40,13 @@ func (d *dispatch) seal(ctx context.Context) error {
 // reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
-	s := &sending{done: make(chan struct{})}
-	d.sending = s
+	d.sent = make(chan struct{})
 	go func() {
-		defer close(s.done)
-		s.info, s.err = d.c.client.EnqueueContext(ctx, task, opts...)
+		defer close(d.sent)
+		d.info, d.sendErr = d.c.client.EnqueueContext(ctx, task, opts...)
 	}()
-	select {
-	case <-s.done:
-		if s.err == nil {
-			return s.info
-		}
-	case <-ctx.Done():
+	if sleep.Until(ctx, d.sent) != nil || d.sendErr != nil {
+		return nil
 	}
-	return nil
+	return d.info
 }

@@ -96,15 +96,5 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.stop()
 	c.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		c.running.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return sleep.While(ctx, c.running.Wait)
 }

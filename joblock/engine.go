@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -131,7 +132,7 @@ func (e *engine) stop(ctx context.Context) error {
 	for _, k := range left {
 		k.close()
 	}
-	return await(ctx, e.calls.Wait) // last, because the losses must be told even if a call never returns
+	return sleep.While(ctx, e.calls.Wait) // last, because the losses must be told even if a call never returns
 }
 
 func (e *engine) run() {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -93,14 +94,14 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if !first {
-		return closedOr(ctx, l.closed)
+		return sleep.Until(ctx, l.closed)
 	}
 	defer close(l.closed)
 	l.seals.Close()
 	err := errors.Join(
 		l.engine.stop(ctx),
-		await(ctx, l.seals.Wait),
-		await(ctx, l.waiters.Wait), // which leave their queues because of closing
+		sleep.While(ctx, l.seals.Wait),
+		sleep.While(ctx, l.waiters.Wait), // which leave their queues because of closing
 		l.janitor.stop(ctx),
 	)
 	l.inbox.close()
@@ -121,27 +122,6 @@ func (l *Locker) enter(op, key string) error {
 		l.waiters.Add(1)
 	}
 	return err
-}
-
-// await waits until the function wait returns, and returns nil. If ctx ends first, await returns the cause of ctx. wait
-// must return within Config.CallTimeout.
-func await(ctx context.Context, wait func()) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		wait()
-	}()
-	return closedOr(ctx, done)
-}
-
-// closedOr waits until done is closed, and returns nil. If ctx ends first, closedOr returns the cause of ctx.
-func closedOr(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.

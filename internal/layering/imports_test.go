@@ -28,7 +28,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"joblock", []string{"joblock/driver", "internal/dice", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", msgpack, uuid}},
+	{"joblock", []string{"joblock/driver", "internal/dice", "joblock/event", "internal/door", "internal/keyspace", "internal/seal", "internal/sleep", msgpack, uuid}},
 	{"joblock/driver", nil},
 	{"joblock/event", []string{"joblock/driver"}},
 	{"joblock/limit", []string{"joblock", "joblock/driver", "joblock/event", "internal/dice", "internal/door", "internal/keyspace"}},

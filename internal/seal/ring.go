@@ -254,12 +254,10 @@ func (r *Ring) beginLocked() *reading {
 // wait waits until the reading has ended, and returns the reading's error. If ctx ends first, wait returns ctx's
 // cause.
 func (l *reading) wait(ctx context.Context) error {
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := sleep.Until(ctx, l.done); err != nil {
+		return err
 	}
+	return l.err
 }
 
 // Close ends the reading under way; Wait waits for the end. A closed Ring can still seal and open with the keys that

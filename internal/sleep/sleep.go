@@ -1,4 +1,4 @@
-// Package sleep has a sleep that a context can end.
+// Package sleep has waits that a context can end.
 package sleep
 
 import (
@@ -16,4 +16,25 @@ func For(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Until waits until done is closed. If ctx ends first, Until returns the cause of ctx at once.
+func Until(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// While waits until wait returns. If ctx ends first, While returns the cause of ctx at once, and the goroutine that calls
+// wait is left behind until wait returns.
+func While(ctx context.Context, wait func()) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait()
+	}()
+	return Until(ctx, done)
 }

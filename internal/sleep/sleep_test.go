@@ -28,3 +28,22 @@ func TestContextEndsTheSleep(t *testing.T) {
 		}
 	})
 }
+
+func TestWaitsEndWithWhatTheyWaitForOrWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("enough")
+		for _, c := range []struct {
+			takes, allowed time.Duration
+			want           error
+		}{{time.Second, time.Minute, nil}, {time.Minute, time.Second, cause}} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), c.allowed, cause)
+			start := time.Now()
+			err := While(ctx, func() { time.Sleep(c.takes) })
+			if err != c.want || time.Since(start) != time.Second {
+				t.Errorf("While of %s with a context of %s: %v after %s, want %v after 1s", c.takes, c.allowed, err, time.Since(start), c.want)
+			}
+			cancel()
+		}
+		time.Sleep(time.Minute) // the goroutine that While has left behind ends
+	})
+}
