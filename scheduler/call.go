@@ -26,7 +26,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 		attempts++
 		err = j.attempt(ctx, tick, logger)
 		for j.task && errors.Is(err, errTaskOverlaps) {
-			if j.overlap != overlapQueue || sleep.For(ctx, queuePoll) != nil {
+			if !j.QueueOverlap || sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
 			err = j.attempt(ctx, tick, logger)

@@ -47,7 +47,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm executes what is due under the job's lock, and releases the lock. It returns when to read the ledger again.
+// runTerm executes the job under its lock, and releases the lock. It returns when to read the ledger again.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -65,8 +65,7 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release releases a lock, and only logs an error: the Locker repeats a release to which the store gave no answer, and
-// a lost lock needs no release.
+// release only logs an error: the Locker repeats a release without an answer, and a lost lock needs no release.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

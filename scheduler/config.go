@@ -68,11 +68,8 @@ func (c *Config) withDefaults() *Config {
 	out.Sync = cmp.Or(out.Sync, 10*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	if out.Node == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown-host"
-		}
-		out.Node = fmt.Sprintf("%.200s:%d", host, os.Getpid())
+		host, _ := os.Hostname() // without a name of the host the pid has to do
+		out.Node = fmt.Sprintf("%.200s:%d", cmp.Or(host, "unknown-host"), os.Getpid())
 	}
 	if out.Observe == nil {
 		out.Observe = func(Event) {}

@@ -34,7 +34,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	for _, j := range jobs {
 		keys = append(keys, j.key)
 	}
-	wrote, sent := s.ordersWritten(), s.clock.local()
+	sent := s.clock.local()
 	views, err := memo.Read(ctx, s.locks, keys...)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.createOrders(ctx)
@@ -43,7 +43,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
 	if len(views) > 0 && answered(views[0]) {
 		s.learnTime(sent, views[0].Now)
-		s.applyOrders(views[0].Memo, wrote)
+		s.applyOrders(views[0].Memo, sent)
 	}
 	now := s.clock.now()
 	if !slices.ContainsFunc(views, answered) {

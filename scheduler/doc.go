@@ -18,8 +18,8 @@
 // # One tick
 //
 // A tick is an instant of the spec in UTC, the same instant for all nodes. Each job has a lock, and the memo of the
-// lock is the job's ledger. The ledger has the latest tick that a node has executed or skipped. When a tick is due,
-// each node
+// lock is the job's ledger. The ledger has the latest tick that a node has claimed or skipped. When a tick is due, each
+// node
 //
 //	waits     for the job's jitter and a random time up to 50 ms, so that one node is first
 //	reads     the ledgers of all jobs that are due, in one round trip
@@ -29,11 +29,11 @@
 //	calls     the function, while the Locker renews the lock
 //	writes    "done" or "failed" into the ledger, and releases the lock
 //
-// The ledger's latest tick only grows, and only the holder of the lock writes the ledger. So one node claims a tick,
-// once, however short the job is and however wrong the clocks are: a late node finds the tick in the ledger.
+// The ledger's latest tick only grows, and only the holder of the lock writes the ledger. So nodes claim a tick once,
+// however short the job is and however wrong the clocks are: a late node finds the tick in the ledger.
 //
-// The store's clock alone decides what is due. Each node estimates the store's clock from the store's answers, and
-// between two answers by its own monotonic clock. So a node whose wall clock is wrong is still on time.
+// The store's clock alone decides what is due. Each node estimates the store's clock from the store's answers and its
+// own monotonic clock. So a node whose wall clock is wrong is still on time.
 //
 // # When a node stops or dies
 //
@@ -46,20 +46,16 @@
 //	the node is suspended   the waiting node gets the lock when the lease ends; the context of the first node's
 //	or cut off              function ends with cause joblock.ErrLost, and its fence is outdated
 //
-// So a node executes a claimed tick at least once. With AtMostOnce it is executed at most once: a tick whose execution
-// was broken off is lost. Without AtMostOnce a tick is lost after eleven broken executions, because its function may be
-// what crashes the nodes. An execution is also broken off if at its end the store does not answer for longer than the
-// lease. The fence of the lock (joblock.FromContext) tells executions of a tick apart.
+// So nodes execute a claimed tick at least once, and with AtMostOnce at most once. After eleven broken executions a tick
+// is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the store
+// does not answer for longer than the lease. The fence of the lock (joblock.FromContext) tells executions of a tick
+// apart.
 //
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
 // over and end one after the other.
 //
-// # Tasks of a queue
-//
 // A node may die after it has enqueued the task of a tick and before it has written the ledger. The next node enqueues
-// the task again. Use Tick.ID as the task's ID: then the queue refuses the second task. The function that you pass to
-// Task must return nil for that refusal. asynq.ErrTaskIDConflict counts as a failure like every other error. Package
-// asynqtick turns the conflict into success.
+// the task again. With Tick.ID as the task's ID the queue refuses the second task; see Task.
 //
 // # Ticks that are not executed in time
 //
@@ -70,9 +66,9 @@
 //	            tick, OverlapCancel, and by default OverlapSkip.
 //	paused      the tick came while the job was paused. It is skipped.
 //
-// The ledger counts these ticks, and Config.Observe gets an Event. A node counts at most 10,000 missed ticks at a time.
-// Missed ticks that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks
-// beyond the bound are skipped as missed.
+// The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. Missed ticks
+// that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks beyond the
+// bound are skipped as missed.
 //
 // # The ledger
 //
@@ -91,27 +87,25 @@
 //
 // A node ignores jobs for which it has no function. During a deploy, nodes may have different jobs, or different specs
 // for a job of one name. Each node claims the ticks of its own spec; an instant that both specs have is executed once.
-// Nothing is caught up with after a change of the spec: its ticks count from the time at which the first node with the
-// spec started. A node does not use a ledger of a later version: newer nodes execute the job.
+// After a change of the spec no earlier tick is caught up with: ticks count from the start of the first node with the
+// new spec. A node does not use a ledger of a later version: newer nodes execute the job.
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
-// old name are not caught up with under the new name. The old name stays on record for 366 days; Entry.Overdue shows
-// that no node claims its ticks.
+// old name are not caught up with under the new name. The old name stays on record for 366 days, with Entry.Overdue.
 //
 // # Applications that share a store
 //
 // Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
-// application would execute some ticks of the other one. Nodes notice this: the ledger has the definitions by which
-// nodes wrote it (spec, options, module of the program). A new definition is a deploy, reported once as EventRedefined.
-// If two definitions take turns for more than a quarter of an hour, a node reports EventContested, about once an hour,
-// and Entry.Contested is set.
+// application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
+// options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
+// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested.
 //
 // # Pausing and triggering
 //
-// Pause, Resume and Trigger work from any process with the same store and Config.Scope, also for jobs that the process
-// does not have. They write to one record, which each node reads together with the ledgers. A pause or resumption takes
-// effect at the next tick. The store keeps the record for 366 days after the last request; longer pauses are forgotten.
+// Pause, Resume and Trigger work from any process with the same store and Config.Scope. They write to one record, which
+// each node reads together with the ledgers. A pause or resumption takes effect at the next tick. The store keeps the
+// record for 366 days after the last request; longer pauses are forgotten.
 //
 // # Cost
 //

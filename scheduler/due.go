@@ -59,8 +59,8 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue removes jobs that are due from the heap, at most batch of them. It returns the jobs and the present time. No
-// job is due while the node does not know the store's time.
+// takeDue removes up to batch due jobs from the heap, and returns the jobs and the present time. No job is due while
+// the node does not know the store's time.
 func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	now = s.clock.now()
 	if !s.clock.synced() {
@@ -74,7 +74,7 @@ func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	return jobs, now
 }
 
-// sleep waits until a job is due, but at most until the given time.
+// sleep waits until a job is due, but at most until the time until.
 func (s *Scheduler) sleep(ctx context.Context, until time.Time) {
 	s.mu.Lock()
 	if len(s.due) > 0 && s.due[0].at.Before(until) {
@@ -121,8 +121,7 @@ func (s *Scheduler) recheckAll() {
 	}
 }
 
-// learnTime corrects the estimate of the store's clock, as storeClock.learn does. If the store's clock was set back,
-// the times in the heap are too late, so learnTime makes all jobs due.
+// learnTime corrects s.clock. After a large step back the times in the heap are too late, so all jobs become due.
 func (s *Scheduler) learnTime(sent, store time.Time) {
 	if s.clock.learn(sent, store) < -time.Minute {
 		s.recheckAll()
@@ -142,7 +141,6 @@ func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	return now.Add(settling + dice.N(settling))
 }
 
-// soon returns a random step within spread after at.
 func soon(at time.Time) time.Time { return within(spread, at) }
 
 // within returns a random step within d after at.

@@ -101,10 +101,7 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("entries"); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	names := slices.Sorted(maps.Keys(s.jobs))
-	s.mu.Unlock()
-	return s.readEntries(ctx, names)
+	return s.readEntries(ctx, s.names())
 }
 
 // AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are registered with this
@@ -115,21 +112,17 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
 	}
-	names := make(map[string]bool)
+	names := s.names()
 	for status, err := range s.locks.List(ctx, joblock.ListOptions{Prefix: s.ordersKey + ":", Ended: true}) {
 		if err != nil {
 			return nil, err
 		}
 		if name, ok := s.nameOf(status.Key); ok {
-			names[name] = true
+			names = append(names, name)
 		}
 	}
-	s.mu.Lock()
-	for name := range s.jobs {
-		names[name] = true
-	}
-	s.mu.Unlock()
-	entries, err := s.readEntries(ctx, slices.Sorted(maps.Keys(names)))
+	slices.Sort(names)
+	entries, err := s.readEntries(ctx, slices.Compact(names))
 	return slices.DeleteFunc(entries, func(e Entry) bool {
 		return !e.Here && e.Spec == "" && e.Problem == "" // the lock is not that of a job
 	}), err
@@ -140,10 +133,7 @@ func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 // errors of Entries.
 func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	const op = "entry"
-	if err := s.check(op); err != nil {
-		return Entry{}, err
-	}
-	if err := checkName(op, name); err != nil {
+	if err := s.checkJob(op, name); err != nil {
 		return Entry{}, err
 	}
 	entries, err := s.readEntries(ctx, []string{name})
@@ -154,6 +144,12 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 		return Entry{}, notFound(op, name)
 	}
 	return entries[0], nil
+}
+
+func (s *Scheduler) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.jobs))
 }
 
 // readEntries reads the entries of the named jobs. If neither the store nor this Scheduler has a job, its entry has no
@@ -176,7 +172,6 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 	return entries, nil
 }
 
-// makeEntry makes the entry of a job from v, the view of the job's ledger.
 func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time.Time) Entry {
 	l, problem := ledger.Decode(v.Memo)
 	if problem != nil {

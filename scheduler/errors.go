@@ -16,8 +16,7 @@ var (
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// ownError is an error of this package that matches a sentinel of package joblock. So callers can treat an ownError
-// like an error of a Locker.
+// ownError matches a sentinel of package joblock, so that callers can treat an ownError like an error of a Locker.
 type ownError struct {
 	text     string
 	sentinel error
@@ -34,7 +33,6 @@ func invalid(op, job, format string, args ...any) error {
 	return &ownError{op + ": " + fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
 
-// notFound returns an error that matches joblock.ErrNotFound.
 func notFound(op, job string) error {
 	return &ownError{fmt.Sprintf("%s %q: no node has seen a job of this name", op, job), joblock.ErrNotFound}
 }

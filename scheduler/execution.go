@@ -74,12 +74,11 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	return nil
 }
 
-// callUnder calls the job's function under the lock. It returns the result, the number of attempts and the function's
-// error.
+// callUnder calls the job's function under the lock. It returns the result, the number of attempts and the last error.
 func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if j.overlap == overlapCancel {
+	if j.cancel {
 		go s.cancelAtNextTick(ctx, j, l.LastTick(), cancel)
 	}
 	ctx, stop := lock.Context(ctx)
@@ -112,7 +111,10 @@ func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time
 			return
 		}
 		s.rereadOrders(ctx) // the job may have been paused a moment ago
-		if !s.orderOf(j).Skips(tick) {
+		s.mu.Lock()
+		order := s.orders.Jobs[j.name]
+		s.mu.Unlock()
+		if !order.Skips(tick) {
 			cancel(ErrOverlapped)
 			return
 		}

@@ -8,7 +8,11 @@ import (
 
 // NewAt is New with a clock of the node's own.
 func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler, error) {
-	return newScheduler(locks, cfg, now)
+	s, err := New(locks, cfg)
+	if err == nil {
+		s.clock.local = now
+	}
+	return s, err
 }
 
 // Of sets the program that the Scheduler takes itself for.

@@ -32,7 +32,8 @@ type job struct {
 // which changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.overlap, o.AtMostOnce, o.timeout, o.retries, o.retryFirst, o.retryMost, o.jitter, o.AtStart)
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.QueueOverlap, o.cancel, o.AtMostOnce, o.timeout,
+		o.retries, o.retryFirst, o.retryMost, o.jitter, o.AtStart)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
@@ -58,7 +59,6 @@ func program() string {
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
 }
 
-// momentOf returns the Moment with which this node updates the ledger of j now.
 func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	now := s.clock.now()
 	s.mu.Lock()

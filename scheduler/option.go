@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"time"
 
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -12,43 +13,27 @@ const (
 )
 
 // Option changes how a job is executed. Of options that contradict each other the last one counts. All nodes should
-// give a job the same options. If the nodes' options differ, the node that executes or skips a tick uses its own
-// options.
+// give a job the same options: the node that executes or skips a tick uses its own options.
 type Option func(*options)
 
-// options has what register was given for a job: the options, the defaults of Func or Task, and the spec.
+// options has the rules of a job as register got them.
 type options struct {
 	ledger.Job
-	zone       *time.Location
-	catchUpAll bool
-	overlap    overlap
-	timeout    time.Duration
-	hasTimeout bool
-	retries    int
-	retryFirst time.Duration
-	retryMost  time.Duration
-	jitter     time.Duration
-	task       bool
+	zone                                   *time.Location
+	timeout, retryFirst, retryMost, jitter time.Duration
+	retries                                int
+	task, catchUpAll, cancel, hasTimeout   bool // cancel: the option OverlapCancel
 }
-
-type overlap uint8
-
-const (
-	overlapSkip overlap = iota
-	overlapQueue
-	overlapCancel
-)
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
 // must not be nil.
 func In(zone *time.Location) Option { return func(o *options) { o.zone = zone } }
 
-// CatchUpNone skips missed ticks. A tick is missed if no node claims it within a minute or before the next tick,
-// whichever is first.
+// CatchUpNone skips missed ticks. The package documentation says which ticks are missed.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
 // CatchUpOne executes the newest missed tick as soon as a node is up. CatchUpOne is the default.
-func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: forever}) }
+func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: math.MaxInt64}) }
 
 // CatchUpAll executes the missed ticks that are at most window old, one after the other, the oldest first. If more than
 // limit ticks wait, from this outage and from earlier outages, the oldest ticks are skipped. The window must be
@@ -61,20 +46,17 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
 }
 
-// forever is a window without a limit.
-const forever = 1<<63 - 1
-
 // OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
-func OverlapSkip() Option { return func(o *options) { o.overlap = overlapSkip } }
+func OverlapSkip() Option { return func(o *options) { o.QueueOverlap, o.cancel = false, false } }
 
 // OverlapQueue keeps the newest of the ticks that come while the job is running, and executes that tick when the
 // running execution has ended. The other ticks are skipped.
-func OverlapQueue() Option { return func(o *options) { o.overlap = overlapQueue } }
+func OverlapQueue() Option { return func(o *options) { o.QueueOverlap, o.cancel = true, false } }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
 // tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: asynq's
 // Inspector can cancel a task.
-func OverlapCancel() Option { return func(o *options) { o.overlap = overlapCancel } }
+func OverlapCancel() Option { return func(o *options) { o.QueueOverlap, o.cancel = true, true } }
 
 // AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce another node executes the tick
 // again. Retry still repeats failed attempts.
@@ -114,7 +96,7 @@ func (o *options) validate(op, name string) error {
 		return invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, maxRetries)
 	case o.retries > 0 && (o.retryFirst <= 0 || o.retryMost < o.retryFirst):
 		return invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
-	case o.task && o.overlap == overlapCancel:
+	case o.task && o.cancel:
 		return invalid(op, name, "OverlapCancel is not for tasks")
 	case o.jitter < 0 || o.jitter > maxJitter:
 		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)

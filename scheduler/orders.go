@@ -11,9 +11,9 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// applyOrders decodes text and keeps its orders in s. Jobs that have a new order become due. The parameter wrote is
-// what ordersWritten returned before text was read.
-func (s *Scheduler) applyOrders(text []byte, wrote int) {
+// applyOrders decodes text and keeps its orders in s. Jobs that have a new order become due. The parameter sent is
+// when this node sent the read of text, by the node's own clock.
+func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if bytes.Equal(text, s.ordersMemo) {
@@ -25,8 +25,8 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded; the previous ones stay in force", "key", s.ordersKey, "err", err)
 		return
 	}
-	if wrote != s.wrote && o.Newest() < s.orders.Newest() {
-		return // text is older than an order that this node has written in the meantime
+	if !sent.After(s.wrote) && o.Newest() < s.orders.Newest() {
+		return // text is older than an order that this node has written since
 	}
 	s.ordersMemo, s.orders = text, o
 	for name, order := range o.Jobs {
@@ -37,20 +37,18 @@ func (s *Scheduler) applyOrders(text []byte, wrote int) {
 	s.wake()
 }
 
-// rereadOrders reads the orders. After an error the previous orders stay in force.
 func (s *Scheduler) rereadOrders(ctx context.Context) {
-	wrote := s.ordersWritten()
+	sent := s.clock.local()
 	views, err := s.readJobs(ctx, nil)
 	switch {
 	case err == nil && !views[0].Now.IsZero():
-		s.applyOrders(views[0].Memo, wrote)
+		s.applyOrders(views[0].Memo, sent)
 	case err != nil && ctx.Err() == nil:
 		s.cfg.Logger.Warn("scheduler: pauses and triggers cannot be read; the previous ones stay in force", "key", s.ordersKey, "err", err)
 	}
 }
 
-// readJobs reads the record of the orders and, after it, the ledgers of the named jobs. It returns the views in this
-// order.
+// readJobs returns views of the orders and of the ledgers of the named jobs, in this order.
 func (s *Scheduler) readJobs(ctx context.Context, names []string) ([]memo.View, error) {
 	keys := []string{s.ordersKey}
 	for _, name := range names {
@@ -69,17 +67,4 @@ func (s *Scheduler) createOrders(ctx context.Context) error {
 		err = lock.Release(ctx)
 	}
 	return err
-}
-
-// ordersWritten returns how many orders this node has written.
-func (s *Scheduler) ordersWritten() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wrote
-}
-
-func (s *Scheduler) orderOf(j *job) ledger.Order {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.orders.Jobs[j.name]
 }

@@ -14,8 +14,8 @@ import (
 // takes over an execution that was broken off.
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even without the job and
-// without Run. They return when the request is on record. It is no error to pause a paused job, or to resume a job that
-// is not paused.
+// without Run. They return when the request is on record. Pause of a paused job returns nil, and so does Resume of a
+// job that is not paused.
 //
 // Errors:
 //
@@ -44,10 +44,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 // false if there is nothing to write.
 func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 	change func(*ledger.Order, *ledger.Ledger, time.Time) bool) error {
-	if err := s.check(op); err != nil {
-		return err
-	}
-	if err := checkName(op, name); err != nil {
+	if err := s.checkJob(op, name); err != nil {
 		return err
 	}
 	lock, err := s.locks.Acquire(ctx, s.ordersKey, s.waitOptions()...)
@@ -81,9 +78,9 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 		return err
 	}
 	s.mu.Lock()
-	s.wrote++
+	s.wrote = s.clock.local()
 	s.mu.Unlock()
-	s.applyOrders(orders, s.ordersWritten())
+	s.applyOrders(orders, time.Time{})
 	return nil
 }
 

@@ -36,13 +36,9 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 }
 
 // Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq use
-// asynqtick.Enqueue, or wrap your function in asynqtick.Once:
-//
-//	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
-//
-// An enqueue of your own must use tick.ID() as the task's ID. It must return nil if the queue already has a task of
-// that ID: another node has enqueued the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails and
-// is reported as EventFailed, although the task is in the queue.
+// package asynqtick. An enqueue of your own must use tick.ID() as the task's ID. It must return nil if the queue
+// already has a task of that ID: another node has enqueued the task and died. If enqueue returns
+// asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
 //
 // Task is like Func, with these differences:
 //
@@ -59,16 +55,13 @@ func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, ti
 	return s.register("task", name, spec, enqueue, o, opts)
 }
 
-// register adds a job and makes the job due. o has the defaults of Func or Task.
+// register adds a job and makes the job due. The parameter o has the defaults of Func or Task.
 func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
-	if err := s.check(op); err != nil {
+	if err := s.checkJob(op, name); err != nil {
 		return err
 	}
 	if fn == nil {
 		return invalid(op, name, "the function is nil")
-	}
-	if err := checkName(op, name); err != nil {
-		return err
 	}
 	o.zone = s.cfg.Zone
 	CatchUpOne()(&o)
@@ -92,7 +85,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
 		return invalid(op, name, "spec %q has no ticks", text)
 	}
-	o.QueueOverlap, o.Program, o.Delay = o.overlap != overlapSkip, s.program, delayOf(name, o.jitter)
+	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
 	o.Fingerprint = o.fingerprint()
 	j := &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}
 	s.mu.Lock()
@@ -106,7 +99,10 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	return nil
 }
 
-func checkName(op, name string) error {
+func (s *Scheduler) checkJob(op, name string) error {
+	if err := s.check(op); err != nil {
+		return err
+	}
 	switch {
 	case name == "":
 		return invalid(op, "", "the name of the job is empty")

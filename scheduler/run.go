@@ -20,8 +20,6 @@ const (
 	lastPause  = 8 * time.Second
 )
 
-var errRunning = errors.New("scheduler: Run is already running")
-
 // Run executes jobs until ctx ends. Then Run claims no more ticks, ends the contexts of running functions with cause
 // ErrStopped, waits for the functions, and returns nil. During an outage of the store Run retries. After Run has
 // returned it may be called again.
@@ -39,7 +37,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if s.running {
 		s.mu.Unlock()
-		return errRunning
+		return errors.New("scheduler: Run is already running")
 	}
 	s.running, s.started = true, new(sync.WaitGroup)
 	s.mu.Unlock()

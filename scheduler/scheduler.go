@@ -14,9 +14,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Scheduler executes jobs by the clock, each tick on one of the nodes that have the same jobs on the same store. Make
-// one Scheduler per process with New, register jobs with Func and Task, and call Run. A Scheduler is safe for
-// concurrent use.
+// Scheduler executes jobs by the clock. Make one Scheduler per process with New, register jobs with Func and Task, and
+// call Run. A Scheduler is safe for concurrent use.
 type Scheduler struct {
 	locks     *joblock.Locker
 	cfg       Config
@@ -35,17 +34,12 @@ type Scheduler struct {
 	held       map[*job]*joblock.Lock
 	orders     ledger.Orders // as this node last read them
 	ordersMemo []byte        // the memo from which the field orders was decoded
-	wrote      int           // how many orders this node has written
+	wrote      time.Time     // when this node last wrote an order, by its own clock
 }
 
 // New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It returns joblock.ErrInvalid,
 // naming the value and its bound, if locks is nil, cfg has no Scope, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
-	return newScheduler(locks, cfg, time.Now)
-}
-
-// newScheduler also takes the node's clock, so that tests can give each node its own.
-func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler, error) {
 	if locks == nil {
 		return nil, invalid("new", "", "the Locker is nil")
 	}
@@ -56,7 +50,7 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 	return &Scheduler{
 		locks:     locks,
 		cfg:       *full,
-		clock:     storeClock{local: now},
+		clock:     storeClock{local: time.Now},
 		ordersKey: keyspace.Cron(joblock.Key(full.Scope)),
 		program:   program(),
 		woken:     make(chan struct{}, 1),
@@ -67,7 +61,6 @@ func newScheduler(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Sc
 	}, nil
 }
 
-// check refuses a Scheduler that was not made by New.
 func (s *Scheduler) check(op string) error {
 	if s == nil || s.locks == nil {
 		return invalid(op, "", "the Scheduler is nil or was not made by New")

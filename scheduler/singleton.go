@@ -14,8 +14,8 @@ type Runner interface {
 	Shutdown()
 }
 
-// RunSingleton runs a service on one node of the cluster at a time: on the node that holds the lock on key. So an
-// existing asynq scheduler survives the death of a node:
+// RunSingleton runs a service, like an existing asynq scheduler, on one node of the cluster at a time: on the node that
+// holds the lock on key.
 //
 //	err := scheduler.RunSingleton(ctx, locks, "asynq-scheduler", func() (scheduler.Runner, error) {
 //		return newAsynqScheduler() // asynq.NewScheduler and Register, as before

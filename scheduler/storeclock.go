@@ -24,10 +24,8 @@ type storeClock struct {
 func (c *storeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at(c.local())
+	return c.store.Add(c.local().Sub(c.own))
 }
-
-func (c *storeClock) at(local time.Time) time.Time { return c.store.Add(local.Sub(c.own)) }
 
 // learn corrects the estimate by an answer with the store's time. sent is the time of the request by the node's own
 // clock. learn returns how far the estimate has moved.
@@ -36,7 +34,7 @@ func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	defer c.mu.Unlock()
 	here := c.local()
 	took := here.Sub(sent)
-	was := c.at(here)
+	was := c.store.Add(here.Sub(c.own))
 	now := was
 	switch {
 	case c.store.IsZero():

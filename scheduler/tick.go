@@ -47,7 +47,6 @@ func TickFrom(ctx context.Context) (Tick, bool) {
 	return t, ok
 }
 
-// tickOf converts a tick of the ledger of the named job.
 func tickOf(name string, t ledger.Tick) Tick {
 	return Tick{Name: name, At: t.At, Cause: Cause(t.Cause), Broken: t.Broken}
 }

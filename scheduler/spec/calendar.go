@@ -7,9 +7,10 @@ import (
 
 // calendar is a set of wall-clock times without a zone. For each field it has the bit set of the matching values. A
 // wall-clock time is the Unix seconds at which a clock in UTC shows that time.
-type calendar struct {
-	second, minute, hour, dom, month, dow uint64
-}
+type calendar [6]uint64
+
+// The indexes of a calendar and of fields.
+const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
 
 // farthest is more than the longest time between two ticks, in seconds. That time is 8 years, from 29 February 2096 to
 // 29 February 2104.
@@ -41,39 +42,39 @@ func (c calendar) next(from int64) (int64, bool) {
 
 // days returns the bit set of the matching days of a month.
 func (c calendar) days(y int, m time.Month) uint64 {
-	if c.month&(1<<m) == 0 {
+	if c[month]&(1<<m) == 0 {
 		return 0
 	}
 	first := time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
-	week := c.dow | c.dow<<7 | c.dow<<14 | c.dow<<21 | c.dow<<28 | c.dow<<35
+	week := c[dow] | c[dow]<<7 | c[dow]<<14 | c[dow]<<21 | c[dow]<<28 | c[dow]<<35
 	byWeek := week >> first.Weekday() << 1
 	length := first.AddDate(0, 1, -1).Day()
 	exist := uint64(2<<length - 2)
-	if c.dom == domField.all() || c.dow == dowField.all() {
-		return c.dom & byWeek & exist
+	if c[dom] == fields[dom].all() || c[dow] == fields[dow].all() {
+		return c[dom] & byWeek & exist
 	}
-	return (c.dom | byWeek) & exist
+	return (c[dom] | byWeek) & exist
 }
 
 // timeOfDay returns the first matching time of day at or after the time sec. It returns false if there is none. Times
 // are seconds since midnight.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
-	if c.hour&(1<<h) != 0 {
-		if c.minute&(1<<m) != 0 {
-			if left := notBelow(c.second, s); left != 0 {
+	if c[hour]&(1<<h) != 0 {
+		if c[minute]&(1<<m) != 0 {
+			if left := notBelow(c[second], s); left != 0 {
 				return h*3600 + m*60 + bits.TrailingZeros64(left), true
 			}
 		}
-		if left := notBelow(c.minute, m+1); left != 0 {
-			return h*3600 + bits.TrailingZeros64(left)*60 + bits.TrailingZeros64(c.second), true
+		if left := notBelow(c[minute], m+1); left != 0 {
+			return h*3600 + bits.TrailingZeros64(left)*60 + bits.TrailingZeros64(c[second]), true
 		}
 	}
-	left := notBelow(c.hour, h+1)
+	left := notBelow(c[hour], h+1)
 	if left == 0 {
 		return 0, false
 	}
-	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c.minute)*60 + bits.TrailingZeros64(c.second), true
+	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c[minute])*60 + bits.TrailingZeros64(c[second]), true
 }
 
 // notBelow returns the set of those elements of set that are at least n.

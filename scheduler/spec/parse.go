@@ -109,20 +109,20 @@ func parseCalendar(words []string) (calendar, error) {
 	if len(words) != len(fields) {
 		return calendar{}, fmt.Errorf("has %d fields, must have 5, or 6 with seconds", len(words))
 	}
-	var sets [len(fields)]uint64
-	var stars [len(fields)]bool
+	var c calendar
+	var stars [len(c)]bool
 	for i, f := range fields {
 		var err error
-		if sets[i], stars[i], err = f.parse(words[i]); err != nil {
+		if c[i], stars[i], err = f.parse(words[i]); err != nil {
 			return calendar{}, err
 		}
 	}
-	c := calendar{second: sets[0], minute: sets[1], hour: sets[2], dom: sets[3], month: sets[4], dow: sets[5]}
-	c.dow = c.dow&^(1<<sunday) | c.dow>>sunday
+	c[dow] = c[dow]&^(1<<sunday) | c[dow]>>sunday
 	// If both fields are restricted, one match is enough. So a range over all values of one field matches every day.
 	// Store all values for both: then days sees all values only in a field that is not restricted.
-	if !stars[3] && !stars[5] && (c.dom == domField.all() || c.dow == dowField.all()) {
-		c.dom, c.dow = domField.all(), dowField.all()
+	allDays, allWeek := fields[dom].all(), fields[dow].all()
+	if !stars[dom] && !stars[dow] && (c[dom] == allDays || c[dow] == allWeek) {
+		c[dom], c[dow] = allDays, allWeek
 	}
 	return c, nil
 }
@@ -138,16 +138,14 @@ type field struct {
 // sunday is the second number of Sunday. The first is 0.
 const sunday = 7
 
-var (
-	secondField = field{"second", 0, 59, 59, nil}
-	minuteField = field{"minute", 0, 59, 59, nil}
-	hourField   = field{"hour", 0, 23, 23, nil}
-	domField    = field{"day of month", 1, 31, 31, nil}
-	monthField  = field{"month", 1, 12, 12, []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}}
-	dowField    = field{"day of week", 0, 6, sunday, []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}}
-
-	fields = [...]field{secondField, minuteField, hourField, domField, monthField, dowField}
-)
+var fields = [len(calendar{})]field{
+	second: {"second", 0, 59, 59, nil},
+	minute: {"minute", 0, 59, 59, nil},
+	hour:   {"hour", 0, 23, 23, nil},
+	dom:    {"day of month", 1, 31, 31, nil},
+	month:  {"month", 1, 12, 12, []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
+	dow:    {"day of week", 0, 6, sunday, []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
+}
 
 func (f field) all() uint64 { return stepped(f.min, f.max, 1) }
 

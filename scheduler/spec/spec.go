@@ -30,7 +30,7 @@ func (s Spec) Next(after time.Time) time.Time {
 	case s.every > 0:
 		next, ok = s.nextMultiple(at), true
 	case s.zone == nil:
-	case s.cal.hour == hourField.all(): // a rhythm
+	case s.cal[hour] == fields[hour].all(): // a rhythm
 		next, ok = s.nextShown(at)
 	default:
 		next, ok = s.nextReached(at)
@@ -97,16 +97,12 @@ func (s Spec) String() string {
 		return ""
 	}
 	words := []string{"CRON_TZ=" + s.zone.String()}
-	if s.cal.second != 1 {
-		words = append(words, secondField.format(s.cal.second))
+	for i, f := range fields {
+		if i != second || s.cal[second] != 1 {
+			words = append(words, f.format(s.cal[i]))
+		}
 	}
-	return strings.Join(append(words,
-		minuteField.format(s.cal.minute),
-		hourField.format(s.cal.hour),
-		domField.format(s.cal.dom),
-		monthField.format(s.cal.month),
-		dowField.format(s.cal.dow),
-	), " ")
+	return strings.Join(words, " ")
 }
 
 // format writes a set of the field's values. All values are "*". Steps up to the highest value are a step, like "*/5".
