@@ -16,8 +16,10 @@ type index struct {
 }
 
 type entry struct {
-	driver.JobLock     // Mark is when the entry is due, in µs; the method bound sets an even Mark, the method due an odd one
-	at             int // position in index.order
+	// Mark is when the entry is due, in µs. The method bound sets an even Mark, the method due an odd one, so that
+	// Forget never takes a write for the Due that returned the entry.
+	driver.JobLock
+	at int // position in index.order
 }
 
 // The method bound writes the entry of key and job, due after grace. The method bound also drops up to two entries

@@ -23,7 +23,7 @@ var acquireCases = []testCase{
 			k.Errorf("since %s, want the time of the grant", r.Since)
 		}
 	}},
-	{"it tells how the previous ownership ended", func(k *kit) {
+	{"a grant says how the previous ownership ended", func(k *kit) {
 		k.released("released", "me", "done")
 		k.forced("forced", "me", "by hand")
 		k.done("done", "me", "q/job", "all of it")

@@ -13,7 +13,7 @@ var batchCases = []testCase{
 		k.releaseAll(nil)
 		k.inspectAll(nil)
 	}},
-	{"renewals are answered in order, each on its own", func(k *kit) {
+	{"a batch of renewals has one answer for each, in order", func(k *kit) {
 		k.holdFor("lapsed", "me", k.Unit)
 		lapsed := k.inspect("lapsed").Fence
 		k.lapse()
@@ -45,7 +45,7 @@ var batchCases = []testCase{
 			}
 		}
 	}},
-	{"releases are answered in order, each on its own", func(k *kit) {
+	{"a batch of releases has one answer for each, in order", func(k *kit) {
 		k.holdFor("lapsed", "me", k.Unit)
 		k.lapse()
 		k.hold("mine", "me")

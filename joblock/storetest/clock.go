@@ -39,7 +39,7 @@ var stepCases = []testCase{
 		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		k.wantState("key", driver.StateHeld)
 	}},
-	{"a clock that jumped ahead ends leases, and the holder is told", func(k *kit) {
+	{"a clock that jumped ahead ends leases, and the holder's renewal fails", func(k *kit) {
 		req := k.acquireReq("key", "me")
 		req.Retain = 10 * time.Hour
 		reply := k.acquire(req)
@@ -97,7 +97,7 @@ var exactCases = []testCase{
 			k.Advance(time.Microsecond)
 		}
 	}},
-	{"what is left is counted down", func(k *kit) {
+	{"what is left of lease and reservation counts down", func(k *kit) {
 		k.runFor("key", "me", "q/job", long)
 		before := k.inspect("key")
 		k.Advance(long / 2)
@@ -121,7 +121,7 @@ var exactCases = []testCase{
 		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), driver.OutcomeHeld)
 		m.wantGrant(req.Nonce)
 	}},
-	{"a place is kept for as long as was asked, and not for longer", func(k *kit) {
+	{"a place lasts for its Patience, and not longer", func(k *kit) {
 		m := k.listen()
 		for name, over := range map[string]time.Duration{"in time": -time.Millisecond, "over": 0} {
 			k.hold(name, "me")

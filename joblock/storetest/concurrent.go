@@ -9,7 +9,7 @@ import (
 )
 
 var concurrentCases = []testCase{
-	{"of many that ask at once exactly one is granted", func(k *kit) {
+	{"of many Acquires at once exactly one is granted", func(k *kit) {
 		const racers, rounds = 16, 50
 		for round := range rounds {
 			key := fmt.Sprintf("key-%d", round)
@@ -65,7 +65,7 @@ var concurrentCases = []testCase{
 		}
 		wg.Wait()
 	}},
-	{"of many that resume at once exactly one is granted", func(k *kit) {
+	{"of many Resumes at once exactly one is granted", func(k *kit) {
 		const racers = 16
 		k.parkFor("key", "me", "q/job", 10*long)
 		var granted atomic.Int32

@@ -11,7 +11,7 @@ import (
 const maxFence = 1<<53 - 1
 
 var fenceCases = []testCase{
-	{"it grows over thousands of terms of one key", func(k *kit) {
+	{"fences grow over thousands of terms of one key", func(k *kit) {
 		var fence int64
 		next := func(what string, reply driver.Reply) {
 			k.Helper()
@@ -37,12 +37,12 @@ var fenceCases = []testCase{
 			k.Errorf("fence %d is above %d", fence, int64(maxFence))
 		}
 	}},
-	{"it grows across a lease that ran out", func(k *kit) {
+	{"fences grow after a lease has run out", func(k *kit) {
 		h := k.holdFor("key", "me", k.Unit)
 		k.lapse()
 		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
 	}},
-	{"it grows across a record that was forgotten", func(k *kit) {
+	{"fences grow after the store has forgotten the record", func(k *kit) {
 		var last int64
 		for range 3 {
 			// There are several terms, so that a count that begins again at 1 would show.
@@ -62,7 +62,7 @@ var fenceCases = []testCase{
 			}
 		}
 	}},
-	{"what it says of time is said beside it", func(k *kit) {
+	{"the times of a record agree with its fences", func(k *kit) {
 		changed := func(what string, anew bool, since time.Time) time.Time {
 			k.Helper()
 			r := k.inspect("key")

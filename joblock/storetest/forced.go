@@ -11,7 +11,7 @@ import (
 
 // forcedCases test the pushes to ForcedInbox. These pushes tell holders that a forced release has ended their leases.
 var forcedCases = []testCase{
-	{"forcing a live lease tells everyone who subscribes", func(k *kit) {
+	{"forcing a live lease pushes to every subscriber", func(k *kit) {
 		one, two := k.watch(k.ctx), k.watch(k.ctx)
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.forceReq("key")
@@ -23,7 +23,7 @@ var forcedCases = []testCase{
 			}
 		}
 	}},
-	{"it names the term that ended, not that of the waiter who is next", func(k *kit) {
+	{"the push names the term that ended, not the term of the next waiter", func(k *kit) {
 		w, m := k.watch(k.ctx), k.listen()
 		h := k.hold("key", "me")
 		next := k.waitReq("key", "you", m)
@@ -61,7 +61,7 @@ var forcedCases = []testCase{
 			}
 		}
 	}},
-	{"nothing is delivered after it was stopped", func(k *kit) {
+	{"no push is delivered after stop", func(k *kit) {
 		w, witness := k.watch(k.ctx), k.watch(k.ctx)
 		w.stop()
 		k.forced("key", "me", "")
@@ -70,7 +70,7 @@ var forcedCases = []testCase{
 			k.Errorf("%d pushes were delivered", n)
 		}
 	}},
-	{"it fails under a context that has ended, and goes on when that ends later", func(k *kit) {
+	{"Subscribe fails if its context has ended, and outlives a context that ends later", func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		w := k.watch(ctx)
 		cancel()

@@ -6,7 +6,7 @@ import (
 
 // foreignCases need a back end in which another program may have written a value at a key.
 var foreignCases = []testCase{
-	{"every call sees it, says so and leaves it alone", func(k *kit) {
+	{"every call answers Foreign and leaves the value unchanged", func(k *kit) {
 		const key = "key"
 		k.Foreign(key)
 		term := byFence(key, "me", 1)
@@ -36,7 +36,7 @@ var foreignCases = []testCase{
 			k.Error("Inspect changed the foreign value")
 		}
 	}},
-	{"it is listed for what it is", func(k *kit) {
+	{"List shows the value as foreign", func(k *kit) {
 		k.Foreign("foreign")
 		k.hold("lock", "me")
 		listed := k.list("", 10)
@@ -50,7 +50,7 @@ var foreignCases = []testCase{
 			k.Error("List changed the foreign value")
 		}
 	}},
-	{"it does not hurt the rest of a batch", func(k *kit) {
+	{"a foreign value does not change the rest of a batch", func(k *kit) {
 		k.Foreign("foreign")
 		one, two := k.hold("one", "me"), k.hold("two", "me")
 		replies := k.renewAll([]driver.RenewRequest{

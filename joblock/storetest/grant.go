@@ -8,7 +8,7 @@ import (
 
 // grantCases test how a waiter becomes the owner, and how the waiter learns of the grant.
 var grantCases = []testCase{
-	{"a waiter that asks for its grant is told all that it would have been told at once", func(k *kit) {
+	{"a waiter's grant says all that an immediate grant says", func(k *kit) {
 		for name, tc := range map[string]struct {
 			end  func(key string, h held)
 			want driver.Ended
@@ -68,7 +68,7 @@ var grantCases = []testCase{
 			m.wantNothing(name)
 		}
 	}},
-	{"it comes to the inbox of the waiter and to no other", func(k *kit) {
+	{"the push goes to the waiter's inbox and to no other", func(k *kit) {
 		one, two := k.listen(), k.listen()
 		k.hold("key", "me")
 		order := []*mailbox{one, two, two, one}
@@ -87,7 +87,7 @@ var grantCases = []testCase{
 			two.wantNothing("one release")
 		}
 	}},
-	{"a free key is that of the first in line, whoever asks", func(k *kit) {
+	{"a free key goes to the first in line, whoever asks", func(k *kit) {
 		for _, asks := range []string{"in passing", "to wait", "from further back"} {
 			m, askers := k.listen(), k.listen()
 			k.hold(asks, "me")
@@ -199,7 +199,7 @@ var grantCases = []testCase{
 		k.free("key")
 		m.wantGrant(dead.Nonce)
 	}},
-	{"whoever leaves when it has just been granted passes the key on", func(k *kit) {
+	{"a waiter that leaves after its grant passes the key on", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
 		first, second := k.waitReq("key", "first", m), k.waitReq("key", "second", m)

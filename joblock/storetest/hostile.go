@@ -57,7 +57,7 @@ var hostileCases = []testCase{
 			}
 		}
 	}},
-	{"labels and owners come back as they went in", func(k *kit) {
+	{"labels and owners come back unchanged", func(k *kit) {
 		for i, text := range []string{
 			`quotes " ' and \`, "{braces} [brackets] %d", "юникод 鍵 🔒 \u202e", "  spaces  ",
 			"0010", "1e3", "nil", "released", strings.Repeat("x", driver.MaxOwnerBytes),

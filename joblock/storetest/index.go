@@ -10,19 +10,19 @@ import (
 
 // indexCases test how a keeper finds the locks of jobs.
 var indexCases = []testCase{
-	{"a lock that is parked for a job is due when its grace is over", func(k *kit) {
+	{"a lock that is parked for a job is due after its Grace", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		k.parkFor("later", "me", "q/job", 10*long)
 		k.wantDue(10, "q/job key")
 	}},
-	{"a plain lock and one that is parked for no job are not in it", func(k *kit) {
+	{"a plain lock and a lock parked for no job have no entry", func(k *kit) {
 		k.hold("held", "me")
 		k.parkDue("parked", "me", "")
 		k.resume(k.resumeReq("parked", "me", "q/job")) // this Resume binds the record to no job
 		k.lapse()
 		k.wantDue(10)
 	}},
-	{"Due puts off what it returns", func(k *kit) {
+	{"Due makes the returned entries due later", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		first := k.due(10, k.Unit)
 		k.wantLocks(first, "q/job key")
@@ -36,7 +36,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10)
 	}},
-	{"those that are due for longest come first, and not too many at once", func(k *kit) {
+	{"the longest overdue entries come first, at most Limit of them", func(k *kit) {
 		const n = 7
 		for i := range n {
 			k.parkDue(fmt.Sprintf("key-%d", n-i), "me", "q/job")
@@ -47,7 +47,7 @@ var indexCases = []testCase{
 		k.wantDue(3, "q/job key-1")
 		k.wantDue(3)
 	}},
-	{"what was forgotten does not come again", func(k *kit) {
+	{"Due does not return a forgotten entry", func(k *kit) {
 		k.parkDue("one", "me", "q/job")
 		k.parkDue("two", "me", "q/job")
 		k.lapse()
@@ -60,7 +60,7 @@ var indexCases = []testCase{
 		k.forget(driver.JobLock{Key: "absent", Job: "q/job", Mark: 1})
 		k.forget()
 	}},
-	{"an entry that Due has returned since is not forgotten", func(k *kit) {
+	{"Forget keeps an entry that a later Due has returned", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		stale := k.due(10, k.Unit)
 		k.lapse()
@@ -69,7 +69,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10, "q/job key")
 	}},
-	{"an entry that was written since is not forgotten", func(k *kit) {
+	{"Forget keeps an entry that was written later", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		stale := k.due(10, k.Unit)
 		k.wantLocks(stale, "q/job key")
@@ -90,12 +90,12 @@ var indexCases = []testCase{
 		seen := k.due(10, long)
 		k.wantLocks(k.sorted(seen), "key q/job", "q/job key", "q/job other key", "q/other key")
 	}},
-	{"a lock that has ended stays in it until it is forgotten", func(k *kit) {
+	{"the entry of an ended lock stays until Forget", func(k *kit) {
 		k.parkDue("released", "me", "q/job")
 		k.want("release", k.release(k.freeReq("released", "q/job")), driver.OutcomeOK)
 		k.wantDue(10, "q/job released")
 	}},
-	{"the lock of an attempt that died is still in it", func(k *kit) {
+	{"the entry of an attempt that died stays", func(k *kit) {
 		parked := k.parkDue("key", "me", "q/job")
 		req := k.resumeReq("key", "me", "q/job")
 		req.TTL = k.Unit
@@ -104,7 +104,7 @@ var indexCases = []testCase{
 		k.wantState("key", driver.StateOrphaned)
 		k.wantDue(10, "q/job key")
 	}},
-	{"what Resume recovers of a job is in it again", func(k *kit) {
+	{"a Resume that recovers a job's lock writes its entry", func(k *kit) {
 		hold := k.parkReq(driver.Term{}, "q/job")
 		hold.Reserve, hold.Grace = k.Unit, 0
 		k.parkAs("key", "me", hold)
@@ -122,7 +122,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10, "q/job key")
 	}},
-	{"parking for another job puts the pair with that one in it", func(k *kit) {
+	{"parking for another job writes an entry for that job", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
 		req.Grace = 0
@@ -132,7 +132,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantLocks(k.sorted(k.due(10, long)), "q/one key", "q/two key")
 	}},
-	{"odd keys and jobs come back as they went in", func(k *kit) {
+	{"odd keys and jobs come back unchanged", func(k *kit) {
 		var want []string
 		for _, key := range hostileKeys {
 			if len(key) > driver.MaxLabelBytes {
@@ -178,7 +178,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(1000)
 	}},
-	{"each entry goes to one of those who ask at once", func(k *kit) {
+	{"of many Dues at once exactly one returns an entry", func(k *kit) {
 		const n, lookers = 60, 4
 		for i := range n {
 			k.parkDue(fmt.Sprintf("key-%d", i), "me", "q/job")

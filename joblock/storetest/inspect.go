@@ -24,7 +24,7 @@ var inspectCases = []testCase{
 			}
 		}
 	}},
-	{"it changes nothing", func(k *kit) {
+	{"Inspect changes nothing", func(k *kit) {
 		k.holdFor("key", "me", k.Unit)
 		for range 5 {
 			k.inspect("key")

@@ -8,7 +8,7 @@ import (
 
 // jobCases test the calls that name the job of a lock, not the owner of the lock.
 var jobCases = []testCase{
-	{"a reservation is prolonged, whoever runs and whoever owns", func(k *kit) {
+	{"Reserve prolongs a reservation, whoever the holder and the owner are", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", 10*long)
 		k.runFor("running", "you", "q/job", long)
 		k.runFor("orphaned", "them", "q/job", k.Unit)
@@ -56,7 +56,7 @@ var jobCases = []testCase{
 		k.want("renew", k.renew(k.renewReq(byFence("running", "me", running.fence))), driver.OutcomeOK)
 		k.want("renew by the grant", k.renew(k.renewReq(byGrant("parked", "me", parked.grant))), driver.OutcomeOK)
 	}},
-	{"a reservation that ran out untouched stands again", func(k *kit) {
+	{"Reserve restores a reservation that ran out", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", k.Unit)
 		req := k.resumeReq("orphaned", "me", "q/job")
 		req.TTL = k.Unit
@@ -96,7 +96,7 @@ var jobCases = []testCase{
 		k.checkReply(reply, before)
 		k.unchanged("reserve", before)
 	}},
-	{"what has ended is told to its job, and to no other", func(k *kit) {
+	{"Reserve answers Released to the job of an ended lock, and to no other job", func(k *kit) {
 		k.runFor("key", "me", "q/job", long)
 		req := k.releaseReq(byOwner("key", "me"))
 		req.Reason = "done"
@@ -122,7 +122,7 @@ var jobCases = []testCase{
 		k.wantForgotten("brief")
 		k.wantState("long", driver.StateParked)
 	}},
-	{"reservations are answered in order, each on its own", func(k *kit) {
+	{"a batch of reservations has one answer for each, in order", func(k *kit) {
 		k.parkFor("mine", "me", "q/job", 10*long)
 		k.parkFor("theirs", "you", "q/other", 10*long)
 		k.hold("unbound", "me")
@@ -145,7 +145,7 @@ var jobCases = []testCase{
 		}
 		k.reserveAll(nil)
 	}},
-	{"a release for a job tells who is in the way of it", func(k *kit) {
+	{"a refused release for a job says who has the key", func(k *kit) {
 		k.runFor("running", "me", "q/job", long)
 		k.parkFor("other", "me", "q/other", 10*long)
 		for key, want := range map[string]driver.Outcome{"running": driver.OutcomeBusy, "other": driver.OutcomeWrongJob} {

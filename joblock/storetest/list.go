@@ -48,7 +48,7 @@ var listCases = []testCase{
 			}
 		}
 	}},
-	{"a listed record is the inspected one, whatever its state", func(k *kit) {
+	{"List and Inspect show the same record in every state", func(k *kit) {
 		k.holdFor("lapsed", "me", k.Unit)
 		k.runFor("orphaned", "me", "q/job", k.Unit)
 		k.lapse()

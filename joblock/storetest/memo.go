@@ -7,7 +7,7 @@ import (
 )
 
 var memoCases = []testCase{
-	{"it goes along the chain and on to the next owner", func(k *kit) {
+	{"the memo stays over park and resume, and for the next owner", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "checkpoint 7")
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), h.fence)
@@ -21,7 +21,7 @@ var memoCases = []testCase{
 			k.Errorf("record has memo %q", r.Memo)
 		}
 	}},
-	{"it survives a holder that dies", func(k *kit) {
+	{"the memo survives a holder that dies", func(k *kit) {
 		for _, key := range []string{"again", "other"} {
 			h := k.hold(key, "me")
 			k.leave(key, "me", h.fence, "checkpoint 7")
@@ -32,7 +32,7 @@ var memoCases = []testCase{
 		k.wantMemo("resume", k.resume(k.resumeReq("again", "me", "")), "checkpoint 7")
 		k.wantMemo("acquire", k.acquire(k.acquireReq("other", "you")), "checkpoint 7")
 	}},
-	{"it is told to those who ask for it, and to nobody else", func(k *kit) {
+	{"only a reply to a request with Memo has the memo", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "large")
 		for _, memo := range []bool{false, true} {
@@ -64,7 +64,7 @@ var memoCases = []testCase{
 			h = held{acquired.Fence, acquire.Nonce}
 		}
 	}},
-	{"nil leaves it, empty clears it", func(k *kit) {
+	{"a nil Memo keeps the memo, an empty Memo deletes the memo", func(k *kit) {
 		h := k.hold("key", "me")
 		k.leave("key", "me", h.fence, "something")
 		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
@@ -102,7 +102,7 @@ var memoCases = []testCase{
 			k.Errorf("memo %q, want none", r.Memo)
 		}
 	}},
-	{"it may be any bytes up to the limit", func(k *kit) {
+	{"the memo may be any bytes up to the limit", func(k *kit) {
 		every := make([]byte, 256)
 		for i := range every {
 			every[i] = byte(i)

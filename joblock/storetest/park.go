@@ -5,7 +5,7 @@ import (
 )
 
 var parkCases = []testCase{
-	{"it reserves the key for the job", func(k *kit) {
+	{"Park reserves the key for the job", func(k *kit) {
 		h := k.hold("key", "me")
 		since := k.inspect("key").Since
 		req := k.parkReq(byFence("key", "me", h.fence), "q/job")

@@ -38,7 +38,7 @@ var queueCases = []testCase{
 		k.wantState("key", driver.StateFree)
 		m.wantNothing("a release that nobody waits for")
 	}},
-	{"a waiter is told who is in the way and what time it is", func(k *kit) {
+	{"a waiter's answer says who has the key and what time it is", func(k *kit) {
 		m := k.listen()
 		h := k.runFor("key", "me", "q/job", long)
 		before := k.inspect("key")
@@ -123,7 +123,7 @@ var queueCases = []testCase{
 		m.wantGrant(req.Nonce)
 		k.wantOwner("a release", req)
 	}},
-	{"what was said last is what is granted", func(k *kit) {
+	{"the grant follows the waiter's last request", func(k *kit) {
 		m, other := k.listen(), k.listen()
 		k.hold("key", "me")
 		req := k.waitReq("key", "you", m)
@@ -137,7 +137,7 @@ var queueCases = []testCase{
 		}
 		m.wantNothing("the inbox of the first call")
 	}},
-	{"a waiter that is late loses its place to those behind it", func(k *kit) {
+	{"a waiter that asks too late loses its place", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
 		late, next := k.waitReq("key", "late", m), k.waitReq("key", "next", m)
@@ -153,7 +153,7 @@ var queueCases = []testCase{
 		k.free("key")
 		m.wantGrant(late.Nonce)
 	}},
-	{"whoever leaves is not served, the others are", func(k *kit) {
+	{"a waiter that leaves is skipped, the others are served", func(k *kit) {
 		m := k.listen()
 		for gone, name := range []string{"first", "middle", "last"} {
 			k.hold(name, "me")
@@ -178,7 +178,7 @@ var queueCases = []testCase{
 		}
 		m.wantNothing("those who left")
 	}},
-	{"whoever leaves and comes back is the last", func(k *kit) {
+	{"a waiter that leaves and comes back is the last", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
 		first, second := k.waitReq("key", "a", m), k.waitReq("key", "b", m)

@@ -6,7 +6,7 @@ import (
 
 // queueCallCases test all other calls while somebody waits.
 var queueCallCases = []testCase{
-	{"what frees nothing grants nothing", func(k *kit) {
+	{"a call that frees no key grants no key", func(k *kit) {
 		m := k.listen()
 		h := k.hold("key", "me")
 		req := k.waitReq("key", "you", m)
@@ -52,7 +52,7 @@ var queueCallCases = []testCase{
 		k.unchanged("a refusal", before)
 		m.wantNothing("a refusal")
 	}},
-	{"forcing what has run out grants nothing", func(k *kit) {
+	{"forcing a lock that has run out grants no key", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
 		req := k.waitReq("key", "you", m)
@@ -94,7 +94,7 @@ var queueCallCases = []testCase{
 		m.wantGrant(req.Nonce)
 		k.wantOwner("release", req)
 	}},
-	{"what ran out can be resumed before anybody asks", func(k *kit) {
+	{"a lock that ran out can be resumed before the next Acquire", func(k *kit) {
 		m := k.listen()
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.waitReq("key", "you", m)
@@ -111,7 +111,7 @@ var queueCallCases = []testCase{
 		k.free("key")
 		m.wantGrant(req.Nonce)
 	}},
-	{"in a batch each release grants on its own", func(k *kit) {
+	{"each release of a batch grants its own key", func(k *kit) {
 		m := k.listen()
 		var reqs []driver.AcquireRequest
 		var ends []driver.ReleaseRequest

@@ -12,7 +12,7 @@ import (
 
 // queueConcurrentCases test the queue with many goroutines.
 var queueConcurrentCases = []testCase{
-	{"those who wait exclude each other, all are served, and in turn", func(k *kit) {
+	{"all waiters are served in order, one at a time", func(k *kit) {
 		const workers, turns = 8, 25
 		w := &waiters{kit: k}
 		var wg sync.WaitGroup

@@ -5,7 +5,7 @@ import (
 )
 
 var releaseCases = []testCase{
-	{"it frees the key and leaves a tombstone", func(k *kit) {
+	{"Release frees the key and leaves a tombstone", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Reason = "all done"
@@ -19,7 +19,7 @@ var releaseCases = []testCase{
 		}
 		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
 	}},
-	{"a second release is told from the first", func(k *kit) {
+	{"a second release has another answer than the first", func(k *kit) {
 		k.released("key", "me", "the first")
 		before := k.inspect("key")
 		req := k.releaseReq(byOwner("key", "me"))
@@ -51,7 +51,7 @@ var releaseCases = []testCase{
 		k.want("late release", k.release(k.releaseReq(byFence("key", "me", old.fence))), driver.OutcomeNotOwner)
 		k.unchanged("a late release", before)
 	}},
-	{"releasing what had run out ends it all the same", func(k *kit) {
+	{"a release after the lease has run out still ends the lock", func(k *kit) {
 		h := k.holdFor("key", "me", k.Unit)
 		k.lapse()
 		req := k.releaseReq(byFence("key", "me", h.fence))
@@ -85,7 +85,7 @@ var releaseCases = []testCase{
 		}
 		k.unchanged("release if idle", before)
 	}},
-	{"that its job is done is told by nothing but the kind of its end", func(k *kit) {
+	{"a release with Done differs only in how the record shows the end", func(k *kit) {
 		for name, end := range map[string]func(key string, h held){
 			"by fence": func(key string, h held) {
 				req := k.releaseReq(byFence(key, "me", h.fence))
@@ -116,7 +116,7 @@ var releaseCases = []testCase{
 			k.Errorf("ended %q, want released: a reason is no fact", r.Ended)
 		}
 	}},
-	{"force frees whoever the owner is, and the holder learns it", func(k *kit) {
+	{"a forced release needs no owner, and the holder learns of it", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		req := k.forceReq("key")
 		req.Owner = "somebody else, which does not matter"

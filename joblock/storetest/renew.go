@@ -5,7 +5,7 @@ import (
 )
 
 var renewCases = []testCase{
-	{"it extends the lease and keeps the term", func(k *kit) {
+	{"Renew extends the lease and keeps the term", func(k *kit) {
 		h := k.hold("key", "me")
 		before := k.inspect("key")
 		req := k.renewReq(byFence("key", "me", h.fence))
@@ -23,7 +23,7 @@ var renewCases = []testCase{
 			k.Errorf("record was %+v, is %+v", before, after)
 		}
 	}},
-	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
+	{"Renew reserves the key for Reserve beyond the lease", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.renewReq(byFence("key", "me", h.fence))
 		req.Reserve = 5 * long
@@ -32,7 +32,7 @@ var renewCases = []testCase{
 			k.Errorf("lease %s, reserved %s, want %s and %s", r.Lease, r.Reserved, long, 6*long)
 		}
 	}},
-	{"it keeps a reservation that reaches further", func(k *kit) {
+	{"Renew keeps a longer reservation", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 		r := k.wantState("key", driver.StateHeld)
@@ -40,7 +40,7 @@ var renewCases = []testCase{
 			k.Errorf("lease %s, reserved %s for job %q, want %s, %s and q/job", r.Lease, r.Reserved, r.Job, long, 10*long)
 		}
 	}},
-	{"a lease that is renewed outlives the one that it was granted", func(k *kit) {
+	{"a renewed lease outlives the lease of the grant", func(k *kit) {
 		// On a busy machine a Unit may pass before the renewal. So the lease of the grant is long, and the lease of
 		// the renewal is longer. Only exactCases test the exact deadline.
 		h := k.hold("key", "me")
@@ -51,7 +51,7 @@ var renewCases = []testCase{
 		k.wantState("key", driver.StateHeld)
 		k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeHeld)
 	}},
-	{"it may shorten a lease but not a reservation", func(k *kit) {
+	{"Renew may shorten a lease but not a reservation", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.renewReq(byFence("key", "me", h.fence))
 		req.TTL = k.Unit

@@ -59,7 +59,7 @@ var resendCases = []testCase{
 		k.unchanged("a re-sent park", before)
 		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), driver.OutcomeNotOwner)
 	}},
-	{"a repeated park for another job binds to that one", func(k *kit) {
+	{"a repeated park for another job binds the lock to that job", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
 		first := k.park(req)
@@ -79,7 +79,7 @@ var resendCases = []testCase{
 		k.unchanged("a re-sent release", before)
 		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
 	}},
-	{"a release that came too late is not refused when it is sent again", func(k *kit) {
+	{"a late release is not refused when it is sent again", func(k *kit) {
 		h := k.holdFor("key", "me", k.Unit)
 		k.lapse()
 		req := k.releaseReq(byFence("key", "me", h.fence))

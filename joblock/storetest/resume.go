@@ -8,7 +8,7 @@ import (
 )
 
 var resumeCases = []testCase{
-	{"it continues the chain under a new term", func(k *kit) {
+	{"Resume continues the ownership under a new term", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		since := k.inspect("key").Since
 		req := k.resumeReq("key", "me", "q/job")
@@ -43,7 +43,7 @@ var resumeCases = []testCase{
 		req.Fence = first.fence
 		k.wantGrant("resume of what is the job's", k.resume(req), again.Fence)
 	}},
-	{"nor does it while nobody runs under that one", func(k *kit) {
+	{"the same token does not continue the later ownership while nobody runs", func(k *kit) {
 		for _, orphaned := range []bool{false, true} {
 			key := fmt.Sprintf("orphaned %t", orphaned)
 			first := k.parkFor(key, "me", "", k.Unit)
@@ -68,7 +68,7 @@ var resumeCases = []testCase{
 			k.wantGrant("resume with its own", k.resume(req), later.fence)
 		}
 	}},
-	{"it keeps the reservation for as long beyond the lease as is asked", func(k *kit) {
+	{"Resume reserves the key for Reserve beyond the lease", func(k *kit) {
 		k.parkFor("key", "me", "q/job", k.Unit)
 		req := k.resumeReq("key", "me", "q/job")
 		req.Reserve = 5 * long
@@ -77,7 +77,7 @@ var resumeCases = []testCase{
 			k.Errorf("reserved %s, want %s", r.Reserved, 6*long)
 		}
 	}},
-	{"a lease longer than the reservation prolongs it", func(k *kit) {
+	{"a lease longer than the reservation prolongs the reservation", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		req := k.resumeReq("key", "me", "q/job")
 		req.TTL = 20 * long
@@ -103,7 +103,7 @@ var resumeCases = []testCase{
 		k.want("resume by the job that it was for", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
 		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), driver.OutcomeWrongJob)
 	}},
-	{"a job's lock whose park is taken back is that job's again", func(k *kit) {
+	{"taking a park back binds the lock to its job again", func(k *kit) {
 		h := k.runFor("key", "me", "q/one", long)
 		parked := k.park(k.parkReq(byFence("key", "me", h.fence), "q/two"))
 		k.wantGrant("park", parked, h.fence)
@@ -125,7 +125,7 @@ var resumeCases = []testCase{
 		req.Key, req.Nonce, req.Fence = "again", k.nonce(), 0
 		k.want("resume what is bound back already", k.resume(req), driver.OutcomeOK)
 	}},
-	{"it never pre-empts a live holder", func(k *kit) {
+	{"Resume never pre-empts a live holder", func(k *kit) {
 		h := k.runFor("key", "me", "q/job", long)
 		before := k.inspect("key")
 		for range 3 {
@@ -136,7 +136,7 @@ var resumeCases = []testCase{
 		}
 		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
 	}},
-	{"the holder that died can do nothing after it", func(k *kit) {
+	{"a holder that died can do nothing after a Resume", func(k *kit) {
 		dead := k.runFor("key", "me", "q/job", k.Unit)
 		k.lapse()
 		reply := k.resume(k.resumeReq("key", "me", "q/job"))
@@ -175,7 +175,7 @@ var resumeCases = []testCase{
 		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeNotOwner)
 		k.unchanged("resume", before)
 	}},
-	{"how and why the ownership ended is told", func(k *kit) {
+	{"Resume says how and why the ownership ended", func(k *kit) {
 		k.released("released", "me", "all done")
 		k.forced("forced", "me", "by hand")
 		k.done("done", "me", "q/job", "all of it")

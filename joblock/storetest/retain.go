@@ -27,7 +27,7 @@ var retainCases = []testCase{
 			k.want("release", k.release(k.forceReq("key")), driver.OutcomeOK)
 		}
 	}},
-	{"an end that nobody needs to hear of is remembered briefly", func(k *kit) {
+	{"an end with Brief is remembered for Brief", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Brief = 4 * k.Unit
@@ -52,7 +52,7 @@ var retainCases = []testCase{
 		k.lapse()
 		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "page 7")
 	}},
-	{"whoever ends a lock does not have its memo forgotten sooner", func(k *kit) {
+	{"a release does not shorten the life of the memo", func(k *kit) {
 		for _, key := range []string{"by its owner", "by force", "too late"} {
 			acquire := k.acquireReq(key, "me")
 			if key == "too late" {
@@ -89,7 +89,7 @@ var retainCases = []testCase{
 		k.lapse()
 		k.wantOwner("release", next)
 	}},
-	{"it begins when the ownership ends, not before", func(k *kit) {
+	{"the retention begins when the ownership ends, not before", func(k *kit) {
 		short := k.acquireReq("lease", "me")
 		short.Retain = k.Unit
 		held := k.acquire(short)
@@ -125,7 +125,7 @@ var retainCases = []testCase{
 		}
 		k.wantForgotten("dropped")
 	}},
-	{"each renewal sets it anew", func(k *kit) {
+	{"each renewal sets the retention anew", func(k *kit) {
 		req := k.acquireReq("key", "me")
 		req.Retain = k.Unit
 		reply := k.acquire(req)
@@ -138,7 +138,7 @@ var retainCases = []testCase{
 		k.lapse()
 		k.wantState("key", driver.StateHeld)
 	}},
-	{"being refused does not set it anew", func(k *kit) {
+	{"a refused call does not set the retention anew", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Retain = k.Unit

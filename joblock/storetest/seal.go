@@ -45,7 +45,7 @@ func (k *kit) wantSealKeys(got []driver.SealKey, want ...byte) {
 
 // sealCases test the seal keys.
 var sealCases = []testCase{
-	{"the first who asks makes the key, and all get it", func(k *kit) {
+	{"the first call makes the key, and all callers get that key", func(k *kit) {
 		first := k.sealKeys(1)
 		k.wantSealKeys(first, 1)
 		k.Advance(time.Millisecond)
@@ -59,7 +59,7 @@ var sealCases = []testCase{
 			k.Errorf("the key is of %s, not by the store's clock, which then was %s", first[0].Since, now)
 		}
 	}},
-	{"of those who ask at once one makes the key", func(k *kit) {
+	{"of many calls at once one makes the key", func(k *kit) {
 		const n = 8
 		var all [n][]driver.SealKey
 		var errs [n]error
@@ -77,7 +77,7 @@ var sealCases = []testCase{
 			k.wantSealKeys(all[i], all[0][0].Secret[0])
 		}
 	}},
-	{"a key that is known is put back as it was, before one is made", func(k *kit) {
+	{"a known key is put back unchanged, before a new key is made", func(k *kit) {
 		k.wantSealKeys(k.sealKeys(9, old(5)), 5)
 		got := k.sealKeys(9)
 		k.wantSealKeys(got, 5)
@@ -92,7 +92,7 @@ var sealCases = []testCase{
 		same.Since = old(5).Since
 		k.wantSealKeys(k.sealKeys(8, old(7), same, old(2)), 2, 3, 5, 7, 9)
 	}},
-	{"a key that is there is not changed by one who knows it", func(k *kit) {
+	{"a known key does not change the store's copy", func(k *kit) {
 		made := k.sealKeys(1)
 		other := driver.SealKey{Secret: secretOf(1), Since: old(1).Since}
 		if got := k.sealKeys(2, other, other); len(got) != 1 || !got[0].Since.Equal(made[0].Since) {

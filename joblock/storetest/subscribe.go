@@ -12,7 +12,7 @@ import (
 
 // subscribeCases test the beginning and the end of a subscription.
 var subscribeCases = []testCase{
-	{"nothing is delivered after it was stopped", func(k *kit) {
+	{"no push is delivered after stop", func(k *kit) {
 		m, other := k.listen(), k.listen()
 		k.hold("key", "me")
 		first, second := k.waitReq("key", "a", m), k.waitReq("key", "b", m)
@@ -90,7 +90,7 @@ var subscribeCases = []testCase{
 			k.Errorf("Release: %v", err)
 		}
 	}},
-	{"it fails under a context that has ended", func(k *kit) {
+	{"Subscribe fails if its context has ended", func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
 		stop, err := k.Store.Subscribe(ctx, "inbox of "+k.Name(), func(driver.Push) {})
@@ -101,7 +101,7 @@ var subscribeCases = []testCase{
 			stop()
 		}
 	}},
-	{"it goes on when the context it began under ends", func(k *kit) {
+	{"the end of its context does not end a subscription", func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		m := k.listen()
 		m.stop()
