@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Outcome is a Store's answer about one item.
+// Outcome is a Store's answer about one item of a call.
 type Outcome uint8
 
 // The outcomes. The transition table in the package comment says which call answers which Outcome, and when.
@@ -34,10 +34,10 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Reply is the answer about one item. The Outcome decides which fields are set; the other fields are zero. The
-// comment of a field begins with the outcomes that set the field. If that comment also names calls, only those calls
-// set the field. If the key is free, the State is StateFree, and Holder, Job and Remaining are zero, except the Job
-// of OutcomeWrongJob: a previous owner is not shown.
+// Reply is a Store's answer about one item of a call. The Outcome decides which fields are set; the other fields are
+// zero. The comment of a field begins with the outcomes that set the field. If that comment also names calls, only
+// those calls set the field. If the key is free, the State is StateFree, and Holder, Job and Remaining are zero,
+// except the Job of OutcomeWrongJob: a previous owner is not shown.
 type Reply struct {
 	Outcome   Outcome
 	Fence     int64         // OK, except of Release and Reserve: the fence of the present term

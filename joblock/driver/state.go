@@ -1,6 +1,6 @@
 package driver
 
-// State is what a key is at an instant of the store's clock.
+// State is the state of a key at an instant of the store's clock.
 type State uint8
 
 // The states of a key.

@@ -57,7 +57,8 @@ var names = [...]string{
 	CleanupFailed: "cleanup failed",
 }
 
-// String returns the kind's name in lower case. The name of the zero Kind is "", that of an undefined Kind "unknown".
+// String returns the kind's name in lower case. The zero Kind has the name "". An undefined Kind has the name
+// "unknown".
 func (k Kind) String() string {
 	if int(k) < len(names) {
 		return names[k]

@@ -10,8 +10,8 @@ import "slices"
 // panic. Without the recovery, a caller would lose a lock that the store has just granted.
 type Observer func(Event)
 
-// Observers returns an Observer that calls all given Observers in order, except nil ones. If all are nil or there are
-// none, Observers returns nil.
+// Observers returns an Observer that calls all given Observers in order, except nil Observers. If all are nil or
+// there are none, Observers returns nil.
 func Observers(all ...Observer) Observer {
 	some := slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil })
 	if len(some) == 0 {

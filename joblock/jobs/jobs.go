@@ -22,10 +22,10 @@ type Entry = driver.JobLock
 // Due returns up to limit entries whose locks a keeper should check now, the longest overdue first. The limit is from
 // 1 to MaxBatch. Fewer entries than limit mean that no more are due.
 //
-// A lock is first due Config.JobGrace after its Park, or after half of its reservation if that is less. Each Due that
-// returns an entry makes that entry due again after the parameter later, which is from a millisecond to 366 days. So
-// only one caller gets an entry at a time, and the entry of a caller that has died comes back. Only Forget ends this
-// repetition. After ErrUnavailable, entries may be due later although no Due has returned them.
+// A lock is first due Config.JobGrace after its Park, or after half of its reservation if that half is shorter. Each
+// Due that returns an entry makes that entry due again after the parameter later, which is from a millisecond to 366
+// days. So only one caller gets an entry at a time, and the entry of a caller that has died comes back. Only Forget
+// ends this repetition. After ErrUnavailable, entries may be due later although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
 	const op = "due jobs"
 	in := door.Of(locks)
@@ -159,8 +159,8 @@ func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest
 	return replies, err
 }
 
-// inBatches turns items into requests and sends the valid requests, MaxBatch at a time. It returns an error or nil
-// for each item, in the order of items. An error of one call does not hide the replies that the call has got from
+// inBatches turns items into requests and sends the valid requests, MaxBatch at a time. inBatches returns an error or
+// nil for each item, in the order of items. An error of one call does not hide the replies that the call has got from
 // other nodes of a cluster.
 func inBatches[T, R any](
 	ctx context.Context, in door.Locker, op string, items []T,

@@ -4,10 +4,10 @@
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has the methods of a Locker that take locks. They return a permit. A permit is a Lock on a key of its own,
-// and independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number. The fences
-// of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume resumes a
-// permit's token.
+// A Limit has the methods of a Locker that take locks. These methods return a permit. A permit is a Lock on a key of
+// its own, and independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number.
+// The fences of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume
+// resumes a permit's token.
 //
 // # What is promised
 //
@@ -18,8 +18,7 @@
 //	the first in line dies         up to five seconds, because the others wait longer; a permit that becomes free in
 //	                               that time may go to the dead waiter, and the others lose that permit for one TTL
 //
-// ErrHeld and ErrTimeout describe the holder whose lease ends first. Events about a wait have the limit's key. Events
-// about a permit have the permit's key.
+// ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //
 // Use the same n for a key everywhere. While a deployment changes n, there are at most as many holders as the larger
 // n allows. A lock that is taken on the limit's key without a Limit does not count.
@@ -44,16 +43,15 @@ import (
 const Max = 256
 
 // Limit takes permits. All state is in the store, so several Limits of the same n act as one. A Limit is safe for
-// concurrent use. Make it with New.
+// concurrent use. Make a Limit with New.
 type Limit struct {
 	locks *joblock.Locker
 	in    door.Locker
 	n     int
 }
 
-// New returns a Limit of n permits for each key, from 1 to Max. New does not fail. Instead, the Limit's methods
-// return ErrInvalid for an n out of bounds and for a nil Locker. The methods also return ErrInvalid for a key of more
-// than 506 bytes.
+// New returns a Limit of n permits for each key, from 1 to Max. New does not fail: the Limit's methods return
+// ErrInvalid for an n out of bounds, for a nil Locker, and for a key of more than 506 bytes.
 func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
 
 // TryAcquire takes a permit of key if one is free, and does not wait. The errors are those of Locker.TryAcquire.

@@ -16,8 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// gateTTL bounds the lease of the gate. If the holder of the gate dies, the other waiters wait longer by up to
-// gateTTL.
+// gateTTL bounds the lease of the gate: if the holder of the gate dies, the other waiters lose up to gateTTL.
 const gateTTL = 5 * time.Second
 
 // The type permits is one call that acquires a permit.
@@ -126,7 +125,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// wait takes a permit, and waits for one as Acquire does.
+// The method wait takes a permit, and waits for a free permit as Acquire does.
 func (p *permits) wait(ctx context.Context) (*joblock.Lock, error) {
 	if p.asked.Bounded && p.asked.MaxWait == 0 {
 		return p.try(ctx)
@@ -155,13 +154,13 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
-	return p.first(ctx, gate)
+	return p.anyPermit(ctx, gate)
 }
 
-// The method first waits for all permits at once and returns the first permit that the store grants. In the
-// background, the method first then leaves the other queues and releases the gate. Nobody watches whether the gate is
-// lost in between: the waiters behind would lose their order and nothing else.
-func (p *permits) first(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
+// anyPermit waits for all permits at once and returns the permit that the store grants first. Then anyPermit leaves
+// the other queues and releases the gate, in the background. Nobody watches whether the gate is lost in between: the
+// waiters behind would lose their order and nothing else.
+func (p *permits) anyPermit(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
 	done, err := p.in.Enter("acquire", p.key)
 	if err != nil {
 		p.giveBack(ctx, gate)
@@ -228,14 +227,15 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// tell completes e with the key, the owner and the holder whose lease ends first, and tells the Observer.
+// The method tell sets the key, the owner and the holder of e, and passes e to the Observer. The holder is the one
+// whose lease ends first.
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
 	e.Key, e.Owner, e.Holder, e.Job = p.key, p.asked.Digest, held.Holder, held.Job
 	p.in.Tell(e)
 }
 
-// failed returns the error of a wait under ctx that ended with err.
+// The method failed returns the error for a wait that ended with err. The parameter ctx is the context of the wait.
 func (p *permits) failed(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

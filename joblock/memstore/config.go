@@ -22,7 +22,7 @@ type Config struct {
 // Notice says how a Store warns that it guards this process only.
 type Notice uint8
 
-// The notices.
+// The values of Notice.
 const (
 	NoticeWarn   Notice = iota // the Store logs one warning at its first use
 	NoticeSilent               // the Store does not warn

@@ -8,8 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// index is the index of jobs. The field order is a heap by the time at which entries are due, so that the method due
-// need not read entries that are not due.
+// index is the index of jobs. The field order is a heap by Mark, so that the method due reads only due entries.
 type index struct {
 	order []*entry
 	find  map[driver.JobLock]*entry // by key and job, with Mark 0
@@ -23,7 +22,7 @@ type entry struct {
 }
 
 // The method bound writes the entry of key and job, due after grace. The method bound also drops up to two entries
-// that have been due for JobKeep. With two drops for each write, the index shrinks even if no keeper runs.
+// that have been due for JobKeep. Two drops for each write keep the index from growing for ever where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {

@@ -22,7 +22,7 @@ type place struct {
 	req    driver.AcquireRequest
 }
 
-// join gives the caller of req a place, or prolongs the caller's place. It returns the number of places before the
+// join gives the caller of req a place, or prolongs the caller's place. join returns the number of places before the
 // caller's, including places that were given up.
 func (r *record) join(now instant, req driver.AcquireRequest) (ahead int) {
 	if r.queue == nil {

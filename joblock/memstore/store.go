@@ -18,7 +18,7 @@ const (
 	sweepMin = 256 // least value of Store.sweepAt
 )
 
-// Store is a driver.Store in memory. It is safe for concurrent use. Several Lockers may share one Store.
+// Store is a driver.Store in memory. A Store is safe for concurrent use. Several Lockers may share one Store.
 type Store struct {
 	cfg  Config
 	warn sync.Once

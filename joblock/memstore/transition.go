@@ -192,7 +192,7 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is the step GRANT of the transition table, for req. It returns the push for a caller that waits.
+// grant is the step GRANT of the transition table, for req. grant returns the push for a caller that waits.
 func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,

@@ -16,8 +16,9 @@
 //	be kept                           the reason
 //	dies with its process             nothing                      computes, after the lease has run out
 //
-// Three kinds of results cannot be kept: a result longer than 64 KiB less some 30 bytes; a result that msgpack cannot
-// encode; and a result that comes while the store does not answer, or after the function has released the lock.
+// Some results cannot be kept: a result longer than 64 KiB less some 30 bytes; a result that msgpack cannot encode; a
+// result that comes while the store does not answer; and a result that comes after the function has released the
+// lock.
 //
 // The function's context carries the lock (see joblock.FromContext). If the lock is lost, the context ends with cause
 // ErrLost. The function must not use singleflight with the same key: locks are not re-entrant.
@@ -30,8 +31,8 @@
 // # The type of the result
 //
 // Only the function's own caller gets the T that the function returned. All other callers get a T decoded from
-// msgpack, so its state must be in exported fields. A later version of T may add fields, but must not change the type
-// of a field. A kept value is ignored if T had another name, or if the value does not decode.
+// msgpack, so the state of T must be in exported fields. A later version of T may add fields, but must not change the
+// type of a field. A kept value is ignored if T had another name, or if the value does not decode.
 //
 // The memo of the key has the result (see package memo). So use the keys of one kind of result for nothing else.
 //

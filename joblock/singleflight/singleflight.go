@@ -15,7 +15,7 @@ import (
 // op names the call in errors.
 const op = "single flight"
 
-// Do returns the kept result of key if there is a fresh one. If not, Do takes the lock on key, runs fn, and keeps the
+// Do returns the fresh result of key. If key has no fresh result, Do takes the lock on key, runs fn, and keeps the
 // result of fn. The parameter ttl says how long that result is fresh, from a millisecond to 366 days. The package
 // comment lists the errors.
 func Do[T any](
@@ -33,8 +33,8 @@ func Do[T any](
 // DoFunc calls ttl with the result of fn, under the lock. A result whose ttl is below a millisecond is not kept. A
 // ttl above 366 days counts as 366 days. A nil ttl is ErrInvalid.
 //
-// A kept result may be dropped early if a waiter dies just after the store has granted the lock to that waiter. Then
-// the store keeps the result for Config.Retain, or for the time that the option Retain gives.
+// The store may drop a kept result early if a waiter dies just after the store has granted the lock to that waiter.
+// In that case the store keeps the result for Config.Retain, or for the time that the option Retain gives.
 func DoFunc[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,

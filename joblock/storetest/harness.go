@@ -20,8 +20,8 @@ type Harness struct {
 	// move that clock, Advance is time.Sleep.
 	Advance func(d time.Duration)
 
-	// Exact says that only Advance and Step move the store's clock, and that they move the clock by exactly d, to the
-	// microsecond.
+	// Exact says that only Advance and Step move the store's clock, and that each moves the clock by exactly d, to
+	// the microsecond.
 	Exact bool
 
 	// Unit is the length of a lease that a test lets run out. The suite waits for a Unit some fifty times. The

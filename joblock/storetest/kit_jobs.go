@@ -61,7 +61,7 @@ func (k *kit) parkDue(key, owner, job string) held {
 	return h
 }
 
-// parkAs acquires key and parks the key with req. It sets the Term of req.
+// parkAs acquires key and parks the key with req. parkAs sets the Term of req.
 func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	k.Helper()
 	before := k.hold(key, owner)

@@ -54,7 +54,7 @@ func (m *mailbox) deliver(p driver.Push) {
 	}
 }
 
-// take reads a push for the call with this nonce. It reports false if no such push has come.
+// take reads a push for the call with this nonce. take reports false if no such push has come.
 func (m *mailbox) take(call string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +151,7 @@ func (k *kit) free(key string) {
 }
 
 // runOut parks a key for one Unit and waits until the reservation has run out. A test calls runOut after its waiters
-// have joined. A short lease would have to begin before that.
+// have joined. A short lease would have to begin before the waiters join.
 func (k *kit) runOut(key string) {
 	k.Helper()
 	r := k.inspect(key)
