@@ -13,14 +13,8 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// Reasons that Status shows for locks that were freed here.
-const (
-	reasonOver     = "its job was over"
-	reasonReplaced = "its job was replaced"
-)
-
-// conflict decides what to do when another job or a request has the key, as held says. Its results are those of
-// tryUnique.
+// conflict decides what to do when another job or a request has the key. The parameter held is the ErrHeld that names
+// the other job. The results are those of tryUnique.
 func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
 	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
 	// the end of that enqueue.
@@ -71,7 +65,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	return Enqueued{}, soon, held
 }
 
-// foreign returns held with a detail about a task that does not carry the lock.
+// foreign returns a copy of the error held, with a detail about a task that does not carry the lock.
 func foreign(held *joblock.Error, detail string) error {
 	e := *held
 	e.Detail = detail

@@ -50,21 +50,10 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	return false
 }
 
-// end makes Keep fail from now on, and returns the locks that are not kept.
+// The method end makes Keep fail from now on, and returns the locks that are not kept.
 func (h *held) end() joblock.Locks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
 	return slices.DeleteFunc(slices.Clone(h.locks), func(lock *joblock.Lock) bool { return slices.Contains(h.kept, lock) })
-}
-
-// stopRenewing ends the renewal of the locks that the middleware still owns, and reports whether the request holds
-// one of them. A lock that comes back later, from a failed enqueue, is not renewed either.
-func (h *held) stopRenewing() bool {
-	some := false
-	for _, lock := range h.end() {
-		some = some || lock.Err() == nil
-		lock.StopRenewing()
-	}
-	return some
 }

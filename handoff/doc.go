@@ -121,28 +121,20 @@
 // finds the lock ready, and no other task can use the token.
 //
 // Enqueue before the handler returns: the middleware releases the lock with the response. A goroutine that enqueues
-// later fails after the client has got a 202. Wait for such a goroutine. Or take the lock out of the middleware's
-// hands with Keep, and release the lock if the enqueue fails.
+// later fails after the client has got a 202. Wait for such a goroutine. Or call Keep with the lock, and release the
+// lock if the enqueue fails.
 //
 // # The errors of Enqueue
 //
 // After an error lock.Err tells, for each lock, who has the lock now:
 //
-//	lock.Err            the lock                            the error of Enqueue
-//	nil                 is the caller's, as before          ErrInvalid for a bad argument; or
-//	                                                        the error of Park, another lock,
-//	                                                        ctx or asynq, such as
-//	                                                        asynq.ErrTaskIDConflict
-//	ErrLost             was lost; neither caller nor job    ErrLost
-//	                    has it
-//	ErrAlreadyReleased  had been released by the caller     ErrAlreadyReleased
-//	ErrNotOwner         had been handed over by the caller  ErrNotOwner
-//	ErrNotOwner         is parked for a job that may or     ErrUnavailable: it is unknown
-//	                    may not exist                       whether the task exists, or
-//	                                                        whether the lock was taken back
-//	ErrNotOwner         is, or was, a job's: the enqueue    ErrBusy, ErrAlreadyReleased
-//	                    had succeeded although asynq
-//	                    reported an error
+//	lock.Err            the lock                         the error of Enqueue
+//	nil                 is the caller's, as before       ErrInvalid, or the error of another lock, Park, ctx or asynq
+//	ErrLost             was lost: nobody has the lock    ErrLost
+//	ErrAlreadyReleased  had been released by the caller  ErrAlreadyReleased
+//	ErrNotOwner         had been handed over before      ErrNotOwner
+//	ErrNotOwner         is parked, perhaps for no job    ErrUnavailable: unknown if the task exists, or if the lock is back
+//	ErrNotOwner         is, or was, a job's              ErrBusy, ErrAlreadyReleased: asynq has enqueued despite its error
 //
 // asynq turns an error of Redis into text, which matches no sentinel. Enqueue joins the error of ctx to that text.
 //
@@ -156,21 +148,18 @@
 // EnqueueUnique takes the lock itself and hands it over in the same call. So a key has one job from the enqueue on.
 // If the key has a job already, the policy Unique.OnConflict decides:
 //
-//	the job that has the key       Reject    Skip      Replace   KeepLast
-//	none                           enqueued  enqueued  enqueued  enqueued
-//	pending, scheduled,            ErrHeld   that one  replaced  replaced
-//	aggregating
-//	between two attempts           ErrHeld   that one  replaced  enqueued; it waits
-//	running                        ErrHeld   that one  ErrHeld   enqueued; it waits
-//	has started (UntilStarted)     enqueued  enqueued  enqueued  –
-//	timed out, its handler still   ErrHeld   that one  ErrHeld   enqueued; it waits
-//	running
-//	archived or completed, its     the key is freed and the job enqueued
-//	key left behind
-//	being enqueued by another call ErrHeld   in a moment: that one, replaced, replaced
-//	deleted                        ErrHeld until the keeper has freed the key: within half
-//	                               a minute, or a minute more if it was just enqueued
-//	none: a request holds the lock ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
+//	the job that has the key              Reject    Skip      Replace   KeepLast
+//	none                                  enqueued  enqueued  enqueued  enqueued
+//	pending, scheduled, aggregating       ErrHeld   its task  replaced  replaced
+//	between two attempts                  ErrHeld   its task  replaced  enqueued; it waits
+//	running                               ErrHeld   its task  ErrHeld   enqueued; it waits
+//	has started (UntilStarted)            enqueued  enqueued  enqueued  –
+//	timed out, its handler still running  ErrHeld   its task  ErrHeld   enqueued; it waits
+//	being enqueued by another call        ErrHeld   its task  replaced  replaced (each after a moment)
+//	archived or completed                 the key, if left behind, is freed and the new job enqueued
+//	deleted                               ErrHeld until the keeper has freed the key: within half a minute,
+//	                                      or a minute more if the job was just enqueued
+//	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
 //
 // The task that carries the key's token is the job that has the key. A lock can name a task that does not carry the
 // token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
@@ -199,11 +188,9 @@
 //
 //   - The task exists with this header: success.
 //   - The task does not exist, or another task has its ID: Enqueue takes the locks back and returns the error. After any
-//     error but those two the command may still be on its way. Then Enqueue first asks the Inspector a second time, after
-//     a moment.
-//   - The Inspector does not answer: the locks stay parked, and the error matches joblock.ErrUnavailable. The locks belong
-//     to a job that may not exist. The Client goes on asking in the background; see "The errors of Enqueue". Do not
-//     Reclaim such a lock: its job may be about to start.
+//     error but those two the command may still be on its way. Then Enqueue first asks the Inspector a second time.
+//   - The Inspector does not answer: the error matches joblock.ErrUnavailable, and the locks stay parked; see "The errors
+//     of Enqueue". Do not Reclaim such a lock: its job may be about to start.
 //
 // The search goes on after the end of the request's context. It takes three seconds at most, counted from asynq's
 // error or from the end of the context, whichever is first. If asynq is still waiting for Redis after three seconds,

@@ -34,8 +34,9 @@ func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Ta
 }
 
 // EnqueueAll is Enqueue for a job that carries several locks. Either the job gets all locks, or the caller keeps all
-// locks that the caller still had. Only an error that leaves locks parked can divide the locks; lock.Err then tells
-// who has each. An error matches ErrInvalid for no locks, for more than 64 locks and for two locks on one key.
+// locks that the caller still had. Only after an error that leaves locks parked, some locks can be the caller's and
+// some the job's; lock.Err tells, for each lock, who has the lock. An error matches ErrInvalid for no locks, for more
+// than 64 locks and for two locks on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	spec, err := c.readTask(task, opts)
 	if err != nil {

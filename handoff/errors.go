@@ -7,7 +7,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error that this package has found. Its text says so. It matches what its *joblock.Error matches.
+// Reasons that Status shows for locks that were released here.
+const (
+	reasonRequestOver = "request over"
+	reasonNotEnqueued = "its job was not enqueued"
+	reasonOver        = "its job was over"
+	reasonReplaced    = "its job was replaced"
+)
+
+// ownError is an error that this package has found. Its text begins with "handoff: ". It matches what err matches.
 type ownError struct{ err *joblock.Error }
 
 func own(err *joblock.Error) error { return &ownError{err} }

@@ -100,10 +100,10 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 //
 // When the handler has returned or panicked, the middleware releases the locks, even if the client is gone. Locks
 // that were handed over, released or kept (Keep) are excepted. A connection that the handler has hijacked has no lock
-// after that. The handler gets the ResponseWriter unchanged.
+// after the release. The handler gets the ResponseWriter unchanged.
 //
 // Middlewares can be nested, on different keys. One Claim locks its keys in the same order everywhere, but two nested
-// middlewares can wait for each other. So nest them in the same order everywhere, or set no Claim.MaxWait.
+// middlewares can wait for each other. So nest middlewares in the same order everywhere, or set no Claim.MaxWait.
 //
 // If locks, claim or the next handler is nil, every request is answered with 500, and the log says why. A route that
 // is wired wrongly must not be served without its lock. A panic would take down the rest of the server too.
@@ -115,7 +115,6 @@ func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error),
 	}
 }
 
-// errMiswired is the error of every request to a Middleware with a nil argument.
 var errMiswired = errors.New("handoff: Middleware was made with a nil Locker, claim function or next handler")
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -133,8 +132,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// begin takes the locks that r claims. It returns the context for the handler, and the function end, which releases the
-// locks. After an error both are nil.
+// begin takes the locks that r claims. It returns the context for the handler, and the function end, which releases
+// the locks. After an error both are nil.
 func (m *middleware) begin(r *http.Request) (inside context.Context, end func(), err error) {
 	ctx := r.Context()
 	claim, err := m.claim(r)
@@ -188,7 +187,12 @@ func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ct
 	limit := cmp.Or(claim.MaxHold, defaultMaxHold)
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(limit, func() {
-		if h.stopRenewing() {
+		holds := false
+		for _, lock := range h.end() {
+			holds = holds || lock.Err() == nil
+			lock.StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
+		}
+		if holds {
 			m.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
 			cancel(ErrMaxHold)
@@ -223,9 +227,6 @@ func (m *middleware) log(ctx context.Context, f Refusal) {
 	}
 	m.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", f.Code, "err", f.Err)
 }
-
-// reasonRequestOver is the reason with which a request's locks are released.
-const reasonRequestOver = "request over"
 
 // release releases the locks that the handler has left, all at the same time: the client waits, and a silent store
 // costs the client the time of one call.

@@ -13,8 +13,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// codeClaimFailed is the code of a 500: the server is at fault, not the client or a lock.
-const codeClaimFailed = "LOCK_CLAIM_FAILED"
+// Code and message of a 500: the server is at fault, not the client or a lock.
+const (
+	codeClaimFailed = "LOCK_CLAIM_FAILED"
+	failedMessage   = "the request could not be served"
+)
 
 // Refusal is the answer to a request that gets no lock:
 //
@@ -22,7 +25,7 @@ const codeClaimFailed = "LOCK_CLAIM_FAILED"
 //	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
 //	503     ErrUnavailable, ErrClosed, ErrLost    1 s
 //	503     a context that has ended              1 s
-//	400     ErrInvalid about a key that was given none
+//	400     ErrInvalid about an invalid key       none
 //	400     ErrInvalid of the claim function      none
 //	500     any other                             none
 //
@@ -83,10 +86,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	m.refuse(w, r, err)
 }
 
-// failedMessage tells a client nothing about the error.
-const failedMessage = "the request could not be served"
-
-// answers are the answers to errors of joblock, by the first sentinel that matches.
+// answers has the answers to errors of joblock. The first row whose sentinel matches counts.
 var answers = []struct {
 	sentinel error
 	status   int

@@ -33,7 +33,8 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of spec in the place of old, whose job is in held. Its results are those of tryUnique.
+// replace puts the task of spec in the place of the task old. The parameter held is the ErrHeld that names old. The
+// results are those of tryUnique.
 func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
 	token, rest, ok, err := c.tokenIn(ctx, old, held.Key)
 	switch {

@@ -19,8 +19,7 @@ type dispatch struct {
 	tokens []joblock.Token
 	header string // distinguishes this task from another one with its TaskID
 
-	// sent is closed when asynq has returned from the enqueue; nil before send. asynq can return after the end of the
-	// context, and even after Client.Close, when its Redis client gives up.
+	// sent is closed when asynq has returned from the enqueue, perhaps after Client.Close; nil before send.
 	sent    chan struct{}
 	info    *asynq.TaskInfo // asynq's result; may be read after sent is closed
 	sendErr error           // likewise

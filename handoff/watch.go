@@ -22,9 +22,6 @@ const (
 	watchPauseMax = 10 * time.Second
 )
 
-// reasonNotEnqueued is the reason that Status shows for a lock released here.
-const reasonNotEnqueued = "its job was not enqueued"
-
 // watch finds out in the background whether the task of h exists, and releases the locks if the task does not exist.
 func (c *Client) watch(h *handover) {
 	c.mu.Lock()
@@ -63,9 +60,9 @@ func (h *handover) reconcile(ctx context.Context) {
 		"job", h.job)
 }
 
-// abandon releases the locks of a task that does not exist. It uses the handles, because a handle knows whether an
-// earlier Reclaim was answered. A handle with another token than at the enqueue was used since, and is left alone. An
-// error means that the store has not answered for a lock.
+// abandon releases the locks of a task that does not exist, through their handles: a handle knows whether an earlier
+// Reclaim was answered. abandon skips a handle whose token is not the one of the enqueue: the caller has used that
+// handle since. An error means that the store has not answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
 	var errs []error
 	for i, lock := range h.parked {

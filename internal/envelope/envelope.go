@@ -246,15 +246,12 @@ func (e Envelope) at(places []int) ([]joblock.Token, error) {
 	return some, nil
 }
 
-// Strip returns headers without the envelope, or nil if nothing is left. headers is not changed.
+// Strip returns a copy of headers without the envelope, or nil if nothing is left.
 func Strip(headers map[string]string) map[string]string {
-	if _, ok := headers[Header]; !ok {
-		return headers
-	}
-	if len(headers) == 1 {
-		return nil
-	}
 	rest := maps.Clone(headers)
 	delete(rest, Header)
+	if len(rest) == 0 {
+		return nil
+	}
 	return rest
 }
