@@ -22,7 +22,6 @@ const maxTokenBytes = 2048
 const (
 	tokenVersion = 1
 	tokenFields  = 5
-	maxFence     = 1<<53 - 1 // the largest integer that Lua, JSON and JavaScript keep exactly
 )
 
 // Token is the transferable form of a lock: the key, the owner, the fence under which the token was made, and the TTL
@@ -231,8 +230,8 @@ func (t Token) check() error {
 	if err := checkText(op, "", "owner", t.owner.reveal(), 1, driver.MaxOwnerBytes); err != nil {
 		return err
 	}
-	if t.fence < 0 || t.fence > maxFence {
-		return tokenError(fmt.Sprintf("fence %d, must be from 0 to %d", t.fence, int64(maxFence)))
+	if t.fence < 0 || t.fence > driver.MaxFence {
+		return tokenError(fmt.Sprintf("fence %d, must be from 0 to %d", t.fence, int64(driver.MaxFence)))
 	}
 	return nil
 }

@@ -23,10 +23,10 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 			s.grant(r, now, req)
 			return r.acquired(now, req)
 		default: // passed on
-			s.grant(r, now, first)
-			s.push(first.Inbox, driver.Push{Nonce: first.Nonce})
+			s.serve(r, now, first)
 			reply = r.who(now, driver.OutcomeHeld)
 		}
+		reply.Fence = r.fence
 		if req.Inbox != "" {
 			reply.Ahead, reply.Now = r.join(now, req), now
 		}
@@ -172,8 +172,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 		}
 		r.finish(now, req) // released, released late, forced
 		if first, waits := r.next(now); waits {
-			s.grant(r, now, first)
-			s.push(first.Inbox, driver.Push{Nonce: first.Nonce})
+			s.serve(r, now, first)
 		}
 		return reply
 	})
@@ -210,6 +209,12 @@ func (s *Store) grant(r *record, now time.Time, req driver.AcquireRequest) {
 	s.term(r, now, req.Nonce)
 	r.first = r.fence
 	r.extend(now, req.TTL, 0, req.Retain)
+}
+
+// serve is GRANT to a waiter, and the push that tells the waiter.
+func (s *Store) serve(r *record, now time.Time, first driver.AcquireRequest) {
+	s.grant(r, now, first)
+	s.push(first.Inbox, driver.Push{Nonce: first.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}})
 }
 
 // term is TERM. The fences of all keys are one sequence, so they grow for each key, also

@@ -37,6 +37,9 @@ func (m *model) compare(call, key, nonce string, want prediction, got driver.Rep
 	if n := m.heard.left(); n != 0 {
 		m.Fatalf("%s %s: %d pushes that were not to be expected", call, key, n)
 	}
+	if got.Outcome == driver.OutcomeHeld && got.Fence != 0 && got.Fence != fence {
+		m.Fatalf("%s %s: held under fence %d, want %d", call, key, got.Fence, fence)
+	}
 	if want.queued {
 		m.compareClock(got.Now)
 	}
@@ -69,7 +72,7 @@ func (m *model) compareGrant(call, key string, before int64, want prediction) in
 	if want.grants.Inbox == unheardInbox {
 		return fence
 	}
-	if err := m.heard.await(want.grants.Nonce); err != nil {
+	if err := m.heard.await(want.grants.Nonce, driver.Grant{Fence: fence, Ended: want.how}); err != nil {
 		m.Fatalf("%s %s: %v", call, key, err)
 	}
 	return fence

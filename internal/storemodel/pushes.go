@@ -16,12 +16,12 @@ const (
 // pushTimeout is how long a push may take: a guard against hanging, not a measure.
 const pushTimeout = 10 * time.Second
 
-// pushes has the nonces of the pushes to heardInbox that were not read yet.
-type pushes chan string
+// pushes has the pushes to heardInbox that were not read yet.
+type pushes chan driver.Push
 
 func listen(t *testing.T, store driver.Store) pushes {
 	p := make(pushes, 1<<16)
-	stop, err := store.Subscribe(t.Context(), heardInbox, func(push driver.Push) { p <- push.Nonce })
+	stop, err := store.Subscribe(t.Context(), heardInbox, func(push driver.Push) { p <- push })
 	if err != nil {
 		t.Fatalf("Subscribe: %v", err)
 	}
@@ -41,14 +41,18 @@ func (p pushes) clear() {
 	}
 }
 
-// await reads the next push, which must be for that call.
-func (p pushes) await(call string) error {
+// await reads the next push, which must be for that call. If the push carries a grant, it
+// must be this one.
+func (p pushes) await(call string, grant driver.Grant) error {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()
 	select {
 	case got := <-p:
-		if got != call {
-			return fmt.Errorf("a push came for %s, want one for %s", got, call)
+		if got.Nonce != call {
+			return fmt.Errorf("a push came for %s, want one for %s", got.Nonce, call)
+		}
+		if got.Grant != nil && *got.Grant != grant {
+			return fmt.Errorf("the push has the grant %+v, want %+v", *got.Grant, grant)
 		}
 		return nil
 	case <-timeout.C:

@@ -82,7 +82,8 @@ type prediction struct {
 	// lateToo also allows Lapsed: a store may remember that the release was late.
 	lateToo bool
 
-	grants *inLine // the waiter that becomes the owner, if any; under a larger fence
+	grants *inLine      // the waiter that becomes the owner, if any; under a larger fence
+	how    driver.Ended // with grants: how the ownership before ended
 
 	queued              bool // the caller waits: of the places before it the store counts
 	minAhead, countable int  // at least those, and fewer than these

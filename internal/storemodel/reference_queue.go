@@ -64,6 +64,7 @@ func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) pre
 	memo := r.memo
 	return prediction{
 		grants: next,
+		how:    how,
 		apply:  func(r *reference) { r.begin(now, next.AcquireRequest, how, memo) },
 	}
 }

@@ -29,7 +29,7 @@
 //
 // # Fences
 //
-// A fence is a number from 1 to 2^53-1. Each term of a key has a larger fence than all earlier terms of that key.
+// A fence is a number from 1 to MaxFence. Each term of a key has a larger fence than all earlier terms of that key.
 // This rule holds even if the store has forgotten the record in between, or if the clock was set back. A fence has no
 // other meaning. One sequence for the whole store is best. A store may instead use the larger of two numbers: the
 // key's last fence + 1, and the clock in microseconds. Then fences shrink only if the clock is set back by more than
@@ -154,14 +154,27 @@
 // free, grants the key to the first waiter whose place has not ended. The call drops the places before that one. Then
 // the call pushes the waiter's Nonce to the waiter's Inbox, unless the call is that waiter's own Acquire.
 //
-// The waiter finds the grant by sending the Acquire again: see row "again". A push only saves the waiter from asking
-// often: without a push, the waiter still asks from time to time. The reply is that of an immediate grant, except
-// that Lease is what is left of the lease. A place keeps the record until the place has ended and the Retain of its
-// Acquire has passed as well.
+// The waiter finds the grant in the push, or by sending the Acquire again: see row "again". A push only saves the
+// waiter from asking often: without a push, the waiter still asks from time to time. The reply to a repeated Acquire
+// is that of an immediate grant, except that Lease is what is left of the lease. A place keeps the record until the
+// place has ended and the Retain of its Acquire has passed as well.
 //
 // Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that a
 // Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
 // drops. The limit does not change the call's answer, and the next call drops more places.
+//
+// # Grants in pushes
+//
+// A push may carry the Grant, which saves the waiter the call. A store sets Push.Grant only if two conditions hold.
+// First, the store is certain that the push is its own: nobody else can have made or altered the Grant. Second, an
+// Acquire sent again at the time of the push would have been answered OK with this Fence and this Ended. For example,
+// a store that answers a grant only after a replica has the record waits for the replica, or leaves Grant nil. Without
+// Grant the waiter asks.
+//
+// A push with a Grant may still be late or repeated. So the waiter compares fences. The Fence of a Held is the fence
+// of the present term, after the call. A larger Grant.Fence therefore belongs to a grant that the store made after it
+// answered Held. The lease of such a grant began after the waiter sent the Acquire that was answered Held. A store
+// that sets Grant sets the Fence of every Held.
 //
 // # The index of jobs
 //

@@ -4,12 +4,20 @@ package driver
 const ForcedInbox = ""
 
 // Push is a message to an inbox. A Push is only a hint to ask the store. A Push may be lost, late, repeated or
-// forged. So a Store may push after the step of the call, and a failed push does not fail the call.
+// forged. So a Store may push after the step of the call, and a failed push does not fail the call. Only the Grant of
+// a Push may save the call: see "Grants in pushes" in the package comment.
 type Push struct {
 	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox
+	Grant *Grant // the grant to that Acquire, or nil; read-only, because several subscribers may share it
 
 	// Key and Fence name the live lease that a forced release has ended. Only a Push to ForcedInbox sets these two
 	// fields.
 	Key   string
 	Fence int64 // of the term that the lease belonged to
+}
+
+// Grant is the grant that a Push is about. The lease lasts the TTL of the waiter's latest Acquire, from the grant on.
+type Grant struct {
+	Fence int64 // of the term that the grant began, at most MaxFence
+	Ended Ended // how the previous ownership ended
 }

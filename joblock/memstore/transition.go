@@ -41,7 +41,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 		pushes = []push{r.grant(now, first)} // passed on
 	}
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
-	a.pushes = pushes
+	a.pushes, a.Fence = pushes, r.fence
 	if req.Inbox != "" {
 		a.Ahead, a.Now = r.join(now, req), now.time()
 	}
@@ -192,7 +192,8 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is the step GRANT of the transition table, for req. grant returns the push for a caller that waits.
+// grant is the step GRANT of the transition table, for req. grant returns the push for a caller that waits. The push
+// carries the grant, because nobody but the Store can deliver a push.
 func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
@@ -201,7 +202,7 @@ func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	r.term(now, req.Nonce)
 	r.first = r.fence
 	r.extend(now, req.TTL, 0, req.Retain)
-	return push{req.Inbox, driver.Push{Nonce: req.Nonce}}
+	return push{req.Inbox, driver.Push{Nonce: req.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}}}
 }
 
 // term is the step TERM of the transition table. Fences grow by the clock if the store has forgotten the old record.

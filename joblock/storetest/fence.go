@@ -7,9 +7,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// maxFence is the largest fence that Lua, JSON and JavaScript keep exactly.
-const maxFence = 1<<53 - 1
-
 var fenceCases = []testCase{
 	{"fences grow over thousands of terms of one key", func(k *kit) {
 		var fence int64
@@ -33,8 +30,8 @@ var fenceCases = []testCase{
 			}
 			k.want("release", k.release(end), driver.OutcomeOK)
 		}
-		if fence > maxFence {
-			k.Errorf("fence %d is above %d", fence, int64(maxFence))
+		if fence > driver.MaxFence {
+			k.Errorf("fence %d is above %d", fence, int64(driver.MaxFence))
 		}
 	}},
 	{"fences grow after a lease has run out", func(k *kit) {

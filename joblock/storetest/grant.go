@@ -68,6 +68,31 @@ var grantCases = []testCase{
 			m.wantNothing(name)
 		}
 	}},
+	{"a grant in a push is newer than each refusal before it", func(k *kit) {
+		m := k.listen()
+		k.hold("key", "me")
+		first, second := k.waitReq("key", "first", m), k.waitReq("key", "second", m)
+		k.join(first)
+		for _, req := range []driver.AcquireRequest{first, second} {
+			before := k.inspect("key")
+			refused := k.join(second)
+			k.free("key")
+			p := m.wantGrant(req.Nonce)
+			if p.Grant == nil {
+				continue // the waiter asks
+			}
+			if refused.Fence != before.Fence || p.Grant.Fence <= refused.Fence {
+				k.Errorf("held under fence %d, then granted %+v; want the record's fence %d, and a larger one", refused.Fence, *p.Grant, before.Fence)
+			}
+		}
+		// The same if an Acquire of another waiter makes the grant.
+		k.join(first)
+		k.runOut("key")
+		refused := k.join(second)
+		if p, r := m.wantGrant(first.Nonce), k.wantOwner("an acquire", first); p.Grant != nil && (refused.Fence != r.Fence || *p.Grant != driver.Grant{Fence: r.Fence, Ended: driver.EndedLapsed}) {
+			k.Errorf("held under fence %d, granted %+v; want fence %d for both, lapsed", refused.Fence, *p.Grant, r.Fence)
+		}
+	}},
 	{"the push goes to the waiter's inbox and to no other", func(k *kit) {
 		one, two := k.listen(), k.listen()
 		k.hold("key", "me")

@@ -22,8 +22,8 @@ type mailbox struct {
 	stop   func()
 	signal chan struct{} // has room for one signal: a push has come
 
-	mu     sync.Mutex     // guards the fields below
-	pushes map[string]int // number of unread pushes, by the nonce in the push
+	mu     sync.Mutex               // guards the fields below
+	pushes map[string][]driver.Push // unread pushes, by the nonce in the push
 	unread int
 }
 
@@ -32,7 +32,7 @@ func (k *kit) listen() *mailbox {
 	k.Helper()
 	m := &mailbox{
 		kit: k, inbox: fmt.Sprintf("inbox-%d", inboxes.Add(1)),
-		signal: make(chan struct{}, 1), pushes: make(map[string]int),
+		signal: make(chan struct{}, 1), pushes: make(map[string][]driver.Push),
 	}
 	stop, err := k.Store.Subscribe(k.ctx, m.inbox, m.deliver)
 	if err != nil {
@@ -45,7 +45,7 @@ func (k *kit) listen() *mailbox {
 
 func (m *mailbox) deliver(p driver.Push) {
 	m.mu.Lock()
-	m.pushes[p.Nonce]++
+	m.pushes[p.Nonce] = append(m.pushes[p.Nonce], p)
 	m.unread++
 	m.mu.Unlock()
 	select {
@@ -55,15 +55,16 @@ func (m *mailbox) deliver(p driver.Push) {
 }
 
 // take reads a push for the call with this nonce. take reports false if no such push has come.
-func (m *mailbox) take(call string) bool {
+func (m *mailbox) take(call string) (p driver.Push, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.pushes[call] == 0 {
-		return false
+	unread := m.pushes[call]
+	if len(unread) == 0 {
+		return p, false
 	}
-	m.pushes[call]--
+	m.pushes[call] = unread[1:]
 	m.unread--
-	return true
+	return unread[0], true
 }
 
 // The method left returns the number of unread pushes.
@@ -74,35 +75,41 @@ func (m *mailbox) left() int {
 }
 
 // await waits for a push for the call with this nonce.
-func (m *mailbox) await(call string) error {
+func (m *mailbox) await(call string) (driver.Push, error) {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()
 	for {
-		if m.take(call) {
-			return nil
+		if p, ok := m.take(call); ok {
+			return p, nil
 		}
 		select {
 		case <-m.signal:
 		case <-timeout.C:
-			return fmt.Errorf("no push for %s came to %s in %s", call, m.inbox, pushTimeout)
+			return driver.Push{}, fmt.Errorf("no push for %s came to %s in %s", call, m.inbox, pushTimeout)
 		}
 	}
 }
 
 // wantGrant fails the test unless a push for the call with this nonce comes.
-func (m *mailbox) wantGrant(call string) {
+func (m *mailbox) wantGrant(call string) driver.Push {
 	m.kit.Helper()
-	if err := m.await(call); err != nil {
+	p, err := m.await(call)
+	if err != nil {
 		m.kit.Fatal(err)
 	}
+	return p
 }
 
-// granted waits for the push for an Acquire, and then sends that Acquire again.
+// granted waits for the push for an Acquire, and then sends that Acquire again. A grant in the push must be the grant
+// in the answer.
 func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	m.kit.Helper()
-	m.wantGrant(req.Nonce)
+	p := m.wantGrant(req.Nonce)
 	reply := m.kit.acquire(req)
 	m.kit.want("ask for the grant", reply, driver.OutcomeOK)
+	if want := (driver.Grant{Fence: reply.Fence, Ended: reply.Ended}); p.Grant != nil && *p.Grant != want {
+		m.kit.Errorf("the push has the grant %+v, the answer %+v", *p.Grant, want)
+	}
 	return reply
 }
 

@@ -129,6 +129,7 @@ func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, err
 			return 0, fmt.Errorf("acquire: %s, want OK or Held", reply.Outcome)
 		}
 		var err error
+		var p driver.Push
 		if c.polls {
 			select {
 			case <-poll.C:
@@ -136,13 +137,16 @@ func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, err
 				err = ctx.Err()
 			}
 		} else {
-			err = c.mail.await(req.Nonce)
+			p, err = c.mail.await(req.Nonce)
 		}
 		if err != nil {
 			return 0, err
 		}
 		if reply, err = c.kit.Store.Acquire(ctx, req); err != nil {
 			return 0, err
+		}
+		if p.Grant != nil && p.Grant.Fence != reply.Fence {
+			return 0, fmt.Errorf("a grant of fence %d was pushed, and the answer is %+v", p.Grant.Fence, reply)
 		}
 	}
 }

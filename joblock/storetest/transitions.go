@@ -662,6 +662,9 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	if reply.State != found.State {
 		k.Errorf("reply has state %s, the record %s", reply.State, found.State)
 	}
+	if reply.Outcome == hld && reply.Fence != 0 && reply.Fence != found.Fence {
+		k.Errorf("reply has fence %d, the record %d", reply.Fence, found.Fence)
+	}
 	if reply.Outcome == wjob && reply.Job != found.Job {
 		k.Errorf("reply has job %q, the record %q", reply.Job, found.Job)
 	}
