@@ -165,10 +165,6 @@
 // token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
 // call". The call returns ErrHeld if the case lasts longer than a moment.
 //
-// Three failures of asynq.Unique do not exist here. The key does not lapse under a job that waits for long. A job
-// that has finally failed does not keep the key. A refused enqueue, as for a TaskID that exists, leaves nothing
-// behind.
-//
 // A replacement never loses both jobs. The old task is deleted after the new one is in its queue. Until then the lock
 // is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it
 // alone and returns ErrHeld. Of two calls at once, the later one replaces the other's job. If a worker takes the new

@@ -204,15 +204,12 @@ func (m *middleware) limitHold(parent context.Context, h *held, claim Claim) (ct
 	}
 }
 
-// refuse answers a request that gets no lock.
+// refuse answers a request that gets no lock. A refusal that clients can cause at will is logged once, or at debug
+// level.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	f := newRefusal(r.Context(), err, m.maxRetryAfter)
-	m.log(r.Context(), f)
-	m.answer(w, r, f)
-}
-
-// log logs a refusal. A refusal that clients can cause at will is logged once, or at debug level.
-func (m *middleware) log(ctx context.Context, f Refusal) {
+	ctx := r.Context()
+	f := newRefusal(ctx, err, m.maxRetryAfter)
+	defer m.answer(w, r, f)
 	level := slog.LevelDebug
 	switch {
 	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // the client is gone

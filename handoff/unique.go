@@ -164,7 +164,8 @@ const (
 // Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job.
 // After an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost:
 // then the new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the
-// key. The option asynq.Unique is ErrInvalid.
+// key. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that
+// fails.
 //
 // EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {

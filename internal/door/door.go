@@ -29,7 +29,7 @@ var (
 	// OfLock returns the inside of lock, a *joblock.Lock that may be nil.
 	OfLock func(lock any) Lock
 
-	// IdentityOf returns the Identity of a *joblock.Lock, which may be nil, or a joblock.Token.
+	// IdentityOf returns the Identity of a joblock.Token, or of a *joblock.Lock that may be nil.
 	IdentityOf func(lockOrToken any) Identity
 
 	// Refusal returns the error for a store's reply; nil for OutcomeOK.
@@ -147,7 +147,7 @@ type Identity struct {
 
 // Option has the settings of an acquisition that only the toolkit uses.
 type Option struct {
-	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. It is no value in the context,
+	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. OwnKey is not a context value,
 	// because a context reaches the application's calls too.
 	OwnKey bool
 
@@ -172,8 +172,8 @@ func Use[O any](o Option) O { return AnyOption(o).(O) }
 func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 
 // ErrNotRenewed is the cause of a joblock.ErrLost if the holder itself had ended the renewal. Package worker
-// distinguishes this loss from one that came from outside. If worker did not, a job that takes longer than its lock may
-// be held would be snoozed for ever.
+// distinguishes this loss from one that came from outside. If worker did not, a job that takes longer than its lock
+// may be held would be snoozed for ever.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns

@@ -28,8 +28,8 @@ import (
 )
 
 // Header is the name of the one header. Its value, sealed by package seal, has the job, the type of the task, the
-// tokens, and which tokens the worker treats specially. It is one header, so that no part can be left out, added or
-// exchanged. It is JSON, so that people can read it.
+// tokens, and which tokens the worker treats specially. There is one header, so that no part can be left out, added
+// or exchanged. The value is JSON, so that people can read it.
 const Header = "joblock"
 
 const (
@@ -122,7 +122,7 @@ func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType strin
 	return ring.Seal(ctx, string(text))
 }
 
-// places returns the indices of some in Tokens.
+// The method places returns the indices, in e.Tokens, of the tokens in the parameter some.
 func (e Envelope) places(some []joblock.Token) ([]int, error) {
 	var places []int
 	for _, t := range some {
@@ -234,7 +234,7 @@ func read(text string) (e Opened, taskType string, err error) {
 	return e, c.Type, cmp.Or(err1, err2)
 }
 
-// at is the reverse of places.
+// The method at is the reverse of the method places.
 func (e Envelope) at(places []int) ([]joblock.Token, error) {
 	var some []joblock.Token
 	for _, i := range places {

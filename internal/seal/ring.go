@@ -15,7 +15,7 @@ import (
 
 const (
 	// refresh is how often a Ring in use reads the store's keys again, in the background. After a flush of the store,
-	// new processes may not know the older processes' keys for that long.
+	// a new process may lack the older processes' keys for that time.
 	refresh = 10 * time.Second
 
 	// readPause lies between two readings of the store. All unknown keys together cause one reading per readPause.
@@ -89,7 +89,7 @@ func NewRing(cfg Config) *Ring {
 	return r
 }
 
-// Where returns the name that Config.Where gives the store.
+// Where returns Config.Where().
 func (r *Ring) Where() string { return r.cfg.Where() }
 
 // Ready returns the error that Seal would return.
@@ -251,8 +251,7 @@ func (r *Ring) beginLocked() *reading {
 	return l
 }
 
-// wait waits until the reading has ended, and returns the reading's error. If ctx ends first, wait returns ctx's
-// cause.
+// The method wait returns the reading's error when the reading has ended, or ctx's cause if ctx ends first.
 func (l *reading) wait(ctx context.Context) error {
 	if err := sleep.Until(ctx, l.done); err != nil {
 		return err

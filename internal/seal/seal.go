@@ -1,5 +1,4 @@
-// Package seal seals texts for those who share a key. worker opens a header only if the sealer can read the locks'
-// store or has a configured secret. The right to enqueue tasks is not enough.
+// Package seal seals texts for those who share a key; see package envelope for the purpose.
 //
 // A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of the sealer's store, and
 // HMAC-SHA256 over all the rest. The MAC is over the text as it stands. The text is decoded only after the MAC was
