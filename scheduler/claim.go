@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// claim takes the lock of a job and executes what is due. It frees the slot that the caller has taken. It returns when
-// to read the ledger again.
+// claim takes the lock of a job and executes what is due. It frees the slot that the caller has taken. It returns the
+// time of the next read of the ledger.
 func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	defer func() { <-s.slots }()
 	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
@@ -26,7 +26,7 @@ func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 
 // standBy waits for the lock of a job that another node executes, and takes over an execution that was broken off.
 // Usually the execution ends well, and standBy finds nothing to do. It frees the place in Scheduler.standbys that the
-// caller has taken. It returns when to read the ledger again.
+// caller has taken. It returns the time of the next read of the ledger.
 func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
 	<-s.standbys
@@ -47,7 +47,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm executes the job under its lock, and releases the lock. It returns when to read the ledger again.
+// runTerm executes the job under its lock, and releases the lock. It returns the time of the next read of the ledger.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {

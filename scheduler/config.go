@@ -36,7 +36,7 @@ type Config struct {
 	Node string
 
 	// Concurrency is how many functions this node runs at the same time. Other nodes execute further ticks, or this
-	// node executes them late. Default 100.
+	// node executes further ticks late. Default 100.
 	Concurrency int
 
 	// Grace is how long Run waits for running functions after the ctx of Run has ended. A function that takes longer

@@ -14,23 +14,16 @@ import (
 )
 
 const (
-	// batch is how many ledgers a node reads in one round trip.
-	batch = 500
-
-	// unanswered is the pause before the next read of a ledger if the store has answered only for other ledgers: one
-	// node of the store's cluster is down.
-	unanswered = 2 * time.Second
-
-	// unreadable is the pause before the next read of a memo that is not a ledger.
-	unreadable = time.Minute
+	batch      = 500             // how many ledgers a node reads in one round trip
+	unreadable = time.Minute     // the pause before the next read of a memo that is not a ledger
+	unanswered = 2 * time.Second // the pause before the next read if the store has answered only for other keys
 )
 
 // dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
 // context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
 // returns an error, and the jobs stay due.
 func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
-	keys := make([]string, 1, len(jobs)+1)
-	keys[0] = s.ordersKey
+	keys := []string{s.ordersKey}
 	for _, j := range jobs {
 		keys = append(keys, j.key)
 	}
@@ -113,8 +106,8 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 	s.recheck(j, soon(now.Add(v.Reserved)))
 }
 
-// start calls f in a goroutine. f returns when to read the ledger of j again. Until then j is busy. Only the loop of
-// Run may call start.
+// start calls f in a goroutine. j is busy until f has returned. The result of f is the time of the next read of the
+// ledger. Only the loop of Run may call start.
 func (s *Scheduler) start(j *job, f func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,14 +120,13 @@ func (s *Scheduler) start(j *job, f func() time.Time) {
 
 // reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger.
 func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
-	if l.Behind(now) == 0 {
-		return
-	}
 	s.mu.Lock()
-	known := j.behind == l.Last
-	j.behind = l.Last
+	isNew := l.Behind(now) > 0 && j.behind != l.Last
+	if isNew {
+		j.behind = l.Last
+	}
 	s.mu.Unlock()
-	if known {
+	if !isNew {
 		return
 	}
 	last := l.LastTick()

@@ -8,12 +8,8 @@
 //	err = s.Task("digest", "@every 1m", enqueue)  // enqueue one task
 //	err = s.Run(ctx)                              // until ctx ends
 //
-// All nodes run the same lines. For more see
-//
-//	package spec       the syntax of a spec, and when a spec ticks
-//	[Option]           time zones, policies, timeouts, retries
-//	package asynqtick  tasks of asynq
-//	[RunSingleton]     services that have a Start and a Shutdown
+// All nodes run the same lines. Package spec has the syntax of a spec. [Option] has time zones, policies, timeouts and
+// retries. Package asynqtick has tasks of asynq, and [RunSingleton] services that have a Start and a Shutdown.
 //
 // # One tick
 //
@@ -46,10 +42,9 @@
 //	the node is suspended   the waiting node gets the lock when the lease ends; the context of the first node's
 //	or cut off              function ends with cause joblock.ErrLost, and its fence is outdated
 //
-// So nodes execute a claimed tick at least once, and with AtMostOnce at most once. After eleven broken executions a tick
-// is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the store
-// does not answer for longer than the lease. The fence of the lock (joblock.FromContext) tells executions of a tick
-// apart.
+// So nodes execute a claimed tick at least once, and with AtMostOnce at most once. After eleven broken executions a
+// tick is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the
+// store does not answer for longer than the lease. Each execution has a fence of its own.
 //
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
 // over and end one after the other.
@@ -100,12 +95,6 @@
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
 // options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
 // definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested.
-//
-// # Pausing and triggering
-//
-// Pause, Resume and Trigger work from any process with the same store and Config.Scope. They write to one record, which
-// each node reads together with the ledgers. A pause or resumption takes effect at the next tick. The store keeps the
-// record for 366 days after the last request; longer pauses are forgotten.
 //
 // # Cost
 //

@@ -17,12 +17,11 @@ const (
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
-	// settling is how long a node does not read the ledger of a job that another node has claimed. Most executions take
-	// less time.
+	// settling is the pause after another node has claimed a job. Most executions take less time.
 	settling = 500 * time.Millisecond
 )
 
-// dueHeap orders jobs by job.at, the time to read the ledger. Scheduler.mu guards the heap.
+// dueHeap is a heap.Interface of jobs by job.at, the time to read the ledger. Scheduler.mu guards the heap.
 type dueHeap []*job
 
 // put sets job.at, and adds j to the heap if the heap does not have j.
@@ -34,8 +33,6 @@ func (h *dueHeap) put(j *job, at time.Time) {
 		heap.Fix(h, j.index)
 	}
 }
-
-// Len, Less, Swap, Push and Pop implement heap.Interface.
 
 func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, k int) bool { return h[i].at.Before(h[k].at) }
@@ -59,7 +56,7 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue removes up to batch due jobs from the heap, and returns the jobs and the present time. No job is due while
+// takeDue removes up to batch due jobs from the heap, and returns the jobs and the store's time. No job is due while
 // the node does not know the store's time.
 func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	now = s.clock.now()
@@ -110,7 +107,7 @@ func (s *Scheduler) recheck(j *job, at time.Time) {
 	s.wake()
 }
 
-// recheckAll makes all jobs due now, except those that are busy.
+// recheckAll makes all jobs due now, except busy jobs.
 func (s *Scheduler) recheckAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +125,8 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	}
 }
 
-// nextCheck returns when to read the ledger of j again: at the next tick, or after settling if the next tick is due
-// already.
+// nextCheck returns the time of the next read of the ledger of j: at the next tick, or after settling if the next tick
+// is due already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := j.NextDue(l.LastTick()); {

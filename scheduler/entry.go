@@ -71,8 +71,7 @@ type Entry struct {
 	Paused bool      `json:"paused,omitempty"`
 
 	// Overdue is when the first tick was due that no node has claimed for more than a minute. Overdue is zero if there
-	// is no such tick. Either no node has the job, because the job was removed or renamed, or all nodes with the job
-	// run Config.Concurrency functions.
+	// is no such tick. The job was removed or renamed, or all nodes with the job run Config.Concurrency functions.
 	Overdue time.Time `json:"overdue,omitzero"`
 
 	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by

@@ -9,10 +9,10 @@ import (
 
 // Causes with which the context of a running function ends. Func lists the other causes.
 var (
-	// ErrStopped: the context of Run has ended. If the function does not return nil, its execution counts as broken
-	// off, and another node takes the tick over.
+	// ErrStopped means that the context of Run has ended. If the function does not return nil, its execution counts as
+	// broken off, and another node takes the tick over.
 	ErrStopped = errors.New("scheduler: the context of Run has ended")
-	// ErrOverlapped: the job's next tick has come, and the job has OverlapCancel.
+	// ErrOverlapped means that the job's next tick has come, and that the job has the option OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 

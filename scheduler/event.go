@@ -28,13 +28,14 @@ const (
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
-	// EventRedefined: the job's spec or options have changed. Err has the change. Tick.At is zero.
+	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"
-	// EventContested: two definitions of the job take turns, probably those of two applications. Err has the two
-	// definitions. Count is how often an earlier definition has come back. At most one Event an hour. Tick.At is zero.
+	// EventContested means that two definitions of the job take turns, probably those of two applications. Err has the
+	// two definitions. Count is how often an earlier definition has come back. At most one Event an hour. Tick.At is
+	// zero.
 	EventContested Kind = "contested"
-	// EventClock: the store's clock was set back. Tick is the job's latest tick. Err has the time from which on ticks
-	// are executed again. Each node reports EventClock once per job.
+	// EventClock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next
+	// tick that nodes will execute. Each node reports EventClock once per job.
 	EventClock Kind = "clock"
 )
 

@@ -103,8 +103,8 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 	return ledger.Failed, attempts, err
 }
 
-// cancelAtNextTick cancels a function at the first tick after the time last that is not paused. A paused tick cancels
-// nothing, because no node executes it in place of the cancelled one.
+// cancelAtNextTick cancels a function at the first tick after the time last, unless the job is paused at that tick.
+// Then the next tick after the pause cancels the function: no node executes a paused tick.
 func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
 	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(last) {
 		if sleep.For(ctx, tick.Add(j.Delay).Sub(s.clock.now())) != nil {

@@ -74,7 +74,8 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	return ledger.Moment{Now: now, Floor: j.floor, Order: order, Node: s.cfg.Node}
 }
 
-// reportUnreadable records and logs that this node cannot use the value at the job's key. err says why.
+// reportUnreadable records and logs that this node cannot use the value at the job's key. The parameter err is the
+// reason.
 func (s *Scheduler) reportUnreadable(j *job, err error) {
 	s.setTrouble(j, err)
 	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
@@ -89,8 +90,8 @@ func (s *Scheduler) reportTrouble(j *job, step string, err error) {
 	}
 }
 
-// setTrouble records for Entry.Problem why this node cannot execute the job; nil means that it can. It reports whether
-// the reason has changed.
+// setTrouble records for Entry.Problem why this node cannot execute the job; nil means that this node can
+// execute the job. setTrouble reports whether the reason has changed.
 func (s *Scheduler) setTrouble(j *job, err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

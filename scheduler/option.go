@@ -7,10 +7,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-const (
-	maxJitter  = 24 * time.Hour
-	maxRetries = 100
-)
+const maxJitter, maxRetries = 24 * time.Hour, 100
 
 // Option changes how a job is executed. Of options that contradict each other the last one counts. All nodes should
 // give a job the same options: the node that executes or skips a tick uses its own options.

@@ -57,7 +57,7 @@ func (s *Scheduler) readJobs(ctx context.Context, names []string) ([]memo.View, 
 	return memo.Read(ctx, s.locks, keys...)
 }
 
-// createOrders creates the record of the orders: the store is new, or has lost the record.
+// createOrders creates the record of the orders, if the store is new or has lost the record.
 func (s *Scheduler) createOrders(ctx context.Context) error {
 	lock, err := s.locks.TryAcquire(ctx, s.ordersKey, s.lockOptions()...)
 	if errors.Is(err, joblock.ErrHeld) {

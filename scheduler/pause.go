@@ -14,15 +14,14 @@ import (
 // takes over an execution that was broken off.
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even without the job and
-// without Run. They return when the request is on record. Pause of a paused job returns nil, and so does Resume of a
-// job that is not paused.
+// without Run. They return when the request is on record. The store forgets a request after 366 days without another
+// request. Pause of a paused job returns nil, and so does Resume of a job that is not paused.
 //
 // Errors:
 //
 //	joblock.ErrNotFound     neither the store nor this Scheduler has the job
 //	joblock.ErrInvalid      the name is bad, or the record is full: about a thousand jobs are paused
-//	joblock.ErrUnavailable  the request may be on record
-//	the cause of ctx        the request may be on record
+//	joblock.ErrUnavailable  or the cause of ctx: the request may be on record
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "pause", name, (*ledger.Order).Pause)
 }
@@ -40,8 +39,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
 }
 
-// changeOrder changes the order for a job. The function change gets the order with the Fence of this write. It returns
-// false if there is nothing to write.
+// changeOrder changes the order for a job. The function change gets the order with the Fence of this write. The
+// function change returns false if there is nothing to write.
 func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 	change func(*ledger.Order, *ledger.Ledger, time.Time) bool) error {
 	if err := s.checkJob(op, name); err != nil {

@@ -15,10 +15,7 @@ import (
 )
 
 // The first and the longest pause after a read that the store has not answered.
-const (
-	firstPause = 500 * time.Millisecond
-	lastPause  = 8 * time.Second
-)
+const firstPause, lastPause = 500 * time.Millisecond, 8 * time.Second
 
 // Run executes jobs until ctx ends. Then Run claims no more ticks, ends the contexts of running functions with cause
 // ErrStopped, waits for the functions, and returns nil. During an outage of the store Run retries. After Run has

@@ -37,7 +37,7 @@ type Scheduler struct {
 	wrote      time.Time     // when this node last wrote an order, by its own clock
 }
 
-// New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It returns joblock.ErrInvalid,
+// New returns a Scheduler that claims ticks with locks. New sends nothing to the store. It returns joblock.ErrInvalid,
 // naming the value and its bound, if locks is nil, cfg has no Scope, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	if locks == nil {

@@ -18,12 +18,12 @@ type Runner interface {
 // holds the lock on key.
 //
 //	err := scheduler.RunSingleton(ctx, locks, "asynq-scheduler", func() (scheduler.Runner, error) {
-//		return newAsynqScheduler() // asynq.NewScheduler and Register, as before
+//		return newAsynqScheduler() // asynq.NewScheduler and Register
 //	})
 //
 // The other nodes wait for the lock. If the holder is stopped, the next node starts its own service at once. If the
 // holder dies, the next node starts its service when the lease ends. A node that loses the lock shuts its service down
-// and waits again. RunSingleton calls newRunner every time it gets the lock, because asynq's services cannot be started
+// and waits again. RunSingleton calls newRunner for every lock it gets, because asynq's services cannot be started
 // twice.
 //
 // RunSingleton returns nil when ctx has ended and this node's service, if any, is shut down. If newRunner or Start
@@ -31,7 +31,7 @@ type Runner interface {
 // Runner is joblock.ErrInvalid. Other errors are those of joblock.Locker.Singleton, which gets opts.
 //
 // A tick of the service that comes while no node holds the lock is lost. If a tick comes at the moment at which a node
-// loses the lock, two nodes may enqueue its task. Where every tick counts use Task.
+// loses the lock, two nodes may enqueue the task of that tick. Where every tick counts use Task.
 func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error),
 	opts ...joblock.AcquireOption) error {
 	if newRunner == nil {

@@ -9,9 +9,8 @@ import (
 // by the node's own clock.
 //
 // When an answer with the time S arrives after a round trip d, the store's clock is between S and S+d. An estimate
-// between S and S+d does not change, so slow answers do no harm. Every other estimate moves to the nearer of the two
-// bounds. So the error of the estimate is at most half of the quickest round trip so far, plus the drift of the two
-// clocks between answers.
+// outside moves to the nearer bound. An estimate between S and S+d does not change, so slow answers do no harm. The
+// error is at most half of the quickest round trip so far, plus the drift of the two clocks between answers.
 type storeClock struct {
 	local func() time.Time // the node's own clock
 

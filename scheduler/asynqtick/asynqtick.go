@@ -1,4 +1,5 @@
-// Package asynqtick connects scheduler.Scheduler.Task with asynq: one asynq task per tick.
+// Package asynqtick connects scheduler.Scheduler.Task with asynq: one asynq task per tick. It is a package of its own,
+// so that package scheduler compiles without asynq.
 //
 //	enqueue := asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))
 //	err := s.Task("digest", "@every 1m", enqueue)
@@ -7,10 +8,8 @@
 // asynq.ErrTaskIDConflict, which Enqueue and Once turn into success. If a function of your own, without Once, returns
 // the conflict to Task, the tick fails although the task is in the queue.
 //
-// asynq returns the conflict only while it still has the first task. Give tasks that are quickly done an
+// asynq returns the conflict only while asynq still has the first task. Give tasks that are quickly done an
 // asynq.Retention longer than a lease of the locks: a minute or two.
-//
-// Package scheduler compiles without asynq, because asynqtick is a package of its own.
 package asynqtick
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Client is the part of *asynq.Client that Enqueue needs.
+// Client has the method of *asynq.Client that Enqueue calls.
 type Client interface {
 	EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 }

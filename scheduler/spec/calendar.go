@@ -12,8 +12,7 @@ type calendar [6]uint64
 // The indexes of a calendar and of fields.
 const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
 
-// farthest is more than the longest time between two ticks, in seconds. That time is 8 years, from 29 February 2096 to
-// 29 February 2104.
+// farthest is more than the longest time between two ticks, in seconds: 8 years, as no 29 February is in 2100.
 const farthest = 1 << 28
 
 // next returns the first time of the calendar at or after the time from. It returns false if there is none.
@@ -56,8 +55,7 @@ func (c calendar) days(y int, m time.Month) uint64 {
 	return (c[dom] | byWeek) & exist
 }
 
-// timeOfDay returns the first matching time of day at or after the time sec. It returns false if there is none. Times
-// are seconds since midnight.
+// timeOfDay returns the first matching time of day at or after sec, in seconds since midnight; false if there is none.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
 	if c[hour]&(1<<h) != 0 {
@@ -77,5 +75,5 @@ func (c calendar) timeOfDay(sec int) (int, bool) {
 	return bits.TrailingZeros64(left)*3600 + bits.TrailingZeros64(c[minute])*60 + bits.TrailingZeros64(c[second]), true
 }
 
-// notBelow returns the set of those elements of set that are at least n.
+// notBelow returns the elements of set that are at least n.
 func notBelow(set uint64, n int) uint64 { return set >> n << n }

@@ -12,17 +12,14 @@ import (
 // Parse parses a spec; the package documentation has the syntax. Parse reads the spec in zone unless the spec names a
 // zone itself; a nil zone means UTC. An error names the field, its value and the allowed values. A spec without ticks,
 // such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
-func Parse(spec string, zone *time.Location) (Spec, error) {
-	s, err := parse(spec, zone)
-	if err != nil {
-		return Spec{}, fmt.Errorf("spec %.80q: %w", spec, err)
-	}
-	return s, nil
-}
-
-// parse reads the syntax of robfig/cron, because asynq reads that syntax. It does not use the parser of robfig/cron,
-// which does not name the wrong field, panics at "TZ=UTC", and accepts ",", "*-5" and "*/90". A test compares the two.
-func parse(spec string, zone *time.Location) (Spec, error) {
+func Parse(spec string, zone *time.Location) (s Spec, err error) {
+	// asynq reads the syntax of robfig/cron. The parser of robfig/cron is not used here: it does not name the wrong
+	// field, panics at "TZ=UTC", and accepts ",", "*-5" and "*/90". A test compares the two parsers.
+	defer func() {
+		if err != nil {
+			s, err = Spec{}, fmt.Errorf("spec %.80q: %w", spec, err)
+		}
+	}()
 	if len(spec) > MaxBytes {
 		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxBytes)
 	}
@@ -55,9 +52,9 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns the zone that the spec begins with, or else the parameter zone. It also returns the words after the
-// zone. It refuses a zone whose name is Local. A comparison with time.Local would be wrong: time.Local may have the
-// name of the zone in the environment variable TZ, and programs assign time.UTC to it.
+// cutZone returns the zone at the beginning of words and the words after that zone. If words begin with no zone,
+// cutZone returns the parameters. It refuses a zone whose name is Local. A comparison with time.Local would be wrong:
+// time.Local may have the name of the zone in the environment variable TZ, and programs assign time.UTC to it.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -135,7 +132,7 @@ type field struct {
 	names    []string // the names of the values from min on, in lower case
 }
 
-// sunday is the second number of Sunday. The first is 0.
+// sunday is the second number of Sunday in a spec. The first number is 0.
 const sunday = 7
 
 var fields = [len(calendar{})]field{
@@ -209,7 +206,7 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 	return first, last, step, nil
 }
 
-// value parses a number or a name.
+// value returns the value whose number or name is text.
 func (f field) value(text string) (int, error) {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.min + i, nil

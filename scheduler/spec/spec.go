@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxBytes is the length of the longest spec.
+// MaxBytes is the length of the longest spec in bytes.
 const MaxBytes = 1024
 
 // Spec is a parsed spec: a set of instants, the ticks. All nodes that parse the same text get the same ticks. The zero
@@ -26,10 +26,9 @@ func (s Spec) Next(after time.Time) time.Time {
 	var next int64
 	var ok bool
 	switch {
-	case at < earliest || at > latest:
+	case at < earliest || at > latest || s == Spec{}:
 	case s.every > 0:
 		next, ok = s.nextMultiple(at), true
-	case s.zone == nil:
 	case s.cal[hour] == fields[hour].all(): // a rhythm
 		next, ok = s.nextShown(at)
 	default:
@@ -69,7 +68,7 @@ func (s Spec) Prev(at time.Time) time.Time {
 	return time.Unix(hi, 0).UTC()
 }
 
-// Ticks returns the ticks after the time after, up to and including the time until. The earliest tick comes first.
+// Ticks returns the ticks that are later than the parameter after and not later than the parameter until, in order.
 func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until) && yield(t); {
@@ -105,8 +104,8 @@ func (s Spec) String() string {
 	return strings.Join(words, " ")
 }
 
-// format writes a set of the field's values. All values are "*". Steps up to the highest value are a step, like "*/5".
-// Every other set is a list of numbers and ranges.
+// format writes a set of the field's values. It writes all values as "*", and equal steps up to the highest value as a
+// step, like "*/5". It writes every other set as a list of numbers and ranges.
 func (f field) format(set uint64) string {
 	if set == f.all() {
 		return "*"

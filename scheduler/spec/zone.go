@@ -7,7 +7,7 @@ import "time"
 // years it returns an end before that day (golang/go#81583). They do not use time.Date, because it does not report
 // whether the clock shows a time twice or skips the time.
 
-// Times in seconds.
+// Unix seconds and, from farOff on, durations in seconds.
 const (
 	earliest = -62135596800 // the first second of the year 1
 	latest   = 253402300799 // the last second of the year 9999

@@ -11,18 +11,13 @@ const (
 	keptDefinitions = 4
 	maxProgramBytes = 100
 
-	// rollout is how long definitions may take turns without a contest: in a deploy they take turns too.
-	rollout = 15 * time.Minute
-
 	// contested is how often an earlier definition must come back to make a contest. In a deploy that is rolled back
 	// the earlier definition comes back once.
 	contested = 3
 
-	// settled is how many executions under one definition end a contest.
-	settled = 50
-
-	// reminder is the shortest time between two reports of a contest.
-	reminder = time.Hour
+	rollout  = 15 * time.Minute // how long definitions may take turns without a contest: in a deploy they take turns
+	settled  = 50               // how many executions under one definition end a contest
+	reminder = time.Hour        // the shortest time between two reports of a contest
 )
 
 // Definition says by which definitions of the job the ledger was written. It shows that two applications share a job by

@@ -6,30 +6,26 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-const (
-	// punctual is how late a node may claim a tick before the tick counts as missed. It is more than the time in which
-	// the other nodes notice that the first node died before its first write.
-	punctual = time.Minute
+// punctual is how late a node may claim a tick before the tick counts as missed. In less time the other nodes notice
+// that the first node died before its first write.
+const punctual = time.Minute
 
-	// maxCounted bounds how many missed ticks are counted. A job that ticks every second has 31 million ticks a year.
-	maxCounted = 10_000
-)
+// maxCounted bounds how many missed ticks are counted. A job that ticks every second has 31 million ticks a year.
+const maxCounted = 10_000
 
-// Job has the rules of a job: when it ticks, and which of its late ticks are executed.
+// Job has the rules of a job: when the job ticks, and which late ticks nodes execute.
 type Job struct {
 	Spec     spec.Spec
 	SpecText string        // Spec.String(), for comparison
 	Delay    time.Duration // from a tick until the tick is due: the job's part of Jitter
 	CatchUp  CatchUp
 
-	QueueOverlap bool // after an execution, execute the newest tick that came during the execution
-	AtMostOnce   bool // do not execute a tick again if its execution was broken off
-
-	AtStart bool   // execute the job once for StartID
-	StartID string // the ID of RunAtStart
-
-	Program     string // the program that has registered the job, as ShortenProgram returns it
-	Fingerprint string // a hash of spec, options and program; 16 bytes
+	QueueOverlap bool   // after an execution, execute the newest tick that came during the execution
+	AtMostOnce   bool   // do not execute a tick again if its execution was broken off
+	AtStart      bool   // execute the job once for StartID
+	StartID      string // the ID of RunAtStart
+	Program      string // the result of ShortenProgram for the program that has registered the job
+	Fingerprint  string // a hash of spec, options and program; 16 bytes
 }
 
 // CatchUp says which missed ticks are executed: the newest Most ticks of those that are at most Window old.
@@ -38,8 +34,8 @@ type CatchUp struct {
 	Window time.Duration
 }
 
-// NextDue returns when the first tick after the given time is due, including Delay. It returns the zero time if the
-// spec has no later tick.
+// NextDue returns the time at which the first tick after the given time is due, including Delay. It returns the zero
+// time if the spec has no later tick.
 func (j *Job) NextDue(after time.Time) time.Time {
 	t := j.Spec.Next(after)
 	if t.IsZero() {
@@ -48,8 +44,8 @@ func (j *Job) NextDue(after time.Time) time.Time {
 	return t.Add(j.Delay)
 }
 
-// ticks returns the ticks after the time after and up to the time until, the oldest first, but at most maxCounted.
-// Of more ticks it keeps the oldest, and the newest CatchUp.Most in place of the others.
+// ticks returns the ticks that are later than the parameter after and not later than the parameter until, the oldest
+// first. Of more than maxCounted ticks it returns the newest CatchUp.Most and, up to maxCounted, the oldest.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {

@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	MaxBacklog      = 1000 // missed ticks that wait to be executed; package scheduler checks the bound
+	MaxStartIDBytes = 128  // the ID of RunAtStart; package scheduler checks the bound
+
 	version     = 1
 	historySize = 10             // executions, besides the latest
 	maxErrBytes = 200            // of the JSON form of an error
@@ -18,15 +21,9 @@ const (
 	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapQueue
 )
 
-// Bounds that package scheduler checks.
-const (
-	MaxBacklog      = 1000 // missed ticks that wait to be executed
-	MaxStartIDBytes = 128
-)
-
-// Ledger says how far a job has come. It is stored as one line of JSON; times are milliseconds of the store's clock.
-// A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new version.
-// Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
+// Ledger says how far a job has come. A Ledger is stored as one line of JSON; times are milliseconds of the store's
+// clock. A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new
+// version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
 	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
 	Spec       string     `json:"spec"`                // of the node that wrote the ledger

@@ -7,16 +7,14 @@ import (
 )
 
 const (
-	// setBack is how far the store's clock must be behind a ledger to count as set back. It is more than the error of a
-	// node's estimate of the clock.
-	setBack = 10 * time.Second
-
 	// clockReset is how far a ledger may be ahead of the store's clock. Up to clockReset, ticks wait until the clock
 	// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
 	clockReset = 24 * time.Hour
 
-	// maxBroken is how often nodes execute a tick again after a broken execution. Then the tick is lost: its function
-	// may be what crashes the nodes.
+	// setBack is how far the clock must be behind a ledger to count as set back. A node's estimate has a smaller error.
+	setBack = 10 * time.Second
+
+	// maxBroken is how often nodes execute a tick again. After that the tick is lost: its function may crash the nodes.
 	maxBroken = 10
 )
 
@@ -159,8 +157,8 @@ func (l *Ledger) Behind(now time.Time) time.Duration {
 	return 0
 }
 
-// Overdue returns when the first tick was due that no node has claimed for more than a minute. It returns the zero time
-// if there is no such tick. The job's lock must be free.
+// Overdue returns the time at which the first tick was due that no node has claimed for more than a minute. It returns
+// the zero time if there is no such tick. The job's lock must be free.
 func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 	if l.New() || l.Spec != j.SpecText { // with another spec, ticks count from an unknown time
 		return time.Time{}
