@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,15 +44,14 @@ type attempt struct {
 }
 
 func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
-	a := &attempt{w: w, ctx: ctx, task: task}
-	var ok [4]bool
-	a.id, ok[0] = asynq.GetTaskID(ctx)
-	a.queue, ok[1] = asynq.GetQueueName(ctx)
-	a.retried, ok[2] = asynq.GetRetryCount(ctx)
-	a.limit, ok[3] = asynq.GetMaxRetry(ctx)
-	if slices.Contains(ok[:], false) {
+	id, ok := asynq.GetTaskID(ctx)
+	if !ok {
 		return nil, invalid("the context is not that of an asynq server")
 	}
+	a := &attempt{w: w, ctx: ctx, task: task, id: id}
+	a.queue, _ = asynq.GetQueueName(ctx)
+	a.retried, _ = asynq.GetRetryCount(ctx)
+	a.limit, _ = asynq.GetMaxRetry(ctx)
 	a.budget = a.limit
 	if r, ok := ctx.Value(retriesKey{}).(retries); ok { // inside Middleware
 		a.budget, a.limit = r.budget, r.limit
@@ -118,7 +116,7 @@ func (a *attempt) mayCarry() bool {
 // it may call the handler even after Shutdown.
 func (a *attempt) refuse() error {
 	err := workerClosed()
-	if a.w.canSnooze(a) {
+	if a.canSnooze() {
 		return a.w.snooze(err)
 	}
 	// asynq would charge or archive the task for an error now. A context that has ended puts the task back into the
@@ -129,7 +127,7 @@ func (a *attempt) refuse() error {
 
 // run resumes the locks, calls next, and settles the locks. The error is for asynq.
 func (a *attempt) run(next asynq.Handler) error {
-	if err := a.w.bounce(a); err != nil {
+	if err := a.bounce(); err != nil {
 		return err
 	}
 	if err := a.resumeAll(); err != nil {
@@ -155,13 +153,13 @@ func (a *attempt) run(next asynq.Handler) error {
 		if !finished {
 			// The handler panics. There is no recover here, because asynq reports the place of the panic. asynq gets
 			// the panic, and not the result of settle.
-			_ = a.settle(errPanicked)
+			_ = a.settle(errors.New("the handler panicked"))
 		}
 	}()
 	err := next.ProcessTask(ctx, a.task)
 	finished = true
 	if snoozed := a.snoozeForLoss(ctx, err); snoozed != nil {
-		if a.w.canSnooze(a) {
+		if a.canSnooze() {
 			a.logSnoozed(snoozed)
 		}
 		err = snoozed
@@ -172,16 +170,14 @@ func (a *attempt) run(next asynq.Handler) error {
 // handed returns the locks in the order of the hand-over. So joblock.FromContext returns the same lock as in the
 // process that enqueued the task.
 func (a *attempt) handed() joblock.Locks {
-	place := make(map[string]int, len(a.asked))
-	for i, token := range a.asked {
-		place[token.Key()] = i
+	var locks joblock.Locks
+	for _, token := range a.asked {
+		if lock, ok := a.locks.ByKey(token.Key()); ok {
+			locks = append(locks, lock)
+		}
 	}
-	return slices.SortedFunc(slices.Values(a.locks), func(x, y *joblock.Lock) int {
-		return cmp.Compare(place[x.Key()], place[y.Key()])
-	})
+	return locks
 }
-
-var errPanicked = errors.New("the handler panicked")
 
 // limitOverrun ends the renewal of the locks when Config.Overrun has passed since the end of the attempt's context: a
 // handler that hangs must not hold its locks for ever. The caller calls the returned function when the handler returns.
@@ -215,12 +211,12 @@ func (a *attempt) resumeAll() error {
 		if !ok {
 			return err
 		}
-		if a.w.canSnooze(a) {
+		if a.canSnooze() {
 			a.logSnoozed(snoozed)
 			return err
 		}
-		if a.spent() && a.w.canSnoozeByArchive(a) {
-			return a.w.snoozeByArchive(a, snoozed)
+		if a.spent() && a.canSnoozeByArchive() {
+			return a.snoozeByArchive(snoozed)
 		}
 		// asynq would charge or archive the task for an error, so the task waits in place.
 		if sleep.For(a.ctx, waitPoll) != nil {
@@ -249,7 +245,7 @@ func (a *attempt) tryResumeAll() error {
 		if err == nil {
 			a.behind(func() {
 				a.end(ctx, locks, reasonSkipped)
-				a.w.releaseIdle(ctx, a.queue, a.id, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
+				a.releaseIdle(ctx, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
 			})
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped, so
@@ -34,21 +35,20 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc
 	}
+	if handler == nil {
+		handler = asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) {})
+	}
 	w.delay.Store(&delay)
 	w.places.Store(int64(places(cfg.Concurrency)))
 
-	counts := func(err error) bool {
-		if isFailure == nil {
-			return err != nil
-		}
-		return isFailure(original(err))
-	}
-	if isFailure != nil {
+	if isFailure == nil {
+		isFailure = func(err error) bool { return err != nil }
+	} else {
 		w.counts.Store(&isFailure)
 	}
 	cfg.IsFailure = func(err error) bool {
 		_, snoozed := as[*snoozeError](err)
-		return !snoozed && counts(err)
+		return !snoozed && isFailure(original(err))
 	}
 	cfg.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
 		if snoozed, ok := as[*snoozeError](err); ok {
@@ -94,15 +94,6 @@ func places(concurrency int) int {
 // failed is the ErrorHandler that Configure sets. It passes err to handler, the user's ErrorHandler, unless err is a
 // snooze or handler has already had err. It frees the locks of a task that ends without a middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
-	tell := func(ctx context.Context, err error) {
-		if handler != nil {
-			handler.HandleError(ctx, task, err)
-		}
-	}
-	id, inTask := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	retried, _ := asynq.GetRetryCount(ctx)
-	limit, _ := asynq.GetMaxRetry(ctx)
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
 		ae.kept.Store(&text)
@@ -110,43 +101,53 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	if _, snoozed := as[*snoozeError](err); snoozed {
 		return
 	}
-	if !carries(task) || !inTask {
-		tell(ctx, err)
+	a, aerr := w.newAttempt(ctx, task)
+	if !carries(task) || aerr != nil {
+		handler.HandleError(ctx, task, err)
 		return
 	}
-	job := envelope.Job(queue, id)
-	opened, ok, eerr := w.trusted(context.WithoutCancel(ctx),
-		envelope.Task{Job: job, Type: task.Type(), Headers: task.Headers()})
+	env, ok, eerr := w.trusted(context.WithoutCancel(ctx), a.envelopeTask())
 	if eerr != nil {
-		w.cfg.Logger.Warn("worker: cannot verify the locks of a failed task; the keeper will free them",
-			"job", job, "task", task.Type(), "err", eerr)
+		a.log().Warn("worker: cannot verify the locks of a failed task; the keeper will free them", "err", eerr)
 	}
 	if !ok {
-		tell(ctx, err)
+		handler.HandleError(ctx, task, err)
 		return
 	}
-	env := opened.Envelope
-	ctx = withRetries(ctx, budget(env, limit), limit)
+	a.budget = budget(env.Envelope, a.limit)
+	ctx = withRetries(ctx, a.budget, a.limit)
 	if fe, ok := as[*finalError](err); ok {
 		if !fe.told {
-			tell(ctx, fe.err)
+			handler.HandleError(ctx, task, fe.err)
 		}
 		return // the middleware has settled the locks
 	}
-	if retried <= budget(env, limit) {
-		w.failedOutside(ctx, task, err)
+	if !a.spent() {
+		a.failedOutside(err)
 	}
-	tell(ctx, original(err))
+	handler.HandleError(ctx, task, original(err))
 	switch {
-	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), retried < budget(env, limit):
-	case retried >= limit:
+	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), !a.last():
+	case a.retried >= a.limit:
 		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
 		// took the task, or the attempt no longer waits to learn what asynq does. The user's ErrorHandler may be slow,
 		// so the release comes after its call.
-		w.releaseIdle(ctx, queue, id, env.Tokens, reasonFailed)
+		a.releaseIdle(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
 	default:
-		w.archive(ctx, queue, id, err.Error(), env.Tokens)
+		a.archive(ctx, err.Error(), env.Tokens)
+	}
+}
+
+// failedOutside logs that a task with locks has failed with err outside of Middleware. An error that has passed through
+// Middleware is a retryError or a finalError.
+func (a *attempt) failedOutside(err error) {
+	_, marked := as[*retryError](err)
+	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
+		return // except for a retryError, Middleware may have had no chance to wrap err
+	}
+	if !a.w.told.middleware.Swap(true) {
+		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first")
 	}
 }

@@ -44,7 +44,7 @@ func noTask(err error) bool {
 // original returns the handler's error, without the retryError or finalError around it.
 func original(err error) error {
 	if re, ok := as[*retryError](err); ok {
-		return re.err
+		return re.error
 	}
 	if fe, ok := as[*finalError](err); ok {
 		return fe.err

@@ -11,14 +11,15 @@ type inflight struct {
 	closing context.Context // ends when close is called
 	close   context.CancelFunc
 
-	mu   sync.Mutex // guards n and zero
+	mu   sync.Mutex // guards n
 	n    int
-	zero chan struct{} // closed when n is back at 0; nil while nobody waits
+	zero *sync.Cond // signals that n is 0
 }
 
 func newInflight() *inflight {
 	t := new(inflight)
 	t.closing, t.close = context.WithCancel(context.Background())
+	t.zero = sync.NewCond(&t.mu)
 	return t
 }
 
@@ -48,29 +49,25 @@ func (t *inflight) background(f func()) {
 func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.n--
-	if t.n == 0 && t.zero != nil {
-		close(t.zero)
-		t.zero = nil
+	if t.n--; t.n == 0 {
+		t.zero.Broadcast()
 	}
 }
 
 // wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
 func (t *inflight) wait(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.zero.Broadcast()
+	})()
 	t.mu.Lock()
-	if t.n == 0 {
-		t.mu.Unlock()
-		return nil
+	defer t.mu.Unlock()
+	for t.n > 0 && ctx.Err() == nil {
+		t.zero.Wait()
 	}
-	if t.zero == nil {
-		t.zero = make(chan struct{})
-	}
-	zero := t.zero
-	t.mu.Unlock()
-	select {
-	case <-zero:
-		return nil
-	case <-ctx.Done():
+	if t.n > 0 {
 		return context.Cause(ctx)
 	}
+	return nil
 }

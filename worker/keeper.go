@@ -1,21 +1,6 @@
 package worker
 
-import (
-	"context"
-
-	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/worker/internal/keeper"
-)
-
-func (w *Worker) newKeeper() *keeper.Keeper {
-	return keeper.New(keeper.Config{
-		Locks: w.locks, Ring: w.ring,
-		Inspectors: append([]*asynq.Inspector{w.inspector}, w.cfg.Inspectors...),
-		Every:      w.cfg.Every, Reserve: w.cfg.Reserve,
-		Snoozed: snoozedInArchive, DryRun: w.cfg.DryRun, Logger: w.cfg.Logger,
-	})
-}
+import "context"
 
 // Run is the keeper; the package comment has its rules. Start one Run in every process that has a Worker:
 //

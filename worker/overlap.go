@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -143,14 +145,14 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 		return o.err
 	}
 	key := o.key(task)
-	carried, err := false, error(nil)
-	if key != "" {
-		carried, err = o.carried(ctx, task, key)
+	ready, err := key == "", error(nil)
+	if !ready {
+		ready, err = o.carried(ctx, task, key)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case key == "", carried:
+	}
+	if ready {
 		if err := startAt(ctx, h); err != nil {
 			return err
 		}
@@ -228,16 +230,16 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 		switch {
 		case snoozed == nil:
 			return nil, err
-		case a.w.canSnooze(a):
+		case a.canSnooze():
 			a.logSnoozed(snoozed)
 			return nil, snoozed
-		case a.w.canSnoozeByArchive(a) && (busy(err) || late):
-			mark, err := a.w.mark(a)
+		case a.canSnoozeByArchive() && (busy(err) || late):
+			mark, err := a.mark()
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
 				break // wait in place for the store first
 			}
 			a.logUnmarked(err)
-			return nil, a.w.archiveAndRerun(a, snoozed, mark)
+			return nil, a.archiveAndRerun(snoozed, mark)
 		case late:
 			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
 		}
@@ -257,7 +259,7 @@ func (o *overlap) latest(a *attempt) time.Time {
 	switch {
 	case o.hasNeed:
 		left -= o.need
-	case o.ifBusy == snoozeIfBusy && !a.w.canSnooze(a) && !a.w.canSnoozeByArchive(a):
+	case o.ifBusy == snoozeIfBusy && !a.canSnooze() && !a.canSnoozeByArchive():
 		left = time.Duration(lastShare * float64(left))
 	default:
 		left = time.Duration(waitShare * float64(left))
@@ -283,7 +285,7 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		return lock, err
 	}
 	wait := time.Until(latest)
-	if o.ifBusy != snoozeIfBusy || a.w.canSnooze(a) || a.w.canSnoozeByArchive(a) {
+	if o.ifBusy != snoozeIfBusy || a.canSnooze() || a.canSnoozeByArchive() {
 		switch wait = min(wait, o.maxWait); {
 		case o.hasWait || wait <= 0:
 		case o.w.enterWait():
@@ -316,4 +318,13 @@ func (o *overlap) giveUp(a *attempt, err error) error {
 	}
 	a.log().Info("worker: task dropped", "cause", err)
 	return nil
+}
+
+// outOfOrder logs that a task with locks has reached WithoutOverlapping before Middleware.
+func (a *attempt) outOfOrder() {
+	if _, inside := a.ctx.Value(envelopeKey{}).(envelope.Envelope); inside || !a.mayCarry() || a.w.told.order.Swap(true) {
+		return
+	}
+	a.log().Error("worker: a task that carries locks has reached WithoutOverlapping before Middleware: " +
+		"the mux needs Use(w.Middleware) first; while such a task waits, its locks are not renewed, and asynq archives the task if its key is busy on the last attempt")
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -48,8 +47,8 @@ func (a *attempt) settle(err error) error {
 		} else {
 			a.backOut(a.locks, a.w.reservation(snoozed.delay))
 		}
-		if _, archiving := as[*archiveSnoozeError](err); !archiving && !a.w.canSnooze(a) {
-			return a.w.snoozeByArchive(a, snoozed)
+		if _, archiving := as[*archiveSnoozeError](err); !archiving && !a.canSnooze() {
+			return a.snoozeByArchive(snoozed)
 		}
 		return err
 	case err == nil:
@@ -64,7 +63,7 @@ func (a *attempt) settle(err error) error {
 	}
 	delay := a.w.retryDelay(a.retried, err, a.task)
 	a.park(a.locks, a.w.reservation(delay))
-	return &retryError{err: err, delay: delay}
+	return &retryError{err, delay}
 }
 
 // snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
@@ -99,7 +98,7 @@ func (a *attempt) settleAbandoned() {
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}
-	if over, delay := a.w.whatBecame(context.WithoutCancel(a.ctx), a.queue, a.id, text); over != "" {
+	if over, delay := a.whatBecame(context.WithoutCancel(a.ctx), text); over != "" {
 		a.finish(a.ctx, over)
 	} else {
 		a.park(a.locks, a.w.reservation(delay))
@@ -110,25 +109,23 @@ func (a *attempt) settleAbandoned() {
 // until then; otherwise over is the reason for the release of the task's locks. Without an answer over is "": the
 // reservation of the locks ends by itself. If the parameter archive is not "", a task that waits for a retry with the
 // last error archive will not run: this Worker archives the task.
-func (w *Worker) whatBecame(ctx context.Context, queue, id, archive string) (over string, delay time.Duration) {
+func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
-		info, err := w.inspector.GetTaskInfo(queue, id)
+		info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 		switch {
 		case noTask(err):
 			return reasonGone, 0
 		case err != nil:
-			w.cfg.Logger.Warn("worker: cannot look up the task of an ended attempt; its locks stay reserved",
-				"job", envelope.Job(queue, id), "err", err)
+			a.log().Warn("worker: cannot look up the task of an ended attempt; its locks stay reserved", "err", err)
 			return "", 0
 		case snoozedInArchive(info):
 			return "", 0
-		case info.State == asynq.TaskStateArchived:
+		case info.State == asynq.TaskStateArchived,
+			archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive:
 			return reasonFailed, 0
 		case info.State == asynq.TaskStateCompleted:
 			return reasonGone, 0
-		case archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive:
-			return reasonFailed, 0
 		case info.State != asynq.TaskStateActive:
 			return "", max(0, time.Until(info.NextProcessAt))
 		case time.Now().After(deadline):
@@ -148,7 +145,7 @@ func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job(
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
 		a.end(ctx, a.locks, reason)
-		a.w.releaseIdle(ctx, a.queue, a.id, a.unsettled(), reason)
+		a.releaseIdle(ctx, a.unsettled(), reason)
 	})
 }
 
@@ -249,10 +246,8 @@ func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 // retryError is the handler's error on an attempt that is not the last. The locks are reserved for delay, so asynq must
 // use the same delay.
 type retryError struct {
-	err   error
+	error
 	delay time.Duration
 }
 
-func (e *retryError) Error() string { return e.err.Error() }
-
-func (e *retryError) Unwrap() error { return e.err }
+func (e *retryError) Unwrap() error { return e.error }

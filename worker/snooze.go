@@ -47,10 +47,10 @@ func (w *Worker) snooze(err error) *snoozeError {
 
 // canSnooze reports whether asynq will take the task back without a charge: Configure was called, and the task has a
 // retry left.
-func (w *Worker) canSnooze(a *attempt) bool {
-	if w.delay.Load() == nil {
-		if !w.told.configure.Swap(true) {
-			w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; busy locks are waited for in place")
+func (a *attempt) canSnooze() bool {
+	if a.w.delay.Load() == nil {
+		if !a.w.told.configure.Swap(true) {
+			a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; busy locks are waited for in place")
 		}
 		return false
 	}

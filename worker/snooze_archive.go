@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -59,18 +58,18 @@ func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 // canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. A task that carries locks
 // cannot, because the keeper would free the locks after a minute in the archive. Such a task has a spare retry, and can
 // be snoozed by way of the archive only in a rerun beyond the spare retry.
-func (w *Worker) canSnoozeByArchive(a *attempt) bool {
-	return w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
+func (a *attempt) canSnoozeByArchive() bool {
+	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
 
 // snoozeByArchive snoozes a task that carries locks by way of the archive.
-func (w *Worker) snoozeByArchive(a *attempt, snoozed *snoozeError) error {
+func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
-		return w.archiveAndRerun(a, snoozed, nil) // no mark without the store
+		return a.archiveAndRerun(snoozed, nil) // no mark without the store
 	}
-	mark, err := w.mark(a)
+	mark, err := a.mark()
 	a.logUnmarked(err)
-	return w.archiveAndRerun(a, snoozed, mark)
+	return a.archiveAndRerun(snoozed, mark)
 }
 
 // logUnmarked logs err, the error of the method mark. A busy mark is none to log: another process has the task's mark.
@@ -81,42 +80,42 @@ func (a *attempt) logUnmarked(err error) {
 }
 
 // mark acquires the mark of a's task.
-func (w *Worker) mark(a *attempt) (*joblock.Lock, error) {
+func (a *attempt) mark() (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
-	lock, err := w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
 	if err != nil {
 		return nil, err
 	}
-	token, err := lock.Park(ctx, joblock.Reserve(w.cfg.Reserve), joblock.ForJob(a.job()))
+	token, err := lock.Park(ctx, joblock.Reserve(a.w.cfg.Reserve), joblock.ForJob(a.job()))
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
-	return w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(w.cfg.Reserve))
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Reserve))
 }
 
 // archiveAndRerun returns the error with which asynq archives the task. In the background, archiveAndRerun runs the
 // task again after the pause. If mark is nil, a crash leaves the task in the archive.
-func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock.Lock) error {
+func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) error {
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}
 	pause := snoozed.delay
-	if w.inArchive.Add(1) > mostInArchive {
+	if a.w.inArchive.Add(1) > mostInArchive {
 		pause = 0
 	}
-	w.open.background(func() {
-		defer w.inArchive.Add(-1)
-		_ = sleep.For(w.open.closing, pause) // when this server stops, another server may run the task at once
-		done := w.rerun(a.queue, a.id, e)
-		switch {
-		case done && mark != nil:
-			a.release(joblock.Locks{mark}, reasonOver)
-		case done:
-		default:
+	a.w.open.background(func() {
+		defer a.w.inArchive.Add(-1)
+		_ = sleep.For(a.w.open.closing, pause) // when this server stops, another server may run the task at once
+		done := a.rerun(e)
+		if !done {
 			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",
 				"keeper_knows", mark != nil)
-			if mark != nil {
-				mark.StopRenewing()
-			}
+		}
+		switch {
+		case mark == nil:
+		case done:
+			a.release(joblock.Locks{mark}, reasonOver)
+		default:
+			mark.StopRenewing()
 		}
 	})
 	return e
@@ -124,27 +123,26 @@ func (w *Worker) archiveAndRerun(a *attempt, snoozed *snoozeError, mark *joblock
 
 // rerun runs the task again as soon as asynq has archived it with e. rerun returns false if the task may still be in
 // the archive, or on its way there.
-func (w *Worker) rerun(queue, id string, e *archiveSnoozeError) bool {
+func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {
-		info, err := w.inspector.GetTaskInfo(queue, id)
+		info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 		switch {
 		case noTask(err):
-			w.cfg.Logger.Warn("worker: a task that was snoozed by way of asynq's archive is gone: somebody has run or deleted the task, "+
-				"or the archive was full", "job", envelope.Job(queue, id))
+			a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
+				"somebody has run or deleted the task, or the archive was full")
 			return true
 		case err != nil:
-			w.cfg.Logger.Warn("worker: cannot look up a task that was snoozed by way of asynq's archive",
-				"job", envelope.Job(queue, id), "err", err)
+			a.log().Warn("worker: cannot look up a task that was snoozed by way of asynq's archive", "err", err)
 		case snoozedInArchive(info), e.archived(info):
-			if err = w.inspector.RunTask(queue, id); err == nil {
+			if err = a.w.inspector.RunTask(a.queue, a.id); err == nil {
 				return true
 			}
 		case info.State != asynq.TaskStateActive:
 			return true // somebody else has run the task
 		}
 		took := time.Since(start)
-		if took > rerunGiveUp || took > answerWait && w.open.closing.Err() != nil {
+		if took > rerunGiveUp || took > answerWait && a.w.open.closing.Err() != nil {
 			return false
 		}
 		time.Sleep(pause)

@@ -52,25 +52,24 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 
 // archive archives a task whose last attempt is over, and frees its locks. archive works in the background: it waits
 // until asynq has set the task to retry with the last error text. Close waits for archive.
-func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []joblock.Token) {
-	w.open.background(func() {
+func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
+	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
 		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
-			info, err := w.inspector.GetTaskInfo(queue, id)
+			info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 			switch {
 			case noTask(err):
 				return
 			case err == nil && info.State == asynq.TaskStateRetry && info.LastErr == text:
-				if err = w.inspector.ArchiveTask(queue, id); err == nil {
-					w.releaseIdle(ctx, queue, id, tokens, reasonFailed)
+				if err = a.w.inspector.ArchiveTask(a.queue, a.id); err == nil {
+					a.releaseIdle(ctx, tokens, reasonFailed)
 					return
 				}
 			case err == nil && info.State != asynq.TaskStateActive:
 				return
 			}
 			if time.Now().After(over) {
-				w.cfg.Logger.Warn("worker: could not archive a task whose last attempt is over",
-					"job", envelope.Job(queue, id), "err", err)
+				a.log().Warn("worker: could not archive a task whose last attempt is over", "err", err)
 				return
 			}
 			time.Sleep(pause)
@@ -80,8 +79,8 @@ func (w *Worker) archive(ctx context.Context, queue, id, text string, tokens []j
 
 // bounce returns nil if the task must run. If this delivery is only the spare retry after the author's last attempt,
 // bounce frees the task's locks and returns the error with which asynq archives the task.
-func (w *Worker) bounce(a *attempt) error {
-	counts := w.counts.Load() // if nil, asynq charges every end of an attempt
+func (a *attempt) bounce() error {
+	counts := a.w.counts.Load() // if nil, asynq charges every end of an attempt
 	switch {
 	case a.spent():
 	case a.last() && a.retried < a.limit && counts != nil:
@@ -89,7 +88,7 @@ func (w *Worker) bounce(a *attempt) error {
 	default:
 		return nil
 	}
-	last := w.lastErr(a.queue, a.id)
+	last := a.lastErr()
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
 	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, archiveSnoozeText):
@@ -98,28 +97,28 @@ func (w *Worker) bounce(a *attempt) error {
 		if !crashed || (*counts)(asynq.ErrLeaseExpired) {
 			return nil
 		}
-	case w.delay.Load() == nil:
+	case a.w.delay.Load() == nil:
 		// Without Configure nobody has archived the task.
-	case !crashed, !w.unsettledEnd(a):
+	case !crashed, !a.unsettledEnd():
 		return nil
 	}
 	err := &finalError{err: errors.New(last), spent: true, told: !crashed}
 	if crashed {
 		err.err = asynq.ErrLeaseExpired // for errors.Is
 	}
-	w.releaseIdle(a.ctx, a.queue, a.id, a.tokens, reasonFailed)
+	a.releaseIdle(a.ctx, a.tokens, reasonFailed)
 	return err
 }
 
 // unsettledEnd reports whether the crashed attempt was the author's last attempt, and not a rerun. After the author's
 // last attempt, a lock is still the one of the enqueue, and nobody has freed it; a rerun has acquired the lock again.
 // If the handler released its lock early, both look alike, and unsettledEnd returns true.
-func (w *Worker) unsettledEnd(a *attempt) bool {
+func (a *attempt) unsettledEnd() bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
 		keys[i] = token.Key()
 	}
-	locks, err := w.locks.Status(context.WithoutCancel(a.ctx), keys...)
+	locks, err := a.w.locks.Status(context.WithoutCancel(a.ctx), keys...)
 	if err != nil {
 		return true // without the store the task cannot run now
 	}
@@ -137,10 +136,10 @@ func (w *Worker) unsettledEnd(a *attempt) bool {
 	return false
 }
 
-func (w *Worker) lastErr(queue, id string) string {
-	info, err := w.inspector.GetTaskInfo(queue, id)
+func (a *attempt) lastErr() string {
+	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 	if err != nil {
-		w.cfg.Logger.Warn("worker: cannot look up a task's last error", "job", envelope.Job(queue, id), "err", err)
+		a.log().Warn("worker: cannot look up a task's last error", "err", err)
 		return "the last error is not known"
 	}
 	return info.LastErr

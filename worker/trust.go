@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/sleep"
 )
@@ -79,9 +80,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 // envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error that snoozes
 // the task. If the task cannot be snoozed, envelope waits in place until the attempt's context ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
-	task := envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 	for {
-		env, ok, err := a.w.trusted(a.ctx, task)
+		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
 		if err == nil {
 			return env, ok, nil
 		}
@@ -92,7 +92,7 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 		if snoozed == nil { // the store has another value where the keys should be
 			snoozed = &snoozeError{err: err, delay: a.w.cfg.Snooze}
 		}
-		if a.w.canSnooze(a) {
+		if a.canSnooze() {
 			a.logSnoozed(snoozed)
 			return env, false, snoozed
 		}
@@ -100,6 +100,15 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
+}
+
+func carries(task *asynq.Task) bool {
+	_, yes := task.Headers()[envelope.Header]
+	return yes
+}
+
+func (a *attempt) envelopeTask() envelope.Task {
+	return envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 }
 
 // withEnvelope returns a child of ctx with env, for a WithoutOverlapping inside Middleware.

@@ -26,8 +26,8 @@ type Worker struct {
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the server's own; nil until Configure is called
 	counts atomic.Pointer[func(error) bool]     // the server's own IsFailure; nil if the server has none
 
-	told      wiring
 	distrusts distrusts
+	told      struct{ configure, middleware, order, started atomic.Bool } // logged mistakes in the server's set-up
 
 	places  atomic.Int64 // how many tasks of the server may wait in place; -1 until Configure is called
 	waiting atomic.Int64 // how many tasks wait in place
@@ -60,7 +60,10 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 		return nil, err
 	}
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
-	w.keeper = w.newKeeper()
+	w.keeper = keeper.New(keeper.Config{
+		Locks: locks, Ring: ring, Inspectors: append([]*asynq.Inspector{inspector}, full.Inspectors...),
+		Every: full.Every, Reserve: full.Reserve, Snoozed: snoozedInArchive, DryRun: full.DryRun, Logger: full.Logger,
+	})
 	w.places.Store(-1)
 	return w, nil
 }
@@ -69,12 +72,10 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 // beginning and end of an attempt. With a nil next, each task fails with joblock.ErrInvalid. With a nil Worker, each
 // task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
-	if next == nil {
-		return asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-			return invalid("Middleware was given a nil handler")
-		})
-	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if next == nil {
+			return invalid("Middleware was given a nil handler")
+		}
 		if !carries(task) {
 			return next.ProcessTask(ctx, task)
 		}
