@@ -62,9 +62,10 @@ type Config struct {
 	// quarter of Reserve.
 	Every time.Duration
 
-	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store. New adds
-	// its own parameter inspector. A task that is in none of these databases does not exist for the keeper, which then
-	// frees the task's locks. Default none.
+	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
+	// New adds its own parameter inspector. If a database is missing and the queues have the same names, the keeper
+	// frees the locks of that database's tasks. If a keeper cannot have all Inspectors, give the locks of each database
+	// a prefix of their own, or run no keeper. Default none.
 	Inspectors []*asynq.Inspector
 
 	// DryRun makes the keeper log and count the changes that it would make, and change no lock. Only one keeper of the
@@ -102,9 +103,8 @@ func (c *Config) withDefaults() (Config, error) {
 			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
 		}
 	}
-	const minEvery = 100 * time.Millisecond
-	if out.Every < minEvery || out.Every > out.Reserve/2 {
-		return out, invalid("Config.Every is %s, must be from %s to half of Config.Reserve, %s", out.Every, minEvery, out.Reserve/2)
+	if out.Every < 100*time.Millisecond || out.Every > out.Reserve/2 {
+		return out, invalid("Config.Every is %s, must be from 100ms to half of Config.Reserve, %s", out.Every, out.Reserve/2)
 	}
 	if slices.Contains(out.Inspectors, nil) {
 		return out, invalid("Config.Inspectors has a nil")

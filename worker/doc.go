@@ -70,11 +70,10 @@
 //	store unavailable         the task is snoozed
 //	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the job
 //
-// With handoff.EnqueueUnique, a job can have a lock only until the job starts. That lock is released just before the
-// handler is called, or, with WithoutOverlapping, when the attempt has the lock of WithoutOverlapping. If the lock is
-// gone already, as at a retry, Config.Gone is not asked. If another package's middleware follows Middleware, register
-// Started as the innermost. At the same moment a job enqueued with handoff.KeepLast takes a second lock. The job
-// carries the second lock from then on like any other.
+// A lock that a job has only until the job starts (handoff.EnqueueUnique) is released just before the handler is
+// called; Started has the details. If that lock is gone already, as at a retry, Config.Gone is not asked. A job
+// enqueued with handoff.KeepLast takes a second lock at the same moment, and carries the second lock from then on like
+// any other.
 //
 // When the handler has ended, the locks are:
 //
@@ -105,7 +104,7 @@
 //
 // A process that dies leaves its locks orphaned: reserved for their tasks until asynq recovers the tasks. Each renewal
 // prolongs the reservation to Config.Reserve beyond the lease. A process that calls Close leaves its locks parked, and
-// the next attempts get them at once. The server's Shutdown alone is not enough.
+// the next attempts get them at once.
 //
 // A handler may release its lock early, or hand the lock over to another task with Park. Then the handler's own task
 // leaves the lock alone, and a retry of that task waits until the other task is done.
@@ -159,10 +158,7 @@
 // every second, or ten per round if that is more often. Locks that are held, and keys that are not locks of jobs, cost
 // asynq nothing. A round of 10,000 locks takes about a second, a round of 100,000 about ten.
 //
-// The keeper believes the Inspectors that it has. If several asynq databases keep their locks in one store under one
-// prefix, give each keeper the Inspectors of all databases, as Config.Inspectors. Otherwise a keeper frees the locks of
-// the other databases' tasks, if queues have the same name. If a keeper cannot have all Inspectors, give the locks of
-// each database a prefix of their own, or run no keeper.
+// The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //
 // Without a keeper, a lock that nobody gives back is freed when its reservation ends. A task that waits for longer than
 // its reservation may find its lock gone.
@@ -203,9 +199,8 @@
 //	either, without Configure   waited for in place, for half of the task's timeout; then the attempt fails by asynq's
 //	                            rules
 //
-// By way of the archive: asynq archives a task that has no retries left, whatever the error. So the Worker snoozes a
-// task without a spare retry like this: asynq archives the task, and after the pause this process calls
-// Inspector.RunTask. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
+// By way of the archive: asynq archives a task that has no retries left, whatever the error. After the pause this
+// process calls Inspector.RunTask. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
 //
 //   - The task is in the archive for some seconds. Its last error contains "worker: snoozed without charge". Emptying
 //     the archive in those seconds deletes the task.

@@ -6,8 +6,8 @@ import "context"
 //
 //	go w.Run(ctx)
 //
-// One Run of the cluster works at a time, and the others wait. When the working Run returns, another Run takes over at
-// once. When its process dies, another Run takes over within one TTL of the Locker.
+// When the Run that works as the keeper returns, another Run takes over at once. When its process dies, another Run
+// takes over within one TTL of the Locker.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //

@@ -136,11 +136,12 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	env := envelope.Envelope{Retries: m.limit}
 	for _, key := range slices.Sorted(maps.Keys(m.tokens)) {
 		token := m.tokens[key]
+		sameKey := func(t joblock.Token) bool { return t.Key() == key }
 		env.Tokens = append(env.Tokens, token)
-		if slices.ContainsFunc(carried.UntilStart, ofKey(key)) {
+		if slices.ContainsFunc(carried.UntilStart, sameKey) {
 			env.UntilStart = append(env.UntilStart, token)
 		}
-		if slices.ContainsFunc(carried.FromStart, ofKey(key)) {
+		if slices.ContainsFunc(carried.FromStart, sameKey) {
 			env.FromStart = append(env.FromStart, token)
 		}
 	}
@@ -240,18 +241,14 @@ func (m *merge) settleQueue(found []candidate) error {
 		return nil
 	}
 	left := found
-	if slices.ContainsFunc(found, func(c candidate) bool { return c.queue != found[0].queue }) {
+	elsewhere := func(c candidate) bool { return c.queue != left[0].queue }
+	if slices.ContainsFunc(found, elsewhere) {
 		var err error
-		if left, err = m.aggregated(found); err != nil {
-			return err
+		if left, err = m.aggregated(found); err != nil || len(left) == 0 {
+			return err // nil if all candidates are copies
 		}
-		for _, c := range left {
-			if c.queue != left[0].queue {
-				return fmt.Errorf("members of group %q were sealed for queues %q and %q", m.group, left[0].queue, c.queue)
-			}
-		}
-		if len(left) == 0 {
-			return nil // all candidates are copies
+		if i := slices.IndexFunc(left, elsewhere); i >= 0 {
+			return fmt.Errorf("members of group %q were sealed for queues %q and %q", m.group, left[0].queue, left[i].queue)
 		}
 	}
 	m.queue = left[0].queue
@@ -299,11 +296,10 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 			return token, false, err
 		}
 		lock, err = m.w.locks.Resume(ctx, token, joblock.ForJob(from))
-		switch {
-		case err == nil:
-		case isGone(err):
+		if isGone(err) {
 			return token, false, nil
-		default: // also after ErrBusy: members do not run, so a Resume without an answer has taken the lock
+		}
+		if err != nil { // also ErrBusy: members do not run, so a Resume without an answer has taken the lock
 			return token, false, err
 		}
 		m.held[token] = lock
@@ -339,8 +335,4 @@ func (m *merge) mayTake(job string) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-func ofKey(key string) func(joblock.Token) bool {
-	return func(t joblock.Token) bool { return t.Key() == key }
 }

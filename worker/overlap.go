@@ -37,7 +37,7 @@ type OverlapOption func(*overlap)
 
 // Limit lets up to n tasks with the same key run at a time. Package limit has the bounds of n.
 func Limit(n int) OverlapOption {
-	return func(o *overlap) { o.limit, o.limited = n, true }
+	return func(o *overlap) { o.limit = &n }
 }
 
 // MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. Need also bounds the wait. A
@@ -48,13 +48,13 @@ func Limit(n int) OverlapOption {
 //	otherwise, while locks are held for short times                    half a second
 //	otherwise, while locks are held for long                           0
 func MaxWait(d time.Duration) OverlapOption {
-	return func(o *overlap) { o.maxWait, o.hasWait = d, true }
+	return func(o *overlap) { o.maxWait = &d }
 }
 
 // Need sets the time until its deadline that a task needs when it begins. A task that waits in place is snoozed when
 // only d is left. Default nine tenths of the time that is left when the wait begins.
 func Need(d time.Duration) OverlapOption {
-	return func(o *overlap) { o.need, o.hasNeed = d, true }
+	return func(o *overlap) { o.need = &d }
 }
 
 // DropIfBusy lets a task whose key is busy succeed without a call of the handler.
@@ -88,14 +88,11 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 		for _, opt := range opts {
 			opt(o)
 		}
-		if !o.hasWait && o.ifBusy == snoozeIfBusy {
-			o.maxWait = defaultMaxWait
+		if o.maxWait != nil && *o.maxWait < 0 {
+			o.err = invalid("MaxWait is %s, must not be negative", *o.maxWait)
 		}
-		if o.maxWait < 0 {
-			o.err = invalid("MaxWait is %s, must not be negative", o.maxWait)
-		}
-		if o.need < 0 {
-			o.err = invalid("Need is %s, must not be negative", o.need)
+		if o.need != nil && *o.need < 0 {
+			o.err = invalid("Need is %s, must not be negative", *o.need)
 		}
 	}
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
@@ -127,12 +124,9 @@ const (
 type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string
-	limit   int
-	limited bool // the option Limit was given
-	maxWait time.Duration
-	hasWait bool
-	need    time.Duration
-	hasNeed bool
+	limit   *int           // nil without the option Limit
+	maxWait *time.Duration // nil without the option MaxWait
+	need    *time.Duration // nil without the option Need
 	ifBusy  ifBusy
 	err     error // an argument of WithoutOverlapping is invalid
 	pace    pace
@@ -195,7 +189,7 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 		return false, err
 	}
 	wanted := func(t joblock.Token) bool {
-		if o.limited {
+		if o.limit != nil {
 			limited, ok := keyspace.Limit(t.Key())
 			return ok && limited == key
 		}
@@ -257,8 +251,8 @@ func busy(err error) bool {
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
-	case o.hasNeed:
-		left -= o.need
+	case o.need != nil:
+		left -= *o.need
 	case o.ifBusy == snoozeIfBusy && !a.canSnooze() && !a.canSnoozeByArchive():
 		left = time.Duration(lastShare * float64(left))
 	default:
@@ -277,8 +271,8 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		return r
 	}, a.job())
 	holder, acquire := joblock.Holder(a.holder(job)), o.w.locks.Acquire
-	if o.limited {
-		acquire = limit.New(o.w.locks, o.limit).Acquire
+	if o.limit != nil {
+		acquire = limit.New(o.w.locks, *o.limit).Acquire
 	}
 	lock, err := acquire(a.ctx, key, holder, joblock.MaxWait(0))
 	if !busy(err) {
@@ -286,10 +280,14 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	}
 	wait := time.Until(latest)
 	if o.ifBusy != snoozeIfBusy || a.canSnooze() || a.canSnoozeByArchive() {
-		switch wait = min(wait, o.maxWait); {
-		case o.hasWait || wait <= 0:
+		switch {
+		case o.maxWait != nil:
+			wait = min(wait, *o.maxWait)
+		case o.ifBusy != snoozeIfBusy || wait <= 0:
+			wait = 0
 		case o.w.enterWait():
 			defer o.w.waiting.Add(-1)
+			wait = min(wait, defaultMaxWait)
 		case o.pace.brisk():
 			wait = min(wait, shortWait)
 		default:

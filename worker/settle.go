@@ -67,24 +67,15 @@ func (a *attempt) settle(err error) error {
 }
 
 // snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
-// because a lock was lost. ctx is the handler's context. snoozeForLoss returns nil
-//
-//   - if err is not due to the loss,
-//   - if err matches asynq.SkipRetry or asynq.RevokeTask, and
-//   - if joblock.Config.MaxRenew or StopRenewing had ended the renewal of the lock.
+// because a lock was lost, and otherwise nil. ctx is the handler's context. The package comment has the exceptions.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
 		return errors.Is(err, joblock.ErrLost) && !errors.Is(err, door.ErrNotRenewed)
 	}
-	switch {
-	case err == nil, a.ctx.Err() != nil, a.w.delay.Load() == nil, !slices.ContainsFunc(a.locks, lost):
-		return nil
-	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
-		return nil
-	case errors.Is(err, joblock.ErrLost):
-	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), joblock.ErrLost):
-	default:
+	due := errors.Is(err, joblock.ErrLost) || errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), joblock.ErrLost)
+	if !due || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) ||
+		a.ctx.Err() != nil || a.w.delay.Load() == nil || !slices.ContainsFunc(a.locks, lost) {
 		return nil
 	}
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
@@ -94,7 +85,7 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 // result. A timeout, a shutdown, a cancellation and a lost asynq lease end the context in the same way, so
 // settleAbandoned asks the Inspector for the task.
 func (a *attempt) settleAbandoned() {
-	text := ""
+	var text string
 	if a.last() && a.w.delay.Load() != nil {
 		text = a.ctx.Err().Error()
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// This file snoozes tasks without a spare retry, by way of asynq's archive. asynq archives a task that has no retries
-// left, whatever error the attempt returns. Inspector.RunTask takes the task out of the archive with the same ID,
-// payload, headers, options, asynq.Unique lock and count of retries. This process calls RunTask when the pause is over.
+// This file snoozes tasks by way of asynq's archive, as the package comment says. Inspector.RunTask takes a task out of
+// the archive with the same ID, payload, headers, options, asynq.Unique lock and count of retries.
 //
 // During the pause this process holds a mark: a lock that is bound to the job. If the process dies, the keeper finds
 // the mark and calls RunTask.

@@ -14,13 +14,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// This file deals with the spare retry: handoff enqueues a task that carries locks with one retry more than its author
-// wants, so that a busy lock on the last attempt does not cost the job; see the package comment.
-//
-// If the author's last attempt ends by a timeout, a panic or a crash, asynq sets the task to retry. The worker must
-// then archive the task without a run, as asynq alone would. But a rerun of an archived task looks like that delivery,
-// and a rerun must run. So the process in which the attempt ended archives the task at once. After a crash no process
-// does. Then the task is delivered again, and its locks show that nobody has settled the attempt.
+// This file deals with the spare retry, which the package comment explains. If the author's last attempt ends by a
+// timeout, a panic or a crash, asynq sets the task to retry. The worker must then archive the task without a run, as
+// asynq alone would. But a rerun of an archived task looks like that delivery, and a rerun must run. So the process in
+// which the attempt ended archives the task at once. After a crash no process does. Then the task is delivered again,
+// and its locks show that nobody has settled the attempt.
 
 const (
 	// spareDelay is the delay of the spare retry. The worker archives the task within spareDelay, unless its process
@@ -80,12 +78,9 @@ func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Tok
 // bounce returns nil if the task must run. If this delivery is only the spare retry after the author's last attempt,
 // bounce frees the task's locks and returns the error with which asynq archives the task.
 func (a *attempt) bounce() error {
-	counts := a.w.counts.Load() // if nil, asynq charges every end of an attempt
-	switch {
-	case a.spent():
-	case a.last() && a.retried < a.limit && counts != nil:
-		// Perhaps the author's last attempt has crashed, and asynq has not charged the crash.
-	default:
+	counts := a.w.counts.Load()                                   // if nil, asynq charges every end of an attempt
+	uncharged := a.last() && a.retried < a.limit && counts != nil // asynq may not have charged a crash
+	if !a.spent() && !uncharged {
 		return nil
 	}
 	last := a.lastErr()
@@ -125,11 +120,8 @@ func (a *attempt) unsettledEnd() bool {
 	for i, lock := range locks {
 		token := a.tokens[i]
 		anew := door.IdentityOf(token).Fence != 0 && lock.First > door.IdentityOf(token).Fence
-		switch {
-		case lock.Job != a.job() || lock.Owner != token.Digest():
-		case lock.Ended == joblock.EndedReleased:
-			return true
-		case (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew:
+		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
+		if lock.Job == a.job() && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {
 			return true
 		}
 	}

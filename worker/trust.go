@@ -48,9 +48,6 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		d.mu.Unlock()
 		return
 	}
-	if d.last == nil {
-		d.last, d.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
-	}
 	more := d.more[cause]
 	d.last[cause], d.more[cause] = now, 0
 	d.mu.Unlock()

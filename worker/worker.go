@@ -60,6 +60,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 		return nil, err
 	}
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
+	w.distrusts.last, w.distrusts.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
 	w.keeper = keeper.New(keeper.Config{
 		Locks: locks, Ring: ring, Inspectors: append([]*asynq.Inspector{inspector}, full.Inspectors...),
 		Every: full.Every, Reserve: full.Reserve, Snoozed: snoozedInArchive, DryRun: full.DryRun, Logger: full.Logger,
@@ -106,19 +107,17 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 }
 
 // Close waits until every attempt of this Worker is settled: its locks are parked for the next attempt, or released.
-// Close also ends Run. The package comment has the order in which a process stops.
+// Close also ends Run. Call Close after the server's Shutdown and before the Locker's Close.
 //
-// The server's Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the
-// queue, cancels their contexts, and returns without waiting for the handlers. If the process exits at that moment, the
-// locks lapse, and each next attempt waits for a whole lease.
+// Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
+// cancels their contexts, and returns without waiting for the handlers. If the process exits at that moment, the locks
+// lapse, and each next attempt waits for a whole lease.
 //
-// ctx bounds the wait for handlers that ignore their context. When ctx ends, Close returns the cause of ctx. An attempt
-// that ends later is still settled, until the Locker is closed. An attempt whose handler has ended is settled within
-// seconds. Close may be called again.
+// ctx bounds the wait for handlers that ignore their context: when ctx ends, Close returns the cause of ctx. An attempt
+// that ends later is still settled, until the Locker is closed. Close may be called again.
 //
-// Tasks with locks that begin after Close are snoozed, and their locks stay as they are. If a task has ended while an
-// old attempt still has the lease of its lock, the keeper frees the lock, or the end of the reservation does. With a
-// nil Worker, Close returns nil at once.
+// Tasks with locks that begin after Close are snoozed, and their locks stay as they are. The keeper, or the end of the
+// reservation, frees the lock of an ended task whose old attempt still has a lease. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil

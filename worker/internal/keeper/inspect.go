@@ -102,8 +102,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find looks up a task in each asynq database of Config.Inspectors. It returns the finding with the highest
-// findingKind. Only the finding alive is returned if a database did not answer: otherwise find returns the error.
+// find looks up a task in each asynq database of Config.Inspectors. It returns the finding of the highest findingKind.
+// If a database does not answer, find returns the error, unless another database has the finding alive.
 func (k *Keeper) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
 	var failed error

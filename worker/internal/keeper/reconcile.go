@@ -39,7 +39,7 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	}
 	var dead []candidate         // to free
 	var short []jobs.Reservation // to prolong
-	var unrun error
+	var unrun, unforgotten error
 	for _, c := range idle {
 		if c.mark() {
 			c.verdict = judgeMark(c.lock, c.task)
@@ -68,7 +68,6 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	freed, unfreed := k.free(ctx, dead, &n)
 	n.Over = int64(len(over))
 	unreserved := k.reserve(ctx, short, &n)
-	var unforgotten error
 	if !k.cfg.DryRun {
 		unforgotten = jobs.Forget(ctx, k.cfg.Locks, append(over, freed...)...)
 	}
