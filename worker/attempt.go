@@ -46,7 +46,7 @@ type attempt struct {
 func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
 	id, ok := asynq.GetTaskID(ctx)
 	if !ok {
-		return nil, invalid("the context is not that of an asynq server")
+		return nil, invalid("the context does not come from an asynq server")
 	}
 	a := &attempt{w: w, ctx: ctx, task: task, id: id}
 	a.queue, _ = asynq.GetQueueName(ctx)
@@ -75,7 +75,7 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	return nil
 }
 
-// left returns the time until the attempt's deadline.
+// The method left returns the time until the attempt's deadline.
 func (a *attempt) left() time.Duration {
 	deadline, ok := a.ctx.Deadline()
 	if !ok {
@@ -98,10 +98,10 @@ func (a *attempt) holder(who string) string {
 	return strings.ToValidUTF8(who, "") + tries
 }
 
-// last reports whether a failure of this attempt is final.
+// The method last reports whether a failure of this attempt is final.
 func (a *attempt) last() bool { return a.retried >= a.budget }
 
-// spent reports whether this attempt is beyond the retries of the task's author.
+// The method spent reports whether this attempt is beyond the retries of the task's author.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
 // mayCarry reports whether the task carries locks. Outside of Middleware the seal is not verified.
@@ -113,7 +113,7 @@ func (a *attempt) mayCarry() bool {
 }
 
 // refuse returns the result of an attempt that begins after Close. asynq does not wait for the goroutine to start, so
-// it may call the handler even after Shutdown.
+// asynq may call the handler even after Shutdown.
 func (a *attempt) refuse() error {
 	err := workerClosed()
 	if a.canSnooze() {
@@ -167,8 +167,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// handed returns the locks in the order of the hand-over. So joblock.FromContext returns the same lock as in the
-// process that enqueued the task.
+// The method handed returns the locks in the order of the hand-over. So joblock.FromContext returns the same lock as in
+// the process that enqueued the task.
 func (a *attempt) handed() joblock.Locks {
 	var locks joblock.Locks
 	for _, token := range a.asked {
@@ -272,8 +272,8 @@ func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Loc
 	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(holder), joblock.Reserve(a.w.cfg.Reserve))
 }
 
-// gone handles err, with which Locker.Resume has refused token. gone returns a lock, or the error of the attempt. If
-// both results are nil, the task succeeds without a call of the handler.
+// The method gone handles err, with which Locker.Resume has refused token. It returns a lock, or the error of the
+// attempt. If both results are nil, the task succeeds without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	e, ok := as[*joblock.Error](err)
 	if !ok || !isGone(err) {
@@ -316,8 +316,8 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	return lock, err
 }
 
-// duplicate reports whether this is a duplicate delivery of a job that is done by the record of token's lock. If asynq
-// has the task as completed, somebody has run the task again, and duplicate returns false.
+// The method duplicate reports whether this is a duplicate delivery of a job that is done by the record of token's
+// lock. If asynq has the task as completed, somebody has run the task again, and duplicate returns false.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -339,8 +339,8 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// elsewhere returns an error that snoozes the task if token's lock is bound to another job: a handler handed the lock
-// over, or handoff is replacing that job by this one.
+// The method elsewhere returns an error that snoozes the task if token's lock is bound to another job: a handler handed
+// the lock over, or handoff is replacing the other job by this one.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -358,8 +358,8 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire acquires the lock again under the owner token of token, so that later attempts can resume the lock. Then it
-// parks and resumes the lock: the park binds the lock to the job, and the lock outlives a crash of this process.
+// reacquire acquires the lock again under the owner token of token, so that later attempts can resume the lock. A park
+// then binds the lock to the job, so that the lock outlives a crash of this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's own, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
@@ -374,10 +374,11 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return a.resume(ctx, token)
 }
 
-// start releases the locks of untilStart. A lock that is gone does not matter: it only kept other jobs from being
-// enqueued, and an earlier attempt may have released it. start returns an error that snoozes the task in two cases:
+// The method start releases the locks of untilStart. A lock that is gone does not matter: the lock only kept other jobs
+// from being enqueued, and an earlier attempt may have released the lock. start returns an error that snoozes the task
+// in two cases:
 //
-//   - somebody holds the lock to replace this task, which must not run then
+//   - somebody holds the lock in order to replace this task: the task must not run
 //   - the store does not answer: while the handler runs, other jobs would be refused without need
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {

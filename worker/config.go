@@ -39,16 +39,16 @@ type Config struct {
 	// Gone is the policy for a lock that Locker.Resume reports as gone. Default Reacquire.
 	Gone Gone
 
-	// Reserve is how long a lock stays reserved for its task. While the task waits, Reserve counts from the time at
+	// Reserve is how long a lock stays reserved for the task. While the task waits, Reserve counts from the time at
 	// which the task is due, and must cover the time in the queue. While the task runs, Reserve counts from the end of
 	// the lease, and must cover asynq's recovery of a crashed worker's tasks, which takes minutes. From 1 s to 183
 	// days. Default 1 h.
 	Reserve time.Duration
 
-	// Snooze is the longest pause of a task that found its lock held or the store unavailable. The pause ends with the
-	// holder's lease, and after two seconds if the holder is an earlier attempt of the same task. But no pause is
-	// shorter than a second, because asynq counts in seconds. Jitter then adds up to a quarter. asynq notices the end
-	// of a pause within DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
+	// Snooze is the longest pause of a task that found its lock held or the store unavailable. The pause ends earlier
+	// when the holder's lease ends. It lasts at most two seconds if the holder is an earlier attempt of the same task.
+	// But no pause is shorter than a second, because asynq counts in seconds. Jitter then adds up to a quarter. asynq
+	// notices the end of a pause within DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
 	Snooze time.Duration
 
 	// Overrun is how long the Worker renews the locks of a handler that runs on after its context has ended. A long
@@ -63,17 +63,17 @@ type Config struct {
 	Every time.Duration
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
-	// New adds its own parameter inspector. If a database is missing and the queues have the same names, the keeper
-	// frees the locks of that database's tasks. If a keeper cannot have all Inspectors, give the locks of each database
-	// a prefix of their own, or run no keeper. Default none.
+	// New adds the inspector that is its parameter. If a database is missing and the queues have the same names, the
+	// keeper frees the locks of that database's tasks. If a keeper cannot have all Inspectors, give the locks of each
+	// database a prefix of their own, or run no keeper. Default none.
 	Inspectors []*asynq.Inspector
 
 	// DryRun makes the keeper log and count the changes that it would make, and change no lock. Only one keeper of the
 	// cluster works: set DryRun in all processes or in none.
 	DryRun bool
 
-	// Logger gets a record for each lock that is busy, gone, lost, freed by the keeper, or cannot be given back.
-	// Default slog.Default().
+	// Logger gets a record for each lock that is busy, gone or lost, that the keeper has freed, or that an attempt
+	// cannot give back. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -107,7 +107,7 @@ func (c *Config) withDefaults() (Config, error) {
 		return out, invalid("Config.Every is %s, must be from 100ms to half of Config.Reserve, %s", out.Every, out.Reserve/2)
 	}
 	if slices.Contains(out.Inspectors, nil) {
-		return out, invalid("Config.Inspectors has a nil")
+		return out, invalid("Config.Inspectors has a nil Inspector")
 	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()

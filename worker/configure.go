@@ -91,8 +91,9 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// failed is the ErrorHandler that Configure sets. It passes err to handler, the user's ErrorHandler, unless err is a
-// snooze or handler has already had err. It frees the locks of a task that ends without a middleware.
+// The method failed is the ErrorHandler that Configure sets. The method passes err to the user's ErrorHandler, which is
+// the parameter handler: not if err snoozes the task, and not a second time. The method frees the locks of a task that
+// ends without a middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
@@ -130,8 +131,8 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), !a.last():
 	case a.retried >= a.limit:
 		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
-		// took the task, or the attempt no longer waits to learn what asynq does. The user's ErrorHandler may be slow,
-		// so the release comes after its call.
+		// took the task, or the attempt waited too long for asynq's write. The release comes after the call of the
+		// user's ErrorHandler, which may be slow.
 		a.releaseIdle(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.

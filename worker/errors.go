@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error that this package found itself. It wraps a *joblock.Error.
+// ownError is an error that this package found itself. An ownError wraps a *joblock.Error.
 type ownError struct {
 	text string
 	err  error // the *joblock.Error
@@ -25,7 +25,7 @@ func invalid(format string, args ...any) error {
 
 func workerClosed() error { return &ownError{"the Worker was closed", joblock.ErrClosed} }
 
-// as is errors.As with the target as its result.
+// The function as calls errors.As and returns the target.
 func as[E error](err error) (target E, ok bool) {
 	ok = errors.As(err, &target)
 	return target, ok
@@ -41,7 +41,7 @@ func noTask(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
-// original returns the handler's error, without the retryError or finalError around it.
+// The function original returns the handler's error, without the retryError or finalError around it.
 func original(err error) error {
 	if re, ok := as[*retryError](err); ok {
 		return re.error

@@ -32,8 +32,8 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 	})
 }
 
-// recheck repeats releaseIdle for one token after pause, unless somebody has run the archived task again by then. Close
-// ends the pause; then the lock stays as it is.
+// recheck repeats releaseIdle for one token after pause, unless somebody has run the archived task again by then. If
+// Close ends the pause, the lock stays reserved.
 func (a *attempt) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
 	job, done := door.JobDone(ctx)
 	ctx = a.w.open.closing

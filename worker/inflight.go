@@ -23,7 +23,7 @@ func newInflight() *inflight {
 	return t
 }
 
-// begin counts a new activity. After close, begin counts nothing and returns false.
+// The method begin counts a new activity. After close, begin counts nothing and returns false.
 func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +45,7 @@ func (t *inflight) background(f func()) {
 	}()
 }
 
-// end ends the count of one activity.
+// The method end ends the count of one activity.
 func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *inflight) end() {
 	}
 }
 
-// wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
+// The method wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
 func (t *inflight) wait(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		t.mu.Lock()

@@ -6,12 +6,12 @@ import "context"
 //
 //	go w.Run(ctx)
 //
-// When the Run that works as the keeper returns, another Run takes over at once. When its process dies, another Run
-// takes over within one TTL of the Locker.
+// When the Run that works as the keeper returns, another Run takes over at once. When the process of that Run dies,
+// another Run takes over within one TTL of the Locker.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //
-//	joblock.ErrClosed    the Worker or its Locker was closed before the call
+//	joblock.ErrClosed    the Worker or the Locker was closed before the call
 //	joblock.ErrInvalid   the Worker is nil; an earlier Run of this Worker has not returned; or the value at the keeper's
 //	                     key, "%keeper", is no lock
 func (w *Worker) Run(ctx context.Context) error {
@@ -39,7 +39,7 @@ type KeeperStats struct {
 
 	Checked    int64            // checks of locks that were due
 	Held       int64            // somebody held the lock
-	Kept       int64            // the task lives, or its enqueue may be under way
+	Kept       int64            // the task lives, or the enqueue may be under way
 	Extended   int64            // of Kept: Run prolonged the reservation
 	Over       int64            // the lock had ended, or belonged to another job
 	Foreign    int64            // left alone: the task's queue is in none of the asynq databases of the Inspectors

@@ -30,8 +30,8 @@ type aggregator struct {
 }
 
 // Aggregate implements asynq.GroupAggregator. If the locks cannot be moved within mergePatience, Aggregate returns nil.
-// asynq then keeps the members, and they keep their locks. asynq returns them to the group two minutes later, but reads
-// the group only when the next member comes. So mergePatience is long.
+// asynq then keeps the members, and the members keep their locks. asynq returns the members to the group two minutes
+// later, but reads the group only when the next member comes. So mergePatience is long.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {
@@ -59,12 +59,12 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 // defaultRetries is asynq's default of MaxRetry. asynq does not export the number.
 const defaultRetries = 25
 
-// merge binds the locks of a group's members to the new task that the group is aggregated into. It does so before asynq
-// enqueues the new task and deletes the members: after that, nothing would show the keeper that the locks are needed.
+// merge binds the locks of a group's members to the new task that the group is aggregated into. merge does so before
+// asynq enqueues the new task and deletes the members: after that, nothing would show the keeper that the locks are
+// needed.
 //
-// If asynq does not enqueue the new task, the members remain and are merged again later. Until then their locks are
-// bound to a task that does not exist. The ID of that task names a member, by envelope.AggregateID, so the keeper keeps
-// them.
+// If asynq does not enqueue the new task, the members are merged again later. Until then the locks are bound to a task
+// that does not exist. The ID of that task names a member, by envelope.AggregateID, so the keeper keeps the locks.
 type merge struct {
 	w       *Worker
 	group   string
@@ -72,7 +72,7 @@ type merge struct {
 	opts    []asynq.Option
 	limit   int           // the MaxRetry of the new task's author
 	reserve time.Duration // the reservation of the locks
-	id      string        // the new task's ID: its author's, or chosen by settleQueue
+	id      string        // the new task's ID: from the author's options, or chosen by settleQueue
 	queue   string        // the members' queue; "" until settleQueue finds it
 
 	members map[string]bool                 // the jobs of the members with genuine envelopes
@@ -109,7 +109,7 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 }
 
 // run moves the members' locks to the new task, and returns the new task with its header. The header also has the
-// tokens of locks that cannot be moved, for example because they are gone: the new task's attempt deals with these
+// tokens of locks that cannot be moved, for example of locks that are gone. The new task's attempt deals with such
 // tokens. run may be repeated after an error.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
@@ -158,14 +158,14 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 // job returns the job of the new task.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// candidate is a member with a genuine envelope.
+// candidate is a task that may be a member: its envelope is genuine.
 type candidate struct {
 	envelope.Opened
 	queue, id string // the job that the envelope was sealed for
 	task      *asynq.Task
 }
 
-// carried returns the tokens of the members, up to envelope.MaxCarried. After an error run must be repeated.
+// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error run must be repeated.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -213,9 +213,10 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 	m.w.logDistrust(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is. So waits
-// looks up the sealed job, which must wait in a group of this name with the same envelope and payload. An exact copy in
-// the same group passes: the lock goes to whichever of the two is aggregated first, and the other waits for the lock.
+// The method waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is.
+// So waits looks up the sealed job, which must wait in a group of this name with the same envelope and payload. An
+// exact copy in the same group passes: then the lock goes to the task that is aggregated first, and the other task
+// waits for the lock.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -234,8 +235,8 @@ func (m *merge) waits(c candidate) (bool, error) {
 // settleQueue sets the queue and the ID of the new task. After an error run must be repeated.
 //
 // asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
-// same name, could pass for a member. But a member has left its group when it is aggregated: a candidate that still
-// waits is a copy.
+// same name, could pass for a member. But aggregated members have left their group: a candidate that still waits is a
+// copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -261,7 +262,7 @@ func (m *merge) settleQueue(found []candidate) error {
 	return nil
 }
 
-// aggregated returns the candidates that no longer wait in their groups.
+// The method aggregated returns the candidates that no longer wait in their groups.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	const size = 1000
 	queues := make(map[string]bool)
@@ -312,7 +313,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// close ends the renewal of the locks that run could not park. They stay reserved.
+// The method close ends the renewal of the locks that run could not park. Such locks stay reserved.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()

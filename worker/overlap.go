@@ -24,8 +24,8 @@ const (
 	// shortWait is how long a task waits in place if all places are taken.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is the share of its timeout that a task may wait in place. The time that the task needs to run is not
-	// known. A task that begins too late is worse than a task that is snoozed.
+	// waitShare is the share of the remaining time that a task may wait in place. Nobody knows the time that the task
+	// needs to run. A task that begins too late is worse than a task that is snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that cannot be snoozed.
@@ -44,15 +44,15 @@ func Limit(n int) OverlapOption {
 // waiting task takes up one of the server's Concurrency. The default:
 //
 //	DropIfBusy, FailIfBusy                                             0
-//	fewer than a quarter of the server's tasks wait, rounded up        3 s
+//	fewer than a quarter (rounded up) of the server's tasks wait        3 s
 //	otherwise, while locks are held for short times                    half a second
 //	otherwise, while locks are held for long                           0
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait = &d }
 }
 
-// Need sets the time until its deadline that a task needs when it begins. A task that waits in place is snoozed when
-// only d is left. Default nine tenths of the time that is left when the wait begins.
+// Need sets how much time before the deadline a task needs to run. A task that waits in place is snoozed when only d is
+// left. Default nine tenths of the time that is left when the wait begins.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
@@ -79,7 +79,7 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	o := &overlap{w: w, key: key}
 	switch {
 	case w == nil:
-		o.err = invalid("WithoutOverlapping of a nil Worker")
+		o.err = invalid("WithoutOverlapping was called on a nil Worker")
 	case key == nil:
 		o.err = invalid("WithoutOverlapping was given a nil key function")
 	case slices.ContainsFunc(opts, func(opt OverlapOption) bool { return opt == nil }):
@@ -98,7 +98,7 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler is the handler that WithoutOverlapping returns. startsAt recognises it by its type.
+// overlapHandler is the handler that WithoutOverlapping returns. startsAt recognises the type.
 type overlapHandler struct {
 	o    *overlap
 	next asynq.Handler
@@ -132,7 +132,7 @@ type overlap struct {
 	pace    pace
 }
 
-// process handles one delivery of a task: it acquires the lock if the task needs one, calls h.next and releases the
+// process handles one delivery of a task. It acquires the lock if the task needs one, calls h.next and releases the
 // lock.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
@@ -179,10 +179,10 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	return h.next.ProcessTask(ctx, task)
 }
 
-// carried reports whether the task carries the lock on key or a permit of key: such a task would wait for its own lock.
-// carried fails if the task gives that lock up when it starts: the next job needs the key free while this task runs,
-// and this task needs the lock. asynq charges the attempt. When the program is mended, the archived task can be run
-// again.
+// The method carried reports whether the task carries the lock on key or a permit of key: such a task would wait for
+// its own lock. The method fails if the task gives that lock up when the task starts: the next job would need the key
+// free while this task would need the lock. asynq charges the attempt. When the program is mended, the archived task
+// can be run again.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {
@@ -202,7 +202,7 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
-// take returns the lock, or else a nil lock and the attempt's result for asynq, which may be nil.
+// The method take returns the lock, or else a nil lock and the attempt's result for asynq, which may be nil.
 func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 	latest := o.latest(a)
 	for {
@@ -247,7 +247,7 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// latest returns the time at which the task must stop waiting in place.
+// The method latest returns the time at which the task must stop waiting in place.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {

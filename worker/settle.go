@@ -33,7 +33,7 @@ const (
 	answerPoll = 50 * time.Millisecond
 )
 
-// settle releases or parks the locks after the handler has returned err. It returns the error for asynq.
+// settle releases or parks the locks after the handler has returned err. The result is the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()
@@ -96,10 +96,10 @@ func (a *attempt) settleAbandoned() {
 	}
 }
 
-// whatBecame asks the Inspector whether a task will run again. The result over is "" if it will, and delay is the time
-// until then; otherwise over is the reason for the release of the task's locks. Without an answer over is "": the
-// reservation of the locks ends by itself. If the parameter archive is not "", a task that waits for a retry with the
-// last error archive will not run: this Worker archives the task.
+// whatBecame asks the Inspector whether a task will run again. If the task will run, the result over is "", and delay
+// is the time until the run. If the task will not run, over is the reason for the release of the locks. Without an
+// answer over is "": the reservation of the locks ends by itself. If the parameter archive is not "", a task that waits
+// for a retry with the last error archive will not run: this Worker archives the task.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -128,7 +128,8 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 	}
 }
 
-// done returns a context with which a release records that the job is done: a later delivery of the job must not run.
+// The method done returns a context. A release with that context records that the job is done, so that a later delivery
+// of the job does not run.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
 // finish frees all locks of a task that will not run again: the locks that this attempt holds, and the carried locks
@@ -152,13 +153,14 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// settleWait is the longest delay of a handler's result by the locks' store. A store that hangs must not delay the
-// result until the attempt's deadline: asynq would ignore the result.
+// settleWait is how long the locks' store may delay a handler's result. A store that hangs must not delay the result
+// until the attempt's deadline: asynq would ignore the result.
 const settleWait = time.Second
 
-// behind calls settle in the background and waits for settle, but no longer than settleWait and half of the time until
-// the attempt's deadline. Close waits for settle. Until settle has returned, the locks are held or reserved, so the
-// next attempt is snoozed. If the attempt's context has ended, behind waits for settle without a bound.
+// The method behind calls the parameter settle in the background. It waits for settle, but at most settleWait, and at
+// most half of the time until the attempt's deadline. Close waits for settle. Until settle has returned, the locks are
+// held or reserved, so the next attempt is snoozed. If the attempt's context has ended, the method waits for settle
+// without a bound.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result
@@ -176,14 +178,14 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// end releases locks concurrently: a store can batch the releases, and a store that hangs delays them by one timeout.
-// An error is logged and does not change the handler's result. The Locker repeats the release, and the reservation
-// ends.
+// The method end releases locks concurrently: a store can batch the releases, and a store that hangs costs only one
+// timeout. An error is logged and does not change the handler's result. The Locker repeats the release in the
+// background.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
 
-// park keeps locks for the next attempt.
+// The method park keeps locks for the next attempt.
 func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
@@ -197,9 +199,9 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	})
 }
 
-// backOut gives back the locks of an attempt whose handler was not called. It releases the locks that this attempt was
-// the first to acquire, because everybody may have them while the task waits. It parks the other locks: an earlier
-// attempt has run under them.
+// backOut gives back the locks of an attempt whose handler was not called. backOut releases the locks that this attempt
+// was the first to acquire: while the task waits, everybody may have those locks. backOut parks the locks that an
+// earlier attempt has run under.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	for _, lock := range locks {
 		if slices.Contains(a.taken, lock.Key()) {
@@ -225,7 +227,7 @@ func atOnce[T any](list []T, f func(T)) {
 
 func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 	if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotOwner) {
-		return // the handler itself released the lock, or handed it over
+		return // the handler itself released the lock or handed the lock over
 	}
 	msg := "worker: could not " + op + " the lock of a task"
 	if errors.Is(err, joblock.ErrLost) {

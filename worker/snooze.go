@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// snoozeError is the error with which an attempt snoozes its task for delay. The functions that Configure wraps
-// recognise a snoozeError.
+// snoozeError is the error with which an attempt snoozes its task for the field delay. The functions that Configure
+// wraps recognise a snoozeError.
 type snoozeError struct {
 	err   error
 	delay time.Duration
@@ -21,8 +21,8 @@ func (e *snoozeError) Error() string { return "worker: snoozed without charge: "
 func (e *snoozeError) Unwrap() error { return e.err }
 
 // busyPause is the longest pause if an earlier attempt of the same task has the lock. Most likely that attempt is about
-// to be settled, because its server was shut down or its time was up. The pause does not grow if the earlier attempt
-// runs on, because asynq counts no snoozes. The cost is bounded: one task comes back for one running attempt.
+// to be settled, because the server was shut down or the attempt's time was up. The pause does not grow if the earlier
+// attempt runs on, because asynq counts no snoozes. The cost is bounded: one task comes back for one running attempt.
 const busyPause = 2 * time.Second
 
 // snooze returns an error that snoozes the task, if err says that somebody has the lock or that the store does not
@@ -50,7 +50,7 @@ func (w *Worker) snooze(err error) *snoozeError {
 func (a *attempt) canSnooze() bool {
 	if a.w.delay.Load() == nil {
 		if !a.w.told.configure.Swap(true) {
-			a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; busy locks are waited for in place")
+			a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; tasks wait in place for busy locks")
 		}
 		return false
 	}
@@ -69,14 +69,14 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // pace computes the pauses of the tasks that one use of WithoutOverlapping snoozes. The pause grows with each snooze in
-// this process, up to Config.Snooze. It shrinks when a lock was held for a short time. So tasks that take short turns
-// come back soon, and tasks that wait for a long one do not keep the server busy.
+// this process, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come back soon
+// if the locks are held for short times, and otherwise do not keep the server busy.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
 }
 
-// next returns the pause for the next snooze: at most the parameter most, before the jitter.
+// The method next returns the pause for the next snooze: at most the parameter most, before the jitter.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *pace) brisk() bool {
 	return p.pause <= time.Second
 }
 
-// ended records that a lock was held for the duration held.
+// The method ended takes note of how long a lock was held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,7 +22,8 @@ import (
 // the mark and calls RunTask.
 //
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
-// task inside asynq's Redis, asynq could archive or delete a later attempt when it repeats a command for this attempt.
+// task inside asynq's Redis, asynq could archive or delete a later attempt when asynq repeats a command for this
+// attempt.
 
 // archiveSnoozeText is in the last error of each task that was snoozed by way of the archive: at the beginning, unless
 // another middleware has wrapped the error. An archived task without archiveSnoozeText has failed in a later run, and
@@ -31,7 +32,7 @@ const archiveSnoozeText = "worker: snoozed without charge, by way of the archive
 
 const (
 	// markWait is how long the method mark waits for the lock. The process that last took the task out of the archive
-	// may not have released its mark yet.
+	// may not have released the mark yet.
 	markWait = 2 * time.Second
 
 	// rerunGiveUp is how long rerun waits until asynq has archived the task and RunTask has succeeded. Then the keeper
@@ -61,7 +62,7 @@ func (a *attempt) canSnoozeByArchive() bool {
 	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
 
-// snoozeByArchive snoozes a task that carries locks by way of the archive.
+// snoozeByArchive snoozes, by way of the archive, a task that carries locks.
 func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
 		return a.archiveAndRerun(snoozed, nil) // no mark without the store
@@ -71,14 +72,14 @@ func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	return a.archiveAndRerun(snoozed, mark)
 }
 
-// logUnmarked logs err, the error of the method mark. A busy mark is none to log: another process has the task's mark.
+// logUnmarked logs err, the error of the method mark, unless err says that another process has the mark.
 func (a *attempt) logUnmarked(err error) {
 	if err != nil && !busy(err) {
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", err)
 	}
 }
 
-// mark acquires the mark of a's task.
+// The method mark acquires the mark of the attempt's task.
 func (a *attempt) mark() (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
 	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
@@ -120,8 +121,8 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) erro
 	return e
 }
 
-// rerun runs the task again as soon as asynq has archived it with e. rerun returns false if the task may still be in
-// the archive, or on its way there.
+// The method rerun runs the task again as soon as asynq has archived the task with the error e. It returns false if the
+// task may still be in the archive, or asynq may still archive the task.
 func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {
@@ -153,7 +154,8 @@ func snoozedInArchive(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, archiveSnoozeText)
 }
 
-// archived reports whether a task is in the archive because of e, even if another middleware has replaced e's text.
+// The method archived reports whether a task is in the archive because of e, even if another middleware has replaced
+// e's text.
 func (e *archiveSnoozeError) archived(info *asynq.TaskInfo) bool {
 	kept := e.kept.Load()
 	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept

@@ -18,15 +18,15 @@ import (
 // timeout, a panic or a crash, asynq sets the task to retry. The worker must then archive the task without a run, as
 // asynq alone would. But a rerun of an archived task looks like that delivery, and a rerun must run. So the process in
 // which the attempt ended archives the task at once. After a crash no process does. Then the task is delivered again,
-// and its locks show that nobody has settled the attempt.
+// and the task's locks show that nobody has settled the attempt.
 
 const (
-	// spareDelay is the delay of the spare retry. The worker archives the task within spareDelay, unless its process
+	// spareDelay is the delay of the spare retry. The worker archives the task within spareDelay, unless the process
 	// dies.
 	spareDelay = 10 * time.Second
 
-	// archivePatience is how long the method archive waits until asynq has set the task to retry. Then asynq's lease on
-	// the task has ended, and asynq may not write any more.
+	// archivePatience is how long the method archive waits until asynq has set the task to retry. After archivePatience
+	// asynq's lease on the task has ended, and asynq may not write any more.
 	archivePatience = 30 * time.Second
 )
 
@@ -48,8 +48,9 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// archive archives a task whose last attempt is over, and frees its locks. archive works in the background: it waits
-// until asynq has set the task to retry with the last error text. Close waits for archive.
+// The method archive archives a task whose last attempt is over, and frees the task's locks. It works in the
+// background: first it waits until asynq has set the task to retry with the last error that the parameter text gives.
+// Close waits for the background work.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
@@ -106,8 +107,8 @@ func (a *attempt) bounce() error {
 }
 
 // unsettledEnd reports whether the crashed attempt was the author's last attempt, and not a rerun. After the author's
-// last attempt, a lock is still the one of the enqueue, and nobody has freed it; a rerun has acquired the lock again.
-// If the handler released its lock early, both look alike, and unsettledEnd returns true.
+// last attempt, the task still has the locks of the enqueue, and nobody has freed them. A rerun has acquired the locks
+// again. If the handler released a lock early, both cases look alike, and unsettledEnd returns true.
 func (a *attempt) unsettledEnd() bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -137,8 +138,8 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is the error of an author's last attempt or a later one. It matches asynq.SkipRetry, because asynq still
-// sees the spare retry.
+// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry,
+// because asynq still sees the spare retry.
 type finalError struct {
 	err   error
 	spent bool // the attempt was beyond the author's retries

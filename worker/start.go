@@ -9,12 +9,12 @@ import (
 // Started is an asynq.MiddlewareFunc that marks the place where a task begins to run. A task that has a key only until
 // it starts (handoff.EnqueueUnique) gives the key up there.
 //
-// Register Started last, as the innermost, if another package's middleware follows Middleware. That middleware hides
-// the middleware behind it, which may turn a task away. Without Started the key is given up by Middleware, or, if
+// Register Started last, as the innermost, if another package's middleware follows Middleware. The other middleware
+// hides a WithoutOverlapping behind it from this package. Without Started the key is given up by Middleware, or, if
 // WithoutOverlapping directly follows Middleware, by the last such WithoutOverlapping when it has its lock.
 //
-// Register Started for each mux of the Worker or for none. Under a mux without Started, a task then keeps the key until
-// the job ends. With a nil next, each task fails with joblock.ErrInvalid.
+// Register Started for each mux of the Worker or for none. If Started is registered for one mux, a task of another mux
+// keeps the key until the job ends. With a nil next, each task fails with joblock.ErrInvalid.
 func (w *Worker) Started(next asynq.Handler) asynq.Handler {
 	if w != nil {
 		w.hasStarted.Store(true)
@@ -73,8 +73,8 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs that the task in ctx is snoozed with err although it has already given up the key that it has
-// until it starts.
+// startedTooEarly logs that the attempt in ctx is snoozed with err after it has given up the key that its task has only
+// until the start.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)

@@ -16,7 +16,7 @@ import (
 // distrustEvery is how often the Worker logs each cause: a million forged headers must not fill the disk.
 const distrustEvery = time.Minute
 
-// elsewhere is logged like the causes of package envelope, but its envelope is genuine.
+// The cause elsewhere is logged like the causes of package envelope, although the envelope is genuine.
 const elsewhere envelope.Cause = "another store"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
@@ -55,8 +55,8 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// trusted returns the envelope of a task. ok is false if the task has no envelope, or no genuine one. An error says
-// that the locks' store did not answer.
+// The method trusted returns the envelope of a task. ok is false if the task has no envelope, or no genuine one. An
+// error says that the locks' store did not answer.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
@@ -74,8 +74,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error that snoozes
-// the task. If the task cannot be snoozed, envelope waits in place until the attempt's context ends.
+// The method envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error
+// that snoozes the task. If the task cannot be snoozed, envelope waits in place until the attempt's context ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
@@ -115,7 +115,8 @@ func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 
 type envelopeKey struct{}
 
-// carriedBy returns the task's genuine envelope: from ctx inside Middleware, and from the task's header outside.
+// The method carriedBy returns the task's genuine envelope: from ctx inside Middleware, and from the task's header
+// outside.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

@@ -106,7 +106,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// Close waits until every attempt of this Worker is settled: its locks are parked for the next attempt, or released.
+// Close waits until every attempt of this Worker is settled: the locks are parked for the next attempt, or released.
 // Close also ends Run. Call Close after the server's Shutdown and before the Locker's Close.
 //
 // Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
@@ -116,7 +116,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 // ctx bounds the wait for handlers that ignore their context: when ctx ends, Close returns the cause of ctx. An attempt
 // that ends later is still settled, until the Locker is closed. Close may be called again.
 //
-// Tasks with locks that begin after Close are snoozed, and their locks stay as they are. The keeper, or the end of the
+// A task with locks that begins after Close is snoozed, and the locks do not change. The keeper, or the end of the
 // reservation, frees the lock of an ended task whose old attempt still has a lease. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {

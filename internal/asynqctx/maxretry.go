@@ -1,4 +1,4 @@
-// Package asynqctx corrects what asynq's context says about a task.
+// Package asynqctx changes the number of retries in asynq's context.
 package asynqctx
 
 import (
@@ -10,10 +10,10 @@ import (
 
 // WithMaxRetry returns a child of ctx in which asynq.GetMaxRetry returns n.
 //
-// A task that carries locks has one retry more than its author asked for. Handlers, error handlers and other people's
+// A task that carries locks has one retry more than the author wants. Handlers, error handlers and other people's
 // middleware compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether this attempt is the last. asynq has
-// no call to correct that. So its unexported metadata is copied, with one field changed. If a later asynq lays it out
-// differently, asynq's own number is returned.
+// no call that changes the number. So WithMaxRetry copies asynq's unexported metadata and changes one field. If a later
+// asynq has another layout, asynq.GetMaxRetry returns asynq's own number.
 func WithMaxRetry(ctx context.Context, n int) context.Context {
 	return maxRetryCtx{ctx, n}
 }

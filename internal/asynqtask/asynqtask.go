@@ -1,8 +1,9 @@
-// Package asynqtask reads the options that a task was made with, which asynq v0.26 does not export. To add a header,
-// the task must be made again; without its options it would silently lose its queue, its retries and its schedule.
+// Package asynqtask reads the options that a task was made with. asynq v0.26 does not export them. To add a header,
+// handoff and worker make a task again. Without the options the new task would silently lose its queue, retries and
+// schedule.
 //
-// The roads not taken: callers could pass options at the enqueue only, but nobody would notice one who does not. To
-// link to asynq's internals is refused by the linker, and would not notice a change of layout.
+// Roads not taken: callers could pass options at the enqueue only, but nobody would notice a caller who forgets. The
+// linker refuses links to asynq's internals, which would also not notice a change of layout.
 package asynqtask
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Options returns a copy of the options that task was made with. It returns an error for a nil task, and if this
-// version of asynq keeps them elsewhere: the caller must then refuse the task, not guess.
+// Options returns a copy of the options that task was made with. Options fails if task is nil, or if this version of
+// asynq keeps the options elsewhere. The caller must then refuse the task.
 func Options(task *asynq.Task) ([]asynq.Option, error) {
 	if task == nil {
 		return nil, errors.New("the task is nil")
@@ -23,8 +24,8 @@ func Options(task *asynq.Task) ([]asynq.Option, error) {
 	return optionsOf(task)
 }
 
-// optionsOf reads the options from a pointer to a task-like struct. Later versions of asynq have an accessor. In the
-// present one the field is read, if it has exactly the expected type.
+// optionsOf reads the options from a pointer to a task-like struct. Later versions of asynq have an accessor. In asynq
+// v0.26 optionsOf reads the field, if the field has exactly the expected type.
 func optionsOf(task any) ([]asynq.Option, error) {
 	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
 		return slices.Clone(t.Options()), nil
@@ -34,7 +35,7 @@ func optionsOf(task any) ([]asynq.Option, error) {
 		return nil, errors.New("the options that the task was made with cannot be read in this version of asynq, " +
 			"and the task cannot be given a header without them")
 	}
-	// Reflection reads unexported fields but does not hand their values out; the type was checked, so the address may
-	// be used as what it is.
+	// Reflection does not return the values of unexported fields. The type was checked, so the conversion of the
+	// address is safe.
 	return slices.Clone(*(*[]asynq.Option)(unsafe.Pointer(field.UnsafeAddr()))), nil
 }

@@ -25,11 +25,11 @@ const (
 	askGiveUp = 2 * concurrency
 )
 
-// inspect looks up the task of each candidate in asynq and sets the field task. It fails if ctx has ended, or if all
-// lookups failed. A candidate whose lookup failed or was skipped keeps the finding unanswered.
+// inspect looks up the task of each candidate in asynq and sets the field task. inspect fails if ctx has ended, or if
+// all lookups failed. A candidate whose lookup failed or was skipped gets a finding of the kind unanswered.
 func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	var jobs []string          // one lookup for a task that carries many locks
-	at := make(map[string]int) // by job: its index in jobs
+	at := make(map[string]int) // by job: the index in jobs
 	for _, c := range list {
 		if _, ok := at[c.Job]; !ok {
 			at[c.Job] = len(jobs)
@@ -62,9 +62,9 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		if answers.Load() == 0 {
-			return errs[i] // an outage; else asynq cannot read this one task
+			return errs[i] // an outage; a single error may come from one broken task
 		}
-		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; it will check their locks again", "err", errs[i])
+		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; the keeper will check the tasks' locks again", "err", errs[i])
 	}
 	return nil
 }
@@ -72,8 +72,8 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 // carries reports whether the task of c carries the current token of the lock. carries is false if the seal of the
 // envelope cannot be verified.
 //
-// A task without the token may be an earlier task with the same ID. The enqueue for which the lock was parked may still
-// be under way then, and asynq will refuse that enqueue.
+// A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
+// still be under way, and asynq will refuse that enqueue.
 func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -82,7 +82,7 @@ func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
 	})
 }
 
-// task looks up the task that job names. It is safe for concurrent use.
+// The method task looks up the task that the parameter job names. Concurrent calls are safe.
 func (k *Keeper) task(job string) (finding, error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -102,8 +102,8 @@ func (k *Keeper) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find looks up a task in each asynq database of Config.Inspectors. It returns the finding of the highest findingKind.
-// If a database does not answer, find returns the error, unless another database has the finding alive.
+// find looks up a task in each asynq database of Config.Inspectors. The result is the finding of the highest
+// findingKind. If a database does not answer, find fails, unless another database says that the task is alive.
 func (k *Keeper) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
 	var failed error
@@ -124,8 +124,9 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// met returns f, and remembers that the queue exists if f shows that. If f says that no database has the queue, and the
-// queue existed before, the queue was deleted with its tasks: then met returns the finding absent.
+// The method met returns f, and remembers that the queue exists if f shows that. If f says that no database has the
+// queue, and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind
+// absent.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,8 +161,9 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return f, nil
 }
 
-// each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each returns the cause
-// of ctx without waiting for running calls of f. The caller must not read the results of f then.
+// The function each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, the
+// function returns the cause of ctx without waiting for running calls of f. The caller must not read the results of f
+// after an error.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -2,8 +2,8 @@
 // which locks are due, looks up the task of each lock in asynq (inspect.go), decides what to do about each lock
 // (verdict.go), and acts (reconcile.go).
 //
-// A mark is the lock that a process holds while it snoozes a task by way of asynq's archive. When that process dies,
-// the mark is how the keeper finds the task.
+// A mark is the lock that a process holds while the process snoozes a task by way of asynq's archive. When that process
+// dies, the mark is how the keeper finds the task.
 package keeper
 
 import (
@@ -30,8 +30,8 @@ const (
 	batch = 500
 
 	// A leading Keeper asks the store which locks are due: wakeups times within Config.Every, and at least once per
-	// longestNap. Each question costs one command. longestNap serves locks with a short reservation: they are due after
-	// half of the reservation.
+	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
+	// after half of the reservation.
 	wakeups    = 10
 	longestNap = time.Second
 )
@@ -48,7 +48,7 @@ type Config struct {
 	Logger         *slog.Logger
 }
 
-// Keeper checks locks while Run runs. Make it with New.
+// Keeper checks locks while its Run runs. Make a Keeper with New.
 type Keeper struct {
 	cfg Config
 
@@ -67,7 +67,8 @@ func New(cfg Config) *Keeper {
 // Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil when ctx
 // ends. Other errors are those of joblock's Locker.Singleton.
 func (k *Keeper) Run(ctx context.Context) error {
-	// The Locker's own MaxRenew bounds locks that a program forgets to release. The keeper's lock is not one.
+	// The Locker's own MaxRenew is for locks that a program forgets to release. The keeper's lock must outlive
+	// MaxRenew.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
 		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
 	if ctx.Err() != nil {
@@ -76,7 +77,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead checks the due locks until ctx ends. ctx is from Locker.Singleton: it also ends when the keeper's lock is lost.
+// lead checks the due locks until ctx ends. ctx comes from Locker.Singleton, and also ends when the keeper's lock is
+// lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)
@@ -99,7 +101,7 @@ func (k *Keeper) lead(ctx context.Context) error {
 	}
 }
 
-// nap returns the pause between two passes.
+// The method nap returns the pause between two passes.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
 // pass checks all due locks. After an error, the locks that pass has read are due again after Config.Every, and the
@@ -120,7 +122,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 }
 
-// Stats has the fields of worker.KeeperStats, which explains them.
+// Stats has the fields of worker.KeeperStats. The comments are there.
 type Stats struct {
 	Leading    bool
 	Checked    int64

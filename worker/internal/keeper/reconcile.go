@@ -22,7 +22,7 @@ type candidate struct {
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
 // reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did not
-// answer some calls. The locks concerned are unchanged, or were changed by a call whose answer is missing.
+// answer some calls. A call without an answer may have changed its lock.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -74,8 +74,8 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
 }
 
-// read reads the locks of due. The result over has the entries whose lock was released or belongs to another job now.
-// The result idle has the locks that nobody holds. read counts held locks in n.
+// The method read reads the locks of due. The result over has the entries whose lock was released or belongs to another
+// job now. The result idle has the locks that nobody holds. read counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -99,8 +99,8 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	return over, idle, nil
 }
 
-// rerun takes the task of the mark c out of asynq's archive, and sets the verdict to free the mark. After an error the
-// verdict is to leave the mark: the keeper checks it again.
+// The method rerun takes the task of the mark c out of asynq's archive, and sets c.verdict so that the keeper frees the
+// mark. After an error, the mark stays for a later check.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
 	if k.cfg.DryRun {
@@ -115,7 +115,7 @@ func (k *Keeper) rerun(c *candidate) error {
 	return nil
 }
 
-// reserve makes the reservations of the parameter short and counts the results in n.
+// The method reserve prolongs the reservations in the parameter short and counts the results in n.
 func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
@@ -129,7 +129,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 		case err == nil:
 			n.Extended++
 		case errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrAlreadyReleased):
-			// The lock ended after the keeper read it.
+			// The lock ended after the keeper had read the lock.
 		default:
 			n.Unanswered++
 			failed = err
@@ -138,8 +138,8 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks of dead and returns the entries of the freed locks. A lock that somebody resumed or acquired
-// after the keeper read it is not freed.
+// The method free frees the locks in the parameter dead and returns the entries of the freed locks. A lock stays if
+// somebody resumed or acquired it after the keeper had read it.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
@@ -160,7 +160,7 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
 			k.logNeverResumed(c)
 		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
-			// The lock was resumed, or ended, after the keeper read it.
+			// The lock was resumed, or ended, after the keeper had read the lock.
 		default:
 			n.Unanswered++
 			failed = err
@@ -169,13 +169,13 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 	return freed, failed
 }
 
-// logNeverResumed logs the first freed lock that was parked and never resumed. Its task was deleted by hand, or ran
-// without the lock.
+// logNeverResumed logs the first freed lock that was parked and never resumed. The lock's task was deleted by hand, or
+// ran without the lock.
 func (k *Keeper) logNeverResumed(c candidate) {
 	reason := c.verdict.reason
 	if c.lock.State == joblock.StateParked && (reason == reasonAbsent || reason == reasonCompleted) &&
 		!k.neverResumed.Swap(true) {
-		k.cfg.Logger.Warn("worker: a task has left asynq, but its lock was still parked; if nobody deleted the task, "+
+		k.cfg.Logger.Warn("worker: a task has left asynq, but the task's lock was still parked; if nobody deleted the task, "+
 			"a server whose mux lacks Use(w.Middleware) ran the task without the lock",
 			"job", c.Job, "key", c.Key)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// enqueueGrace is how long the keeper keeps a lock after its park even if the task does not exist. handoff parks the
-// lock first and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server after some
-// twenty seconds, and a frozen server applies all received commands before it answers a later one.
+// enqueueGrace is how long the keeper keeps a parked lock even if the task does not exist. handoff parks the lock first
+// and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server after some twenty
+// seconds, and a frozen server applies all received commands before it answers a later one.
 const enqueueGrace = time.Minute
 
 // The reasons with which the keeper frees locks. joblock's Status shows them.
@@ -23,7 +23,7 @@ const (
 	reasonSnoozed   = "keeper: the task is back from the archive"
 )
 
-// finding is the result of a task's lookup in asynq. The comment of a field names the kinds that set the field.
+// finding is the result of a task's lookup in asynq. Each field's comment names the kinds for which the field is set.
 type finding struct {
 	kind    findingKind
 	state   asynq.TaskState  // ended, alive
@@ -58,7 +58,7 @@ type action uint8
 const (
 	leave       action = iota // change nothing: the lookup had no answer
 	leaveOthers               // change nothing: no database of Config.Inspectors has the queue
-	keep                      // change nothing: the task lives, or its enqueue may be under way
+	keep                      // change nothing: the task lives, or the enqueue may be under way
 	extend                    // prolong the reservation: the task lives
 	free                      // free the lock: the task has ended or does not exist
 	forget                    // stop checking: the task has ended, and the lock has lapsed
@@ -88,8 +88,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark returns the verdict on a mark that nobody holds: its process has died, or could not take the task out of
-// the archive.
+// judgeMark returns the verdict on a mark that nobody holds. The process of the mark has died, or could not take the
+// task out of the archive.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered, task.kind == foreign:
@@ -102,7 +102,7 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 	return ending(lock, reasonSnoozed)
 }
 
-// ending returns the verdict on a lock whose job is over.
+// The function ending returns the verdict on a lock whose job is over.
 func ending(lock joblock.Status, reason string) verdict {
 	if lock.Locked() {
 		return verdict{action: free, reason: reason}
@@ -110,7 +110,7 @@ func ending(lock joblock.Status, reason string) verdict {
 	return verdict{action: forget}
 }
 
-// standing returns how long ago the lock was last parked or resumed.
+// The function standing returns how long ago the lock was last parked or resumed.
 func standing(lock joblock.Status) time.Duration {
 	now := lock.Since.Add(lock.Age) // the store's clock, like lock.Changed
 	return now.Sub(lock.Changed)
