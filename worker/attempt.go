@@ -151,8 +151,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	finished := false
 	defer func() {
 		if !finished {
-			// The handler panics. There is no recover here, because asynq reports the place of the panic. asynq gets
-			// the panic, and not the result of settle.
+			// The handler panics. No recover: asynq reports the place of the panic. asynq gets the panic, not the
+			// result of settle.
 			_ = a.settle(errors.New("the handler panicked"))
 		}
 	}()
@@ -167,8 +167,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// The method handed returns the locks in the order of the hand-over. So joblock.FromContext returns the same lock as in
-// the process that enqueued the task.
+// The method handed returns the locks in the order of the hand-over, so that joblock.FromContext returns the same lock
+// as at the enqueue.
 func (a *attempt) handed() joblock.Locks {
 	var locks joblock.Locks
 	for _, token := range a.asked {
@@ -226,8 +226,7 @@ func (a *attempt) resumeAll() error {
 }
 
 func (a *attempt) tryResumeAll() error {
-	// If the end of a.ctx cut a call short, nobody would know whether the lock was resumed, and nobody would settle the
-	// lock. joblock bounds each call.
+	// A call that the end of a.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
 	locks := make(joblock.Locks, 0, len(a.tokens))
 	for i, token := range a.tokens {
@@ -310,7 +309,7 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		}
 	}
 	if a.w.snooze(err) != nil {
-		level = slog.LevelDebug // each attempt until the task gets the lock logs this
+		level = slog.LevelDebug // each attempt logs this record until the task gets the lock
 	}
 	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
 	return lock, err

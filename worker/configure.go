@@ -79,8 +79,7 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// places returns how many tasks of a server may wait in place: a quarter of concurrency, rounded up, but 0 if
-// concurrency is 1.
+// places returns how many tasks of a server may wait in place: a quarter, rounded up, but 0 if concurrency is 1.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
@@ -141,8 +140,8 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs that a task with locks has failed with err outside of Middleware. An error that has passed through
-// Middleware is a retryError or a finalError.
+// failedOutside logs that a task with locks has failed with err outside of Middleware. Middleware wraps errors in a
+// retryError or a finalError.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {

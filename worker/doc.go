@@ -72,8 +72,7 @@
 //
 // A lock that a job has only until the job starts (handoff.EnqueueUnique) is released just before the handler is
 // called; Started has the details. If that lock is gone already, as at a retry, Config.Gone is not asked. A job
-// enqueued with handoff.KeepLast takes a second lock at the same moment, and carries the second lock from then on like
-// any other.
+// enqueued with handoff.KeepLast acquires its second lock at the same moment.
 //
 // When the handler has ended, the locks are:
 //
@@ -99,8 +98,7 @@
 //
 // asynq does not wait for a handler after its timeout, so the next attempt may start while the old one still runs. The
 // next attempt finds the lock busy and is snoozed. The old attempt keeps its lease for at most Config.Overrun after its
-// context ended. When the lease has ended, the next attempt gets the lock under a greater fence. Without a next
-// attempt, the lock is freed then.
+// context ended. When the lease has ended, the next attempt gets the lock under a greater fence, or the lock is freed.
 //
 // A process that dies leaves its locks orphaned: reserved for their tasks until asynq recovers the tasks. Each renewal
 // prolongs the reservation to Config.Reserve beyond the lease. A process that calls Close leaves its locks parked, and
@@ -207,11 +205,10 @@
 //   - asynq counts a failure and logs "Retry exhausted". The user's ErrorHandler is not called.
 //   - asynq deletes the oldest of more than 10,000 archived tasks. So at most 500 tasks of a process wait in the
 //     archive at a time; the process runs further tasks again at once.
-//   - If the process dies, the keeper runs the task again. The keeper finds the task by a lock on the key "%again:" and
-//     the job.
+//   - If the process dies, the keeper runs the task again. The keeper finds the task by a lock on "%again:" and the
+//     job.
 //
-// A task that is enqueued with one retry more than needed is not snoozed this way. The locks that a snoozed task
-// carries are parked.
+// A task with a spare retry is not snoozed this way. A task that is snoozed parks the locks that it carries.
 //
 // A carried lock belongs to its job until the job is done. So two tasks wait for ever if each carries the lock that the
 // other takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one task are

@@ -11,8 +11,7 @@ import (
 )
 
 // releaseIdle frees the locks of a task that has ended without a middleware. A lock with a lease is checked again when
-// the lease has ended. An attempt that still runs will settle the lock. If the process is dead or the handler hangs,
-// the lease ends.
+// the lease has ended. An attempt that still runs settles the lock; otherwise the lease ends.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	atOnce(tokens, func(token joblock.Token) {

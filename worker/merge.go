@@ -22,8 +22,8 @@ import (
 // waits for Aggregate.
 const mergePatience = 20 * time.Second
 
-// aggregator moves the locks of a group's members to the task that the group is aggregated into. asynq deletes the
-// members without calling a middleware.
+// aggregator moves the locks of a group's members to the task that the group is aggregated into. asynq then deletes the
+// members.
 type aggregator struct {
 	w    *Worker
 	next asynq.GroupAggregator
@@ -60,8 +60,8 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 const defaultRetries = 25
 
 // merge binds the locks of a group's members to the new task that the group is aggregated into. merge does so before
-// asynq enqueues the new task and deletes the members: after that, nothing would show the keeper that the locks are
-// needed.
+// asynq enqueues the new task and deletes the members: after that, the keeper could free the locks before merge binds
+// them.
 //
 // If asynq does not enqueue the new task, the members are merged again later. Until then the locks are bound to a task
 // that does not exist. The ID of that task names a member, by envelope.AggregateID, so the keeper keeps the locks.
@@ -165,7 +165,7 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error run must be repeated.
+// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error, repeat run.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -215,8 +215,7 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 
 // The method waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is.
 // So waits looks up the sealed job, which must wait in a group of this name with the same envelope and payload. An
-// exact copy in the same group passes: then the lock goes to the task that is aggregated first, and the other task
-// waits for the lock.
+// exact copy in the same group passes: then the task that is aggregated first gets the lock.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -232,11 +231,10 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue sets the queue and the ID of the new task. After an error run must be repeated.
+// settleQueue sets the queue and the ID of the new task. After an error, repeat run.
 //
 // asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
-// same name, could pass for a member. But aggregated members have left their group: a candidate that still waits is a
-// copy.
+// same name, could pass for a member. But aggregated members have left their group: a candidate that waits is a copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -287,8 +285,9 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token to the new task, and returns the lock's new token and true. The lock is bound to the job
-// from before. If that job is not a member, move returns token and false. After an error run must be repeated.
+// move binds the lock of token to the new task, and returns the lock's new token and true. The parameter from is the
+// job that the lock is bound to before the call. If that job is not a member, move returns token and false. After an
+// error, repeat run.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {

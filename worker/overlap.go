@@ -44,7 +44,7 @@ func Limit(n int) OverlapOption {
 // waiting task takes up one of the server's Concurrency. The default:
 //
 //	DropIfBusy, FailIfBusy                                             0
-//	fewer than a quarter (rounded up) of the server's tasks wait        3 s
+//	fewer than a quarter (rounded up) of the server's tasks wait       3 s
 //	otherwise, while locks are held for short times                    half a second
 //	otherwise, while locks are held for long                           0
 func MaxWait(d time.Duration) OverlapOption {
@@ -132,8 +132,7 @@ type overlap struct {
 	pace    pace
 }
 
-// process handles one delivery of a task. It acquires the lock if the task needs one, calls h.next and releases the
-// lock.
+// process handles one delivery. It acquires the lock if the task needs one, calls h.next and releases the lock.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err
@@ -181,8 +180,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 
 // The method carried reports whether the task carries the lock on key or a permit of key: such a task would wait for
 // its own lock. The method fails if the task gives that lock up when the task starts: the next job would need the key
-// free while this task would need the lock. asynq charges the attempt. When the program is mended, the archived task
-// can be run again.
+// free while this task would need the lock. asynq charges the attempt.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {

@@ -159,8 +159,7 @@ const settleWait = time.Second
 
 // The method behind calls the parameter settle in the background. It waits for settle, but at most settleWait, and at
 // most half of the time until the attempt's deadline. Close waits for settle. Until settle has returned, the locks are
-// held or reserved, so the next attempt is snoozed. If the attempt's context has ended, the method waits for settle
-// without a bound.
+// held or reserved, so the next attempt is snoozed. When the attempt's context has ended, the wait has no bound.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result
@@ -179,8 +178,7 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 }
 
 // The method end releases locks concurrently: a store can batch the releases, and a store that hangs costs only one
-// timeout. An error is logged and does not change the handler's result. The Locker repeats the release in the
-// background.
+// timeout. An error does not change the handler's result: the Locker repeats the release.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
 }
@@ -236,8 +234,8 @@ func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 	a.log().Warn(msg, "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }
 
-// retryError is the handler's error on an attempt that is not the last. The locks are reserved for delay, so asynq must
-// use the same delay.
+// retryError is the handler's error on an attempt that is not the last. The reservation of the locks was computed from
+// the field delay, so asynq must use the same delay.
 type retryError struct {
 	error
 	delay time.Duration

@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// snoozeError is the error with which an attempt snoozes its task for the field delay. The functions that Configure
-// wraps recognise a snoozeError.
+// snoozeError snoozes the attempt's task for the field delay. The functions that Configure wraps recognise a
+// snoozeError.
 type snoozeError struct {
 	err   error
 	delay time.Duration
@@ -45,8 +45,7 @@ func (w *Worker) snooze(err error) *snoozeError {
 	return &snoozeError{err: err, delay: jittered(delay)}
 }
 
-// canSnooze reports whether asynq will take the task back without a charge: Configure was called, and the task has a
-// retry left.
+// canSnooze reports whether the task can be snoozed: Configure was called, and the task has a retry left.
 func (a *attempt) canSnooze() bool {
 	if a.w.delay.Load() == nil {
 		if !a.w.told.configure.Swap(true) {

@@ -22,8 +22,7 @@ import (
 // the mark and calls RunTask.
 //
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
-// task inside asynq's Redis, asynq could archive or delete a later attempt when asynq repeats a command for this
-// attempt.
+// task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
 // archiveSnoozeText is in the last error of each task that was snoozed by way of the archive: at the beginning, unless
 // another middleware has wrapped the error. An archived task without archiveSnoozeText has failed in a later run, and
@@ -31,8 +30,8 @@ import (
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
-	// markWait is how long the method mark waits for the lock. The process that last took the task out of the archive
-	// may not have released the mark yet.
+	// markWait is how long the method mark waits for the lock. The process that last ran the task again may not have
+	// released the mark yet.
 	markWait = 2 * time.Second
 
 	// rerunGiveUp is how long rerun waits until asynq has archived the task and RunTask has succeeded. Then the keeper

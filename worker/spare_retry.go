@@ -138,8 +138,8 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry,
-// because asynq still sees the spare retry.
+// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry:
+// asynq still sees the spare retry.
 type finalError struct {
 	err   error
 	spent bool // the attempt was beyond the author's retries

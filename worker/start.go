@@ -73,8 +73,7 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs that the attempt in ctx is snoozed with err after it has given up the key that its task has only
-// until the start.
+// startedTooEarly logs that the attempt in ctx is snoozed with err after it has given up the key of untilStart.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)

@@ -115,8 +115,7 @@ func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 
 type envelopeKey struct{}
 
-// The method carriedBy returns the task's genuine envelope: from ctx inside Middleware, and from the task's header
-// outside.
+// carriedBy returns the task's genuine envelope: inside Middleware from ctx, outside from the header.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

@@ -1,6 +1,5 @@
 // Package asynqtask reads the options that a task was made with. asynq v0.26 does not export them. To add a header,
-// handoff and worker make a task again. Without the options the new task would silently lose its queue, retries and
-// schedule.
+// handoff and worker make a task again. Without the options the new task would lose its queue, retries and schedule.
 //
 // Roads not taken: callers could pass options at the enqueue only, but nobody would notice a caller who forgets. The
 // linker refuses links to asynq's internals, which would also not notice a change of layout.
@@ -35,7 +34,6 @@ func optionsOf(task any) ([]asynq.Option, error) {
 		return nil, errors.New("the options that the task was made with cannot be read in this version of asynq, " +
 			"and the task cannot be given a header without them")
 	}
-	// Reflection does not return the values of unexported fields. The type was checked, so the conversion of the
-	// address is safe.
+	// Reflection does not return the values of unexported fields. With the type checked, the conversion is safe.
 	return slices.Clone(*(*[]asynq.Option)(unsafe.Pointer(field.UnsafeAddr()))), nil
 }

@@ -69,8 +69,7 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock. carries is false if the seal of the
-// envelope cannot be verified.
+// carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.
 //
 // A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
 // still be under way, and asynq will refuse that enqueue.
@@ -162,8 +161,8 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 }
 
 // The function each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, the
-// function returns the cause of ctx without waiting for running calls of f. The caller must not read the results of f
-// after an error.
+// function returns the cause of ctx without waiting for running calls of f. After an error the results of f must not be
+// read.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -36,8 +36,8 @@ const (
 	longestNap = time.Second
 )
 
-// Config configures a Keeper. All fields but DryRun are required. Config of package worker explains Inspectors, Every,
-// Reserve, DryRun and Logger.
+// Config configures a Keeper. All fields but DryRun are required. worker.Config explains the fields that have the same
+// names there.
 type Config struct {
 	Locks          *joblock.Locker
 	Ring           *seal.Ring // of the field Locks
@@ -67,8 +67,7 @@ func New(cfg Config) *Keeper {
 // Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil when ctx
 // ends. Other errors are those of joblock's Locker.Singleton.
 func (k *Keeper) Run(ctx context.Context) error {
-	// The Locker's own MaxRenew is for locks that a program forgets to release. The keeper's lock must outlive
-	// MaxRenew.
+	// The Locker's own MaxRenew is for locks that a program forgets to release.
 	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
 		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
 	if ctx.Err() != nil {
@@ -77,8 +76,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return err
 }
 
-// lead checks the due locks until ctx ends. ctx comes from Locker.Singleton, and also ends when the keeper's lock is
-// lost.
+// lead checks the due locks until ctx ends. ctx also ends when the keeper's lock is lost.
 func (k *Keeper) lead(ctx context.Context) error {
 	k.leading(true)
 	defer k.leading(false)

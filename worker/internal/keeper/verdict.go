@@ -88,8 +88,7 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeMark returns the verdict on a mark that nobody holds. The process of the mark has died, or could not take the
-// task out of the archive.
+// judgeMark returns the verdict on a mark that nobody holds. The mark's process has died or given up.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered, task.kind == foreign:
