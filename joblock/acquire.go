@@ -49,14 +49,15 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 	return a.wait(ctx)
 }
 
-// Acquire takes the lock on key. While another holds the key, Acquire waits, as long as ctx lasts or up to MaxWait.
+// Acquire takes the lock on key. While another holds the key, Acquire waits until ctx ends or MaxWait has passed.
 // "Waiting" in the package comment has the rules.
 //
-// Acquire returns the errors of TryAcquire, with which the caller holds nothing, but instead of ErrHeld:
+// Acquire returns ErrHeld only with MaxWait(0), the other errors of TryAcquire, and two more. With every error the
+// caller holds nothing.
 //
-//   - ErrTimeout when MaxWait or the deadline of ctx has passed. After the deadline of ctx the error also matches
+//   - ErrTimeout, when MaxWait or the deadline of ctx has passed. After the deadline of ctx the error also matches
 //     context.DeadlineExceeded.
-//   - The cause of ctx when ctx was cancelled.
+//   - The cause of ctx, when ctx was cancelled.
 //
 // Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
 // only delays the lock.

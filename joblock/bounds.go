@@ -55,7 +55,7 @@ func (b *bounds) close() {
 	}
 }
 
-// boundCtx ends when the embedded context does, and has the values of another.
+// boundCtx ends when the embedded context does, and has the values of the context in the field values.
 type boundCtx struct {
 	context.Context
 	values context.Context

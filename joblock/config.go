@@ -76,8 +76,8 @@ type Config struct {
 	// right to take a lock. The first secret seals, and every secret opens. Set the same secrets in all processes: at
 	// most 8, each of 16 to 1024 bytes.
 	//
-	// Default: SecretOfStore alone, which stands for a key that lives with the locks. A secret of your own also keeps
-	// out people who can read the locks but cannot write them.
+	// Default: SecretOfStore alone, a secret that the store keeps with the locks. A secret of your own also keeps out
+	// people who can read the locks but cannot write them.
 	//
 	// Change a secret, or introduce the first one, in three steps: add the new secret at the end; put the new secret
 	// first; remove the old secret when no task that it sealed is left. Take each step in all processes before the next

@@ -52,7 +52,7 @@ var (
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
-// Error is a refusal or a failure. An Error never contains an owner token. Code is always set. Its other fields are set
+// Error is a refusal or a failure. An Error never contains an owner token. Code is always set, and the other fields
 // where their comments say so.
 type Error struct {
 	Code string // stable, fit for an API answer: for example "LOCK_TIMEOUT"

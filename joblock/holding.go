@@ -11,8 +11,8 @@ import (
 )
 
 // holding is what this process knows of its lock on one key. A holding is a pure value: it has no mutex, makes no call
-// and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event. Such a
-// method changes the holding. It returns the request to send, the step to take, and the caller's error. Only this file
+// and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event. Each
+// method changes the holding, and returns the request to send, the step to take, and the caller's error. Only this file
 // assigns the state.
 //
 // In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
@@ -121,7 +121,7 @@ type step struct {
 	found bool          // the lock counted as lost, and is parked after all
 }
 
-// granted is the first event: the store has granted fence to a call that was sent at sent.
+// granted is the first event: the store has granted fence to a call that was sent at the time sent.
 func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, fence)
@@ -133,13 +133,13 @@ func (h *holding) begin(sent time.Time, fence int64) {
 	h.extend(sent)
 }
 
-// extend begins a lease that was asked for at sent.
+// extend begins a lease that was asked for at the time sent.
 func (h *holding) extend(sent time.Time) {
 	h.trust = h.trusted(sent)
 	h.renewAt = sent.Add(h.ttl / 3)
 }
 
-// trusted returns the trust deadline of a lease that was asked for at sent.
+// trusted returns the trust deadline of a lease that was asked for at the time sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
 // live reports whether the handle still holds the lock, perhaps with a Park under way.
@@ -232,7 +232,7 @@ func (h *holding) lockerClosed() step {
 // ownerShared means that others may know the owner token from now on.
 func (h *holding) ownerShared() { h.shared = true }
 
-// remembered makes the store keep the memo for at least d after the end of the lock.
+// remembered raises to at least d the time for which the store keeps the memo after the end of the lock.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
 // renewalDue returns the renewal to send at now. send is false if none is due. A renewal that is almost due is sent

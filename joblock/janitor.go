@@ -59,7 +59,7 @@ type cleanup struct {
 	overdue bool      // kept after until, and counted in janitor.overdue
 }
 
-// cleanups is a first-in, first-out list. Growing it copies only the clean-ups that are still in the list.
+// cleanups is a first-in, first-out list. To grow, the list copies only the clean-ups that it still has.
 type cleanups []cleanup
 
 func (q *cleanups) push(c cleanup) { *q = append(*q, c) }
@@ -349,9 +349,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// doubt keeps a stray that the store did not find, so that the store is asked for it twice more. The first time is
-// soon: a server that was stopped applies its buffered calls as soon as it goes on. The second time is when every
-// connection that could deliver the call has certainly ended.
+// doubt keeps a stray that the store did not find, to ask the store about the stray twice more. The first time is soon:
+// a server that was stopped applies its buffered calls as soon as it goes on. The second time is when every connection
+// that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

@@ -107,9 +107,9 @@ func escapePart(b *strings.Builder, p string) {
 
 // invisible reports whether r shows nothing itself, but may change what shows beside r. With such characters two
 // different keys could look alike, or a key could look like another text on an operator's screen. Names may contain
-// them, and some scripts need them. So Key writes them as %XX, and checkKey refuses them as they are. Characters that
-// Unicode has not assigned yet count as visible: the set of those depends on the Go release, and two programs must not
-// make different keys of one text.
+// such characters, and some scripts need them. So Key writes them as %XX, and checkKey refuses a key that contains
+// them. Characters that Unicode has not assigned yet count as visible: which characters those are depends on the Go
+// release, and two programs must not make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }

@@ -35,7 +35,7 @@ type Lock struct {
 	index int       // in the engine's heap, -1 when not in it
 }
 
-// newLock returns the handle for the grant r to a call that was sent at sent.
+// newLock returns the handle for the grant r to a call that was sent at the time sent.
 func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock

@@ -150,8 +150,8 @@ func (l *Locker) check(op string, keys ...string) error {
 	return nil
 }
 
-// call runs f with a child of ctx that ends after Config.CallTimeout. An error of f goes through the function
-// unanswered. If ctx has ended before, f does not run, and the error is that of the function ended.
+// call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, unanswered() makes the error. If ctx
+// has ended before, f does not run, and ended() makes the error.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)

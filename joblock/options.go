@@ -66,7 +66,7 @@ type ReasonOption interface {
 // applier is every option. The other methods of the interfaces only mark the calls that take the option.
 type applier interface{ apply(*options) }
 
-// option implements every interface. The functions below return only those interfaces that fit the option.
+// option implements every option interface. The functions below return only those interfaces that fit the option.
 type option func(*options)
 
 func (f option) apply(o *options) { f(o) }
@@ -104,7 +104,7 @@ func TTL(d time.Duration) Option {
 	return option(func(o *options) { o.ttl = d })
 }
 
-// MaxWait bounds the wait; when d has passed the error is ErrTimeout. Zero means no wait, and the error is ErrHeld. A
+// MaxWait bounds the wait. When d has passed, the error is ErrTimeout. Zero means no wait, and the error is ErrHeld. A
 // negative d is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return option(func(o *options) { o.maxWait, o.hasWait = d, true })

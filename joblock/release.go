@@ -15,7 +15,7 @@ import (
 //
 //	ErrAlreadyReleased  a second call, or somebody else has released the lock or forced its release
 //	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
-//	ErrLost             the lock was lost before; what the store still has of it is released
+//	ErrLost             the lock was lost before; what the store still has of the lock is released
 //	ErrUnavailable      the store did not answer; the handle is over, and the release is repeated in the background
 //	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {

@@ -17,7 +17,7 @@ const (
 // Secret is one of Config.Secrets. fmt, slog and encoding/json do not show its text.
 type Secret string
 
-// SecretOfStore stands for the key that lives with the locks; see Config.Secrets.
+// SecretOfStore stands for the secret that the store keeps with the locks; see Config.Secrets.
 const SecretOfStore Secret = "store"
 
 func (s Secret) shown() string {
@@ -59,7 +59,7 @@ func newRing(l *Locker) *seal.Ring {
 	return seal.NewRing(seal.Config{Load: l.sealKeys, Sources: sources, Where: l.where})
 }
 
-// sealKeys reads the keys that live with the locks.
+// sealKeys reads the seal keys that the store keeps with the locks.
 func (l *Locker) sealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	const op = "seal keys"
 	if err := l.open(op, ""); err != nil {
