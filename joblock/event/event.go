@@ -57,8 +57,7 @@ var names = [...]string{
 	CleanupFailed: "cleanup failed",
 }
 
-// String returns the kind's name in lower case. The zero Kind has the name "". An undefined Kind has the name
-// "unknown".
+// String returns the kind's name in lower case: "" for the zero Kind, "unknown" for an undefined Kind.
 func (k Kind) String() string {
 	if int(k) < len(names) {
 		return names[k]

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"log/slog"
 	"time"
 )
@@ -28,18 +27,3 @@ const (
 	NoticeSilent               // the Store does not warn
 	NoticeRefuse               // Validate and joblock.New return ErrInvalid
 )
-
-// withDefaults returns a copy of c in which Now and Logger are set. A nil c means the defaults.
-func (c *Config) withDefaults() Config {
-	var out Config
-	if c != nil {
-		out = *c
-	}
-	if out.Now == nil {
-		// Add and Since use the monotonic reading, so steps of the wall clock do not matter.
-		start := time.Now()
-		out.Now = func() time.Time { return start.Add(time.Since(start)) }
-	}
-	out.Logger = cmp.Or(out.Logger, slog.Default())
-	return out
-}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -35,10 +37,20 @@ var _ driver.Store = (*Store)(nil)
 
 // New returns an empty Store. A nil cfg means the defaults. Validate and joblock.New return an error for a bad cfg.
 func New(cfg *Config) *Store {
-	return &Store{
-		cfg: cfg.withDefaults(), records: make(map[string]record), sweepAt: sweepMin,
+	s := &Store{
+		records: make(map[string]record), sweepAt: sweepMin,
 		inboxes: make(map[string][]*listener), jobs: index{find: make(map[driver.JobLock]*entry)},
 	}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.Now == nil {
+		// Add and Since use the monotonic reading, so steps of the wall clock do not matter.
+		start := time.Now()
+		s.cfg.Now = func() time.Time { return start.Add(time.Since(start)) }
+	}
+	s.cfg.Logger = cmp.Or(s.cfg.Logger, slog.Default())
+	return s
 }
 
 // Validate returns joblock.ErrInvalid if Config.Notice is NoticeRefuse or unknown, or if New has not made s.
@@ -79,17 +91,20 @@ func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply,
 
 // Renew implements driver.Store. The batch is one atomic step.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, reqs, func(req *driver.RenewRequest) string { return req.Key }, record.renew)
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.RenewRequest) string { return r.Key }, record.renew)
 }
 
 // Release implements driver.Store. The batch is one atomic step.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, record.release)
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, record.release)
 }
 
 // Reserve implements driver.Store. The batch is one atomic step.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	return batch(ctx, s, reqs, func(req *driver.ReserveRequest) string { return req.Key }, record.reserve)
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.ReserveRequest) string { return r.Key }, record.reserve)
 }
 
 // Inspect implements driver.Store. All records are read in one atomic step.
@@ -167,24 +182,25 @@ func (s *Store) Close() error { return nil }
 func one[R any](
 	ctx context.Context, s *Store, key string, req R, transition func(record, instant, R) (record, answer),
 ) (driver.Reply, error) {
-	replies, err := batch(ctx, s, []R{req}, func(*R) string { return key }, transition)
+	replies := make([]driver.Reply, 1)
+	err := batch(ctx, s, []R{req}, replies, func(R) string { return key }, transition)
 	return replies[0], err
 }
 
-// The function batch applies the transition to the record of each request, in one atomic step, and delivers the
-// pushes.
+// The function batch applies the transition to the record of each request, in one atomic step. The function batch
+// writes replies and delivers the pushes.
 func batch[R any](
-	ctx context.Context, s *Store, reqs []R, keyOf func(*R) string, transition func(record, instant, R) (record, answer),
-) ([]driver.Reply, error) {
-	replies := make([]driver.Reply, len(reqs))
+	ctx context.Context, s *Store, reqs []R, replies []driver.Reply, keyOf func(R) string,
+	transition func(record, instant, R) (record, answer),
+) error {
 	now, err := s.enter(ctx)
 	if err != nil {
-		return replies, err
+		return err
 	}
 	var mail []func()
-	for i := range reqs {
-		key := keyOf(&reqs[i])
-		next, a := transition(s.find(now, key), now, reqs[i])
+	for i, req := range reqs {
+		key := keyOf(req)
+		next, a := transition(s.find(now, key), now, req)
 		if a.bound != "" {
 			s.jobs.bound(now, key, a.bound, a.grace)
 		}
@@ -196,7 +212,7 @@ func batch[R any](
 	for _, deliver := range mail {
 		deliver()
 	}
-	return replies, nil
+	return nil
 }
 
 // enter begins a call. If enter returns no error, s.mu is locked. The clock is read under s.mu, so the order of calls

@@ -54,8 +54,7 @@ func TestClosedStoreStaysUsable(t *testing.T) {
 
 func TestDefaultClockStartsAtTheWallAndGoesOn(t *testing.T) {
 	before := time.Now()
-	var c *Config
-	clock := c.withDefaults().Now
+	clock := New(nil).cfg.Now
 	first := clock()
 	second := clock()
 	if first.Before(before) || second.Before(first) {
