@@ -1,5 +1,4 @@
-// Package dice is where pauses and orders come from that are to differ from one another:
-// math/rand, which tests can make repeat itself.
+// Package dice draws random pauses and orders. The source is math/rand; a test can seed it and so repeat the draws.
 package dice
 
 import (
@@ -9,7 +8,7 @@ import (
 	"time"
 )
 
-// seeded is the source in place of the global one, if there is one.
+// seeded replaces the global source, unless seeded is nil.
 var seeded atomic.Pointer[source]
 
 type source struct {
@@ -17,7 +16,7 @@ type source struct {
 	rnd *rand.Rand
 }
 
-// N returns a duration from 0 to below n, which must be positive.
+// N returns a random duration that is at least 0 and less than n. n must be positive.
 func N(n time.Duration) time.Duration {
 	if s := seeded.Load(); s != nil {
 		s.mu.Lock()
@@ -27,7 +26,7 @@ func N(n time.Duration) time.Duration {
 	return rand.N(n)
 }
 
-// Perm returns the numbers from 0 to below n in some order.
+// Perm returns the numbers from 0 to n-1 in a random order.
 func Perm(n int) []int {
 	if s := seeded.Load(); s != nil {
 		s.mu.Lock()
@@ -37,11 +36,10 @@ func Perm(n int) []int {
 	return rand.Perm(n)
 }
 
-// Seeded reports whether there is a seed.
+// Seeded reports whether Seed is in force.
 func Seeded() bool { return seeded.Load() != nil }
 
-// Seed makes all that is drawn from now on, by whomever, a sequence of the seed, until
-// restore is called. For tests.
+// Seed makes seed determine all draws, of all goroutines together, until restore is called. Seed is for tests.
 func Seed(seed uint64) (restore func()) {
 	before := seeded.Swap(&source{rnd: rand.New(rand.NewPCG(seed, 0))})
 	return func() { seeded.Store(before) }

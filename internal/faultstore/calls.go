@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The calls of driver.Store, each under the rule in force for its name.
+// The methods of driver.Store. Each call obeys the rule in force for the call's name.
 
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	return do(ctx, s, Acquire, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Acquire(ctx, req) })

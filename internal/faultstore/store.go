@@ -1,5 +1,5 @@
-// Package faultstore wraps a driver.Store for tests: calls fail by name, in the ways in
-// which a network and a server fail, and every call is counted.
+// Package faultstore wraps a driver.Store for tests. A rule makes the calls of one name fail, as a network or a server
+// fails. The wrapper counts every call.
 package faultstore
 
 import (
@@ -32,7 +32,7 @@ const (
 	Forced   = "forced" // a push to driver.ForcedInbox
 )
 
-// Err is the error of calls that fail here, unless their Fault has an Err.
+// Err is the error of calls that a Fault makes fail, unless Fault.Err is set.
 var Err = errors.New("faultstore: connection reset by test")
 
 // Mode is a way to fail.
@@ -48,11 +48,11 @@ const (
 	Hang
 	// HangApplied applies the call and then blocks until ctx ends.
 	HangApplied
-	// Slow applies the call at once and returns the reply after Fault.Delay, even if ctx
-	// has ended: a client that does not watch its context while it reads.
+	// Slow applies the call at once and returns the reply after Fault.Delay, even if ctx has ended by then. So does a
+	// client that ignores its context while it reads.
 	Slow
-	// Late applies the call after Fault.Delay and then returns the reply, even if ctx has
-	// ended: a request that was long on its way.
+	// Late applies the call after Fault.Delay and then returns the reply, even if ctx has ended by then. So does a
+	// network that delays a request.
 	Late
 	// Stray fails at once, but applies the call after Fault.Delay.
 	Stray
@@ -60,18 +60,17 @@ const (
 	Pass
 )
 
-// Fault is a rule for one call. Pushes know two modes: Late delivers them after Delay,
-// any other loses them.
+// Fault is a rule for the calls of one name. For the names Push and Forced, mode Late delivers a push after Delay, and any
+// other mode loses the push.
 type Fault struct {
 	Mode   Mode
-	Times  int           // how many calls it hits; 0 for all until Clear
-	Delay  time.Duration // of Slow, Late and Stray
+	Times  int           // how many calls the rule hits; 0 for all calls until Clear
+	Delay  time.Duration // the delay of Slow, Late and Stray
 	Err    error         // default: the package's Err
-	Before func()        // is called first
+	Before func()        // called before the call; may be nil
 }
 
-// Store is a driver.Store that fails on demand. Make it with New; it is safe for
-// concurrent use.
+// Store is a driver.Store that fails on demand. Make a Store with New. A Store is safe for concurrent use.
 type Store struct {
 	inner  driver.Store
 	strays sync.WaitGroup
@@ -141,7 +140,7 @@ func (s *Store) Largest(call string) int {
 	return s.counts[call].largest
 }
 
-// String returns that of the wrapped Store.
+// String returns the String of the wrapped Store.
 func (s *Store) String() string { return fmt.Sprint(s.inner) }
 
 // Close waits for stray calls and closes the wrapped Store.
@@ -150,7 +149,7 @@ func (s *Store) Close() error {
 	return s.inner.Close()
 }
 
-// enter counts a call and returns the rule that hits it.
+// enter counts a call and returns the rule that hits the call.
 func (s *Store) enter(call string, items int) (Fault, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +170,7 @@ func (s *Store) enter(call string, items int) (Fault, bool) {
 	return f, ok
 }
 
-// do makes one call under the rules in force.
+// The function do makes one call under the rules in force.
 func do[T any](ctx context.Context, s *Store, call string, items int, apply func(context.Context) (T, error)) (T, error) {
 	var none T
 	f, ok := s.enter(call, items)
@@ -212,7 +211,7 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 	return none, failed
 }
 
-// push wraps deliver with the rule in force.
+// The function push wraps the function deliver: each delivery obeys the rule in force for the name.
 func push(s *Store, call string, deliver func(driver.Push)) func(driver.Push) {
 	return func(what driver.Push) {
 		switch f, ok := s.enter(call, 1); {

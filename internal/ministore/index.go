@@ -12,12 +12,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// pair is what the index has an entry for.
+// pair names an entry of the index: a key, and the job that the key's lock is bound to.
 type pair struct{ key, job string }
 
 type entry struct {
 	due  time.Time
-	mark int64 // of the Due that returned it last; 0 if it was written since
+	mark int64 // of the last Due that returned the entry; 0 if the entry was written since then
 }
 
 // list writes the entry of a key that is bound to a job, and drops those that nobody has

@@ -11,7 +11,7 @@ import (
 // listener is one call of Subscribe.
 type listener struct {
 	deliver func(driver.Push)
-	busy    sync.WaitGroup // deliveries that have been promised
+	busy    sync.WaitGroup // deliveries that exit has still to make
 }
 
 // Subscribe implements driver.Store.
@@ -30,7 +30,7 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
-// push notes what exit is to deliver.
+// The method push adds a delivery for exit to make.
 func (s *Store) push(inbox string, p driver.Push) {
 	for _, l := range s.inboxes[inbox] {
 		l.busy.Add(1)

@@ -7,14 +7,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// record is all that is known of a key. One with fence 0 is that of an unknown key.
+// record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
 type record struct {
 	fence int64  // of the present term
 	first int64  // that the ownership began with
 	nonce string // of the call that began the term
-	owner string // stays when the ownership ends, to tell Released from NotOwner
+	owner string // stays when the ownership ends, to distinguish OutcomeReleased from OutcomeNotOwner
 
-	lease   time.Time // zero while nobody is meant to run
+	lease   time.Time // the lease's end; zero while the lock is parked
 	until   time.Time // end of the reservation
 	since   time.Time // when the ownership began
 	changed time.Time
@@ -26,13 +26,13 @@ type record struct {
 	prior driver.Ended // how the ownership before ended
 
 	end     string // nonce of the last END, also under later ownerships
-	endLate bool   // that END came when the time had run out
+	endLate bool   // the reservation had run out at that END
 
-	expires time.Time // then the record is forgotten
+	expires time.Time // when the store forgets the record
 	queue   []place
 }
 
-// place is that of one who waits: the Acquire as it was sent last.
+// place is a waiter's place in the queue: the last request of the waiter's Acquire.
 type place struct {
 	driver.AcquireRequest
 	until time.Time
@@ -55,7 +55,7 @@ func (r *record) state(now time.Time) driver.State {
 	return driver.StateOrphaned
 }
 
-// howEnded tells how the last ownership ended. That it lapsed is never stored.
+// howEnded returns how the last ownership ended. The record does not store EndedLapsed; howEnded computes it.
 func (r *record) howEnded(now time.Time) driver.Ended {
 	if r.exists() && r.ended == driver.EndedNone && !r.live(now) {
 		return driver.EndedLapsed
@@ -77,13 +77,12 @@ func (r *record) keep(now time.Time, retain time.Duration) {
 	}
 }
 
-// leave gives up the place of an Acquire, if it has one.
+// leave gives up the place of an Acquire, if the Acquire has a place.
 func (r *record) leave(nonce string) {
 	r.queue = slices.DeleteFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
 }
 
-// join gives an Acquire a place, or keeps the one that it has, and returns how many are
-// before it.
+// join gives an Acquire a place, or keeps the place that the Acquire has. It returns the number of places before that one.
 func (r *record) join(now time.Time, req driver.AcquireRequest) int {
 	at := slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == req.Nonce })
 	if at < 0 {
@@ -95,7 +94,7 @@ func (r *record) join(now time.Time, req driver.AcquireRequest) int {
 	return at
 }
 
-// next returns the first in line whose place is still kept, and drops those before.
+// The method next returns the first waiter whose place has not ended, and drops the places before.
 func (r *record) next(now time.Time) (driver.AcquireRequest, bool) {
 	for len(r.queue) > 0 {
 		if p := r.queue[0]; now.Before(p.until) {
@@ -106,7 +105,7 @@ func (r *record) next(now time.Time) (driver.AcquireRequest, bool) {
 	return driver.AcquireRequest{}, false
 }
 
-// who is an answer that tells who has the key, and for how long.
+// The method who returns an answer that names the holder of the key and the remaining time.
 func (r *record) who(now time.Time, o driver.Outcome) driver.Reply {
 	reply := driver.Reply{Outcome: o, State: r.state(now)}
 	switch reply.State {
@@ -124,7 +123,7 @@ func (r *record) who(now time.Time, o driver.Outcome) driver.Reply {
 	return reply
 }
 
-// read is the record as Inspect and List show it.
+// The method read returns the record as Inspect and List show it.
 func (r *record) read(now time.Time, key string, memo bool) driver.Record {
 	if !r.exists() {
 		return driver.Record{Key: key}

@@ -24,8 +24,7 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// step does f to the record of a key, as one step. The key is known afterwards if f has
-// given the record a fence.
+// step calls f with the record of a key, as one atomic step. If f gives the record a fence, the store keeps the record.
 func (s *Store) step(ctx context.Context, key string, f func(r *record, now time.Time) driver.Reply) (driver.Reply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -40,7 +39,7 @@ func (s *Store) step(ctx context.Context, key string, f func(r *record, now time
 	return reply, nil
 }
 
-// steps is step for a batch. After an error the other items have no answer either.
+// steps is step for a batch. After an error no item has an answer.
 func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f func(R, *record, time.Time) driver.Reply) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs)) // all of OutcomeUnknown
 	for i, req := range reqs {
@@ -53,7 +52,7 @@ func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f
 	return replies, nil
 }
 
-// enter begins a call, and exit ends it. In between s.mu is locked, and there is one time.
+// enter begins a call, and exit ends the call. In between s.mu is locked, and all code of the call sees the same time.
 func (s *Store) enter(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, err
@@ -77,7 +76,7 @@ func (s *Store) exit() {
 	}
 }
 
-// find returns the record of a key, one with fence 0 if there is none.
+// find returns the record of a key. If there is none, find returns a record with fence 0.
 func (s *Store) find(now time.Time, key string) record {
 	if r := s.records[key]; now.Before(r.expires) {
 		return r
@@ -86,8 +85,8 @@ func (s *Store) find(now time.Time, key string) record {
 	return record{}
 }
 
-// String says where the locks are, for messages to people.
+// String names the store in messages to people.
 func (s *Store) String() string { return "a map" }
 
-// Close has nothing to close.
+// Close does nothing.
 func (s *Store) Close() error { return nil }

@@ -34,7 +34,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	})
 }
 
-// acquired is the answer to the Acquire that began the present term.
+// acquired returns the answer to the Acquire that began the present term.
 func (r *record) acquired(now time.Time, req driver.AcquireRequest) driver.Reply {
 	reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior, Lease: r.lease.Sub(now)}
 	if req.Memo {
@@ -199,7 +199,7 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	})
 }
 
-// grant is GRANT.
+// The method grant is GRANT of the contract; see package driver.
 func (s *Store) grant(r *record, now time.Time, req driver.AcquireRequest) {
 	r.leave(req.Nonce)
 	*r = record{

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// compare checks an answer and lets the reference follow.
+// compare checks an answer against a prediction, and then updates the reference.
 func (m *model) compare(call, key, nonce string, want prediction, got driver.Reply, err error) {
 	if err != nil {
 		m.Fatalf("%s %s: %v", call, key, err)
@@ -78,7 +78,7 @@ func (m *model) compareGrant(call, key string, before int64, want prediction) in
 	return fence
 }
 
-// compareClock checks what the store says the time is.
+// compareClock checks the time in an answer.
 func (m *model) compareClock(now time.Time) {
 	if m.epoch.IsZero() {
 		m.epoch = now.Add(-m.now)
@@ -88,7 +88,7 @@ func (m *model) compareClock(now time.Time) {
 	}
 }
 
-// clock is an instant as a record shows it: by the store's calendar, in whole ms.
+// clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
 func (m *model) clock(at time.Duration) time.Time { return m.epoch.Add(at).Truncate(time.Millisecond) }
 
 func replyDiff(want prediction, got driver.Reply) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// never is when an entry that does not exist is due.
+// never is the due time of an entry that does not exist.
 const never = time.Duration(math.MaxInt64)
 
 // listed is what the model knows of an entry of the index: that it may be due from
@@ -18,16 +18,16 @@ const never = time.Duration(math.MaxInt64)
 // entry, or not, and by what a store may add to keep marks apart.
 type listed struct {
 	earliest, latest time.Duration
-	mark             int64 // of the last look; 0 if it was certainly written since
-	rewritten        bool  // it may have been written since
+	mark             int64 // of the last Due that returned the entry; 0 if the entry was certainly written since then
+	rewritten        bool  // the entry may have been written since that Due
 }
 
-// pairOf is a key and a job; the model's index is a map of them.
+// pairOf is a key and a job. It is the key type of the model's index.
 type pairOf struct{ key, job string }
 
 func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
 
-// bound notes that a call has written an index entry. If not sure, a store need not have.
+// bound notes that a call has written an index entry. If the parameter sure is false, a store need not have written it.
 func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
 	old := m.index[pair]

@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// delay sends a call that does not arrive yet. It arrives at any later time, or never, and
-// may then be sent again like other calls.
+// delay sends a call that does not arrive yet. The call arrives at any later time, or never. After the arrival the call
+// may be sent again, like other calls.
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
 		m.acquire, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
@@ -17,7 +17,7 @@ func (m *model) delay(t *rapid.T) {
 	m.delaying = false
 }
 
-// arrive lets one of the delayed calls arrive.
+// arrive makes one of the delayed calls arrive.
 func (m *model) arrive(t *rapid.T) {
 	if len(m.late) == 0 {
 		return

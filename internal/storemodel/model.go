@@ -29,7 +29,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 	histories := 0
 	heard := listen(t, h.Store)
 	rapid.Check(t, func(rt *rapid.T) {
-		histories++ // keys and nonces of its own for each
+		histories++ // each history has its own keys and nonces
 		heard.clear()
 		m := &model{
 			T: rt, Harness: h, ctx: t.Context(), locks: make(map[string]*reference), terms: make(map[string][]held),
@@ -73,16 +73,16 @@ type model struct {
 	locks map[string]*reference
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
-	late  []func()          // those that were sent and have not arrived
+	late  []func()          // the calls that were sent and have not arrived
 
-	delaying bool // what is sent now does not arrive
+	delaying bool // a call that is sent now does not arrive yet
 	stepped  bool // the clock was set back at some time
 
 	nonce int
 
 	history int
 	heard   pushes
-	waits   []driver.AcquireRequest // those with an inbox that were sent
+	waits   []driver.AcquireRequest // requests with an inbox that were sent
 	epoch   time.Time               // the store's clock at the begin
 
 	index map[pairOf]*listed
@@ -115,7 +115,7 @@ func (m *model) newNonce() string {
 	return fmt.Sprintf("%d.%d", m.history, m.nonce)
 }
 
-// term names the present term as a rule, else one before, somebody else's or none.
+// The method term draws a term: mostly the present term, sometimes an earlier one, somebody else's, or none.
 func (m *model) term(t *rapid.T) driver.Term {
 	key := m.key(t)
 	term := driver.Term{Key: key, Owner: drawOwner.Draw(t, "owner")}

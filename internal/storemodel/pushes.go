@@ -13,7 +13,7 @@ const (
 	unheardInbox = "unheard" // nobody listens to it any more: its pushes are lost
 )
 
-// pushTimeout is how long a push may take: a guard against hanging, not a measure.
+// pushTimeout is how long the test waits for a push. It guards against hanging; it is no requirement.
 const pushTimeout = 10 * time.Second
 
 // pushes has the pushes to heardInbox that were not read yet.
@@ -41,7 +41,7 @@ func (p pushes) clear() {
 	}
 }
 
-// await reads the next push, which must be for that call. If the push carries a grant, it
+// await reads the next push. Its nonce must be the parameter call. If the push carries a grant, it
 // must be this one.
 func (p pushes) await(call string, grant driver.Grant) error {
 	timeout := time.NewTimer(pushTimeout)

@@ -19,7 +19,7 @@ type reference struct {
 	holder, job  string
 	prior        driver.Ended // of the ownership before
 	ended        driver.Ended
-	late         bool // released when it had run out
+	late         bool // released after the reservation had run out
 	reason       string
 	memo         string
 	first        int64 // fence
@@ -30,11 +30,11 @@ type reference struct {
 	// may remember it because of its waiters; the model does not touch it then.
 	expires, gone time.Duration
 
-	line   []inLine // those who wait, and those who have stopped doing so unnoticed
+	line   []inLine // waiters, and callers that have stopped waiting without a call
 	joined int      // places ever given out
 }
 
-// phase is the state in which a call finds a record, with the free ones told apart.
+// phase is the state in which a call finds a record. Each kind of free record has its own phase.
 type phase int
 
 const (
@@ -42,7 +42,7 @@ const (
 	running
 	waiting // parked
 	orphan
-	ranOut // lease and reservation are over, and nobody has said so
+	ranOut // lease and reservation have run out without an END
 	ended  // released, forced or done
 )
 
@@ -310,7 +310,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 	return p
 }
 
-// prolong gives a lease from now, and a reservation that covers it and hold.
+// prolong sets a lease from now, and a reservation that covers the lease and hold.
 func (r *reference) prolong(now, ttl, hold, retain time.Duration) {
 	r.lease = deadline(now, ttl)
 	r.until = max(r.until, r.lease+hold)
@@ -327,10 +327,10 @@ func (r *reference) keep(end, retain time.Duration) {
 // clock is not at a whole millisecond.
 const rounding = time.Millisecond
 
-// deadline is d from now, rounded up.
+// The method deadline returns the time d from now, rounded up.
 func deadline(now, d time.Duration) time.Duration { return now + d + rounding }
 
-// record is what Inspect must show.
+// The method record returns the record that Inspect must show.
 func (r *reference) record(now time.Duration, key string) driver.Record {
 	ph := r.phase(now)
 	if ph == absent {

@@ -11,7 +11,7 @@ import (
 type inLine struct {
 	driver.AcquireRequest
 	number int           // counted from the first that ever came
-	until  time.Duration // when it is given up
+	until  time.Duration // when the store drops the place
 }
 
 // next is the first waiter whose place has not ended, or nil.
@@ -27,12 +27,12 @@ func (r *reference) next(now time.Duration, ph phase) *inLine {
 	return nil
 }
 
-// without is the line after a call has left it.
+// without returns the queue after a call has left the queue.
 func (r *reference) without(call string) []inLine {
 	return slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return w.Nonce == call })
 }
 
-// before tells how the last ownership ended, and which memo it left.
+// The method before returns how the last ownership ended, and which memo it left.
 func (r *reference) before(ph phase) (driver.Ended, string) {
 	switch ph {
 	case ranOut:
@@ -43,8 +43,7 @@ func (r *reference) before(ph phase) (driver.Ended, string) {
 	return driver.EndedNone, ""
 }
 
-// begin makes the caller of req the owner. Whoever was in line before it has been
-// passed over.
+// begin makes the caller of req the owner. The call drops the places before the caller's in the queue.
 func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior driver.Ended, memo string) {
 	next := reference{
 		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now, changed: now,

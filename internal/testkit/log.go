@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Log collects what is logged, or otherwise written. The zero value is empty and ready.
+// Log collects all texts that are written to it. The zero value is empty and ready.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -1,7 +1,6 @@
 package testkit
 
-// One returns the first element of the list that a call has returned, or the call's error.
-// It is written around the call: One(locks.Status(ctx, key)).
+// One returns the first element of all, or err. The arguments are the results of a call: One(locks.Status(ctx, key)).
 func One[T any](all []T, err error) (one T, _ error) {
 	if err == nil {
 		one = all[0]

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// WantErr ends the test unless there is an error, and fails it unless the error matches
-// each target.
+// WantErr ends the test if err is nil. It fails the test if err does not match each of the targets.
 func WantErr(t testing.TB, err error, targets ...error) {
 	t.Helper()
 	if err == nil {
@@ -29,7 +28,7 @@ func WantNotErr(t testing.TB, err error, targets ...error) {
 	}
 }
 
-// WantNil ends the test if err is not nil. what names the call.
+// WantNil ends the test if err is not nil. The parameter what names the call that returned err.
 func WantNil(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package lockkit is what tests of packages built on joblock share: a Locker on a
-// memstore that can be made to fail, and Lockers of other processes on the same store.
+// Package lockkit is shared by the tests of packages that use joblock: a Locker on a memstore with injected faults, and
+// Lockers of other processes on the same store.
 package lockkit
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// OnTime is how late a lock may come, in virtual time, and still count as on time. It is
-// not zero because the store counts in milliseconds.
+// OnTime is the delay in virtual time with which a lock still counts as granted on time. OnTime is not zero because the
+// store counts in milliseconds.
 const OnTime = 5 * time.Millisecond
 
-// What a joblock.Config says by default.
+// Defaults of a joblock.Config.
 const (
 	TTL         = 30 * time.Second
 	Reserve     = time.Hour
@@ -28,8 +28,7 @@ const (
 	CallTimeout = 3 * time.Second
 )
 
-// Kit is a Locker on a memstore that can be made to fail. Its clocks are those of the
-// synctest bubble in which it was made.
+// Kit is a Locker on a memstore with injected faults. Its clocks are those of the synctest bubble in which New was called.
 type Kit struct {
 	*testing.T
 	Mem   *memstore.Store
@@ -40,8 +39,7 @@ type Kit struct {
 	StoreSkew time.Duration // how far the store's clock is ahead; change it while nothing runs
 }
 
-// New makes a Kit. cfg may be nil. Pauses are those of seed 1, unless testkit.Seed has
-// been called.
+// New makes a Kit. cfg may be nil. Package dice is seeded with 1, unless the test has called testkit.Seed before.
 func New(t *testing.T, cfg *joblock.Config) *Kit {
 	t.Helper()
 	if !dice.Seeded() {
@@ -58,7 +56,7 @@ func New(t *testing.T, cfg *joblock.Config) *Kit {
 	return k
 }
 
-// Open makes a Locker that is closed when the test ends. cfg may be nil.
+// Open makes a Locker, and closes that Locker when the test ends. cfg may be nil.
 func (k *Kit) Open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
 	k.Helper()
 	var c joblock.Config
@@ -98,7 +96,7 @@ func (k *Kit) Process() Process {
 	return p
 }
 
-// Die cuts the process off. What it has goes on to exist in the store.
+// Die cuts the process off from the store. The store keeps the locks of the process.
 func (p Process) Die() {
 	p.Store.Set(faultstore.Fault{}, faultstore.Acquire, faultstore.Renew, faultstore.Release, faultstore.Inspect, faultstore.Push)
 }
@@ -111,7 +109,7 @@ func (k *Kit) Acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	return lock
 }
 
-// Record is what the store has at key.
+// Record returns the store's record of key.
 func (k *Kit) Record(key string) driver.Record {
 	k.Helper()
 	recs, err := k.Mem.Inspect(context.Background(), driver.InspectRequest{Keys: []string{key}, Memo: true})
@@ -153,10 +151,10 @@ type Acquirer interface {
 	Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error)
 }
 
-// Waiting is an Acquire that runs in a goroutine of its own.
+// Waiting is a call of Acquire in a goroutine of its own.
 type Waiting struct {
 	Cancel context.CancelCauseFunc
-	Done   chan struct{} // closed when Lock and Err are there, at the time Took
+	Done   chan struct{} // closed when Lock, Err and Took are set
 	Lock   *joblock.Lock
 	Err    error
 	Took   time.Duration
@@ -164,8 +162,7 @@ type Waiting struct {
 	t testing.TB
 }
 
-// Wait starts an Acquire, and returns when it can do no more on its own: it has its
-// place in the queue, or its result.
+// Wait starts an Acquire, and returns when the Acquire has its place in the queue or its result.
 func (k *Kit) Wait(locks Acquirer, key string, opts ...joblock.AcquireOption) *Waiting {
 	k.Helper()
 	ctx, cancel := context.WithCancelCause(k.Context())
@@ -180,8 +177,7 @@ func (k *Kit) Wait(locks Acquirer, key string, opts ...joblock.AcquireOption) *W
 	return w
 }
 
-// Over lets everything happen that can happen without time passing. Then it reports whether
-// the Acquire has returned.
+// Over waits until every goroutine of the bubble blocks, and then reports whether the Acquire has returned.
 func (w *Waiting) Over() bool {
 	synctest.Wait()
 	select {
