@@ -43,7 +43,7 @@ type Config struct {
 	// loses its lock at the end of the lease. Default 30 s.
 	Grace time.Duration
 
-	// Sync is the time between two requests of a node at rest, which learn the store's clock and find new triggers.
+	// Sync is the pause between two requests of a node at rest. A request gets the store's time and new triggers.
 	// From 1 s to 1 h. Default 10 s.
 	Sync time.Duration
 
@@ -68,7 +68,7 @@ func (c *Config) withDefaults() *Config {
 	out.Sync = cmp.Or(out.Sync, 10*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	if out.Node == "" {
-		host, _ := os.Hostname() // without a name of the host the pid has to do
+		host, _ := os.Hostname() // on an error the host is "" and gets the name below
 		out.Node = fmt.Sprintf("%.200s:%d", cmp.Or(host, "unknown-host"), os.Getpid())
 	}
 	if out.Observe == nil {

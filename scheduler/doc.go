@@ -33,18 +33,18 @@
 //
 // # When a node stops or dies
 //
-// If an execution is broken off, another node takes the tick over: it executes the tick again. Half a second after an
-// execution has begun, one of the other nodes starts to wait for the lock.
+// If an execution is broken off, another node takes the tick over: that node executes the tick again. Half a second
+// after an execution has begun, one of the other nodes starts to wait for the lock.
 //
 //	the node is stopped     the context of its function ends with cause ErrStopped; the node marks the tick as
 //	                        interrupted; the waiting node gets the lock at once
 //	the node dies           the waiting node gets the lock when the lease ends, at most a TTL later
 //	the node is suspended   the waiting node gets the lock when the lease ends; the context of the first node's
-//	or cut off              function ends with cause joblock.ErrLost, and its fence is outdated
+//	or cut off              function ends with cause joblock.ErrLost, and the function's fence is outdated
 //
 // So nodes execute a claimed tick at least once, and with AtMostOnce at most once. After eleven broken executions a
 // tick is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the
-// store does not answer for longer than the lease. Each execution has a fence of its own.
+// store does not answer for longer than the lease. Each execution has a fence of its own (joblock.FromContext).
 //
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
 // over and end one after the other.
@@ -59,7 +59,7 @@
 //	            executes the newest missed tick.
 //	overlapped  the tick came while a node executed the job. Policies: OverlapQueue, which keeps the newest overlapped
 //	            tick, OverlapCancel, and by default OverlapSkip.
-//	paused      the tick came while the job was paused. It is skipped.
+//	paused      the tick came while the job was paused. The tick is skipped.
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. Missed ticks
 // that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks beyond the
@@ -74,9 +74,9 @@
 // # When the store's clock is set back
 //
 // Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
-// wait. Each node reports this once per job, as EventClock and in the log, and Entry.Behind shows it. A ledger that is
-// more than a day ahead was written while the clock was wrong: its ticks count from now on, and EventClock reports that
-// too. So a job is silent for at most a day.
+// wait. Each node reports the clock once per job, as EventClock and in the log, and Entry.Behind shows it. A ledger
+// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and EventClock
+// reports that too. So a job is silent for at most a day.
 //
 // # Deploys
 //
@@ -110,7 +110,7 @@
 //   - Exactly-once execution: if a node dies as its function returns, another node calls the function again.
 //   - Anything about ticks from before the store lost its data.
 //   - That an execution has ended when another node takes its tick over. A function that ignores its context goes on,
-//     and only the fence can keep its writes out.
+//     and only the fence can keep the writes of that function out.
 //   - Ticks to the millisecond: an execution begins some tens of milliseconds late, and later if the store is slow.
 //   - That the task of a tick is enqueued if the node dies inside handoff's EnqueueUnique, between taking the lock and
 //     enqueuing. The next node finds the lock reserved for the tick's own task, and counts the tick as done. The keeper

@@ -17,7 +17,7 @@ const (
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
-	// settling is the pause after another node has claimed a job. Most executions take less time.
+	// settling is the pause before a node reads the ledger of a claimed job again. Most executions take less time.
 	settling = 500 * time.Millisecond
 )
 
@@ -56,7 +56,7 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue removes up to batch due jobs from the heap, and returns the jobs and the store's time. No job is due while
+// takeDue removes at most batch due jobs from the heap, and returns the jobs and the store's time. No job is due while
 // the node does not know the store's time.
 func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	now = s.clock.now()
@@ -71,7 +71,7 @@ func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	return jobs, now
 }
 
-// sleep waits until a job is due, but at most until the time until.
+// sleep waits until a job is due or the time in until has come.
 func (s *Scheduler) sleep(ctx context.Context, until time.Time) {
 	s.mu.Lock()
 	if len(s.due) > 0 && s.due[0].at.Before(until) {

@@ -83,8 +83,8 @@ type Entry struct {
 	// of the ticks.
 	Contested bool `json:"contested,omitempty"`
 
-	// Problem is why this process cannot execute the job or cannot show the whole Entry: the ledger cannot be decoded
-	// or written, or the store does not answer.
+	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
+	// be decoded or written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
 	Waiting int         `json:"waiting,omitempty"` // how many executions are due and have not begun
@@ -93,9 +93,9 @@ type Entry struct {
 	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. Errors, with which
-// Entries returns no entries: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx. An error without a sentinel
-// means that the record of pauses and triggers cannot be decoded.
+// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error it
+// returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a
+// sentinel if the record of pauses and triggers cannot be decoded.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("entries"); err != nil {
 		return nil, err

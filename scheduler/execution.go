@@ -21,8 +21,8 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if !changed && !more {
 			return nil
 		}
-		// The end of Run does not cut this write short. Otherwise another node would have to take over an execution
-		// that is on record but did not begin.
+		// The end of Run must not end the context of this write. The write could have reached the store, and another
+		// node would take over an execution that did not begin.
 		if err := memo.Write(context.WithoutCancel(ctx), lock, l.Encode()); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func (s *Scheduler) reportUnreadable(j *job, err error) {
 }
 
 // reportTrouble records that the store refused or did not answer a step. It logs the same trouble once, until
-// setTrouble records another one or nil. The caller tries again.
+// setTrouble records another error or nil. The caller tries again.
 func (s *Scheduler) reportTrouble(j *job, step string, err error) {
 	err = fmt.Errorf("%s: %w", step, err)
 	if s.setTrouble(j, err) {

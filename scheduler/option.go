@@ -63,9 +63,9 @@ func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 // returns.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout, o.hasTimeout = d, true } }
 
-// Retry calls a function that has failed again, up to n times (0 to 100), for the same tick and under the same lock.
-// The first pause is the parameter first. Each pause is twice as long as the one before, up to the parameter most. The
-// default is no retry for Func, and Retry(5, time.Second, 30*time.Second) for Task.
+// Retry repeats the call of a function that has failed, up to n times (0 to 100), for the same tick and under the same
+// lock. The first pause is the parameter first. Each pause is twice as long as the one before, up to the parameter
+// most. The default is no retry for Func, and Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }

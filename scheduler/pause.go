@@ -32,9 +32,9 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 }
 
 // Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If this Scheduler
-// has the job and Run is running, this Scheduler executes the job at once. Otherwise a node that has the job executes
-// it within Config.Sync. If the job is running, the new execution follows the running one. Several triggers that wait
-// at the same time lead to one execution. See Pause for errors.
+// has the job and Run is running, this Scheduler executes the job at once. In every other case a node that has the job
+// executes the job within Config.Sync. If the job is running, the new execution follows the running one. Several
+// triggers that wait at the same time lead to one execution. See Pause for errors.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
 }

@@ -36,8 +36,8 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 }
 
 // Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq use
-// package asynqtick. An enqueue of your own must use tick.ID() as the task's ID. It must return nil if the queue
-// already has a task of that ID: another node has enqueued the task and died. If enqueue returns
+// package asynqtick. An enqueue of your own must use tick.ID() as the task's ID. The function enqueue must return nil
+// if the queue already has a task of that ID: another node has enqueued the task and died. If enqueue returns
 // asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
 //
 // Task is like Func, with these differences:

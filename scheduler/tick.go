@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Cause is why a job is executed.
+// Cause is the reason for an execution.
 type Cause string
 
 const (

@@ -12,7 +12,7 @@ type calendar [6]uint64
 // The indexes of a calendar and of fields.
 const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
 
-// farthest is more than the longest time between two ticks, in seconds: 8 years, as no 29 February is in 2100.
+// farthest is more than the longest time between two ticks, in seconds: 8 years, because 2100 has no 29 February.
 const farthest = 1 << 28
 
 // next returns the first time of the calendar at or after the time from. It returns false if there is none.

@@ -111,7 +111,7 @@ func (f field) format(set uint64) string {
 		return "*"
 	}
 	first, count := bits.TrailingZeros64(set), bits.OnesCount64(set)
-	if count > 3 { // fewer read better as a list
+	if count > 3 { // up to three values read better as a list
 		step := bits.TrailingZeros64(set&(set-1)) - first
 		if step > 1 && set == stepped(first, f.max, step) {
 			from := "*"

@@ -14,7 +14,7 @@ const (
 
 	farOff = 26 * 3600  // how far from UTC a zone may be, as in RFC 9636
 	around = 2 * farOff // the longest time between two instants with the same wall-clock time
-	stride = 24 * 3600  // less than between two changes of a zone; 4 days in Africa/Freetown in 1939 are the record
+	stride = 24 * 3600  // less than between two changes of a zone; the least was 4 days, in Africa/Freetown in 1939
 )
 
 // maxSkipped bounds the search of a rhythm: how many matching days in a row a zone may skip. No zone has skipped two.

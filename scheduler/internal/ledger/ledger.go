@@ -27,8 +27,8 @@ const (
 type Ledger struct {
 	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
 	Spec       string     `json:"spec"`                // of the node that wrote the ledger
-	Delay      int64      `json:"delay,omitempty"`     // ms of Jitter there
-	Last       int64      `json:"last"`                // every tick up to then was executed, was skipped, or is in Due
+	Delay      int64      `json:"delay,omitempty"`     // ms of the job's Jitter on that node
+	Last       int64      `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
 	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
 	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
 	Counts     Counts     `json:"counts"`
@@ -41,7 +41,7 @@ type Ledger struct {
 	past []byte
 }
 
-// Cause is why a job is executed. In a Due, "" means CauseTick.
+// Cause is the reason for an execution. In a Due, "" means CauseTick.
 type Cause string
 
 const (

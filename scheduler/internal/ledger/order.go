@@ -68,7 +68,7 @@ func (o *Order) Pause(l *Ledger, now time.Time) bool {
 		return false
 	}
 	// If no node has updated the ledger since the previous pause ended, the new pause continues the previous one.
-	// Otherwise ticks of the previous pause would count as missed.
+	// A new PausedFrom would make ticks of the previous pause count as missed.
 	if l.Last >= o.PausedUntil {
 		o.PausedFrom = now.UnixMilli()
 	}
