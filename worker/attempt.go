@@ -357,8 +357,8 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire acquires the lock again under the owner token of token, so that later attempts can resume the lock. A park
-// then binds the lock to the job, so that the lock outlives a crash of this process.
+// reacquire acquires the lock again under the owner token in the parameter token, so that later attempts can resume the
+// lock. A park then binds the lock to the job, so that the lock outlives a crash of this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's own, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),

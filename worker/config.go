@@ -46,9 +46,10 @@ type Config struct {
 	Reserve time.Duration
 
 	// Snooze is the longest pause of a task that found its lock held or the store unavailable. The pause ends earlier
-	// when the holder's lease ends. It lasts at most two seconds if the holder is an earlier attempt of the same task.
-	// But no pause is shorter than a second, because asynq counts in seconds. Jitter then adds up to a quarter. asynq
-	// notices the end of a pause within DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
+	// when the holder's lease ends. The pause lasts at most two seconds if the holder is an earlier attempt of the same
+	// task. But no pause is shorter than a second, because asynq counts in seconds. Jitter then adds up to a quarter.
+	// asynq notices the end of a pause within DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default
+	// 10 s.
 	Snooze time.Duration
 
 	// Overrun is how long the Worker renews the locks of a handler that runs on after its context has ended. A long

@@ -90,9 +90,9 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// The method failed is the ErrorHandler that Configure sets. The method passes err to the user's ErrorHandler, which is
-// the parameter handler: not if err snoozes the task, and not a second time. The method frees the locks of a task that
-// ends without a middleware.
+// The method failed is the ErrorHandler that Configure sets. The method calls handler, the user's ErrorHandler, unless
+// err snoozes the task or handler has already received err. The method frees the locks of a task that ends without a
+// middleware.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()

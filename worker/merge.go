@@ -155,7 +155,7 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), headers, opts...), nil
 }
 
-// job returns the job of the new task.
+// The method job returns the name of the new task's job.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
 // candidate is a task that may be a member: its envelope is genuine.

@@ -26,7 +26,7 @@ const (
 	spareDelay = 10 * time.Second
 
 	// archivePatience is how long the method archive waits until asynq has set the task to retry. After archivePatience
-	// asynq's lease on the task has ended, and asynq may not write any more.
+	// asynq's lease on the task has ended, and asynq no longer writes the task's state.
 	archivePatience = 30 * time.Second
 )
 

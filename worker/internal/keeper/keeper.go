@@ -48,7 +48,7 @@ type Config struct {
 	Logger         *slog.Logger
 }
 
-// Keeper checks locks while its Run runs. Make a Keeper with New.
+// Keeper checks locks while the method Run is running. Make a Keeper with New.
 type Keeper struct {
 	cfg Config
 
@@ -120,7 +120,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 }
 
-// Stats has the fields of worker.KeeperStats. The comments are there.
+// Stats has the fields of worker.KeeperStats, which are explained there.
 type Stats struct {
 	Leading    bool
 	Checked    int64

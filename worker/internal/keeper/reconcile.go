@@ -22,7 +22,7 @@ type candidate struct {
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
 // reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did not
-// answer some calls. A call without an answer may have changed its lock.
+// answer some calls. A call without an answer may have changed the lock.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
