@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/joblock/toolkit/bench/internal/measure"
@@ -20,46 +21,95 @@ var compared = []string{
 	"github.com/redis/rueidis",
 }
 
-// compare makes the named measurements, all if there are no names, against a
-// server of its own.
-func compare(ctx context.Context, scale measure.Scale, names []string, progress func(string)) (r *report.Report, err error) {
-	b := &measure.Bench{Scale: scale, Progress: progress}
-	wanted, err := choose(b.Measurements(), names)
+// settings are what the command line says.
+type settings struct {
+	scale   measure.Scale
+	names   []string // of the measurements; all if empty
+	aims    bool     // only what has an aim
+	runs    int
+	program string // the server's
+	busy    bool
+	against string // the directory of another checkout; "" for none
+}
+
+// compare makes the measurements, each run against a server of its own.
+func compare(ctx context.Context, set settings, progress func(string)) (r *report.Report, err error) {
+	b := &measure.Bench{Scale: set.scale, Progress: progress}
+	r = &report.Report{
+		Machine: rig.ThisMachine(), Load: "nothing else on purpose", LoadAverage: rig.LoadAverage(),
+		Versions: rig.Versions(compared...), Rounds: set.scale.Rounds, Runs: set.runs,
+	}
+	if set.against != "" {
+		temp, err := os.MkdirTemp("", "joblock-bench-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(temp)
+		progress("building the drivers of two checkouts")
+		if b.Other, err = measure.NewOther(ctx, set.against, temp); err != nil {
+			return nil, err
+		}
+		r.Against = b.Other.Name
+	}
+	wanted, err := choose(b.Measurements(), set)
 	if err != nil {
 		return nil, err
 	}
-	if b.Server, err = rig.Start(ctx); err != nil {
-		return nil, err
+	if set.busy {
+		r.Load = "one core kept busy by a process that counts"
+		stop, err := rig.KeepBusy()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = stop() }()
+	}
+	for run := range set.runs {
+		if err := oneRun(ctx, b, r, wanted, set.program); err != nil {
+			return nil, fmt.Errorf("run %d: %w", run+1, err)
+		}
+	}
+	for _, s := range r.Sections {
+		s.Fold()
+	}
+	r.Aim(measure.Aims(set.scale, set.busy))
+	return r, nil
+}
+
+// oneRun adds a run to the report.
+func oneRun(ctx context.Context, b *measure.Bench, r *report.Report, wanted []measure.Measurement, program string) (err error) {
+	if b.Server, err = rig.Start(ctx, program); err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, b.Server.Stop()) }()
-	r = &report.Report{Machine: rig.ThisMachine(), Versions: rig.Versions(compared...), Rounds: scale.Rounds}
-	if r.Redis, err = b.Server.Version(ctx); err != nil {
-		return nil, err
+	if r.Server, err = b.Server.Version(ctx); err != nil {
+		return err
 	}
 	for _, m := range wanted {
 		s, err := m.Run(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Name, err)
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
-		s.Fold()
-		r.Sections = append(r.Sections, s)
+		if first := r.Section(m.Name); first != nil {
+			first.Join(s)
+		} else {
+			r.Sections = append(r.Sections, s)
+		}
 	}
-	return r, nil
+	return nil
 }
 
-// choose returns the measurements of these names, in their own order.
-func choose(all []measure.Measurement, names []string) ([]measure.Measurement, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
+// choose returns the measurements that are asked for, in their own order.
+func choose(all []measure.Measurement, set settings) ([]measure.Measurement, error) {
 	var known []string
 	for _, m := range all {
 		known = append(known, m.Name)
 	}
-	for _, name := range names {
+	for _, name := range set.names {
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("no measurement %q; there are %q", name, known)
 		}
 	}
-	return slices.DeleteFunc(all, func(m measure.Measurement) bool { return !slices.Contains(names, m.Name) }), nil
+	return slices.DeleteFunc(all, func(m measure.Measurement) bool {
+		return set.aims && !m.Aimed || len(set.names) > 0 && !slices.Contains(set.names, m.Name)
+	}), nil
 }

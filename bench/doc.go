@@ -1,22 +1,26 @@
-// Bench compares this library with its peers, all against one redis-server that
-// it starts itself, in one run:
+// Bench compares this library with its peers, all against one server that it
+// starts itself:
 //
-//	go run . -short            seconds, to see that it works; figures mean nothing
-//	go run . -out results      the real thing, ten minutes on a quiet machine
-//	go run . -only handover    one or several measurements, by comma
+//	go run . -quick                  seconds, to see that it works; figures mean nothing
+//	go run . -out results            the real thing, on a quiet machine
+//	go run . -only handover          one or several measurements, by comma
+//	go run . -aims -runs 3           what has an aim, three times, with the range of the runs
+//	go run . -against ../../older    beside another checkout of this repository
+//	go run . -server PATH -busy      another server; one core of the machine kept busy
 //
 // It prints its tables, and with -out writes results.md, results.json (every
 // round) and handover.svg there.
 //
-// The measurements: uncontended (acquire and release), handover (latency and
-// cost among waiters in several processes), order (of more than ten thousand hand-overs),
-// renewal (many held locks), jobs
-// (asynq with and without the locks), growth (ten times the work). What each
-// column means stands above its table.
+// The measurements: uncontended (acquire and release), against (the same, beside
+// another checkout), handover (latency and cost among waiters in several processes),
+// waiting (what a waiter costs), order (of more than ten thousand hand-overs),
+// renewal (many held locks), enqueue, jobs and work (asynq with and without the
+// locks), memos and records (what they cost the server), growth (ten times the
+// work). What each column means stands above its table.
 //
-// README.md tells where it is behind, and why.
+// README.md tells what is aimed at, where it is behind, and why.
 //
 // It is a module of its own so that the peers do not become dependencies of the
-// library. It needs redis-server in PATH and runs where there are Unix system
-// calls.
+// library. It needs redis-server in PATH, or -server, and runs where there are Unix
+// system calls.
 package main

@@ -11,10 +11,12 @@ import (
 	"syscall"
 
 	"github.com/joblock/toolkit/bench/internal/measure"
+	"github.com/joblock/toolkit/bench/internal/rig"
 )
 
 func main() {
 	measure.ContendIfAsked()
+	rig.SpinIfAsked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -27,9 +29,15 @@ func main() {
 func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
-	short := flags.Bool("short", false, "little work: shows that everything works, within seconds")
-	rounds := flags.Int("rounds", 0, "interleaved rounds; 0 for the scale's own number")
+	set := settings{scale: measure.Full()}
+	quick := flags.Bool("quick", false, "little work: shows that everything works, within seconds")
+	rounds := flags.Int("rounds", 0, "interleaved rounds in each run; 0 for the scale's own number")
+	flags.IntVar(&set.runs, "runs", 1, "how often everything is measured; the report has the range of the runs")
 	only := flags.String("only", "", "names of the measurements to make, by comma; all if empty")
+	flags.BoolVar(&set.aims, "aims", false, "make only the measurements for which something is aimed at")
+	flags.StringVar(&set.program, "server", rig.DefaultProgram, "program of the server: a name in PATH, or a path")
+	flags.BoolVar(&set.busy, "busy", false, "keep one core busy meanwhile")
+	flags.StringVar(&set.against, "against", "", "directory of another checkout of this repository to measure beside this one")
 	dir := flags.String("out", "", "directory to write results.md, results.json and handover.svg to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -37,26 +45,27 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	scale := measure.Full()
-	if *short {
-		scale = measure.Short()
+	if *quick {
+		set.scale = measure.Quick()
 	}
 	if *rounds < 0 {
 		return fmt.Errorf("-rounds is %d, must not be negative", *rounds)
 	}
 	if *rounds > 0 {
-		scale.Rounds = *rounds
+		set.scale.Rounds = *rounds
 	}
-	var names []string
+	if set.runs < 1 {
+		return fmt.Errorf("-runs is %d, must be at least 1", set.runs)
+	}
 	if *only != "" {
-		names = strings.Split(*only, ",")
+		set.names = strings.Split(*only, ",")
 	}
-	r, err := compare(ctx, scale, names, func(what string) { fmt.Fprintln(log, "bench:", what) })
+	r, err := compare(ctx, set, func(what string) { fmt.Fprintln(log, "bench:", what) })
 	if err != nil {
 		return err
 	}
 	if err := r.WriteMarkdown(out); err != nil || *dir == "" {
 		return err
 	}
-	return writeResults(*dir, r, scale)
+	return writeResults(*dir, r, set.scale)
 }

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/bench/internal/peer"
@@ -15,26 +16,40 @@ type Bench struct {
 	Server *rig.Server
 	Scale  Scale
 
+	// Other is the checkout to measure this one against, nil for none.
+	Other *Other
+
 	// Progress hears in a few words what is being measured. It may be nil.
 	Progress func(what string)
 }
 
 // Measurement makes one section of the report.
 type Measurement struct {
-	Name string // of the section
-	Run  func(context.Context) (*report.Section, error)
+	Name  string // of the section
+	Aimed bool   // Aims has some of it
+	Run   func(context.Context) (*report.Section, error)
 }
 
 // Measurements returns all there are, in the order of the report.
 func (b *Bench) Measurements() []Measurement {
-	return []Measurement{
-		{"uncontended", b.uncontended},
-		{"handover", b.handover},
-		{"order", b.order},
-		{"renewal", b.renewal},
-		{"jobs", b.jobs},
-		{"growth", b.growth},
+	all := []Measurement{
+		{"uncontended", true, b.uncontended},
+		{"against", true, b.against},
+		{"handover", true, b.handover},
+		{"waiting", false, b.waiting},
+		{"order", false, b.order},
+		{"renewal", false, b.renewal},
+		{"enqueue", true, b.enqueue},
+		{"jobs", true, b.jobs},
+		{"work", false, b.work},
+		{"memos", true, b.memos},
+		{"records", true, b.records},
+		{"growth", false, b.growth},
 	}
+	if b.Other == nil {
+		all = slices.DeleteFunc(all, func(m Measurement) bool { return m.Name == "against" })
+	}
+	return all
 }
 
 const (
@@ -56,8 +71,8 @@ func (b *Bench) say(format string, args ...any) {
 
 // eachRound runs f once per round and subject on an empty server, the subjects
 // in an order that moves on by one every round.
-func eachRound[S any](ctx context.Context, b *Bench, subjects []S, f func(round int, subject S) error) error {
-	for round := range b.Scale.Rounds {
+func eachRound[S any](ctx context.Context, b *Bench, rounds int, subjects []S, f func(round int, subject S) error) error {
+	for round := range rounds {
 		for i := range subjects {
 			subject := subjects[(i+round)%len(subjects)]
 			if err := b.Server.Flush(ctx); err != nil {

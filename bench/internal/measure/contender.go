@@ -28,6 +28,8 @@ type assignment struct {
 	Key     string    `json:"key"`
 	Waiters int       `json:"waiters"`
 	Turn    string    `json:"turn"`             // path of the file
+	Seat    int       `json:"seat"`             // of the process, from 0
+	Seats   int       `json:"seats"`            // how many processes there are
 	Places  bool      `json:"places,omitempty"` // note them down, and do not hold the lock
 }
 
@@ -72,7 +74,9 @@ func contend(text string, in io.Reader, out io.Writer) error {
 	if c.turn, err = openTurn(a.Turn); err != nil {
 		return err
 	}
-	c.peer, err = peer.Open(a.Peer, peer.Options{Addr: a.Addr, Wire: &c.wire, TTL: leaseTTL, Places: a.Places})
+	c.peer, err = peer.Open(a.Peer, peer.Options{
+		Addr: a.Addr, Wire: &c.wire, TTL: leaseTTL, Places: a.Places, Seat: a.Seat, Seats: a.Seats,
+	})
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ func gather(ctx context.Context, a assignment, c Crowd) (crowd, []answer, error)
 	}
 	var all crowd
 	for i := range c.Processes {
+		a.Seat, a.Seats = i, c.Processes
 		a.Waiters = (c.Waiters + c.Processes - 1 - i) / c.Processes
 		m, err := newMember(ctx, self, a)
 		if err != nil {

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/joblock/toolkit/bench/internal/peer"
@@ -17,9 +16,10 @@ const (
 
 func (b *Bench) growth(ctx context.Context) (*report.Section, error) {
 	s := &report.Section{
-		Name:    "growth",
-		Title:   "Growth: ten times the work",
-		Note:    "joblock only. What one unit of work costs, and what it costs when there is ten times as much of it: ×1 is in proportion.",
+		Name:  "growth",
+		Title: "Growth: ten times the work",
+		Note: fmt.Sprintf("joblock only. What one unit of work costs, and what it costs when there is ten times as much of it: "+
+			"×1 is in proportion. %d rounds.", b.Scale.Few()),
 		Base:    once,
 		Columns: []report.Column{{Title: "cost", Digits: 2, Ratio: true}},
 	}
@@ -35,11 +35,15 @@ func (b *Bench) growth(ctx context.Context) (*report.Section, error) {
 			if err != nil {
 				return nil, err
 			}
-			err = p.run(ctx, GrowthFactor*g.Keys)
-			return []float64{p.cost().micros}, errors.Join(err, p.close())
+			defer func() { _ = p.close() }()
+			if err := p.run(ctx, GrowthFactor*g.Keys); err != nil {
+				return nil, err
+			}
+			c, err := p.cost()
+			return []float64{c.micros}, err
 		}},
 		{g.Waiters, []string{"ms per hand-over (p50), %d waiters", "commands per hand-over, %d waiters"}, func(n int) ([]float64, error) {
-			r, err := b.handRound(ctx, peer.Joblock, Crowd{Waiters: n, Processes: 1})
+			r, err := b.handRound(ctx, peer.Joblock, Crowd{Waiters: n, Processes: 1}, 0, b.Scale.Handover)
 			if err != nil {
 				return nil, err
 			}
@@ -55,7 +59,7 @@ func (b *Bench) growth(ctx context.Context) (*report.Section, error) {
 		}},
 	} {
 		b.say("%s, "+m.units[0], s.Name, m.n)
-		err := eachRound(ctx, b, []string{once, more}, func(_ int, subject string) error {
+		err := eachRound(ctx, b, b.Scale.Few(), []string{once, more}, func(_ int, subject string) error {
 			n := m.n
 			if subject == more {
 				n *= GrowthFactor

@@ -16,10 +16,12 @@ import (
 // leastGrants are waited for even when the time for handing over is up.
 const leastGrants = 3
 
-// The columns of the section on hand-overs that the plot needs.
+// The titles of columns that the plot and Aims name.
 const (
-	columnP50 = 0
-	columnP99 = 1
+	columnP50       = "p50 ms"
+	columnP99       = "p99 ms"
+	columnOvertaken = "overtaken %"
+	columnHandover  = "commands/hand-over"
 )
 
 // ErrNotExclusive is returned when a library was seen to grant a lock before its
@@ -33,26 +35,60 @@ func (b *Bench) handover(ctx context.Context) (*report.Section, error) {
 		Title: "Hand-over among waiters",
 		Note: "From the moment before Release is called until the next holder returns from Acquire, across processes. " +
 			"Each holder keeps the lock for " + holdTime.String() + " and waits again once somebody else has been granted it. " +
+			"publish is the floor, and no lock: a script that writes and publishes through go-redis, and the next process in turn subscribes to that. " +
 			"Overtaken: of 100 grants, how many went to a waiter while another, who had asked at least " + fifoSlack.String() +
-			" earlier, still waited. Idle: while the lock is held and all wait. Memory: of a waiter, in its process.",
+			" earlier, still waited. " + fmt.Sprintf("redislock and redsync, which wait by asking again, are measured in %d rounds.", b.Scale.Few()),
 		Base: string(peer.Joblock),
 		Columns: []report.Column{
-			columnP50: {Title: "p50 ms", Digits: 2, Ratio: true},
-			columnP99: {Title: "p99 ms", Digits: 2, Ratio: true},
+			{Title: columnP50, Digits: 2, Ratio: true},
+			{Title: columnP99, Digits: 2, Ratio: true},
 			{Title: "max ms", Fold: report.Max, Digits: 1},
 			{Title: "hand-overs", Fold: report.Sum},
-			{Title: "overtaken %", Digits: 1},
-			{Title: "commands/hand-over", Digits: 1},
-			{Title: "idle commands/waiter/s", Digits: 2},
-			{Title: "KiB/waiter", Digits: 1},
+			{Title: columnOvertaken, Digits: 1},
+			{Title: columnHandover, Digits: 1},
 		},
 	}
 	for _, c := range b.Scale.Crowds {
 		b.say("%s, %s", s.Name, c)
-		err := eachRound(ctx, b, peer.Libraries(), func(_ int, name peer.Name) error {
-			r, err := b.handRound(ctx, name, c)
+		err := eachRound(ctx, b, b.Scale.Rounds, []peer.Name{peer.Publish, peer.Joblock, peer.Redislock, peer.Redsync, peer.Rueidislock},
+			func(round int, name peer.Name) error {
+				show := b.Scale.Handover
+				if name == peer.Redislock || name == peer.Redsync {
+					if round >= b.Scale.Few() {
+						return nil
+					}
+					show *= 2 // they hand over less often
+				}
+				r, err := b.handRound(ctx, name, c, 0, show)
+				if err == nil {
+					n := float64(len(r.latencies))
+					s.Add(c.String(), string(name), report.Quantile(r.latencies, 0.5), report.Quantile(r.latencies, 0.99),
+						slices.Max(r.latencies), n, 100*float64(r.overtakes)/n, r.perHandover)
+				}
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (b *Bench) waiting(ctx context.Context) (*report.Section, error) {
+	s := &report.Section{
+		Name:  "waiting",
+		Title: "Waiting for a lock that is held",
+		Note: fmt.Sprintf("What each waiter sends while the lock is held and all wait, and the memory of a waiter in its process. %d rounds.",
+			b.Scale.Few()),
+		Base:    string(peer.Joblock),
+		Columns: []report.Column{{Title: "commands/waiter/s", Digits: 2}, {Title: "KiB/waiter", Digits: 1}},
+	}
+	for _, c := range b.Scale.Waiting {
+		b.say("%s, %s", s.Name, c)
+		err := eachRound(ctx, b, b.Scale.Few(), peer.Libraries(), func(_ int, name peer.Name) error {
+			r, err := b.handRound(ctx, name, c, b.Scale.Idle, 0)
 			if err == nil {
-				s.Add(c.String(), string(name), r.values()...)
+				s.Add(c.String(), string(name), r.perIdle, r.kib)
 			}
 			return err
 		})
@@ -79,17 +115,9 @@ type handResult struct {
 	kib         float64 // per waiter
 }
 
-func (r handResult) values() []float64 {
-	n := float64(len(r.latencies))
-	return []float64{
-		report.Quantile(r.latencies, 0.5), report.Quantile(r.latencies, 0.99), slices.Max(r.latencies),
-		n, 100 * float64(r.overtakes) / n, r.perHandover, r.perIdle, r.kib,
-	}
-}
-
-// handRound has a crowd wait for a lock that is held here, lets go of it, and
-// watches it go round.
-func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd) (r handResult, err error) {
+// handRound has a crowd wait, for as long as idle, for a lock that is held here, lets go of
+// the lock, and watches it go round for as long as show.
+func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd, idle, show time.Duration) (r handResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	path, err := newTurnFile()
@@ -123,8 +151,8 @@ func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd) (r handR
 			return err
 		}
 		start := time.Now()
-		pause(ctx, b.Scale.Idle)
-		idle, err := all.order(orderMark)
+		pause(ctx, idle)
+		idled, err := all.order(orderMark)
 		if err != nil {
 			return err
 		}
@@ -134,7 +162,7 @@ func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd) (r handR
 		if err := held.Release(ctx); err != nil {
 			return err
 		}
-		pause(ctx, b.Scale.Handover)
+		pause(ctx, show)
 		turn.reach(ctx, leastGrants)
 		stopped := now()
 		last, err := all.order(orderStop)
@@ -149,8 +177,8 @@ func (b *Bench) handRound(ctx context.Context, name peer.Name, c Crowd) (r handR
 		if r.violations > 0 {
 			return fmt.Errorf("%w: %d times in %d", ErrNotExclusive, r.violations, len(grants))
 		}
-		r.perHandover = float64(sent(idle, last).Commands) / float64(len(grants))
-		r.perIdle = float64(sent(settled, idle).Commands) / waited
+		r.perHandover = float64(sent(idled, last).Commands) / float64(len(grants))
+		r.perIdle = float64(sent(settled, idled).Commands) / waited
 		r.kib = float64(grown(connected, settled)) / 1024 / float64(c.Waiters)
 		return nil
 	})

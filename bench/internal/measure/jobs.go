@@ -39,42 +39,61 @@ const (
 	locked   jobMode = "middleware, one lock"
 )
 
+// columnProcessed is a title that Aims names.
+const columnProcessed = "processed/s"
+
+var jobColumns = []report.Column{
+	{Title: columnProcessed, Ratio: true},
+	{Title: "commands", Digits: 1},
+	{Title: "own CPU µs", Digits: 1, Ratio: true},
+	{Title: "server CPU µs", Digits: 1, Ratio: true},
+}
+
 func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 	s := &report.Section{
 		Name:  "jobs",
-		Title: fmt.Sprintf("Jobs: %d through asynq", b.Scale.Jobs),
-		Note: fmt.Sprintf("Jobs that do nothing, and jobs that wait for so long as if for a database. Enqueued one after the other, with a lock of their own by "+
-			"handoff's EnqueueUnique: acquire, park, enqueue. Then processed with concurrency %d, with a lock: resume, "+
+		Title: fmt.Sprintf("Jobs that do nothing: %d through asynq", b.Scale.Jobs),
+		Note: fmt.Sprintf("Enqueued before, with a lock of their own by handoff's EnqueueUnique, and then processed with concurrency %d, with a lock: resume, "+
 			"run, release. Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency),
-		Base: string(bare),
-		Columns: []report.Column{
-			{Title: "enqueued/s", Ratio: true},
-			{Title: "commands", Digits: 1},
-			{Title: "processed/s", Ratio: true},
-			{Title: "commands", Digits: 1},
-			{Title: "own CPU µs", Digits: 1, Ratio: true},
-			{Title: "server CPU µs", Digits: 1, Ratio: true},
-		},
+		Base:    string(bare),
+		Columns: jobColumns,
+	}
+	return s, b.jobsOf(ctx, s, 0, b.Scale.Rounds)
+}
+
+func (b *Bench) work(ctx context.Context) (*report.Section, error) {
+	s := &report.Section{
+		Name:    "work",
+		Title:   fmt.Sprintf("Jobs that wait: %d through asynq", b.Scale.Jobs),
+		Note:    fmt.Sprintf("The same with jobs that wait for so long as if for a database. %d rounds.", b.Scale.Few()),
+		Base:    string(bare),
+		Columns: jobColumns,
 	}
 	for _, work := range b.Scale.Work {
-		c := fmt.Sprintf("jobs of %s", work)
-		b.say("%s, %s", s.Name, c)
-		err := eachRound(ctx, b, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
-			r, err := b.runJobs(ctx, mode, b.Scale.Jobs, work)
-			if err == nil {
-				s.Add(c, string(mode), r.enqueued, r.enqueueCommands, r.processed, r.processCommands, r.own, r.server)
-			}
-			return err
-		})
-		if err != nil {
+		if err := b.jobsOf(ctx, s, work, b.Scale.Few()); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
+// jobsOf adds the rows of jobs that take so long.
+func (b *Bench) jobsOf(ctx context.Context, s *report.Section, work time.Duration, rounds int) error {
+	c := jobCase(work)
+	b.say("%s, %s", s.Name, c)
+	return eachRound(ctx, b, rounds, []jobMode{bare, unlocked, locked}, func(_ int, mode jobMode) error {
+		r, err := b.runJobs(ctx, mode, b.Scale.Jobs, work)
+		if err == nil {
+			s.Add(c, string(mode), r.processed, r.commands, r.own, r.server)
+		}
+		return err
+	})
+}
+
+func jobCase(work time.Duration) string { return fmt.Sprintf("jobs of %s", work) }
+
 // jobRates are per second; commands, and processor times in µs, are per job.
-type jobRates struct{ enqueued, enqueueCommands, processed, processCommands, own, server float64 }
+type jobRates struct{ processed, commands, own, server float64 }
 
 // runJobs enqueues n jobs, then starts a server and waits until all have run, each
 // for as long as work.
@@ -87,18 +106,13 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Dura
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 
-	enqueue := k.enqueuer(mode)
-	if err := enqueue(ctx, "warm-up"); err != nil { // it will be processed as well
+	way := alone
+	if mode == locked {
+		way = unique
+	}
+	if err := k.enqueue(ctx, way, keysOf("job", n+1)); err != nil {
 		return r, err
 	}
-	count, start := k.wire.Count(), time.Now()
-	for i := range n {
-		if err := enqueue(ctx, fmt.Sprintf("job:%d", i)); err != nil {
-			return r, err
-		}
-	}
-	r.enqueued = rate(n, start)
-	r.enqueueCommands = float64(k.wire.Count().Sub(count).Commands) / float64(n)
 
 	var left atomic.Int64
 	left.Store(int64(n) + 1)
@@ -117,7 +131,7 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Dura
 	if err != nil {
 		return r, err
 	}
-	count, start = k.wire.Count(), time.Now()
+	count, start := k.wire.Count(), time.Now()
 	if err := server.Start(mux); err != nil {
 		return r, err
 	}
@@ -128,10 +142,11 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Dura
 		return r, fmt.Errorf("%d of %d jobs were not run: %w", left.Load(), n+1, context.Cause(ctx))
 	}
 	r.processed = rate(n+1, start)
-	r.processCommands = float64(k.wire.Count().Sub(count).Commands) / float64(n+1)
+	r.commands = float64(k.wire.Count().Sub(count).Commands) / float64(n+1)
 	after, err := used(ctx, b.Server)
-	r.own = micros(after.own-before.own) / float64(n+1)
-	r.server = micros(after.server-before.server) / float64(n+1)
+	cpu := after.since(before)
+	r.own = micros(cpu.own) / float64(n+1)
+	r.server = micros(cpu.server) / float64(n+1)
 	return r, err
 }
 
@@ -176,21 +191,6 @@ func (k *jobKit) close() error {
 		err = k.jobs.Close(ctx)
 	}
 	return errors.Join(err, k.locks.Close(ctx), k.rdb.Close())
-}
-
-// enqueuer returns how a job is enqueued, under the name of its lock if it has one.
-func (k *jobKit) enqueuer(mode jobMode) func(ctx context.Context, key string) error {
-	task := asynq.NewTask(jobType, nil)
-	if mode == locked {
-		return func(ctx context.Context, key string) error {
-			_, err := k.jobs.EnqueueUnique(ctx, handoff.Unique{Key: key}, task)
-			return err
-		}
-	}
-	return func(ctx context.Context, _ string) error {
-		_, err := k.client.EnqueueContext(ctx, task)
-		return err
-	}
 }
 
 // server returns an asynq server that is not started yet, and the mux it needs.

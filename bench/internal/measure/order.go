@@ -36,7 +36,7 @@ func (b *Bench) order(ctx context.Context) (*report.Section, error) {
 		},
 	}
 	b.say("%s, %s", s.Name, orderCrowd)
-	err := eachRound(ctx, b, []peer.Name{peer.Joblock}, func(_ int, name peer.Name) error {
+	err := eachRound(ctx, b, b.Scale.Few(), []peer.Name{peer.Joblock}, func(_ int, name peer.Name) error {
 		all, err := b.orderRound(ctx, b.Scale.Order)
 		if err == nil {
 			waited, overtaken := inOrder(all)

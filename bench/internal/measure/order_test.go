@@ -12,14 +12,14 @@ import (
 )
 
 func TestRoundsInterleaveAndBeginWithAnotherEach(t *testing.T) {
-	srv, err := rig.Start(t.Context())
+	srv, err := rig.Start(t.Context(), rig.DefaultProgram)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer srv.Stop()
-	b := &Bench{Server: srv, Scale: Scale{Rounds: 3}}
+	b := &Bench{Server: srv}
 	var got []string
-	if err := eachRound(t.Context(), b, []string{"a", "b"}, func(_ int, s string) error {
+	if err := eachRound(t.Context(), b, 3, []string{"a", "b"}, func(_ int, s string) error {
 		got = append(got, s)
 		return nil
 	}); err != nil {

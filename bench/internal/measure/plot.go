@@ -75,8 +75,8 @@ func handoverPanel(title string, s *report.Section, crowds []Crowd, in func(Crow
 			plotter.YErrors
 		}
 		for x, c := range crowds {
-			if row := s.Row(c.String(), string(name)); row != nil {
-				p50, p99 := row.Cells[columnP50].Value, row.Cells[columnP99].Value
+			if median := s.Cell(c.String(), string(name), columnP50); median != nil {
+				p50, p99 := median.Value, s.Cell(c.String(), string(name), columnP99).Value
 				beside := 0.03 * float64(n) // so that one whisker does not hide another
 				points.XYs = append(points.XYs, plotter.XY{X: float64(x) + beside, Y: p50})
 				points.YErrors = append(points.YErrors, struct{ Low, High float64 }{0, p99 - p50})

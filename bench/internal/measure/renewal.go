@@ -22,7 +22,7 @@ func (b *Bench) renewal(ctx context.Context) (*report.Section, error) {
 		Title: fmt.Sprintf("Holding %d locks", b.Scale.Locks),
 		Note: fmt.Sprintf("Leases of %s, renewed every third of it: a period. redislock and redsync leave renewing to "+
 			"their users, who here have a goroutine with a ticker for each lock. CPU is user and system time. "+
-			"Memory is that of the process that holds, goroutines included, per lock. Lost: locks whose renewal failed.", b.Scale.TTL),
+			"Memory is that of the process that holds, goroutines included, per lock. Lost: locks whose renewal failed. %d rounds.", b.Scale.TTL, b.Scale.Few()),
 		Base: string(peer.Joblock),
 		Columns: []report.Column{
 			{Title: "commands/period", Ratio: true},
@@ -35,7 +35,7 @@ func (b *Bench) renewal(ctx context.Context) (*report.Section, error) {
 	}
 	c := fmt.Sprintf("%d locks", b.Scale.Locks)
 	b.say("%s, %s", s.Name, c)
-	err := eachRound(ctx, b, peer.Libraries(), func(_ int, name peer.Name) error {
+	err := eachRound(ctx, b, b.Scale.Few(), peer.Libraries(), func(_ int, name peer.Name) error {
 		r, err := b.hold(ctx, name, b.Scale.Locks)
 		if err == nil {
 			s.Add(c, string(name), r.commands, r.turns, r.own, r.server, r.bytes, r.lost)
@@ -96,11 +96,7 @@ func (b *Bench) hold(ctx context.Context, name peer.Name, n int) (cost holdCost,
 
 // observe lets the periods pass and fills in what one of them costs.
 func (b *Bench) observe(ctx context.Context, wire *rig.Wire, cost *holdCost) error {
-	own, err := rig.CPU()
-	if err != nil {
-		return err
-	}
-	server, err := b.Server.CPU(ctx)
+	before, err := used(ctx, b.Server)
 	if err != nil {
 		return err
 	}
@@ -113,17 +109,14 @@ func (b *Bench) observe(ctx context.Context, wire *rig.Wire, cost *holdCost) err
 		sent = wire.Count().Sub(count)
 	}
 	per := float64(period) / float64(time.Since(began))
-	ownAfter, err := rig.CPU()
+	after, err := used(ctx, b.Server)
 	if err != nil {
 		return err
 	}
-	serverAfter, err := b.Server.CPU(ctx)
-	if err != nil {
-		return err
-	}
+	cpu := after.since(before)
 	cost.commands = float64(sent.Commands) * per
 	cost.turns = float64(sent.Turns) * per
-	cost.own = micros(ownAfter-own) / 1000 * per
-	cost.server = micros(serverAfter-server) / 1000 * per
+	cost.own = micros(cpu.own) / 1000 * per
+	cost.server = micros(cpu.server) / 1000 * per
 	return nil
 }

@@ -5,17 +5,22 @@ import "time"
 // Crowd is how many wait for one lock, spread over how many processes.
 type Crowd struct{ Waiters, Processes int }
 
+// PairLoad is how many pairs of acquire and release are done in a round, on how many
+// goroutines.
+type PairLoad struct{ Goroutines, Pairs int }
+
 // Scale says how much is done.
 type Scale struct {
 	Rounds int
 
-	Ops      int   // pairs of acquire and release in one sample
-	Parallel []int // goroutines that do them
+	Pairs []PairLoad
 
 	Crowds   []Crowd
-	Settle   time.Duration // until all have found the lock held, before they are observed
-	Idle     time.Duration // how long the lock is held while all wait
-	Handover time.Duration // how long it is then handed round, at the least
+	Settle   time.Duration // until all have found the lock held
+	Handover time.Duration // how long the lock is then handed round, at the least
+
+	Waiting []Crowd
+	Idle    time.Duration // how long these are observed while the lock is held
 
 	Order int // hand-overs whose order is looked at
 
@@ -23,8 +28,11 @@ type Scale struct {
 	TTL     time.Duration // of those; renewed every third of it
 	Periods int           // renewal periods observed
 
-	Jobs int             // enqueued, then processed
-	Work []time.Duration // what each of them takes
+	Jobs    int             // enqueued, then processed
+	Work    []time.Duration // what each of them takes where they do something
+	Enqueue int             // tasks enqueued in a round, where nobody processes them
+
+	Memos int // renewals, waits, and locks in a list, with a memo and without
 
 	Growth Growth
 
@@ -38,31 +46,40 @@ type Growth struct{ Keys, Waiters, Locks, Jobs int }
 // GrowthFactor is by how much the work is enlarged.
 const GrowthFactor = 10
 
-// Full is for figures to be shown. It takes about ten minutes.
+// Few is the number of rounds of what takes long and has no aim: a third of Rounds.
+func (s Scale) Few() int { return max(1, s.Rounds/3) }
+
+// Full is for figures to be shown.
 func Full() Scale {
 	return Scale{
-		Rounds: 5,
-		Ops:    6000, Parallel: []int{1, 32},
+		Rounds: 9,
+		Pairs:  []PairLoad{{1, 1000}, {32, 4000}},
 		Crowds: []Crowd{{2, 1}, {2, 2}, {16, 1}, {16, 4}, {128, 1}, {128, 4}},
-		Settle: 300 * time.Millisecond, Idle: time.Second, Handover: 1500 * time.Millisecond,
+		Settle: 100 * time.Millisecond, Handover: 200 * time.Millisecond,
+		Waiting: []Crowd{{2, 1}, {128, 1}, {128, 4}}, Idle: time.Second,
 		Order: 4000,
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
-		Jobs: 3000, Work: []time.Duration{0, time.Millisecond, 10 * time.Millisecond},
-		Growth: Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
+		Jobs: 1500, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
+		Enqueue: 1000,
+		Memos:   200,
+		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 	}
 }
 
-// Short shows within seconds that everything works. Its figures mean nothing.
-func Short() Scale {
+// Quick shows within seconds that everything works. Its figures mean nothing.
+func Quick() Scale {
 	return Scale{
 		Rounds: 1,
-		Ops:    200, Parallel: []int{1, 8},
+		Pairs:  []PairLoad{{1, 100}, {32, 320}},
 		Crowds: []Crowd{{2, 1}, {6, 2}},
-		Settle: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
+		Settle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
+		Waiting: []Crowd{{2, 1}}, Idle: 50 * time.Millisecond,
 		Order: 200,
 		Locks: 100, TTL: 3 * time.Second, Periods: 1,
-		Jobs: 50, Work: []time.Duration{0, time.Millisecond},
-		Growth: Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
-		Again:  5 * time.Second,
+		Jobs: 50, Work: []time.Duration{time.Millisecond},
+		Enqueue: 50,
+		Memos:   5,
+		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
+		Again:   5 * time.Second,
 	}
 }

@@ -44,6 +44,10 @@ type Options struct {
 	// Places makes what joblock grants Placed.
 	Places bool
 
+	// Seat is this process's place among the Seats processes of Publish, from 0. Seats is
+	// 0 for a process that only begins.
+	Seat, Seats int
+
 	// Again is how long an Acquire of rueidislock may take before it is made anew; 0
 	// is for ever. Without loop tracking an attempt of its that fails once, on a machine
 	// that stands still, is woken by nobody. Not for measuring: it allocates.
@@ -53,16 +57,18 @@ type Options struct {
 // Name is the name of a library in the results.
 type Name string
 
-// The libraries. Floor is none: it is what two commands through go-redis cost.
+// The libraries. Floor and Publish are none: Floor is what two commands through go-redis
+// cost, and Publish what a message through go-redis costs that a script sends.
 const (
 	Floor       Name = "floor"
+	Publish     Name = "publish"
 	Joblock     Name = "joblock"
 	Redislock   Name = "redislock"
 	Redsync     Name = "redsync"
 	Rueidislock Name = "rueidislock"
 )
 
-// All returns every library, the floor included.
+// All returns every library, and the floor of acquiring and releasing.
 func All() []Name { return append([]Name{Floor}, Libraries()...) }
 
 // Libraries returns those that wait and that can be renewed.
@@ -73,6 +79,8 @@ func Open(name Name, o Options) (Peer, error) {
 	switch name {
 	case Floor:
 		return openFloor(o), nil
+	case Publish:
+		return openPublish(o)
 	case Joblock:
 		return openJoblock(o)
 	case Redislock:
@@ -83,6 +91,15 @@ func Open(name Name, o Options) (Peer, error) {
 		return openRueidislock(o)
 	}
 	return nil, fmt.Errorf("no such library: %q", name)
+}
+
+// Commands returns the commands that a library sends to acquire and to release, as the server
+// names them in its statistics. No script of that library runs one of them.
+func Commands(name Name) []string {
+	if name == Floor || name == Redsync {
+		return []string{"set", "evalsha"}
+	}
+	return []string{"evalsha"}
 }
 
 // poolSize is above the parallelism of every measurement without waiters.

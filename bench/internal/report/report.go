@@ -12,14 +12,28 @@ import (
 	"github.com/joblock/toolkit/bench/internal/rig"
 )
 
-// Report is one run: everything in it was measured on one machine against one
-// server.
+// Report is what one or several runs have found, one after the other, on one machine.
 type Report struct {
-	Machine  rig.Machine       `json:"machine"`
-	Redis    string            `json:"redis"`
-	Versions map[string]string `json:"versions"` // by module
-	Rounds   int               `json:"rounds"`
-	Sections []*Section        `json:"sections"`
+	Machine     rig.Machine       `json:"machine"`
+	Server      string            `json:"server"` // such as "Redis 7.0.15"
+	Load        string            `json:"load"`   // what else the machine has to do, on purpose
+	LoadAverage string            `json:"load_average"`
+	Versions    map[string]string `json:"versions"` // by module
+	Against     string            `json:"against,omitempty"`
+	Rounds      int               `json:"rounds"` // of each run
+	Runs        int               `json:"runs"`
+	Targets     []Target          `json:"targets"`
+	Sections    []*Section        `json:"sections"`
+}
+
+// Section returns the section of this name, nil if it was not measured.
+func (r *Report) Section(name string) *Section {
+	for _, s := range r.Sections {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
 }
 
 // WriteJSON writes all rounds, indented.
@@ -35,20 +49,32 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Benchmark results\n\n")
 	fmt.Fprintf(&b, "- machine: %s, %d cores, %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel)
-	fmt.Fprintf(&b, "- %s, redis-server %s without persistence, over loopback\n", r.Machine.Go, r.Redis)
+	fmt.Fprintf(&b, "- load: %s; load average at the start %s\n", r.Load, r.LoadAverage)
+	fmt.Fprintf(&b, "- %s, %s without persistence, over loopback\n", r.Machine.Go, r.Server)
 	for _, m := range slices.Sorted(maps.Keys(r.Versions)) {
 		fmt.Fprintf(&b, "- %s %s\n", m, r.Versions[m])
 	}
-	fmt.Fprintf(&b, "- %d interleaved rounds; medians, unless the heading says max or sum\n", r.Rounds)
-	b.WriteString("- ×: ratio to the subject marked *, median of the ratios within each round\n")
+	if r.Against != "" {
+		fmt.Fprintf(&b, "- the other checkout: %s\n", r.Against)
+	}
+	fmt.Fprintf(&b, "- runs: %d, each with a server of its own and %d interleaved rounds, fewer where a table says so\n", r.Runs, r.Rounds)
+	b.WriteString("- a figure is the median of the runs, and of the rounds in each, unless the heading says max or sum\n")
+	b.WriteString("- ×: ratio to the subject marked *; in a run, the median of the ratios within each round\n")
+	if r.Runs > 1 {
+		b.WriteString("- a–b–c: the least, the median and the greatest of the runs\n")
+	}
+	if len(r.Targets) > 0 {
+		writeTargets(&b, r.Targets)
+	}
 	for _, s := range r.Sections {
-		s.writeMarkdown(&b)
+		s.writeMarkdown(&b, r.Runs > 1)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (s *Section) writeMarkdown(b *strings.Builder) {
+// writeMarkdown shows ranges if ranged is set.
+func (s *Section) writeMarkdown(b *strings.Builder, ranged bool) {
 	fmt.Fprintf(b, "\n## %s\n\n%s\n\n", s.Title, s.Note)
 	table := [][]string{{"case", "subject"}}
 	for _, c := range s.Columns {
@@ -69,25 +95,35 @@ func (s *Section) writeMarkdown(b *strings.Builder) {
 			line[1] += " *"
 		}
 		for i, cell := range row.Cells {
-			line = append(line, cell.text(s.Columns[i], row.Subject == s.Base))
+			line = append(line, cell.text(s.Columns[i], row.Subject == s.Base, ranged))
 		}
 		table = append(table, line)
 	}
-	writeTable(b, table)
+	writeTable(b, 2, table)
 }
 
-// text shows the ratio beside the value, except for the base itself.
-func (c Cell) text(col Column, base bool) string {
-	s := fmt.Sprintf("%.*f", col.Digits, c.Value)
-	if c.Ratio != 0 && !base {
-		s += fmt.Sprintf(" ×%.2f", c.Ratio)
+// text shows the ratio beside the value, except for the base itself, of which the range of
+// the values is shown instead.
+func (c Cell) text(col Column, base, ranged bool) string {
+	switch value := fmt.Sprintf("%.*f", col.Digits, c.Value); {
+	case base && ranged && col.Ratio:
+		return c.Range.text(col.Digits)
+	case base || c.Ratio == Range{}:
+		return value
+	case ranged:
+		return value + " ×" + c.Ratio.text(2)
+	default:
+		return fmt.Sprintf("%s ×%.2f", value, c.Ratio.Median)
 	}
-	return s
+}
+
+func (r Range) text(digits int) string {
+	return fmt.Sprintf("%.*f–%.*f–%.*f", digits, r.Min, digits, r.Median, digits, r.Max)
 }
 
 // writeTable writes rows, the first of which is the heading, as a Markdown table:
-// text to the left in the first two columns, numbers to the right in the others.
-func writeTable(b *strings.Builder, rows [][]string) {
+// text to the left in the first columns, numbers to the right in the others.
+func writeTable(b *strings.Builder, texts int, rows [][]string) {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, text := range row {
@@ -97,7 +133,7 @@ func writeTable(b *strings.Builder, rows [][]string) {
 	for n, row := range rows {
 		for i, text := range row {
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(text))
-			if i < 2 {
+			if i < texts {
 				b.WriteString("| " + text + pad + " ")
 			} else {
 				b.WriteString("| " + pad + text + " ")
@@ -106,7 +142,7 @@ func writeTable(b *strings.Builder, rows [][]string) {
 		b.WriteString("|\n")
 		if n == 0 {
 			for i, w := range width {
-				if i < 2 {
+				if i < texts {
 					b.WriteString("|-" + strings.Repeat("-", w) + "-")
 				} else {
 					b.WriteString("|-" + strings.Repeat("-", w) + ":")

@@ -42,9 +42,25 @@ type Row struct {
 
 // Cell is one figure.
 type Cell struct {
-	Rounds []float64 `json:"rounds"`
-	Value  float64   `json:"value"`
-	Ratio  float64   `json:"ratio,omitempty"` // to the base; 0 where there is none
+	Runs  [][]float64 `json:"runs"` // the rounds of each run
+	Value float64     `json:"value"`
+	Range Range       `json:"range"` // of the runs' values
+	Ratio Range       `json:"ratio"` // of the runs' ratios to the base; zero where there is none
+}
+
+// Range is what several runs have found.
+type Range struct {
+	Min    float64 `json:"min"`
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+// RangeOf returns the range of one value per run. Without values the range is zero.
+func RangeOf(values []float64) Range {
+	if len(values) == 0 {
+		return Range{}
+	}
+	return Range{slices.Min(values), Quantile(values, 0.5), slices.Max(values)}
 }
 
 // Add records one round of a subject in a case: a value for each column. Rows
@@ -57,10 +73,27 @@ func (s *Section) Add(c, subject string, values ...float64) {
 	row := s.Row(c, subject)
 	if row == nil {
 		row = &Row{Case: c, Subject: subject, Cells: make([]Cell, len(s.Columns))}
+		for i := range row.Cells {
+			row.Cells[i].Runs = make([][]float64, 1)
+		}
 		s.Rows = append(s.Rows, row)
 	}
 	for i, v := range values {
-		row.Cells[i].Rounds = append(row.Cells[i].Rounds, v)
+		row.Cells[i].Runs[0] = append(row.Cells[i].Runs[0], v)
+	}
+}
+
+// Join appends the runs of next, a section with the same rows. It panics when a row is
+// missing, which is a mistake in the program.
+func (s *Section) Join(next *Section) {
+	for _, row := range next.Rows {
+		mine := s.Row(row.Case, row.Subject)
+		if mine == nil {
+			panic(fmt.Sprintf("report: only a later run has %s, %s of %s", row.Case, row.Subject, s.Name))
+		}
+		for i, cell := range row.Cells {
+			mine.Cells[i].Runs = append(mine.Cells[i].Runs, cell.Runs...)
+		}
 	}
 }
 
@@ -74,8 +107,19 @@ func (s *Section) Row(c, subject string) *Row {
 	return nil
 }
 
+// Cell returns the cell of a subject in a case under the first column of this title, nil if
+// there is none.
+func (s *Section) Cell(c, subject, title string) *Cell {
+	row := s.Row(c, subject)
+	column := slices.IndexFunc(s.Columns, func(col Column) bool { return col.Title == title })
+	if row == nil || column < 0 {
+		return nil
+	}
+	return &row.Cells[column]
+}
+
 // Fold computes values and ratios from the rounds, and puts the rows of a case
-// next to each other. Call it once all rounds are in.
+// next to each other. Call it once all runs are joined.
 func (s *Section) Fold() {
 	var cases []string
 	for _, row := range s.Rows {
@@ -84,16 +128,39 @@ func (s *Section) Fold() {
 		}
 		base := s.Row(row.Case, s.Base)
 		for i := range row.Cells {
-			cell := &row.Cells[i]
-			cell.Value = s.Columns[i].Fold.of(cell.Rounds)
+			cell, fold := &row.Cells[i], s.Columns[i].Fold
+			values := cell.values(fold)
+			cell.Value, cell.Range = fold.of(values), RangeOf(values)
 			if s.Columns[i].Ratio && base != nil {
-				cell.Ratio = pairedRatio(cell.Rounds, base.Cells[i].Rounds)
+				cell.Ratio = RangeOf(cell.Over(&base.Cells[i]))
 			}
 		}
 	}
 	slices.SortStableFunc(s.Rows, func(a, b *Row) int {
 		return slices.Index(cases, a.Case) - slices.Index(cases, b.Case)
 	})
+}
+
+// values returns the rounds of each run as one value.
+func (c *Cell) values(f Fold) (out []float64) {
+	for _, rounds := range c.Runs {
+		out = append(out, f.of(rounds))
+	}
+	return out
+}
+
+// Medians returns the median of the rounds for each run.
+func (c *Cell) Medians() []float64 { return c.values(Median) }
+
+// Over returns the ratio of c to base for each run: the median of the ratios of its rounds.
+// Runs in which nothing can be compared, the base being 0, are left out.
+func (c *Cell) Over(base *Cell) (out []float64) {
+	for i := range min(len(c.Runs), len(base.Runs)) {
+		if ratio, ok := pairedRatio(c.Runs[i], base.Runs[i]); ok {
+			out = append(out, ratio)
+		}
+	}
+	return out
 }
 
 func (f Fold) of(values []float64) float64 {
@@ -111,9 +178,9 @@ func (f Fold) of(values []float64) float64 {
 	}
 }
 
-// pairedRatio returns the median over the rounds of a to b, 0 if there is none:
-// nothing compares with a base of 0.
-func pairedRatio(a, b []float64) float64 {
+// pairedRatio returns the median over the rounds of a to b. Nothing compares with a base of
+// 0; ok is false if that leaves nothing.
+func pairedRatio(a, b []float64) (ratio float64, ok bool) {
 	var ratios []float64
 	for i := range min(len(a), len(b)) {
 		if b[i] != 0 {
@@ -121,9 +188,9 @@ func pairedRatio(a, b []float64) float64 {
 		}
 	}
 	if len(ratios) == 0 {
-		return 0
+		return 0, false
 	}
-	return Quantile(ratios, 0.5)
+	return Quantile(ratios, 0.5), true
 }
 
 // Quantile returns the q-quantile of values, from 0 to 1, between neighbours by

@@ -17,7 +17,7 @@ func TestRatiosArePairedByRound(t *testing.T) {
 	if base.Cells[0].Value != 1.5 || other.Cells[0].Value != 3 {
 		t.Errorf("medians %v and %v", base.Cells[0].Value, other.Cells[0].Value)
 	}
-	if other.Cells[0].Ratio != 2 || base.Cells[0].Ratio != 1 || other.Cells[1].Ratio != 0 {
+	if other.Cells[0].Ratio.Median != 2 || base.Cells[0].Ratio.Median != 1 || other.Cells[1].Ratio != (Range{}) {
 		t.Errorf("ratios %v, %v, and %v where none is asked for", other.Cells[0].Ratio, base.Cells[0].Ratio, other.Cells[1].Ratio)
 	}
 	if other.Cells[1].Value != 6 || base.Cells[2].Value != 10 || other.Cells[2].Value != -1 {
@@ -32,7 +32,7 @@ func TestNothingComparesWithZero(t *testing.T) {
 	s.Add("without base", "other", 1)
 	s.Fold()
 	for _, row := range s.Rows {
-		if r := row.Cells[0].Ratio; r != 0 {
+		if r := row.Cells[0].Ratio; r != (Range{}) {
 			t.Errorf("%s, %s: ratio %v", row.Case, row.Subject, r)
 		}
 	}

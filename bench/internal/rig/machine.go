@@ -66,3 +66,10 @@ func Versions(modules ...string) map[string]string {
 	}
 	return out
 }
+
+// LoadAverage is how many processes wanted a processor in the last minute, as the kernel has
+// it, or "unknown".
+func LoadAverage() string {
+	first, _, _ := strings.Cut(contents("/proc/loadavg"), " ")
+	return first
+}

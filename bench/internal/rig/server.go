@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -33,22 +34,27 @@ type Server struct {
 	rdb  *redis.Client // for questions about the server, not measured
 }
 
-// Start starts a server and returns when it answers. The caller stops it.
-func Start(ctx context.Context) (*Server, error) {
+// DefaultProgram is the server that the system has.
+const DefaultProgram = "redis-server"
+
+// Start starts program, which takes the arguments of redis-server, and returns when the
+// server answers. A program that is not found, or that does not come up, is an error. The
+// caller stops the server.
+func Start(ctx context.Context, program string) (*Server, error) {
 	var err error
 	for range startTries {
 		var s *Server
-		if s, err = start(ctx); err == nil {
+		if s, err = start(ctx, program); err == nil {
 			return s, nil
 		}
-		if errors.Is(err, exec.ErrNotFound) || ctx.Err() != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, fmt.Errorf("start redis-server: %w", err)
+	return nil, fmt.Errorf("start %s: %w", program, err)
 }
 
-func start(ctx context.Context) (*Server, error) {
+func start(ctx context.Context, program string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -58,7 +64,7 @@ func start(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	var log bytes.Buffer
-	cmd := exec.Command("redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+	cmd := exec.Command(program, "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", dir)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
@@ -113,7 +119,8 @@ func (s *Server) pid(ctx context.Context) (string, error) {
 	if err := conn.Close(); err != nil {
 		return "", err
 	}
-	return s.info(ctx, "server", "process_id")
+	about, err := s.info(ctx, "server")
+	return about["process_id"], err
 }
 
 // Addr returns "127.0.0.1:port".
@@ -134,40 +141,109 @@ func (s *Server) Flush(ctx context.Context) error {
 	return s.rdb.FlushAll(ctx).Err()
 }
 
-// Version returns what the server says of itself, such as "7.0.15".
+// Version returns what the server says of itself, such as "Redis 7.0.15" or "Valkey 8.0.1".
 func (s *Server) Version(ctx context.Context) (string, error) {
-	return s.info(ctx, "server", "redis_version")
-}
-
-// CPU returns the processor time, user and system, that the server has used.
-func (s *Server) CPU(ctx context.Context) (time.Duration, error) {
-	var sum float64
-	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
-		text, err := s.info(ctx, "cpu", name)
-		if err != nil {
-			return 0, err
-		}
-		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return 0, fmt.Errorf("INFO cpu: %s: %w", name, err)
-		}
-		sum += seconds
-	}
-	return time.Duration(sum * float64(time.Second)), nil
-}
-
-// info returns one field of a section of INFO.
-func (s *Server) info(ctx context.Context, section, field string) (string, error) {
-	text, err := s.rdb.Info(ctx, section).Result()
+	about, err := s.info(ctx, "server")
 	if err != nil {
 		return "", err
 	}
+	if version, ok := about["valkey_version"]; ok {
+		return "Valkey " + version, nil
+	}
+	return "Redis " + about["redis_version"], nil
+}
+
+// Usage is what a server has done since its start.
+type Usage struct {
+	CPU      time.Duration // processor time of the process, user and system
+	commands map[string]Calls
+}
+
+// Calls is the server's own count of one command, or of several. Commands that a script runs
+// are in the time of the script, and have counts of their own too.
+type Calls struct {
+	Number int64
+	Time   time.Duration
+}
+
+// Of returns the count of the named commands together, such as "evalsha" and "set".
+func (u Usage) Of(commands ...string) (sum Calls) {
+	for _, name := range commands {
+		sum.Number += u.commands[name].Number
+		sum.Time += u.commands[name].Time
+	}
+	return sum
+}
+
+// Sub returns what was counted between before and c.
+func (c Calls) Sub(before Calls) Calls { return Calls{c.Number - before.Number, c.Time - before.Time} }
+
+// Usage asks the server, once: the question costs the server some 50 µs.
+func (s *Server) Usage(ctx context.Context) (u Usage, err error) {
+	fields, err := s.info(ctx, "cpu", "commandstats")
+	if err != nil {
+		return u, err
+	}
+	var seconds float64
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		part, err := strconv.ParseFloat(fields[name], 64)
+		if err != nil {
+			return u, fmt.Errorf("INFO cpu: %s: %w", name, err)
+		}
+		seconds += part
+	}
+	u.CPU = time.Duration(seconds * float64(time.Second))
+	u.commands = make(map[string]Calls)
+	for name, text := range fields {
+		command, ok := strings.CutPrefix(name, "cmdstat_")
+		if !ok {
+			continue
+		}
+		var c Calls
+		if _, err := fmt.Sscanf(text, "calls=%d,usec=%d,", &c.Number, &c.Time); err != nil {
+			return u, fmt.Errorf("INFO commandstats: %s: %q: %w", command, text, err)
+		}
+		c.Time *= time.Microsecond
+		u.commands[command] = c
+	}
+	return u, nil
+}
+
+// Key is what a server says of one key.
+type Key struct {
+	Bytes    int64         // as MEMORY USAGE has it; 0 if there is no such key
+	Remember time.Duration // until the key expires; negative if it does not
+}
+
+// Key asks for a key by the name that it has in the server.
+func (s *Server) Key(ctx context.Context, name string) (k Key, err error) {
+	// MEMORY USAGE alone would still find a key that has expired.
+	if n, err := s.rdb.Exists(ctx, name).Result(); n == 0 || err != nil {
+		return Key{}, err
+	}
+	k.Bytes, err = s.rdb.MemoryUsage(ctx, name, 0).Result()
+	if errors.Is(err, redis.Nil) {
+		return Key{}, nil
+	}
+	if err == nil {
+		k.Remember, err = s.rdb.PTTL(ctx, name).Result()
+	}
+	return k, err
+}
+
+// info returns the fields of sections of INFO.
+func (s *Server) info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := s.rdb.Info(ctx, sections...).Result()
+	if err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
-		if val, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(val), nil
+		if name, val, ok := strings.Cut(line, ":"); ok {
+			fields[name] = strings.TrimSpace(val)
 		}
 	}
-	return "", fmt.Errorf("INFO %s has no %s", section, field)
+	return fields, nil
 }
 
 func freePort() (int, error) {

@@ -16,6 +16,7 @@ import (
 type Wire struct {
 	commands atomic.Int64
 	turns    atomic.Int64
+	received atomic.Int64
 }
 
 // Count is the state of a Wire at an instant.
@@ -31,6 +32,9 @@ func (c Count) Sub(before Count) Count {
 
 // Count returns what was sent so far.
 func (w *Wire) Count() Count { return Count{w.commands.Load(), w.turns.Load()} }
+
+// Received returns how many bytes the server has sent so far.
+func (w *Wire) Received() int64 { return w.received.Load() }
 
 // Dial connects over TCP and counts what is sent. It fits go-redis's
 // Options.Dialer.
@@ -56,15 +60,16 @@ func (t *tap) Write(p []byte) (int, error) {
 	if !t.speaking.Swap(true) {
 		t.wire.turns.Add(1)
 	}
-	n, err := t.Conn.Write(p)
-	t.wire.commands.Add(t.scan.feed(p[:n]))
-	return n, err
+	// Before they are sent: the answers may come, and be counted, before Write returns.
+	t.wire.commands.Add(t.scan.feed(p))
+	return t.Conn.Write(p)
 }
 
 func (t *tap) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
 		t.speaking.Store(false)
+		t.wire.received.Add(int64(n))
 	}
 	return n, err
 }

@@ -66,3 +66,20 @@ func TestWireLeavesOutWhatScriptsRun(t *testing.T) {
 		t.Errorf("a pipeline: %+v, want %+v", got, want)
 	}
 }
+
+func TestWireCountsWhatTheServerSends(t *testing.T) {
+	srv := startServer(t)
+	var wire Wire
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: wire.Dial})
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "k", strings.Repeat("x", 1000), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := wire.Received()
+	if err := rdb.Get(t.Context(), "k").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := wire.Received()-before, int64(len("$1000\r\n")+1000+len("\r\n")); got != want {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+}

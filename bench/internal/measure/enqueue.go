@@ -1,0 +1,101 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/bench/internal/report"
+	"github.com/joblock/toolkit/handoff"
+)
+
+// An enqueueWay is how jobs are enqueued.
+type enqueueWay string
+
+const (
+	alone  enqueueWay = "asynq, one by one"
+	unique enqueueWay = "EnqueueUnique, one by one"
+)
+
+// columnEnqueued is a title that Aims names.
+const columnEnqueued = "enqueued/s"
+
+func (b *Bench) enqueue(ctx context.Context) (*report.Section, error) {
+	c := enqueueCase(b.Scale)
+	s := &report.Section{
+		Name:  "enqueue",
+		Title: "Enqueuing: " + c,
+		Note: "By one goroutine, with nobody to process. asynq's own Enqueue, and handoff's EnqueueUnique, by which every task has the lock on a key of its own. " +
+			"Commands, round trips and processor times are those of one task.",
+		Base: string(alone),
+		Columns: []report.Column{
+			{Title: columnEnqueued, Ratio: true},
+			{Title: "commands", Digits: 2},
+			{Title: "round trips", Digits: 2},
+			{Title: "own CPU µs", Digits: 1, Ratio: true},
+			{Title: "server CPU µs", Digits: 1, Ratio: true},
+		},
+	}
+	b.say("%s, %s", s.Name, c)
+	err := eachRound(ctx, b, b.Scale.Rounds, []enqueueWay{alone, unique}, func(_ int, way enqueueWay) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		k, err := b.newJobKit()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, k.close()) }()
+		if err := k.enqueue(ctx, way, keysOf("warm-up", warmUpPairs)); err != nil {
+			return err
+		}
+		keys := keysOf("task", b.Scale.Enqueue)
+		before, err := used(ctx, b.Server)
+		if err != nil {
+			return err
+		}
+		count, start := k.wire.Count(), time.Now()
+		if err := k.enqueue(ctx, way, keys); err != nil {
+			return err
+		}
+		perSecond, sent := rate(len(keys), start), k.wire.Count().Sub(count)
+		after, err := used(ctx, b.Server)
+		if err != nil {
+			return err
+		}
+		cpu, n := after.since(before), float64(len(keys))
+		s.Add(c, string(way), perSecond, float64(sent.Commands)/n, float64(sent.Turns)/n, micros(cpu.own)/n, micros(cpu.server)/n)
+		return nil
+	})
+	return s, err
+}
+
+func enqueueCase(s Scale) string { return fmt.Sprintf("%d tasks", s.Enqueue) }
+
+// keysOf returns n keys.
+func keysOf(prefix string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s:%d", prefix, i)
+	}
+	return keys
+}
+
+// enqueue enqueues a job for each key, with the lock on that key if way has locks.
+func (k *jobKit) enqueue(ctx context.Context, way enqueueWay, keys []string) error {
+	task := asynq.NewTask(jobType, nil)
+	for _, key := range keys {
+		var err error
+		if way == unique {
+			_, err = k.jobs.EnqueueUnique(ctx, handoff.Unique{Key: key}, task)
+		} else {
+			_, err = k.client.EnqueueContext(ctx, task)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
