@@ -32,7 +32,8 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	r, failed := ask(ctx, k.l, op, k.h.key, k.l.store.Park, req)
+	rs, failed := ask(ctx, k.l, op, k.h.key, k.l.store.Park, []driver.ParkRequest{req})
+	r := only(rs)
 	k.mu.Lock()
 	s, err := k.h.parkAnswered(op, o.job, r)
 	k.unlock(s)

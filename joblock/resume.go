@@ -61,12 +61,13 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 // Config.CallTimeout. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (driver.Reply, error) {
 	pause := backoff{10 * time.Millisecond}
-	return ask(ctx, l, op, req.Key, func(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
+	rs, err := ask(ctx, l, op, req.Key, func(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 		for {
-			r, err := l.store.Resume(ctx, req)
+			rs, err := l.store.Resume(ctx, reqs)
 			if err == nil || CodeOf(err) != "" || !pause.wait(ctx) {
-				return r, err
+				return rs, err
 			}
 		}
-	}, req)
+	}, []driver.ResumeRequest{req})
+	return only(rs), err
 }

@@ -12,12 +12,16 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	return do(ctx, s, Acquire, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Acquire(ctx, req) })
 }
 
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return do(ctx, s, Resume, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Resume(ctx, req) })
+func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	return do(ctx, s, Take, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Take(ctx, reqs) })
 }
 
-func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return do(ctx, s, Park, 1, func(ctx context.Context) (driver.Reply, error) { return s.inner.Park(ctx, req) })
+func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	return do(ctx, s, Resume, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Resume(ctx, reqs) })
+}
+
+func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	return do(ctx, s, Park, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Park(ctx, reqs) })
 }
 
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {

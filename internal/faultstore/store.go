@@ -16,6 +16,7 @@ import (
 // The names of the calls, for Set, Clear, Calls, Items and Largest.
 const (
 	Acquire  = "acquire"
+	Take     = "take"
 	Resume   = "resume"
 	Park     = "park"
 	Renew    = "renew"

@@ -43,9 +43,36 @@ func (r *record) acquired(now time.Time, req driver.AcquireRequest) driver.Reply
 	return reply
 }
 
+// Take implements driver.Store.
+func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	key := func(req driver.TakeRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.TakeRequest, r *record, now time.Time) driver.Reply {
+		reply := driver.Reply{Outcome: driver.OutcomeOK}
+		switch first, waits := r.next(now); {
+		case r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job: // again
+		case r.live(now): // taken
+			reply = r.who(now, driver.OutcomeHeld)
+		case waits: // passed on
+			s.serve(r, now, first)
+			reply = r.who(now, driver.OutcomeHeld)
+		default: // parked
+			s.grant(r, now, driver.AcquireRequest{
+				Owner: req.Owner, Nonce: req.Nonce, Holder: req.Holder, TTL: req.Reserve, Retain: req.Retain,
+			})
+			r.lease, r.job = time.Time{}, req.Job
+			if req.Job != "" {
+				s.list(now, req.Key, req.Job, req.Grace)
+			}
+		}
+		reply.Fence = r.fence
+		return reply
+	})
+}
+
 // Resume implements driver.Store.
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
+func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	key := func(req driver.ResumeRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.ResumeRequest, r *record, now time.Time) driver.Reply {
 		again := r.held(now) && r.nonce == req.Nonce
 		recovered := !r.live(now)
 		switch {
@@ -82,8 +109,9 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Re
 }
 
 // Park implements driver.Store.
-func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
+func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	key := func(req driver.ParkRequest) string { return req.Key }
+	return steps(ctx, s, reqs, key, func(req driver.ParkRequest, r *record, now time.Time) driver.Reply {
 		mine := r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce
 		switch {
 		case mine && r.job == req.Job: // again

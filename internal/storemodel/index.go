@@ -98,15 +98,15 @@ func (m *model) forget(t *rapid.T) {
 }
 
 func (m *model) reserve(t *rapid.T) {
-	req := driver.ReserveRequest{
-		Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
-		Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
-	}
-	m.send(func() {
-		p := m.locks[req.Key].reserve(m.now, req)
-		got, err := m.Store.Reserve(m.ctx, []driver.ReserveRequest{req})
-		m.compare("reserve", req.Key, "", p, m.only(got), err)
+	reqs := several(t, func(r *driver.ReserveRequest) string { return r.Key }, func() driver.ReserveRequest {
+		return driver.ReserveRequest{
+			Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
+			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
+		}
 	})
+	sendBatch(m, "reserve", reqs,
+		func(r *driver.ReserveRequest) (key, nonce string) { return r.Key, "" },
+		func(r *reference, req driver.ReserveRequest) prediction { return r.reserve(m.now, req) }, m.Store.Reserve, nil)
 }
 
 func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) prediction {

@@ -10,7 +10,7 @@ import (
 // may be sent again, like other calls.
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
-		m.acquire, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
+		m.acquire, m.take, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
 	}
 	m.delaying = true
 	calls[rapid.IntRange(0, len(calls)-1).Draw(t, "call")](t)

@@ -43,6 +43,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 			"wait":    m.wait,
 			"ask":     m.askAgain,
 			"give up": m.giveUp,
+			"take":    m.take,
 			"resume":  m.resume,
 			"park":    m.park,
 			"renew":   m.renew,
@@ -74,6 +75,8 @@ type model struct {
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
 	late  []func()          // the calls that were sent and have not arrived
+
+	toCompare int // items of the present batch after the item that is compared now
 
 	delaying bool // a call that is sent now does not arrive yet
 	stepped  bool // the clock was set back at some time
@@ -186,81 +189,135 @@ func (m *model) askAgain(t *rapid.T) {
 
 func (m *model) giveUp(t *rapid.T) {
 	if wait, any := m.waited(t); any {
-		m.sendRelease(driver.ReleaseRequest{
+		m.sendReleases([]driver.ReleaseRequest{{
 			Term:  driver.Term{Key: wait.Key, Owner: wait.Owner, Grant: wait.Nonce},
 			Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
-		})
+		}})
 	}
 }
 
-func (m *model) resume(t *rapid.T) {
-	req := driver.ResumeRequest{
-		Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
-		Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
-		Reserve: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
+// several draws one request, or a few for different keys.
+func several[R any](t *rapid.T, keyOf func(*R) string, draw func() R) []R {
+	var reqs []R
+	for range max(1, rapid.IntRange(-2, 3).Draw(t, "items")) {
+		req := draw()
+		if !slices.ContainsFunc(reqs, func(r R) bool { return keyOf(&r) == keyOf(&req) }) {
+			reqs = append(reqs, req)
+		}
 	}
-	if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
-		req.Back = drawJob.Draw(t, "back")
-	}
-	if terms := m.terms[req.Key]; len(terms) > 0 && rapid.Bool().Draw(t, "by a fence") {
-		req.Fence = terms[rapid.IntRange(max(0, len(terms)-5), len(terms)-1).Draw(t, "fence")].fence
-	}
+	return reqs
+}
+
+// sendBatch sends requests for different keys in one call. It compares each reply.
+func sendBatch[R any](
+	m *model, call string, reqs []R, nameOf func(*R) (key, nonce string), predict func(*reference, R) prediction,
+	method func(context.Context, []R) ([]driver.Reply, error), then func(R, prediction),
+) {
 	m.send(func() {
-		p := m.locks[req.Key].resume(m.now, req)
-		got, err := m.Store.Resume(m.ctx, req)
-		m.compare("resume", req.Key, req.Nonce, p, got, err)
-		switch {
-		case req.Unpark:
-			m.bound(req.Key, req.Back, req.Grace, p.grows)
-		case p.reply.Recovered:
-			m.bound(req.Key, m.locks[req.Key].job, req.Grace, true)
+		predictions := make([]prediction, len(reqs))
+		for i := range reqs {
+			key, _ := nameOf(&reqs[i])
+			predictions[i] = predict(m.locks[key], reqs[i])
+		}
+		got, err := method(m.ctx, reqs)
+		if len(got) != len(reqs) {
+			m.Fatalf("%s: %d replies to %d requests", call, len(got), len(reqs))
+		}
+		for i, p := range predictions {
+			key, nonce := nameOf(&reqs[i])
+			m.toCompare = len(reqs) - 1 - i
+			m.compare(call, key, nonce, p, got[i], err)
+			if then != nil {
+				then(reqs[i], p)
+			}
 		}
 	})
 }
 
-func (m *model) park(t *rapid.T) {
-	req := driver.ParkRequest{
-		Term: m.term(t), Nonce: m.newNonce(), Reserve: drawTime.Draw(t, "hold"),
-		Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"), Grace: drawHold.Draw(t, "grace"),
-	}
-	m.send(func() {
-		p := m.locks[req.Key].park(m.now, req)
-		got, err := m.Store.Park(m.ctx, req)
-		m.compare("park", req.Key, req.Nonce, p, got, err)
-		m.bound(req.Key, req.Job, req.Grace, p.grows)
+func (m *model) take(t *rapid.T) {
+	reqs := several(t, func(r *driver.TakeRequest) string { return r.Key }, func() driver.TakeRequest {
+		return driver.TakeRequest{
+			Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
+			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"), Grace: drawHold.Draw(t, "grace"),
+		}
 	})
+	sendBatch(m, "take", reqs,
+		func(r *driver.TakeRequest) (key, nonce string) { return r.Key, r.Nonce },
+		func(r *reference, req driver.TakeRequest) prediction { return r.take(m.now, req) }, m.Store.Take,
+		func(req driver.TakeRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows) })
+}
+
+func (m *model) resume(t *rapid.T) {
+	reqs := several(t, func(r *driver.ResumeRequest) string { return r.Key }, func() driver.ResumeRequest {
+		req := driver.ResumeRequest{
+			Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), TTL: drawTime.Draw(t, "ttl"),
+			Retain: drawRetain.Draw(t, "retain"), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
+			Reserve: drawHold.Draw(t, "hold"), Grace: drawHold.Draw(t, "grace"), Memo: rapid.Bool().Draw(t, "memo"),
+		}
+		if req.Unpark = rapid.Bool().Draw(t, "unpark"); req.Unpark {
+			req.Back = drawJob.Draw(t, "back")
+		}
+		if terms := m.terms[req.Key]; len(terms) > 0 && rapid.Bool().Draw(t, "by a fence") {
+			req.Fence = terms[rapid.IntRange(max(0, len(terms)-5), len(terms)-1).Draw(t, "fence")].fence
+		}
+		return req
+	})
+	sendBatch(m, "resume", reqs,
+		func(r *driver.ResumeRequest) (key, nonce string) { return r.Key, r.Nonce },
+		func(r *reference, req driver.ResumeRequest) prediction { return r.resume(m.now, req) }, m.Store.Resume,
+		func(req driver.ResumeRequest, p prediction) {
+			switch {
+			case req.Unpark:
+				m.bound(req.Key, req.Back, req.Grace, p.grows)
+			case p.reply.Recovered:
+				m.bound(req.Key, m.locks[req.Key].job, req.Grace, true)
+			}
+		})
+}
+
+func (m *model) park(t *rapid.T) {
+	reqs := several(t, func(r *driver.ParkRequest) string { return r.Key }, func() driver.ParkRequest {
+		return driver.ParkRequest{
+			Term: m.term(t), Nonce: m.newNonce(), Reserve: drawTime.Draw(t, "hold"),
+			Retain: drawRetain.Draw(t, "retain"), Job: drawJob.Draw(t, "job"), Grace: drawHold.Draw(t, "grace"),
+		}
+	})
+	sendBatch(m, "park", reqs,
+		func(r *driver.ParkRequest) (key, nonce string) { return r.Key, r.Nonce },
+		func(r *reference, req driver.ParkRequest) prediction { return r.park(m.now, req) }, m.Store.Park,
+		func(req driver.ParkRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows) })
 }
 
 func (m *model) renew(t *rapid.T) {
-	req := driver.RenewRequest{
-		Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
-		Reserve: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
-	}
-	m.send(func() {
-		p := m.locks[req.Key].renew(m.now, req)
-		got, err := m.Store.Renew(m.ctx, []driver.RenewRequest{req})
-		m.compare("renew", req.Key, "", p, m.only(got), err)
+	reqs := several(t, func(r *driver.RenewRequest) string { return r.Key }, func() driver.RenewRequest {
+		return driver.RenewRequest{
+			Term: m.term(t), TTL: drawTime.Draw(t, "ttl"), Retain: drawRetain.Draw(t, "retain"), Memo: drawMemo.Draw(t, "memo"),
+			Reserve: drawHold.Draw(t, "hold"), Back: drawJob.Draw(t, "back"),
+		}
 	})
+	sendBatch(m, "renew", reqs,
+		func(r *driver.RenewRequest) (key, nonce string) { return r.Key, "" },
+		func(r *reference, req driver.RenewRequest) prediction { return r.renew(m.now, req) }, m.Store.Renew, nil)
 }
 
 func (m *model) release(t *rapid.T) {
-	req := driver.ReleaseRequest{
-		Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
-	}
-	req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForJob)).Draw(t, "kind")))
-	if rapid.Bool().Draw(t, "for a job") {
-		req.Job = drawJob.Draw(t, "job")
-		req.Done = req.Kind.ByOwner() && req.Job != "" && rapid.Bool().Draw(t, "done")
-	}
-	m.sendRelease(req)
+	m.sendReleases(several(t, func(r *driver.ReleaseRequest) string { return r.Key }, func() driver.ReleaseRequest {
+		req := driver.ReleaseRequest{
+			Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
+		}
+		req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForJob)).Draw(t, "kind")))
+		if rapid.Bool().Draw(t, "for a job") {
+			req.Job = drawJob.Draw(t, "job")
+			req.Done = req.Kind.ByOwner() && req.Job != "" && rapid.Bool().Draw(t, "done")
+		}
+		return req
+	}))
 }
 
-func (m *model) sendRelease(req driver.ReleaseRequest) {
-	m.send(func() {
-		p := m.locks[req.Key].release(m.now, req)
-		got, err := m.Store.Release(m.ctx, []driver.ReleaseRequest{req})
-		m.compare("release", req.Key, req.Nonce, p, m.only(got), err)
-	})
+func (m *model) sendReleases(reqs []driver.ReleaseRequest) {
+	sendBatch(m, "release", reqs,
+		func(r *driver.ReleaseRequest) (key, nonce string) { return r.Key, r.Nonce },
+		func(r *reference, req driver.ReleaseRequest) prediction { return r.release(m.now, req) }, m.Store.Release, nil)
 }
 
 // resend repeats one of the last calls, most often of the last few.
@@ -294,11 +351,4 @@ func (m *model) advance(t *rapid.T) {
 	}
 	m.Advance(d)
 	m.now += d
-}
-
-func (m *model) only(replies []driver.Reply) driver.Reply {
-	if len(replies) != 1 {
-		m.Fatalf("%d replies to one request", len(replies))
-	}
-	return replies[0]
 }

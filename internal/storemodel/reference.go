@@ -152,6 +152,33 @@ func (r *reference) acquire(now time.Duration, req driver.AcquireRequest) predic
 	return p
 }
 
+func (r *reference) take(now time.Duration, req driver.TakeRequest) prediction {
+	ph := r.phase(now)
+	switch {
+	case ph == waiting && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job:
+		return r.again(false)
+	case ph == running || ph == waiting || ph == orphan:
+		return r.refuse(now, driver.OutcomeHeld)
+	}
+	how, memo := r.before(ph)
+	if next := r.next(now, ph); next != nil {
+		p := r.serve(now, next, how)
+		p.reply = driver.Reply{
+			Outcome: driver.OutcomeHeld, State: driver.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
+		}
+		return p
+	}
+	return prediction{
+		grows: true,
+		reply: driver.Reply{Outcome: driver.OutcomeOK},
+		apply: func(r *reference) {
+			as := driver.AcquireRequest{Owner: req.Owner, Nonce: req.Nonce, Holder: req.Holder, TTL: req.Reserve, Retain: req.Retain}
+			r.begin(now, as, how, memo)
+			r.lease, r.job = 0, req.Job
+		},
+	}
+}
+
 func (r *reference) resume(now time.Duration, req driver.ResumeRequest) prediction {
 	ph := r.phase(now)
 	switch {

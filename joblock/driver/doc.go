@@ -6,15 +6,15 @@
 //
 // # Words
 //
-// A record is what a store knows of one key. An ownership begins when the store grants an Acquire. An ownership ends
-// with a Release, or when its reservation runs out. An ownership consists of terms. Acquire, Resume and Park each
-// begin a term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for
+// A record is what a store knows of one key. An ownership begins when the store grants an Acquire or a Take. An ownership ends
+// with a Release, or when its reservation runs out. An ownership consists of terms. Acquire, Take, Resume and Park
+// each begin a term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for
 // which the store keeps the key for its owner. The reservation never ends before the lease. At any instant of the
 // store's clock a key has one state:
 //
 //	free       the key has no record, a Release has ended the ownership, or the reservation has run out
 //	held       the lease has not run out
-//	parked     the key is reserved and has no lease: Park has ended the lease
+//	parked     the key is reserved and has no lease: Park has ended the lease, or Take has granted none
 //	orphaned   the key is reserved and its lease has run out: the holder died or is cut off
 //
 // An ownership is live unless its key is free. The record outlives the ownership: see Retention.
@@ -60,6 +60,12 @@
 //	  taken              live                                            Held      same; QUEUE
 //	  next               nobody waits, or this Nonce is first in line    OK        GRANT to the caller
 //	  passed on          any other case                                  Held      GRANT to the first in line; QUEUE
+//
+//	Take
+//	  again              parked by Owner with this Nonce, for Job        OK        same
+//	  taken              live                                            Held      same
+//	  passed on          somebody waits                                  Held      GRANT to the first in line
+//	  parked             any other case                                  OK        GRANT to the caller; parked for Reserve; bound to Job
 //
 //	Resume
 //	  no record          the key has no record                           NotFound  same
@@ -120,9 +126,10 @@
 //	  reserved           live                                            OK        reserved for at least Reserve
 //	  reserved again     any other case                                  OK        reserved for Reserve; Recovered
 //
-// GRANT begins an ownership with the Owner and the Holder of the Acquire, and without a job. The lease and the
+// GRANT begins an ownership with the Owner and the Holder of the Acquire or Take, and without a job. The lease and the
 // reservation both end TTL from now. The record keeps its memo, and how the previous ownership ended. First is the
-// new fence. Since and Changed are now.
+// new fence. Since and Changed are now. The GRANT to the caller of a Take has no lease: the same step parks the key,
+// under the same fence.
 //
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
@@ -180,7 +187,7 @@
 //
 // The index finds the locks of jobs without reading all records. The index has an entry for each pair of a key and a
 // job that the key's record is bound to. A store writes the entry before the step that binds the record, or in that
-// step. The entry is due Grace after the store has written it. Park with a Job writes an entry. A Resume writes an
+// step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes an
 // entry if it recovers a job's lock or binds a record to Back. If a store cannot write the entry, the call returns an
 // error and the record is not bound.
 //

@@ -8,7 +8,7 @@ type Term struct {
 	Key   string
 	Owner string
 	Fence int64
-	Grant string // nonce of the Acquire, Resume or Park that began the term
+	Grant string // nonce of the Acquire, Take, Resume or Park that began the term
 }
 
 // AcquireRequest asks for a free key.
@@ -22,6 +22,19 @@ type AcquireRequest struct {
 	Memo     bool          // asks for the memo in the reply
 	Inbox    string        // if set, asks for a place in the queue; the Store pushes the grant to Inbox
 	Patience time.Duration // with Inbox: how long the place lasts; each repeated call begins Patience anew
+}
+
+// TakeRequest asks for a free key and parks the key for a job, in one step. A Take does not wait: a key that is not free
+// refuses the Take, and the Take gets no place in the queue.
+type TakeRequest struct {
+	Key     string
+	Owner   string
+	Nonce   string        // names this call; a repeated call has the same Nonce
+	Holder  string        // label for people
+	Job     string        // as in ParkRequest
+	Reserve time.Duration // as in ParkRequest
+	Retain  time.Duration // how long the record outlives the ownership
+	Grace   time.Duration // as in ParkRequest
 }
 
 // ResumeRequest asks for a key that its owner has parked, or whose lease has run out.

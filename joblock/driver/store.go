@@ -13,11 +13,15 @@ type Store interface {
 	// Acquire takes a free key, or takes a place in the queue of a key that is not free.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Resume continues an ownership that was parked, or whose lease has run out.
-	Resume(ctx context.Context, req ResumeRequest) (Reply, error)
+	// Take takes free keys and parks each for a job. The replies are in the order of reqs.
+	Take(ctx context.Context, reqs []TakeRequest) ([]Reply, error)
 
-	// Park ends a term and leaves the key reserved for its owner.
-	Park(ctx context.Context, req ParkRequest) (Reply, error)
+	// Resume continues ownerships that were parked, or whose leases have run out. The replies are in the order of
+	// reqs.
+	Resume(ctx context.Context, reqs []ResumeRequest) ([]Reply, error)
+
+	// Park ends terms and leaves the keys reserved for their owners. The replies are in the order of reqs.
+	Park(ctx context.Context, reqs []ParkRequest) ([]Reply, error)
 
 	// Renew extends leases. The replies are in the order of reqs.
 	Renew(ctx context.Context, reqs []RenewRequest) ([]Reply, error)

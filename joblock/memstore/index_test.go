@@ -18,15 +18,11 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
 	park := func(key string) {
 		t.Helper()
-		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "me", Nonce: key, TTL: time.Minute, Retain: time.Minute})
-		if err == nil {
-			r, err = s.Park(ctx, driver.ParkRequest{
-				Term:  driver.Term{Key: key, Owner: "me", Fence: r.Fence},
-				Nonce: "park " + key, Reserve: time.Minute, Retain: time.Minute, Job: "q/1",
-			})
-		}
-		if err != nil || r.Outcome != driver.OutcomeOK {
-			t.Fatalf("park %s: %+v, %v", key, r, err)
+		rs, err := s.Take(ctx, []driver.TakeRequest{{
+			Key: key, Owner: "me", Nonce: key, Reserve: time.Minute, Retain: time.Minute, Job: "q/1",
+		}})
+		if err != nil || rs[0].Outcome != driver.OutcomeOK {
+			t.Fatalf("take %s: %+v, %v", key, rs, err)
 		}
 	}
 	due := func() int {

@@ -76,17 +76,27 @@ func (s *Store) String() string { return "the memory of this process" }
 
 // Acquire implements driver.Store.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, req, record.acquire)
+	replies := make([]driver.Reply, 1)
+	err := batch(ctx, s, []driver.AcquireRequest{req}, replies, func(r driver.AcquireRequest) string { return r.Key }, record.acquire)
+	return replies[0], err
 }
 
-// Resume implements driver.Store.
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, req, record.resume)
+// Take implements driver.Store. The batch is one atomic step.
+func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.TakeRequest) string { return r.Key }, record.take)
 }
 
-// Park implements driver.Store.
-func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return one(ctx, s, req.Key, req, record.park)
+// Resume implements driver.Store. The batch is one atomic step.
+func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.ResumeRequest) string { return r.Key }, record.resume)
+}
+
+// Park implements driver.Store. The batch is one atomic step.
+func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	return replies, batch(ctx, s, reqs, replies, func(r driver.ParkRequest) string { return r.Key }, record.park)
 }
 
 // Renew implements driver.Store. The batch is one atomic step.
@@ -177,15 +187,6 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 
 // Close does nothing: a Store opens nothing, and other Lockers may share the Store.
 func (s *Store) Close() error { return nil }
-
-// The function one is the function batch with one request.
-func one[R any](
-	ctx context.Context, s *Store, key string, req R, transition func(record, instant, R) (record, answer),
-) (driver.Reply, error) {
-	replies := make([]driver.Reply, 1)
-	err := batch(ctx, s, []R{req}, replies, func(R) string { return key }, transition)
-	return replies[0], err
-}
 
 // The function batch applies the transition to the record of each request, in one atomic step. The function batch
 // writes replies and delivers the pushes.

@@ -48,6 +48,27 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 	return r, a
 }
 
+func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
+	if r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job { // again
+		return r, r.granted(false).binding(r.job, req.Grace)
+	}
+	var pushes []push
+	if !r.live(now) {
+		first, waiting := r.nextWaiter(now)
+		if !waiting { // parked
+			r.grant(now, driver.AcquireRequest{
+				Owner: req.Owner, Nonce: req.Nonce, TTL: req.Reserve, Retain: req.Retain, Holder: req.Holder,
+			})
+			r.lease, r.job = 0, req.Job
+			return r, r.granted(false).binding(r.job, req.Grace)
+		}
+		pushes = []push{r.grant(now, first)} // passed on
+	}
+	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
+	a.pushes, a.Fence = pushes, r.fence
+	return r, a
+}
+
 func (r record) resume(now instant, req driver.ResumeRequest) (record, answer) {
 	switch {
 	case !r.exists(): // no record

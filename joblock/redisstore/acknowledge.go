@@ -28,53 +28,15 @@ const (
 	ackTries = 4
 )
 
-// oneAcknowledged makes a call about a single key, as the method one does, for Stores with
-// Config.Replicas. If too few replicas have a grant, the call is an error, and the Locker
-// cleans up or tries again.
+// acknowledged is runAll for Stores with Config.Replicas. It sends one pipeline per node,
+// with a WAIT at its end. If the WAIT fails, no grant, Park or renewal of the node counts: its
+// call has an error, and the Locker cleans up or tries again.
 //
 // The WAIT is in the same pipeline because it has to be on the same connection: from Redis
 // 7.2 on it waits only for the last write of that connection. For the same reason a script
 // that answers with a grant always writes, even if an earlier run of the call made the
 // grant. Refusals need no WAIT, but a WAIT for grants alone would be a second round trip.
-func (s *Store) oneAcknowledged(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
-	key := c.texts[0]
-	for try := 1; ; try++ {
-		node, err := s.calls.master(ctx, key)
-		if err != nil {
-			return driver.Reply{}, err
-		}
-		op := c.cmd(ctx)
-		if try > 1 {
-			op = sc.withSource(ctx, op)
-		}
-		wait := s.waitCmd(ctx)
-		exec(ctx, node, []*redis.Cmd{op, wait})
-		a, short := answerOf(op), s.enough(wait)
-		if addr, on := redirected(ctx, s.ops, a.err); on {
-			var as []answer
-			as, short = s.follow(ctx, node, addr, sc, []*redis.Cmd{newCmd(ctx, op.Args())})
-			a = as[0]
-		}
-		if _, on := redirected(ctx, s.ops, a.err); try < ackTries && (on || isNoScript(a.err)) {
-			continue
-		}
-		if a.err != nil {
-			return driver.Reply{}, a.err
-		}
-		r, err := parseReply(sc, a.val)
-		if err == nil && r.Outcome == driver.OutcomeOK {
-			err = short
-		}
-		if err != nil {
-			return driver.Reply{}, err
-		}
-		return r, nil
-	}
-}
-
-// renewAcknowledged is runAll for the renewals of Stores with Config.Replicas. It sends one
-// pipeline per node, with a WAIT at its end. If the WAIT fails, no renewal of the node counts.
-func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
+func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
 	todo := make([]int, len(cmds))
 	for i := range todo {
@@ -92,14 +54,16 @@ func (s *Store) renewAcknowledged(ctx context.Context, m *merger, cmds []*redis.
 		}
 		todo = nil
 		for node, items := range nodes {
-			todo = append(todo, s.renewOn(ctx, m.rdb, node, items, cmds, out, try)...)
+			todo = append(todo, s.acknowledgedOn(ctx, m.rdb, node, sc, items, cmds, out, try)...)
 		}
 	}
 	return out
 }
 
-// renewOn sends the items of one node, and returns those that have to be sent again.
-func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sender, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
+// acknowledgedOn sends the items of one node, and returns those that have to be sent again.
+func (s *Store) acknowledgedOn(
+	ctx context.Context, rdb redis.UniversalClient, node sender, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
+) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items)+1)
 	for _, i := range items {
 		batch = append(batch, cmds[i])
@@ -116,26 +80,28 @@ func (s *Store) renewOn(ctx context.Context, rdb redis.UniversalClient, node sen
 			cmds[i] = newCmd(ctx, batch[n].Args())
 			elsewhere[addr] = append(elsewhere[addr], i)
 		case try < ackTries && isNoScript(out[i].err):
-			cmds[i] = renewScript.withSource(ctx, batch[n])
+			cmds[i] = sc.withSource(ctx, batch[n])
 			again = append(again, i)
-		case short != nil && granted(renewScript, out[i]):
+		case short != nil && granted(sc, out[i]):
 			out[i] = answer{err: short}
 		}
 	}
 	for addr, items := range elsewhere {
-		again = append(again, s.renewAt(ctx, rdb, node, addr, items, cmds, out, try)...)
+		again = append(again, s.acknowledgedAt(ctx, rdb, node, addr, sc, items, cmds, out, try)...)
 	}
 	return again
 }
 
-// renewAt sends the items that were redirected to addr, and returns those that have to be
+// acknowledgedAt sends the items that were redirected to addr, and returns those that have to be
 // sent again.
-func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sender, addr string, items []int, cmds []*redis.Cmd, out []answer, try int) (again []int) {
+func (s *Store) acknowledgedAt(
+	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
+) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items))
 	for _, i := range items {
 		batch = append(batch, cmds[i])
 	}
-	as, short := s.follow(ctx, from, addr, renewScript, batch)
+	as, short := s.follow(ctx, from, addr, sc, batch)
 	for n, i := range items {
 		out[i] = as[n]
 		_, on := redirected(ctx, rdb, out[i].err)
@@ -143,7 +109,7 @@ func (s *Store) renewAt(ctx context.Context, rdb redis.UniversalClient, from sen
 		case on && try < ackTries:
 			cmds[i] = newCmd(ctx, cmds[i].Args())
 			again = append(again, i)
-		case short != nil && granted(renewScript, out[i]):
+		case short != nil && granted(sc, out[i]):
 			out[i] = answer{err: short}
 		}
 	}

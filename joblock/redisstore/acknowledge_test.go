@@ -122,6 +122,16 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	short("park", err)
 	_, err = again().Park(ctx, parking)
 	short("park again", err)
+	taking := k.taking("taken")
+	_, err = k.Take(ctx, taking)
+	short("take", err)
+	_, err = again().Take(ctx, taking)
+	short("take again", err)
+	takes, err := k.Store.Take(ctx, []driver.TakeRequest{k.taking("another"), k.taking("renewed")})
+	short("take of two", err)
+	if takes[0].Outcome != driver.OutcomeUnknown || takes[1].Outcome != driver.OutcomeHeld {
+		t.Errorf("takes without the replica: outcomes %d and %d, want none and a refusal", takes[0].Outcome, takes[1].Outcome)
+	}
 	stale := held
 	stale.Fence--
 	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(renewed), k.renewal(stale)})

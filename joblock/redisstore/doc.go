@@ -10,12 +10,12 @@
 // A lock is one hash at prefix + key. Its field s is the state, one line each, which
 // redis-cli shows as they are:
 //
-//	fence    a number that grows with every Acquire, Park and Resume
+//	fence    a number that grows with every Acquire, Take, Park and Resume
 //	lease    ms since 1970: until when somebody runs; 0: nobody does
 //	until    ms since 1970: until when the key is reserved
 //	first    the fence that the present ownership began with
 //	since    ms since 1970: when it began
-//	changed  ms since 1970: the last Acquire, Park, Resume or Release
+//	changed  ms since 1970: the last Acquire, Take, Park, Resume or Release
 //	ended    "", "released", "forced" or "done"; lapsed is not written but follows from until
 //	owner    the token's owner, now or last; a secret
 //	nonce    of the last call that changed the owner, the fence or the end
@@ -67,8 +67,10 @@
 // has one key: so no hash tags are needed, and locks can be taken, renewed and released while
 // their slot migrates. With a second key that would fail with TRYAGAIN.
 //
-//	Acquire, Park, Resume                         one round trip; Park for a job in a cluster two
-//	a batch of Renew, Release, Reserve, Inspect   one pipeline
+//	Acquire                           one round trip
+//	a batch of Take, Park             one pipeline; for jobs in a cluster two
+//	a batch of Resume                 one pipeline; two more if a reservation has run out
+//	a batch of any other call         one pipeline
 //
 // While four calls to one server (not a cluster) are under way, further ones wait and go
 // together in pipelines. That saves most of their system calls. Hooks do not see the context

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +19,52 @@ var errUnlisted = errors.New("redisstore: not in the index")
 // have that name, and the ACL pattern of the locks covers it.
 func (s *Store) index() string { return s.prefix }
 
-// bind writes the index entry of a key that is about to be bound to a job.
-func (s *Store) bind(ctx context.Context, key, job string, grace time.Duration) error {
-	_, err := s.one(ctx, bindScript, newCall(bindScript, s.index()).str(job).str(key).micros(grace))
-	return s.indexError(err)
+// binding is an entry of the index that is to be written before a key is bound to job.
+type binding struct {
+	item     int // of the batch that binds the key
+	key, job string
+	grace    time.Duration
+}
+
+// bind writes entries to the index, in one pipeline. It returns the items whose entries are
+// written.
+func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err error) {
+	replies, _, err := batch(ctx, s, s.calls, bindScript, entries, func(e *binding) *scriptCall {
+		return newCall(bindScript, s.index()).str(e.job).str(e.key).micros(e.grace)
+	})
+	for n, r := range replies {
+		if r.Outcome == driver.OutcomeOK {
+			items = append(items, entries[n].item)
+		}
+	}
+	return items, s.indexError(err)
+}
+
+// bindFirst returns the items of a batch that may be sent. Where scripts cannot write the
+// index, it writes the entry of each item first; other items are those for no job.
+func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (items []int, err error) {
+	var entries []binding
+	for i := range n {
+		if e := of(i); e.job != "" && !s.oneSlot {
+			e.item = i
+			entries = append(entries, e)
+		} else {
+			items = append(items, i)
+		}
+	}
+	bound, err := s.bind(ctx, entries)
+	items = append(items, bound...)
+	slices.Sort(items) // a key may come twice
+	return items, err
+}
+
+// keys are those of a script that binds key to job.
+func (s *Store) keys(key, job string) []string {
+	keys := append(make([]string, 0, 2), s.prefix+key)
+	if s.oneSlot && job != "" {
+		keys = append(keys, s.index())
+	}
+	return keys
 }
 
 // Due implements driver.Store. It takes one round trip. In a cluster the whole index is on

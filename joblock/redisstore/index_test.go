@@ -77,16 +77,20 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 
 		_, park := k.Park(ctx, k.park(held))
 		_, resume := k.Resume(ctx, driver.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+		_, take := k.Take(ctx, k.taking("new "+t.Name()))
 		_, due := k.Due(ctx, driver.DueRequest{Limit: 1, Later: long})
 		for call, err := range map[string]error{
-			"Park": park, "Resume": resume, "Due": due,
+			"Take": take, "Park": park, "Resume": resume, "Due": due,
 			"Forget": k.Forget(ctx, []driver.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
 			}
 		}
-		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{held.Key, lapsed.Key}})
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{held.Key, lapsed.Key, "new " + t.Name()}})
+		if recs[2].Fence != 0 {
+			t.Errorf("a lock was taken without its entry: %+v", recs[2])
+		}
 		if err != nil || recs[0].State != driver.StateHeld || recs[0].Fence != held.Fence || recs[1].State != driver.StateFree || recs[1].Fence != fence {
 			t.Errorf("records %+v, %v; want them as before", recs, err)
 		}

@@ -70,6 +70,33 @@ func (k *kit) acquire(key string) driver.Term {
 	return driver.Term{Key: key, Owner: owner, Fence: r.Fence}
 }
 
+// Take, Resume and Park are those of the Store for a single request.
+
+func (k *kit) Take(ctx context.Context, req driver.TakeRequest) (driver.Reply, error) {
+	return first(k.Store.Take(ctx, []driver.TakeRequest{req}))
+}
+
+func (k *kit) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
+	return first(k.Store.Resume(ctx, []driver.ResumeRequest{req}))
+}
+
+func (k *kit) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
+	return first(k.Store.Park(ctx, []driver.ParkRequest{req}))
+}
+
+func first(replies []driver.Reply, err error) (driver.Reply, error) {
+	if len(replies) == 0 {
+		return driver.Reply{}, err
+	}
+	return replies[0], err
+}
+
+func (k *kit) taking(key string) driver.TakeRequest {
+	return driver.TakeRequest{
+		Key: key, Owner: "owner of " + key, Nonce: k.nonce(), Holder: "a host", Job: "q/1", Reserve: long, Retain: long, Grace: long,
+	}
+}
+
 func (k *kit) renewal(t driver.Term) driver.RenewRequest {
 	return driver.RenewRequest{Term: t, TTL: long, Retain: long}
 }

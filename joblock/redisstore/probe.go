@@ -120,14 +120,20 @@ func (p *probe) transitions(ctx context.Context) error {
 	}
 
 	p.step = "park"
-	r, err = p.s.Park(ctx, driver.ParkRequest{Term: term, Nonce: p.nonce(), Reserve: probeTTL, Retain: time.Millisecond})
-	if err = p.want(r, err, driver.OutcomeOK); err != nil {
+	rs, err = p.s.Park(ctx, []driver.ParkRequest{{Term: term, Nonce: p.nonce(), Reserve: probeTTL, Retain: time.Millisecond}})
+	if err == nil {
+		err = p.want(rs[0], nil, driver.OutcomeOK)
+	}
+	if err != nil {
 		return err
 	}
 
 	p.step = "resume"
-	r, err = p.s.Resume(ctx, driver.ResumeRequest{Key: p.id, Owner: p.id, Nonce: p.nonce(), TTL: probeTTL, Retain: time.Millisecond})
-	if err = p.want(r, err, driver.OutcomeOK); err != nil {
+	rs, err = p.s.Resume(ctx, []driver.ResumeRequest{{Key: p.id, Owner: p.id, Nonce: p.nonce(), TTL: probeTTL, Retain: time.Millisecond}})
+	if err == nil {
+		err = p.want(rs[0], nil, driver.OutcomeOK)
+	}
+	if err != nil {
 		return err
 	}
 

@@ -17,7 +17,7 @@ var errReply = errors.New("redisstore: unexpected reply of a script")
 // Outcomes that only the scripts and this package know.
 const (
 	unlisted = int64(10) // of resume.lua
-	more     = int64(11) // of acquire.lua and release.lua
+	more     = int64(11) // of acquire.lua, take.lua and release.lua
 )
 
 // errMore says that not all dead waiters were dropped yet, so the call has to be sent again.
@@ -169,7 +169,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	}
 	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
 		switch {
-		case sc == acquireScript && len(list) == 1:
+		case (sc == acquireScript || sc == takeScript) && len(list) == 1:
 			return driver.Reply{}, errMore
 		case sc == releaseScript && len(list) == 2:
 			r, err := parseReply(sc, list[1])
@@ -191,7 +191,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 			}
 		case resumeScript:
 			r.Fence, r.Memo, r.Recovered = f.fence(), f.blob(), f.num() == 1
-		case parkScript, renewScript:
+		case takeScript, parkScript, renewScript:
 			r.Fence = f.fence()
 		case reserveScript:
 			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()

@@ -248,7 +248,7 @@ func live(t *testing.T, store *Store) {
 		if !free {
 			park.Reserve = time.Millisecond
 		}
-		r, err := store.Park(ctx, park)
+		r, err := first(store.Park(ctx, []driver.ParkRequest{park}))
 		wantOutcome(t, "park", r, err, driver.OutcomeOK)
 		due, err := store.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
 		must("due", err)
@@ -266,7 +266,7 @@ func live(t *testing.T, store *Store) {
 			continue
 		}
 		time.Sleep(5 * time.Millisecond) // the reservation lapses
-		r, err = store.Resume(ctx, driver.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job})
+		r, err = first(store.Resume(ctx, []driver.ResumeRequest{{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: park.Job}}))
 		wantOutcome(t, "recover", r, err, driver.OutcomeOK)
 	}
 

@@ -45,6 +45,7 @@ func readStages() map[string]string {
 // The scripts. Each is a row of stages; record.lua says what the stages have in common.
 var (
 	acquireScript = newScript("acquire", "record", "record#memo", "record#foreign", "acquire", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
+	takeScript    = newScript("take", "record", "record#foreign", "index", "take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
 	resumeScript  = newScript("resume", "record", "record#memo", "record#foreign", "resume", "record#write", "record#state", "answer")
 	parkScript    = newScript("park", "record", "record#foreign", "term", "index", "park", "record#write", "record#state", "answer")
 	renewScript   = newScript("renew", "record", "record#foreign", "term", "renew", "record#write", "record#state", "answer")

@@ -96,10 +96,7 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	if err := s.Validate(); err != nil {
 		return driver.Reply{}, err
 	}
-	if s.replicas > 0 {
-		return s.oneAcknowledged(ctx, sc, c)
-	}
-	a := sc.run(ctx, s.calls, c.cmd(ctx))
+	a := s.send(ctx, s.calls, sc, []*redis.Cmd{c.cmd(ctx)})[0]
 	if a.err != nil {
 		return driver.Reply{}, a.err
 	}
@@ -111,30 +108,46 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 // unfinished has the indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
-	if err := s.Validate(); err != nil {
-		return replies, nil, err
+	items := make([]int, len(reqs))
+	for i := range items {
+		items[i] = i
 	}
-	if len(reqs) == 0 {
-		return nil, nil, nil
+	unfinished, err = some(ctx, s, m, sc, reqs, items, replies, call)
+	return replies, unfinished, err
+}
+
+// some makes the calls for some items of a batch, and sets their replies. left has the items
+// whose answer was errMore or errUnlisted, which are not errors of the batch.
+func some[R any](
+	ctx context.Context, s *Store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
+) (left []int, err error) {
+	if err := s.Validate(); err != nil || len(items) == 0 {
+		return nil, err
 	}
-	cmds := make([]*redis.Cmd, len(reqs))
-	for i := range reqs {
-		cmds[i] = call(&reqs[i]).cmd(ctx)
+	cmds := make([]*redis.Cmd, len(items))
+	for n, i := range items {
+		cmds[n] = call(&reqs[i]).cmd(ctx)
 	}
-	send := sc.runAll
-	if sc == renewScript && s.replicas > 0 {
-		send = s.renewAcknowledged
-	}
-	for i, a := range send(ctx, m, cmds) {
+	for n, a := range s.send(ctx, m, sc, cmds) {
+		i := items[n]
 		if a.err == nil {
 			replies[i], a.err = parseReply(sc, a.val)
 		}
 		switch {
-		case a.err == errMore:
-			unfinished = append(unfinished, i)
+		case a.err == errMore, a.err == errUnlisted:
+			left = append(left, i)
 		case a.err != nil && err == nil:
 			err = a.err
 		}
 	}
-	return replies, unfinished, err
+	return left, err
+}
+
+// send makes a batch of calls in one pipeline, and with Config.Replicas has those
+// acknowledged that grant, bind or prolong a lock.
+func (s *Store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
+	if s.replicas > 0 && sc != releaseScript && sc != reserveScript {
+		return s.acknowledged(ctx, m, sc, cmds)
+	}
+	return sc.runAll(ctx, m, cmds)
 }

@@ -33,7 +33,7 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, sc := range []*script{acquireScript, resumeScript, parkScript, renewScript, releaseScript,
+	for _, sc := range []*script{acquireScript, takeScript, resumeScript, parkScript, renewScript, releaseScript,
 		reserveScript, inspectScript, bindScript, dueScript, forgetScript} {
 		all.WriteString(sc.source.(string))
 	}
@@ -59,19 +59,22 @@ func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 
 func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 	src := sources(t)
-	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|index|KEYS\[1\]))?[,)]`).FindAllStringSubmatch(src, -1) {
+	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|index|KEYS\[[12]\]))?[,)]`).FindAllStringSubmatch(src, -1) {
 		if m[1] != "TIME" && m[1] != "PUBLISH" && m[2] == "" {
 			t.Errorf("%s is called with something other than the key or the index", m[1])
 		}
 	}
-	// The one script with a second key gets it where that is in the same place.
-	park := parkScript.source.(string)
-	others := strings.Replace(src, park, "", 1)
-	if n := strings.Count(others, "KEYS["); n == 0 || n > strings.Count(others, "KEYS[1]") {
-		t.Error("a script other than park uses a key other than KEYS[1]")
+	// The scripts with a second key get it where that is in the same place.
+	others := src
+	for _, sc := range []*script{takeScript, parkScript} {
+		text := sc.source.(string)
+		others = strings.Replace(others, text, "", 1)
+		if n := strings.Count(text, "KEYS[1]") + strings.Count(text, "KEYS[2]"); n != strings.Count(text, "KEYS[") {
+			t.Errorf("%s uses a key other than KEYS[1] and KEYS[2]", sc.op)
+		}
 	}
-	if n := strings.Count(park, "KEYS[1]") + strings.Count(park, "KEYS[2]"); n != strings.Count(park, "KEYS[") {
-		t.Error("park uses a key other than KEYS[1] and KEYS[2]")
+	if n := strings.Count(others, "KEYS["); n == 0 || n > strings.Count(others, "KEYS[1]") {
+		t.Error("a script other than take and park uses a key other than KEYS[1]")
 	}
 }
 
@@ -105,6 +108,9 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 		a.Fence = r.Fence
 		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
 		wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
+		flush()
+		rs, err = k.Store.Take(ctx, []driver.TakeRequest{k.taking("a"), k.taking("b"), k.taking("c")})
+		wantOutcomes(t, "take", rs, err, 3, driver.OutcomeOK)
 	})
 }
 
@@ -353,7 +359,13 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	a.Fence = r.Fence
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
 	wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
-	k.rdb.Del(ctx, k.index())
+	for _, index := range []string{"with an index", "without one"} {
+		r, err = k.Take(ctx, k.taking("new"))
+		if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
+			t.Errorf("take on a full server %s: %+v, %v; want OOM", index, r, err)
+		}
+		k.rdb.Del(ctx, k.index())
+	}
 	walkThroughTheIndex(t, k, c)
 }
 

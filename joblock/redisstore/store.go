@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -142,51 +143,83 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}
 }
 
-// Resume implements driver.Store. It takes one round trip, two if it binds the lock back
-// to a job, and three if it recovers a job's lock.
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	call := func(listed bool) *scriptCall {
-		c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
-			millis(req.Retain).str(req.Holder).str(req.Job).millisOrZero(req.Reserve).flag(listed).int(req.Fence)
-		if req.Unpark {
-			c.str(req.Back)
+// Take implements driver.Store. It takes one pipeline, or two if the client is not a
+// *redis.Client: in a cluster the index is in another slot. If a key is free and more than
+// a hundred dead waiters are first in its queue, each further hundred take one more.
+func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
+		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
+	})
+	replies := make([]driver.Reply, len(reqs))
+	for len(items) > 0 {
+		left, failed := some(ctx, s, s.calls, takeScript, reqs, items, replies, func(req *driver.TakeRequest) *scriptCall {
+			return newCall(takeScript, s.keys(req.Key, req.Job)...).str(req.Owner).str(req.Nonce).
+				millis(req.Reserve).millis(req.Retain).str(req.Holder).str(req.Job).micros(req.Grace)
+		})
+		if failed == nil && len(left) > 0 {
+			failed = ctx.Err()
 		}
-		return c
-	}
-	job := req.Job
-	switch {
-	case req.Unpark && req.Back == "": // it is no job's lock afterwards
-		return s.one(ctx, resumeScript, call(true))
-	case req.Unpark:
-		job = req.Back
-	default:
-		reply, err := s.one(ctx, resumeScript, call(false))
-		if !errors.Is(err, errUnlisted) {
-			return reply, err
+		if err = cmp.Or(err, failed); ctx.Err() != nil {
+			break
 		}
+		items = left
 	}
-	if err := s.bind(ctx, req.Key, job, req.Grace); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.one(ctx, resumeScript, call(true))
+	return replies, s.indexError(err)
 }
 
-// Park implements driver.Store. It takes one round trip, or two for a job if the client is
-// not a *redis.Client: in a cluster the index is in another slot.
-func (s *Store) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	keys := append(make([]string, 0, 2), s.prefix+req.Key)
-	switch {
-	case req.Job == "":
-	case s.oneSlot:
-		keys = append(keys, s.index())
-	default:
-		if err := s.bind(ctx, req.Key, req.Job, req.Grace); err != nil {
-			return driver.Reply{}, err
+// Resume implements driver.Store. It takes one pipeline. Items that bind a lock back to a
+// job take one more before it. Items that recover a job's lock take two more after it.
+func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	resume := func(items []int, listed bool) (unlisted []int, err error) {
+		return some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
+			c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
+				millis(req.Retain).str(req.Holder).str(req.Job).millisOrZero(req.Reserve).flag(listed || req.Unpark).int(req.Fence)
+			if req.Unpark {
+				c.str(req.Back)
+			}
+			return c
+		})
+	}
+	var items []int
+	var back []binding
+	for i := range reqs {
+		if req := &reqs[i]; req.Unpark && req.Back != "" {
+			back = append(back, binding{i, req.Key, req.Back, req.Grace})
+		} else {
+			items = append(items, i)
 		}
 	}
-	reply, err := s.one(ctx, parkScript, newCall(parkScript, keys...).str(req.Owner).int(req.Fence).
-		str(req.Grant).str(req.Nonce).millis(req.Reserve).millis(req.Retain).str(req.Job).micros(req.Grace))
-	return reply, s.indexError(err)
+	bound, err := s.bind(ctx, back)
+	items = append(items, bound...)
+	slices.Sort(items) // a key may come twice
+	unlisted, failed := resume(items, false)
+	err = cmp.Or(err, failed)
+	if len(unlisted) == 0 {
+		return replies, err
+	}
+	entries := make([]binding, len(unlisted))
+	for n, i := range unlisted {
+		entries[n] = binding{i, reqs[i].Key, reqs[i].Job, reqs[i].Grace}
+	}
+	bound, failed = s.bind(ctx, entries)
+	err = cmp.Or(err, failed)
+	_, failed = resume(bound, true)
+	return replies, cmp.Or(err, failed)
+}
+
+// Park implements driver.Store. It takes one pipeline, or two for jobs if the client is not
+// a *redis.Client.
+func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
+		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
+	})
+	replies := make([]driver.Reply, len(reqs))
+	_, failed := some(ctx, s, s.calls, parkScript, reqs, items, replies, func(req *driver.ParkRequest) *scriptCall {
+		return newCall(parkScript, s.keys(req.Key, req.Job)...).str(req.Owner).int(req.Fence).
+			str(req.Grant).str(req.Nonce).millis(req.Reserve).millis(req.Retain).str(req.Job).micros(req.Grace)
+	})
+	return replies, s.indexError(cmp.Or(err, failed))
 }
 
 // Renew implements driver.Store. It takes one pipeline, on the connections for renewals.

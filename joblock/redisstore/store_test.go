@@ -29,9 +29,10 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 			ctx := context.Background()
 			errs := map[string]error{"Validate": s.Validate()}
 			_, errs["Acquire"] = s.Acquire(ctx, driver.AcquireRequest{})
-			_, errs["Resume"] = s.Resume(ctx, driver.ResumeRequest{})
-			_, errs["Park"] = s.Park(ctx, driver.ParkRequest{})
-			_, errs["Park for a job"] = s.Park(ctx, driver.ParkRequest{Job: "q/1"})
+			_, errs["Take"] = s.Take(ctx, make([]driver.TakeRequest, 1))
+			_, errs["Resume"] = s.Resume(ctx, make([]driver.ResumeRequest, 1))
+			_, errs["Park"] = s.Park(ctx, make([]driver.ParkRequest, 1))
+			_, errs["Park for a job"] = s.Park(ctx, []driver.ParkRequest{{Job: "q/1"}})
 			_, errs["Renew"] = s.Renew(ctx, nil)
 			_, errs["Release"] = s.Release(ctx, make([]driver.ReleaseRequest, 1))
 			_, errs["Reserve"] = s.Reserve(ctx, make([]driver.ReserveRequest, 1))

@@ -47,6 +47,36 @@ var concurrentCases = []testCase{
 			}
 		}
 	}},
+	{"of many that take at once exactly one is granted", func(k *kit) {
+		const racers, keys = 8, 20
+		var granted [keys]atomic.Int32
+		var wg sync.WaitGroup
+		for i := range racers {
+			reqs := make([]driver.TakeRequest, keys)
+			for n := range reqs {
+				reqs[n] = k.takeReq(fmt.Sprintf("key-%d", n), fmt.Sprintf("racer-%d", i), "q/job")
+			}
+			wg.Go(func() {
+				replies, err := k.Store.Take(k.ctx, reqs)
+				for n, reply := range replies {
+					switch {
+					case err != nil:
+						k.Errorf("racer %d: %v", i, err)
+					case reply.Outcome == driver.OutcomeOK:
+						granted[n].Add(1)
+					case reply.Outcome != driver.OutcomeHeld:
+						k.Errorf("racer %d: %s, want OK or Held", i, reply.Outcome)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for n := range granted {
+			if got := granted[n].Load(); got != 1 {
+				k.Errorf("key-%d was granted to %d of %d racers, want exactly 1", n, got, racers)
+			}
+		}
+	}},
 	{"holders exclude each other and each sees a larger fence", func(k *kit) {
 		const workers, turns = 8, 60
 		var inside atomic.Int32 // number of holders in the protected section
@@ -73,14 +103,14 @@ var concurrentCases = []testCase{
 		for i := range racers {
 			req := k.resumeReq("key", "me", "q/job")
 			wg.Go(func() {
-				reply, err := k.Store.Resume(k.ctx, req)
+				replies, err := k.Store.Resume(k.ctx, []driver.ResumeRequest{req})
 				switch {
 				case err != nil:
 					k.Errorf("racer %d: %v", i, err)
-				case reply.Outcome == driver.OutcomeOK:
+				case replies[0].Outcome == driver.OutcomeOK:
 					granted.Add(1)
-				case reply.Outcome != driver.OutcomeBusy:
-					k.Errorf("racer %d: %s, want OK or Busy", i, reply.Outcome)
+				case replies[0].Outcome != driver.OutcomeBusy:
+					k.Errorf("racer %d: %s, want OK or Busy", i, replies[0].Outcome)
 				}
 			})
 		}
@@ -101,6 +131,12 @@ func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.In
 	if err != nil || got.Outcome == driver.OutcomeHeld {
 		return err
 	}
+	one := func(replies []driver.Reply, err error) (driver.Reply, error) {
+		if len(replies) != 1 {
+			return driver.Reply{}, fmt.Errorf("%d replies to one request, %w", len(replies), err)
+		}
+		return replies[0], err
+	}
 	fence := func(call string, reply driver.Reply, err error) error {
 		if err != nil || reply.Outcome != driver.OutcomeOK {
 			return fmt.Errorf("%s %s: %s, %v, want OK", owner, call, reply.Outcome, err)
@@ -116,23 +152,23 @@ func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.In
 	if err := fence("acquire", got, err); err != nil {
 		return err
 	}
-	got, err = k.Store.Park(k.ctx, driver.ParkRequest{
+	got, err = one(k.Store.Park(k.ctx, []driver.ParkRequest{{
 		Term: byFence("key", owner, got.Fence), Nonce: nonce("park"), Reserve: long, Retain: long, Job: owner,
-	})
+	}}))
 	if err := fence("park", got, err); err != nil {
 		return err
 	}
-	got, err = k.Store.Resume(k.ctx, driver.ResumeRequest{
+	got, err = one(k.Store.Resume(k.ctx, []driver.ResumeRequest{{
 		Key: "key", Owner: owner, Nonce: nonce("resume"), TTL: long, Retain: long, Job: owner,
-	})
+	}}))
 	if err := fence("resume", got, err); err != nil {
 		return err
 	}
 	inside.Add(-1)
-	ended, err := k.Store.Release(k.ctx, []driver.ReleaseRequest{{
+	ended, err := one(k.Store.Release(k.ctx, []driver.ReleaseRequest{{
 		Term: byFence("key", owner, got.Fence), Nonce: nonce("release"), Retain: long,
-	}})
-	if err != nil || len(ended) != 1 || ended[0].Outcome != driver.OutcomeOK {
+	}}))
+	if err != nil || ended.Outcome != driver.OutcomeOK {
 		return fmt.Errorf("%s release: %+v, %v, want OK", owner, ended, err)
 	}
 	return nil

@@ -16,8 +16,18 @@ var contextCases = []testCase{
 		term := byFence("key", "me", h.fence)
 		for call, do := range map[string]func() error{
 			"Acquire": func() error { _, err := k.Store.Acquire(ctx, k.acquireReq("other", "me")); return err },
-			"Resume":  func() error { _, err := k.Store.Resume(ctx, k.resumeReq("key", "me", "")); return err },
-			"Park":    func() error { _, err := k.Store.Park(ctx, k.parkReq(term, "q/job")); return err },
+			"Take": func() error {
+				_, err := k.Store.Take(ctx, []driver.TakeRequest{k.takeReq("other", "me", "q/job")})
+				return err
+			},
+			"Resume": func() error {
+				_, err := k.Store.Resume(ctx, []driver.ResumeRequest{k.resumeReq("key", "me", "")})
+				return err
+			},
+			"Park": func() error {
+				_, err := k.Store.Park(ctx, []driver.ParkRequest{k.parkReq(term, "q/job")})
+				return err
+			},
 			"Renew": func() error {
 				_, err := k.Store.Renew(ctx, []driver.RenewRequest{k.renewReq(term)})
 				return err

@@ -54,6 +54,7 @@ var areas = []area{
 	{name: "acquire", cases: acquireCases},
 	{name: "renew", cases: renewCases},
 	{name: "park", cases: parkCases},
+	{name: "take", cases: takeCases},
 	{name: "resume", cases: resumeCases},
 	{name: "release", cases: releaseCases},
 	{name: "jobs", cases: jobCases},

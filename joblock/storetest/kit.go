@@ -73,6 +73,13 @@ func (k *kit) resumeReq(key, owner, job string) driver.ResumeRequest {
 	}
 }
 
+func (k *kit) takeReq(key, owner, job string) driver.TakeRequest {
+	return driver.TakeRequest{
+		Key: key, Owner: owner, Nonce: k.nonce(), Holder: holderOf(owner), Job: job, Reserve: 10 * long, Retain: long,
+		Grace: long,
+	}
+}
+
 func (k *kit) parkReq(term driver.Term, job string) driver.ParkRequest {
 	return driver.ParkRequest{Term: term, Nonce: k.nonce(), Reserve: 10 * long, Retain: long, Job: job, Grace: long}
 }
@@ -107,16 +114,22 @@ func (k *kit) acquire(req driver.AcquireRequest) driver.Reply {
 	return k.answer("Acquire", reply, err)
 }
 
-func (k *kit) resume(req driver.ResumeRequest) driver.Reply {
+func (k *kit) takeAll(reqs []driver.TakeRequest) []driver.Reply {
 	k.Helper()
-	reply, err := k.Store.Resume(k.ctx, req)
-	return k.answer("Resume", reply, err)
+	replies, err := k.Store.Take(k.ctx, reqs)
+	return k.answers("Take", len(reqs), replies, err)
 }
 
-func (k *kit) park(req driver.ParkRequest) driver.Reply {
+func (k *kit) resumeAll(reqs []driver.ResumeRequest) []driver.Reply {
 	k.Helper()
-	reply, err := k.Store.Park(k.ctx, req)
-	return k.answer("Park", reply, err)
+	replies, err := k.Store.Resume(k.ctx, reqs)
+	return k.answers("Resume", len(reqs), replies, err)
+}
+
+func (k *kit) parkAll(reqs []driver.ParkRequest) []driver.Reply {
+	k.Helper()
+	replies, err := k.Store.Park(k.ctx, reqs)
+	return k.answers("Park", len(reqs), replies, err)
 }
 
 func (k *kit) renewAll(reqs []driver.RenewRequest) []driver.Reply {
@@ -129,6 +142,21 @@ func (k *kit) releaseAll(reqs []driver.ReleaseRequest) []driver.Reply {
 	k.Helper()
 	replies, err := k.Store.Release(k.ctx, reqs)
 	return k.answers("Release", len(reqs), replies, err)
+}
+
+func (k *kit) take(req driver.TakeRequest) driver.Reply {
+	k.Helper()
+	return k.takeAll([]driver.TakeRequest{req})[0]
+}
+
+func (k *kit) resume(req driver.ResumeRequest) driver.Reply {
+	k.Helper()
+	return k.resumeAll([]driver.ResumeRequest{req})[0]
+}
+
+func (k *kit) park(req driver.ParkRequest) driver.Reply {
+	k.Helper()
+	return k.parkAll([]driver.ParkRequest{req})[0]
 }
 
 func (k *kit) renew(req driver.RenewRequest) driver.Reply {

@@ -59,6 +59,18 @@ var resendCases = []testCase{
 		k.unchanged("a re-sent park", before)
 		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), driver.OutcomeNotOwner)
 	}},
+	{"take finds its own reservation", func(k *kit) {
+		req := k.takeReq("key", "me", "q/job")
+		first := k.take(req)
+		k.want("take", first, driver.OutcomeOK)
+		before := k.inspect("key")
+		k.sameAnswer("take", first, k.take(req))
+		k.unchanged("a re-sent take", before)
+		k.want("a separate take", k.take(k.takeReq("key", "me", "q/job")), driver.OutcomeHeld)
+		other := req
+		other.Owner = "you"
+		k.want("a take with somebody else's nonce", k.take(other), driver.OutcomeHeld)
+	}},
 	{"a repeated park for another job binds the lock to that job", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")

@@ -38,6 +38,7 @@ const (
 	passes                // new fence and ownership, held by the first in line
 	resumes               // new fence, held
 	parks                 // new fence, parked
+	takes                 // new fence and ownership, parked for the caller
 	renews                // same fence, held
 	ends                  // same fence, free; if somebody waits: the effect passes
 	keeps                 // same fence, and held, parked or orphaned as before
@@ -47,6 +48,7 @@ const (
 const (
 	everyCall = "Every call"
 	acquire   = "Acquire"
+	take      = "Take"
 	resume    = "Resume"
 	park      = "Park"
 	renew     = "Renew"
@@ -67,6 +69,12 @@ var table = []struct {
 		{"taken", hld, same},
 		{"next", ok, grants},
 		{"passed on", hld, passes},
+	}},
+	{take, []row{
+		{"again", ok, same},
+		{"taken", hld, same},
+		{"passed on", hld, passes},
+		{"parked", ok, takes},
 	}},
 	{resume, []row{
 		{"no record", gone, same},
@@ -275,6 +283,34 @@ var transitions = []struct {
 		acquire, "by who waits",
 		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "next", "next", "next", "next", "next", "next"},
 		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.waiterReq(key)) },
+	},
+	{
+		take, "by another owner",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply { return k.take(k.takeReq(key, "you", "q/next")) },
+	},
+	{
+		take, "by the same owner",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply { return k.take(k.takeReq(key, "me", "q/job")) },
+	},
+	{
+		take, "by the call that made the term",
+		[...]string{"parked", "taken", "taken", "taken", "again", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.takeReq(key, "me", "q/job")
+			req.Nonce = k.again(f.grant)
+			return k.take(req)
+		},
+	},
+	{
+		take, "by that call, for another job",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, f found) driver.Reply {
+			req := k.takeReq(key, "me", "q/next")
+			req.Nonce = k.again(f.grant)
+			return k.take(req)
+		},
 	},
 	{
 		resume, "for its job",
@@ -695,13 +731,13 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 	}
 	state := map[effect]driver.State{
 		grants: driver.StateHeld, passes: driver.StateHeld, resumes: driver.StateHeld, parks: driver.StateParked,
-		renews: driver.StateHeld, ends: driver.StateFree, keeps: before.State,
+		takes: driver.StateParked, renews: driver.StateHeld, ends: driver.StateFree, keeps: before.State,
 	}[e]
 	if e == keeps && state == driver.StateFree {
 		state = driver.StateParked // the reservation had run out, and Reserve has restored it
 	}
 	after := k.wantState(before.Key, state)
-	newTerm := e == grants || e == passes || e == resumes || e == parks
+	newTerm := e == grants || e == passes || e == resumes || e == parks || e == takes
 	switch {
 	case newTerm && after.Fence <= before.Fence:
 		k.Errorf("%s: fence %d is not larger than %d, the one before", what, after.Fence, before.Fence)
@@ -712,7 +748,7 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 		k.Errorf("%s: reply has fence %d, the record %d", what, reply.Fence, after.Fence)
 	}
 	first := before.First
-	if e == grants || e == passes {
+	if e == grants || e == passes || e == takes {
 		first = after.Fence
 	}
 	if after.First != first {

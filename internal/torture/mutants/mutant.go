@@ -102,7 +102,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "forget.lua", "tonumber(score) == tonumber(ARGV[i])", "false"}},
 		[]string{leakedEntries}, false},
 	{"a grant counts before a replica has it",
-		[]edit{{"joblock/redisstore/acknowledge.go", "err = short", "_ = short"}},
+		[]edit{{"joblock/redisstore/acknowledge.go", "err == nil && n < s.replicas", "false"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true},
 }
 
