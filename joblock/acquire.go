@@ -96,7 +96,7 @@ type acquisition struct {
 	unanswered bool // perhaps a grant, whose answer was lost
 	queued     bool // a place in the queue
 
-	pushes <-chan struct{} // for the present nonce; nil before the method enqueue
+	pushes <-chan driver.Push // for the present nonce; nil before the method enqueue
 }
 
 func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acquisition, error) {
@@ -118,6 +118,26 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 		Memo: a.o.door.Memo,
 	}
 	return a, nil
+}
+
+// next makes one attempt: it takes a grant that was pushed, or asks the store. pushed is nil without a push.
+func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, error) {
+	if pushed != nil && believed(pushed.Grant, a.last.Fence, a.sent, a.l.now(), &a.o) {
+		return a.take(a.sent, driver.Reply{Fence: pushed.Grant.Fence, Ended: pushed.Grant.Ended})
+	}
+	return a.try(ctx)
+}
+
+// believed reports whether a waiter takes the grant of a push without asking the store. refused is the fence of the
+// waiter's latest refusal, 0 if unknown; sent is when the waiter sent the request that was refused.
+//
+// Only a grant made after the refusal has a larger fence: a late or repeated push of an earlier grant has not. The
+// lease of the grant began after sent, so the lease counts from sent. The waiter asks if a lease counted from sent would
+// be due for renewal. The waiter also asks for what a push does not carry: the memo, and the whole lease of a lock that
+// is not renewed.
+func believed(g *driver.Grant, refused int64, sent, now time.Time, o *options) bool {
+	return g != nil && refused > 0 && g.Fence > refused && g.Fence <= driver.MaxFence &&
+		!o.door.Memo && !o.noRenew && !past(now, sent.Add(o.ttl/3))
 }
 
 // try asks the store once. (nil, nil) means that another holds the lock; the refusal is in a.last.
@@ -149,9 +169,10 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 // take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to be trusted
 // is an error, and is released in the background.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
-	lock := a.l.newLock(a.req.Key, &a.o, since, r, false)
+	now := a.l.now()
+	lock := a.l.newLock(a.req.Key, &a.o, since, now, r, false)
 	var err error
-	if lock.h.expired(a.l.now()) {
+	if lock.h.expired(now) {
 		err = lateGrant("acquire", a.req.Key)
 	} else {
 		a.tellAcquired(lock)
@@ -192,9 +213,6 @@ func (a *acquisition) abandon() {
 // wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment. Once per poll
 // it asks without a push, to keep the place and to find a grant whose push was lost. The first in line also ask when
 // the holder's lease ends, because the holder may have died.
-//
-// A push could carry the grant itself and save a call. But whoever may publish and has read the record could forge such
-// a push. Then two would have the lock.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -214,12 +232,12 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // when the outage of the store began; zero while the store answers
 	pause := newRetryPause()
-	pushed := false                // this attempt was started by a push
+	var pushed *driver.Push        // what started this attempt; nil if not a push
 	var deafUntil time.Time        // pushes are ignored until then
 	falsePushes := newRetryPause() // after a push that brought no grant
 	for {
 		nonce := a.req.Nonce
-		lock, err := a.try(ctx)
+		lock, err := a.next(ctx, pushed)
 		if lock != nil {
 			return lock, nil
 		}
@@ -229,7 +247,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 				continue
 			}
 		}
-		if pushed && err == nil {
+		if pushed != nil && err == nil {
 			deafUntil = a.l.now().Add(falsePushes.next())
 		}
 		d := a.untilNextPoll()
@@ -255,8 +273,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		if a.req.Nonce != nonce { // the grant came too late, and was given back
 			a.l.inbox.forget(nonce)
 			a.pushes = a.l.inbox.expect(a.req.Nonce)
-			if pushed {
-				pushed = false
+			if pushed != nil {
+				pushed = nil
 				continue // not the store was slow, but the push: ask again at once
 			}
 		}
@@ -271,9 +289,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns after d, at a push, or when the wait is over. pushed reports whether a push ended the sleep. Pushes
+// sleep returns after d, at a push, or when the wait is over. It returns the push that ended the sleep, or nil. Pushes
 // before deafUntil do not end it.
-func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) (pushed bool) {
+func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) *driver.Push {
 	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
 		pushes, deaf = nil, time.After(left)
@@ -283,13 +301,13 @@ func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time
 		case <-deaf:
 			pushes, deaf = a.pushes, nil
 			continue
-		case <-pushes:
-			return true
+		case p := <-pushes:
+			return &p
 		case <-over:
 		case <-ctx.Done():
 		case <-a.l.closing:
 		}
-		return false
+		return nil
 	}
 }
 

@@ -89,17 +89,21 @@
 // # Waiting
 //
 // An Acquire that finds the key busy takes a place in the key's queue. Whoever frees the key makes the first in line
-// the owner in the same step, and pushes a hint to that waiter's process. The waiter then asks for its grant. So a
-// hand-over is one release, one push and one answer, and wakes nobody else. Waiters of all processes are served in the
-// order in which they came. One subscription serves all waiters of a Locker.
+// the owner in the same step, and pushes to that waiter's process. If the store can prove that a push is its own, the
+// push carries the grant, and a hand-over is one release and one push. Else the waiter asks for its grant. A hand-over
+// wakes nobody else. Waiters of all processes are served in the order in which they came. One subscription serves all
+// waiters of a Locker.
 //
 // Pushes may be lost. So waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
 // Asking keeps their places. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
 // serves the first in line, so nobody overtakes. A waiter's lease begins when the store makes the grant, not when the
 // waiter asks.
 //
-// A push is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter ask at most once
-// a second, and make a holder check its lock at most five times a second.
+// A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
+// ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
+// late or repeated. So the waiter takes only a grant whose fence is larger than that of its latest refusal, and counts
+// the lease from when it sent the request that was refused. The waiter asks if that was a third of a lease ago, if it
+// wants the memo, or if the lock is not renewed.
 //
 // # Several holders
 //

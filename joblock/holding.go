@@ -121,15 +121,16 @@ type step struct {
 	found bool          // the lock counted as lost, and is parked after all
 }
 
-// granted is the first event: the store has granted fence to a call that was sent at the time sent.
-func granted(t terms, sent time.Time, fence int64, renewing bool, retain time.Duration) holding {
+// granted is the first event: this process learns, at the time now, that the store has granted fence. The lease counts
+// from the time sent.
+func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
-	h.begin(sent, fence)
+	h.begin(sent, now, fence)
 	return h
 }
 
-func (h *holding) begin(sent time.Time, fence int64) {
-	h.fence, h.since = fence, sent
+func (h *holding) begin(sent, now time.Time, fence int64) {
+	h.fence, h.since = fence, now
 	h.extend(sent)
 }
 
@@ -398,7 +399,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 		return step{}, lateGrant(op, h.key)
 	}
 	h.state, h.over, h.job, h.parkReserve = lockHeld, nil, h.resumedBy, 0
-	h.begin(sent, r.Fence)
+	h.begin(sent, now, r.Fence)
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
 

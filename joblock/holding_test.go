@@ -30,7 +30,7 @@ func testTerms() terms {
 	return terms{key: "key", owner: &owner, holder: "us", ttl: 30 * time.Second, margin: 4 * time.Second}
 }
 
-func testHolding() holding { return granted(testTerms(), begun, 10, true, time.Minute) }
+func testHolding() holding { return granted(testTerms(), begun, begun, 10, true, time.Minute) }
 
 // The answers of the store.
 var (
@@ -563,8 +563,8 @@ reclaimBegun, a TTL later
 reclaimAnswered, OK
 	held shared asking owed undoing stopped capped pushed checking resumed: -
 	parking: ErrNotOwner
-	parked: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkReserve=0s tells reclaimed moved
-	reclaiming: state=held fence=12 since=+12s trust=+38s job=none over=none renewAt=+22s parkReserve=0s reclaimNonce=none reclaimSent=never tells reclaimed moved
+	parked: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s tells reclaimed moved
+	reclaiming: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s reclaimNonce=none reclaimSent=never tells reclaimed moved
 	released: ErrAlreadyReleased
 	lost late: ErrLost
 reclaimAnswered, too late

@@ -19,11 +19,11 @@ type inbox struct {
 	mu      sync.Mutex // guards what follows
 	stop    func()     // ends the subscription; nil while there is none
 	closed  bool
-	waiting map[string]chan struct{} // by the nonce of the waiting call
+	waiting map[string]chan driver.Push // by the nonce of the waiting call
 }
 
 func newInbox(l *Locker) *inbox {
-	b := &inbox{l: l, name: uuid.NewString(), start: make(chan struct{}, 1), waiting: make(map[string]chan struct{})}
+	b := &inbox{l: l, name: uuid.NewString(), start: make(chan struct{}, 1), waiting: make(map[string]chan driver.Push)}
 	b.start <- struct{}{}
 	return b
 }
@@ -68,8 +68,8 @@ func (b *inbox) open(ctx context.Context, key string) error {
 }
 
 // expect returns the channel for the pushes to the waiting call with that nonce.
-func (b *inbox) expect(nonce string) <-chan struct{} {
-	c := make(chan struct{}, 1)
+func (b *inbox) expect(nonce string) <-chan driver.Push {
+	c := make(chan driver.Push, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting[nonce] = c
@@ -84,13 +84,23 @@ func (b *inbox) forget(nonce string) {
 	delete(b.waiting, nonce)
 }
 
-// deliver signals the call that p is for, and does not block: one signal is enough until the call has asked the store.
+// deliver hands p to the call that p is for, and does not block. Of several pushes that the call has not read, deliver
+// keeps one: the push whose grant has the largest fence.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c, ok := b.waiting[p.Nonce]; ok {
-		signal(c)
+	c, ok := b.waiting[p.Nonce]
+	if !ok {
+		return
 	}
+	select {
+	case unread := <-c:
+		if unread.Grant != nil && (p.Grant == nil || p.Grant.Fence < unread.Grant.Fence) {
+			p = unread
+		}
+	default:
+	}
+	c <- p // has room: only deliver sends, under b.mu
 }
 
 func (b *inbox) close() {

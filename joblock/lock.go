@@ -35,8 +35,9 @@ type Lock struct {
 	index int       // in the engine's heap, -1 when not in it
 }
 
-// newLock returns the handle for the grant r to a call that was sent at the time sent.
-func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply, resumed bool) *Lock {
+// newLock returns the handle for the grant r, of which this process learns at the time now. The lease counts from the
+// time sent.
+func (l *Locker) newLock(key string, o *options, sent, now time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock
 		owner string
@@ -50,7 +51,7 @@ func (l *Locker) newLock(key string, o *options, sent time.Time, r driver.Reply,
 		t.resumed, t.resumedBy, t.reserve = true, o.job, o.reserve
 	}
 	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.door.Silent, r.Memo, r.Now, -1
-	k.h = granted(t, sent, r.Fence, !o.noRenew, o.retain)
+	k.h = granted(t, sent, now, r.Fence, !o.noRenew, o.retain)
 	if o.shared || o.hasKeep {
 		k.h.ownerShared()
 	}

@@ -46,8 +46,9 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	if err != nil {
 		return nil, err
 	}
-	lock := l.newLock(token.key, &o, sent, r, true)
-	if lock.h.expired(l.now()) {
+	now := l.now()
+	lock := l.newLock(token.key, &o, sent, now, r, true)
+	if lock.h.expired(now) {
 		return nil, lateGrant(op, token.key)
 	}
 	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock: see tellAcquired

@@ -231,7 +231,7 @@ func TestWaitingForAParkedKey(t *testing.T) {
 		}
 		wantNil(t, "Release", job.Release(t.Context()))
 		got := w.granted(0)
-		k.wantTrusted(got, onTime)
+		k.wantTrusted(got, sinceAsked)
 
 		// A reservation that runs out frees the key for the next, who asks then.
 		k.park(got, joblock.Reserve(time.Hour))

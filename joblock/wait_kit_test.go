@@ -18,6 +18,9 @@ import (
 
 const onTime = lockkit.OnTime
 
+// sinceAsked is the most by which the lease of a pushed grant counts from before the grant: a waiter asks once per poll.
+const sinceAsked = joblock.DefaultPoll * 5 / 4
+
 // waiting is an Acquire that runs in a goroutine of its own.
 type waiting struct {
 	t      testing.TB

@@ -93,7 +93,7 @@ func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 				}
 				k.store.Clear()
 				lock := next.granted(time.Second)
-				k.wantTrusted(lock, onTime)
+				k.wantTrusted(lock, sinceAsked)
 				if w.over() {
 					t.Fatalf("the first waiter got lock %v, error %v", w.lock, w.err)
 				}
