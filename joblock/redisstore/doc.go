@@ -124,7 +124,7 @@
 // An ACL user needs the keys and channels under the prefix, and these commands:
 //
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
-//	    +eval +evalsha +time +exists +type +hmget +hget +hset +hdel +hexists +pexpire +pttl
+//	    +eval +evalsha +time +exists +type +mget +set +del +hmget +hget +hset +hdel +pexpire +pttl
 //	    +zadd +zrem +zscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan

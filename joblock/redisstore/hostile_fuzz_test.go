@@ -17,7 +17,7 @@ func FuzzRecord(f *testing.F) {
 	f.Cleanup(func() { rdb.Close() })
 	store := New(rdb, nil)
 	f.Cleanup(func() { _ = store.Close() })
-	const state = "1795307164008897\n99999999999999\n99999999999999\n1795307164008\n\nowner of key\nnonce\n\n\na host\nq/1\n"
+	const state = "jobH1795307164008897\nowner of key\na host\nq/1\n\n1795307164008897\n\nnonce\n\n1795307164008897--1795307164008897999999999999999999999999"
 	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
 	f.Add("", "", "0 2 2", place, "")
 	f.Add(state, "memo", "0 1 1", place, "0")
@@ -28,14 +28,16 @@ func FuzzRecord(f *testing.F) {
 		k := &kit{Store: store, t: t, rdb: rdb}
 		term := k.acquire("key")
 		defer k.rdb.Del(ctx, k.prefix+"key", k.index())
-		for field, text := range map[string]string{"s": state, "memo": memo, "q": queue, "q0": place, "wcall": number} {
-			if text == "" {
-				continue
-			}
-			if err := k.rdb.HSet(ctx, k.prefix+"key", field, text).Err(); err != nil {
-				t.Fatal(err)
+		if state == "" {
+			state = recordText(k.readRecord(k.prefix + "key"))
+		}
+		var fields []any
+		for field, text := range map[string]string{"memo": memo, "q": queue, "q0": place, "wcall": number} {
+			if text != "" {
+				fields = append(fields, field, text)
 			}
 		}
+		k.writeRecord(k.prefix+"key", state, fields...)
 		k.calls(t, "key", term)
 	})
 }

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,8 +18,60 @@ import (
 // long is a lease that does not run out during a test.
 const long = time.Minute
 
-// stateLines are the lines of the state in a record.
-var stateLines = []string{"fence", "lease", "until", "first", "since", "changed", "ended", "owner", "nonce", "last", "prior", "holder", "job", "reason"}
+// recordLines are the fields of a record that have a line of their own.
+var recordLines = []string{"owner", "holder", "job", "reason", "first", "since", "nonce", "last"}
+
+// readRecord returns the fields of the record at a Redis key, which is a string or a hash.
+func (k *kit) readRecord(name string) map[string]string {
+	k.t.Helper()
+	ctx := context.Background()
+	text, err := k.rdb.Get(ctx, name).Result()
+	if err != nil {
+		text, err = k.rdb.HGet(ctx, name, "s").Result()
+	}
+	lines := strings.Split(text, "\n")
+	if err != nil || len(lines) != len(recordLines)+2 || len(lines[0]) != 20 || len(lines[9]) != 18 && len(lines[9]) != 58 {
+		k.t.Fatalf("the record is %q, %v; want the kind and the fence, the lines %q, and times", text, err, recordLines)
+	}
+	rec := map[string]string{"kind": lines[0][:4], "fence": lines[0][4:]}
+	for i, name := range recordLines {
+		rec[name] = lines[i+1]
+	}
+	times := lines[9] + strings.Repeat(" ", 40)
+	rec["changed"], rec["prior"], rec["memo"] = times[:16], times[16:17], times[17:18]
+	rec["begun"], rec["ttl"], rec["reserve"] = strings.TrimSpace(times[18:34]), times[34:46], times[46:58]
+	return rec
+}
+
+// recordText is the text of a record with these fields.
+func recordText(rec map[string]string) string {
+	text := rec["kind"] + rec["fence"] + "\n"
+	for _, name := range recordLines {
+		text += rec[name] + "\n"
+	}
+	return text + rec["changed"] + rec["prior"] + rec["memo"] + rec["begun"] + rec["ttl"] + rec["reserve"]
+}
+
+// writeRecord replaces the text of a record. With fields it makes the record a hash that has
+// them too.
+func (k *kit) writeRecord(name, text string, fields ...any) {
+	k.t.Helper()
+	ctx := context.Background()
+	life := k.rdb.PTTL(ctx, name).Val()
+	hash := len(fields) > 0 || k.rdb.Type(ctx, name).Val() == "hash"
+	var err error
+	if !hash {
+		err = k.rdb.Set(ctx, name, text, life).Err()
+	} else {
+		if k.rdb.Type(ctx, name).Val() != "hash" {
+			k.rdb.Del(ctx, name)
+		}
+		err = errors.Join(k.rdb.HSet(ctx, name, append(fields, "s", text)...).Err(), k.rdb.PExpire(ctx, name, life).Err())
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
 
 // onBoth runs a test on miniredis and on a redis-server.
 func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {

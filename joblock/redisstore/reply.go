@@ -51,9 +51,11 @@ func (f *fields) num() int64 {
 	return n
 }
 
-func (f *fields) fence() int64 {
-	n := f.num()
-	f.bad = f.bad || n == 0
+// digits reads a positive number that comes as text: a fence, or a time in microseconds
+// since 1970. Not every server can return so large a Lua number as an integer.
+func (f *fields) digits() int64 {
+	n, err := strconv.ParseInt(f.str(), 10, 64)
+	f.bad = f.bad || err != nil || n <= 0
 	return n
 }
 
@@ -65,23 +67,10 @@ func (f *fields) str() string {
 	return s
 }
 
-// clock reads microseconds since 1970. They come as text, because not every server can
-// return so large a Lua number as an integer.
-func (f *fields) clock() time.Time {
-	us, err := strconv.ParseInt(f.str(), 10, 64)
-	if err != nil || us <= 0 {
-		f.bad = true
-	}
-	return time.UnixMicro(us)
-}
+func (f *fields) clock() time.Time { return time.UnixMicro(f.digits()) }
 
-// date reads milliseconds since 1970; 0 is no time.
-func (f *fields) date() time.Time {
-	if ms := f.num(); ms > 0 {
-		return time.UnixMilli(ms)
-	}
-	return time.Time{}
-}
+// date reads the same and drops the fraction of a millisecond.
+func (f *fields) date() time.Time { return time.UnixMilli(f.digits() / 1000) }
 
 // blob reads a string that may be missing.
 func (f *fields) blob() []byte {
@@ -112,13 +101,14 @@ func (f *fields) state() driver.State {
 	return driver.State(n)
 }
 
-// endings are the names of driver.Ended in records and replies.
+// endings are the letters for driver.Ended in records and replies.
 var endings = map[string]driver.Ended{
-	"":         driver.EndedNone,
-	"released": driver.EndedReleased,
-	"forced":   driver.EndedForced,
-	"lapsed":   driver.EndedLapsed,
-	"done":     driver.EndedDone,
+	"":  driver.EndedNone,
+	"-": driver.EndedNone,
+	"R": driver.EndedReleased,
+	"F": driver.EndedForced,
+	"L": driver.EndedLapsed,
+	"D": driver.EndedDone,
 }
 
 func (f *fields) ended() driver.Ended {
@@ -167,6 +157,14 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
+	if text, ok := val.(string); ok && sc == acquireScript && len(text) > 1 { // of its stage usual grant
+		f := fields{rest: []any{text[1:], text[:1]}}
+		r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
+		if err := f.end(sc.op); err != nil {
+			return driver.Reply{}, err
+		}
+		return r, nil
+	}
 	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
 		switch {
 		case (sc == acquireScript || sc == takeScript) && len(list) == 1:
@@ -185,14 +183,14 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	case driver.OutcomeOK:
 		switch sc {
 		case acquireScript:
-			r.Fence, r.Ended, r.Lease = f.fence(), f.ended(), f.dur()
+			r.Fence, r.Ended, r.Lease = f.digits(), f.ended(), f.dur()
 			if len(f.rest) > 0 {
 				r.Memo, r.Now = f.blob(), f.clock()
 			}
 		case resumeScript:
-			r.Fence, r.Memo, r.Recovered = f.fence(), f.blob(), f.num() == 1
+			r.Fence, r.Memo, r.Recovered = f.digits(), f.blob(), f.num() == 1
 		case takeScript, parkScript, renewScript:
-			r.Fence = f.fence()
+			r.Fence = f.digits()
 		case reserveScript:
 			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
 			r.Recovered = f.num() == 1
@@ -219,7 +217,7 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 	rec := driver.Record{Key: key}
 	switch out {
 	case driver.OutcomeOK:
-		rec.State, rec.Owner, rec.Fence, rec.First = f.state(), f.str(), f.num(), f.num()
+		rec.State, rec.Owner, rec.Fence, rec.First = f.state(), f.str(), f.digits(), f.digits()
 		rec.Lease, rec.Reserved = f.dur(), f.dur()
 		rec.Since, rec.Changed = f.date(), f.date()
 		rec.Holder, rec.Job = f.str(), f.str()

@@ -30,17 +30,21 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"outcome negative":        list(int64(-1)),
 		"outcome overflowing":     list(int64(256 + 1)),
 		"ok without fence":        list(ok),
-		"ok with fence 0":         list(ok, int64(0), "", int64(1), nil),
-		"ok with text fence":      list(ok, "7", "", int64(1), nil),
-		"ok with negative":        list(ok, int64(-7), "", int64(1), nil),
-		"ok with list memo":       list(ok, int64(7), "", int64(1), list()),
-		"ok with number memo":     list(ok, int64(7), "", int64(1), int64(1)),
-		"ok with unknown end":     list(ok, int64(7), "exploded", int64(1), nil),
-		"ok with a number as end": list(ok, int64(7), int64(0), int64(1), nil),
-		"ok too short":            list(ok, int64(7), ""),
-		"ok too long":             list(ok, int64(7), "", int64(1), nil, int64(1)),
-		"ok with text lease":      list(ok, int64(7), "", "1", nil),
-		"ok with past lease":      list(ok, int64(7), "", int64(-1), nil),
+		"ok with fence 0":         list(ok, "0", "", int64(1), nil),
+		"ok with number fence":    list(ok, int64(7), "", int64(1), nil),
+		"ok with negative":        list(ok, "-7", "", int64(1), nil),
+		"ok with list memo":       list(ok, "7", "", int64(1), list()),
+		"ok with number memo":     list(ok, "7", "", int64(1), int64(1)),
+		"ok with unknown end":     list(ok, "7", "exploded", int64(1), nil),
+		"ok with a number as end": list(ok, "7", int64(0), int64(1), nil),
+		"ok too short":            list(ok, "7", ""),
+		"ok too long":             list(ok, "7", "", int64(1), nil, int64(1)),
+		"ok with text lease":      list(ok, "7", "", "1", nil),
+		"ok with past lease":      list(ok, "7", "", int64(-1), nil),
+		"usual without fence":     "R",
+		"usual with fence 0":      "R0",
+		"usual with negative":     "--7",
+		"usual with unknown end":  "X7",
 		"held alone":              list(held),
 		"held in unknown state":   list(held, int64(4), int64(1), "h", "j"),
 		"held for negative":       list(held, int64(1), int64(-1), "h", "j"),
@@ -55,7 +59,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		"foreign without a key":   list(foreign, "string"),
 		"foreign with more":       list(foreign, "string", "key", "x"),
 		"float":                   list(1.0),
-		"error inside":            list(ok, errors.New("ERR"), "", int64(1), nil),
+		"error inside":            list(ok, "7", errors.New("ERR"), int64(1), nil),
 	} {
 		r, err := parseReply(acquireScript, val)
 		if !errors.Is(err, errReply) {
@@ -69,7 +73,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 
 func TestHostileRecordsAreErrors(t *testing.T) {
 	good := func() []any {
-		return []any{int64(1), int64(1), "secret owner", int64(7), int64(6), int64(10), int64(20), int64(30), int64(40), "h", "j", "", "", nil, int64(2), "1700000000000000"}
+		return []any{int64(1), int64(1), "secret owner", "7", "6", int64(10), int64(20), "30000", "40000", "h", "j", "", "", nil, int64(2), "1700000000000000"}
 	}
 	if rec, exists, err := parseRecord("k", good()); err != nil || !exists || rec.Fence != 7 || rec.Owner != "secret owner" {
 		t.Fatalf("good record: %+v, %v, %v", rec, exists, err)

@@ -27,8 +27,8 @@ type area struct {
 var lockRights = area{severity: Fault, subject: "permissions", means: "locks cannot be taken, held or given back",
 	rights: []right{
 		{"eval", "EVAL x 0"}, {"evalsha", "EVALSHA x 0"}, {"time", "TIME"},
-		{"exists", "EXISTS $key"}, {"hmget", "HMGET $key f"}, {"hget", "HGET $key f"}, {"hset", "HSET $key f v"},
-		{"hdel", "HDEL $key f"}, {"hexists", "HEXISTS $key f"},
+		{"exists", "EXISTS $key"}, {"mget", "MGET $key"}, {"set", "SET $key v"}, {"del", "DEL $key"}, {"hmget", "HMGET $key f"}, {"hget", "HGET $key f"}, {"hset", "HSET $key f v"},
+		{"hdel", "HDEL $key f"},
 		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"type", "TYPE $key"},
 	}}
 

@@ -44,14 +44,21 @@ func readStages() map[string]string {
 
 // The scripts. Each is a row of stages; record.lua says what the stages have in common.
 var (
-	acquireScript = newScript("acquire", "record", "record#memo", "record#foreign", "acquire", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
-	takeScript    = newScript("take", "record", "record#foreign", "index", "take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
-	resumeScript  = newScript("resume", "record", "record#memo", "record#foreign", "resume", "record#write", "record#state", "answer")
-	parkScript    = newScript("park", "record", "record#foreign", "term", "index", "park", "record#write", "record#state", "answer")
-	renewScript   = newScript("renew", "record", "record#foreign", "term", "renew", "record#write", "record#state", "answer")
-	releaseScript = newScript("release", "record", "record#foreign", "term", "release", "queue", "grant", "record#write", "record#state", "answer")
-	reserveScript = newScript("reserve", "record", "record#foreign", "reserve", "record#write", "record#state", "answer")
-	inspectScript = newScript("inspect", "record", "record#memo", "record#foreign", "record#state", "inspect")
+	acquireScript = newScript("acquire", "record", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
+		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
+	takeScript = newScript("take", "record", "record#fields", "record#foreign", "index",
+		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
+	resumeScript = newScript("resume", "record", "resume", "record#fields", "record#memo", "record#foreign",
+		"resume#decide", "lease", "record#write", "record#state", "answer")
+	parkScript = newScript("park", "record", "record#fields", "record#foreign",
+		"park", "term", "index", "park#decide", "record#write", "record#state", "answer")
+	renewScript = newScript("renew", "record", "record#fields", "record#foreign",
+		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
+	releaseScript = newScript("release", "record", "record#usual end", "record#fields", "record#foreign",
+		"release", "term", "release#decide", "queue", "grant", "record#write", "record#state", "answer")
+	reserveScript = newScript("reserve", "record", "record#fields", "record#foreign",
+		"reserve", "record#write", "record#state", "answer")
+	inspectScript = newScript("inspect", "record", "inspect", "record#fields", "record#memo", "record#foreign", "record#state", "inspect#answer")
 	bindScript    = newScript("bind", "index", "bind")
 	dueScript     = newScript("due", "due")
 	forgetScript  = newScript("forget", "forget")

@@ -43,16 +43,48 @@ func (c *scriptCall) str(s string) *scriptCall {
 	return c
 }
 
-// millis adds a duration in milliseconds, rounded up: a lease may be longer in the store
-// than its holder believes, but not shorter. It is at least 1, because a PEXPIRE with less
-// would delete the record and its fence.
-func (c *scriptCall) millis(d time.Duration) *scriptCall {
-	return c.int(max(1, int64((d+time.Millisecond-1)/time.Millisecond)))
-}
+// millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the
+// record and its fence.
+func (c *scriptCall) millis(d time.Duration) *scriptCall { return c.int(max(1, millis(d))) }
 
 // millisOrZero adds a duration that may be 0.
-func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall {
-	return c.int(max(0, int64((d+time.Millisecond-1)/time.Millisecond)))
+func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall { return c.int(millis(d)) }
+
+// millis returns d in milliseconds, rounded up: a lease may be longer in the store than its
+// holder believes, but not shorter.
+func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/time.Millisecond)) }
+
+// wide formats a period, at least 1 ms, as records have it: in milliseconds, 12 bytes wide.
+// It is filled with spaces: the Lua of miniredis takes a number with leading zeros for octal.
+func wide(d time.Duration) string { return fill(' ', 12, max(1, millis(d))) }
+
+// fill formats n and puts the byte with before it, up to a width.
+func fill(with byte, width int, n int64) string {
+	var b [16]byte
+	i := width - 1
+	for ; i == width-1 || n > 0; i-- {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
+	for ; i >= 0; i-- {
+		b[i] = with
+	}
+	return string(b[:width])
+}
+
+// term adds the term that a call names.
+func (c *scriptCall) term(t *driver.Term) *scriptCall {
+	return c.str(recordHead(t, false)).str(t.Grant)
+}
+
+// recordHead is the beginning of the record of t, up to the owner. With any it is that of
+// every term of the owner.
+func recordHead(t *driver.Term, any bool) string {
+	fence := "any"
+	if !any {
+		fence = fill('0', 16, t.Fence)
+	}
+	return "jobH" + fence + "\n" + t.Owner + "\n"
 }
 
 func (c *scriptCall) micros(d time.Duration) *scriptCall { return c.int(max(0, d.Microseconds())) }

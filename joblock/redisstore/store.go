@@ -128,12 +128,11 @@ func (s *Store) Close() error {
 // a hundred dead waiters are first in its queue, each further hundred take one more.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
-		c := newCall(acquireScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).
-			millis(req.TTL).millis(req.Retain).str(req.Holder)
-		if req.Inbox != "" {
-			c.str(s.channel(req.Inbox)).millis(req.Patience)
-		}
+		c := acquireCall(s, &req)
 		reply, err := s.one(ctx, acquireScript, c)
+		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage usual grant
+			reply.Lease = req.TTL + time.Millisecond // as it is rounded up in the record
+		}
 		if err != errMore {
 			return reply, err
 		}
@@ -142,6 +141,24 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 		}
 	}
 }
+
+func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
+	ttl := wide(req.TTL)
+	c := newCall(acquireScript, s.prefix+req.Key).int(millis(req.TTL) + millis(req.Retain)).
+		str("\n" + req.Owner + "\n" + req.Holder + "\n\n\n").str("\n\n" + req.Nonce + "\n").str(ttl + ttl)
+	if req.Memo || req.Inbox != "" || !usual(req.Nonce) {
+		c.flag(req.Memo)
+	}
+	if req.Inbox != "" {
+		c.str(s.channel(req.Inbox)).millis(req.Patience)
+	}
+	return c
+}
+
+// usualNonce is the length of the nonces for which the scripts have stages of their own.
+const usualNonce = 13
+
+func usual(nonce string) bool { return len(nonce) == usualNonce }
 
 // Take implements driver.Store. It takes one pipeline, or two if the client is not a
 // *redis.Client: in a cluster the index is in another slot. If a key is free and more than
@@ -154,7 +171,7 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	for len(items) > 0 {
 		left, failed := some(ctx, s, s.calls, takeScript, reqs, items, replies, func(req *driver.TakeRequest) *scriptCall {
 			return newCall(takeScript, s.keys(req.Key, req.Job)...).str(req.Owner).str(req.Nonce).
-				millis(req.Reserve).millis(req.Retain).str(req.Holder).str(req.Job).micros(req.Grace)
+				str(wide(req.Reserve)).millis(req.Retain).str(req.Holder).str(req.Job).micros(req.Grace)
 		})
 		if failed == nil && len(left) > 0 {
 			failed = ctx.Err()
@@ -173,7 +190,7 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	replies := make([]driver.Reply, len(reqs))
 	resume := func(items []int, listed bool) (unlisted []int, err error) {
 		return some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
-			c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).millis(req.TTL).
+			c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).str(wide(req.TTL)).
 				millis(req.Retain).str(req.Holder).str(req.Job).millisOrZero(req.Reserve).flag(listed || req.Unpark).int(req.Fence)
 			if req.Unpark {
 				c.str(req.Back)
@@ -216,8 +233,8 @@ func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.R
 	})
 	replies := make([]driver.Reply, len(reqs))
 	_, failed := some(ctx, s, s.calls, parkScript, reqs, items, replies, func(req *driver.ParkRequest) *scriptCall {
-		return newCall(parkScript, s.keys(req.Key, req.Job)...).str(req.Owner).int(req.Fence).
-			str(req.Grant).str(req.Nonce).millis(req.Reserve).millis(req.Retain).str(req.Job).micros(req.Grace)
+		return newCall(parkScript, s.keys(req.Key, req.Job)...).term(&req.Term).
+			str(req.Nonce).str(wide(req.Reserve)).millis(req.Retain).str(req.Job).micros(req.Grace)
 	})
 	return replies, s.indexError(cmp.Or(err, failed))
 }
@@ -225,8 +242,8 @@ func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.R
 // Renew implements driver.Store. It takes one pipeline, on the connections for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
-		c := newCall(renewScript, s.prefix+req.Key).str(req.Owner).int(req.Fence).str(req.Grant).
-			millis(req.TTL).millis(req.Retain).millisOrZero(req.Reserve)
+		c := newCall(renewScript, s.prefix+req.Key).term(&req.Term).
+			str(wide(req.TTL)).millis(req.Retain).millisOrZero(req.Reserve)
 		if req.Grant != "" {
 			c.str(req.Back)
 		}
@@ -247,18 +264,19 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 }
 
 func (s *Store) releaseCall(req *driver.ReleaseRequest) *scriptCall {
-	c := newCall(releaseScript, s.prefix+req.Key).str(req.Owner)
-	if req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner()) {
-		c.str("any")
-	} else {
-		c.int(req.Fence)
+	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
+	c := newCall(releaseScript, s.prefix+req.Key).str(recordHead(&req.Term, any)).str(req.Nonce).
+		millisOrZero(req.Brief).millis(req.Retain)
+	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
+	if req.Kind == driver.ReleaseOwn && req.Grant == "" && req.Reason == "" && !bound && !any && req.Brief > 0 && usual(req.Nonce) {
+		return c
 	}
 	force := "0"
 	if !req.Kind.ByOwner() {
 		force = s.forced()
 	}
-	c.str(req.Grant).str(req.Nonce).millis(req.Retain).millisOrZero(req.Brief).str(req.Reason).str(force).flag(req.Kind.IfIdle())
-	if req.Job != "" || req.Kind == driver.ReleaseForJob {
+	c.str(req.Grant).str(req.Reason).str(force).flag(req.Kind.IfIdle())
+	if bound {
 		c.str(req.Job).flag(req.Done)
 	}
 	return c

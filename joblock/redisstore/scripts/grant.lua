@@ -1,14 +1,15 @@
--- Makes the heir the owner of the free key. No other stage grants a key.
+-- Makes the heir the owner of the free key. Beside the stage of this name in record.lua no
+-- other stage grants a key.
 
 if heir_call then
-  prior = ended or ''
-  if exists and prior == '' then prior = 'lapsed' end
-  fence = next_fence
-  lease = now + 1 + heir_ttl
-  reserved = lease
-  ended, owner, nonce, last = '', heir_owner, heir_call, last or ''
+  prior = not exists and '-' or ended == '' and 'L' or ended
+  fence, ended, owner, nonce, last = next_fence, '', heir_owner, heir_call, last or ''
   holder, job, reason = heir_holder, '', ''
-  first, since, changed = fence, now, now
+  first, since, changed, at = fence, now, now, now
+  ttl, reserve = heir_ttl, heir_ttl
+  lease_end = now_ms + 1 + ttl
+  reserved_end = lease_end
+  memoed = memoed or '-'
   live = true
-  ends, retain, brief = reserved, heir_retain, nil
+  retain, brief = heir_retain, nil
 end

@@ -1,20 +1,26 @@
 -- Ends the live term and leaves the key reserved for its owner.
 -- KEYS[2]  the index, if the entry is to be written here
--- ARGV     owner, fence, grant, nonce, reserve ms, retain ms, job, us until its entry is due
+-- ARGV     the beginning of the record, up to the owner; grant, nonce, reserve ms, retain ms,
+--          job, us until its entry is due
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
+local by_grant = ARGV[2]
+--# decide
+
 -- again: an earlier run of this call has parked the lock. If a Renew has taken that back
--- since, the lease is not 0, and this is a new Park. With another job, the caller got no
+-- since, there is a lease, and this is a new Park. With another job, the caller got no
 -- answer then, and now parks for this job.
-local again = live and owner == ARGV[1] and nonce == ARGV[4] and lease == 0
-if again and job == ARGV[7] then
+local again = live and owner == by and nonce == ARGV[3] and ttl == NO_TIME
+if again and job == ARGV[6] then
   resent, answer = true, {OK, fence}
-elseif not again and not outcome and lease <= now then
+elseif not again and not outcome and lease_end <= now_ms then
   outcome = LAPSED
 elseif again or not outcome then
-  if KEYS[2] then bind(KEYS[2], ARGV[7], string.sub(key, #KEYS[2] + 1), now_us, ARGV[8]) end
-  fence, nonce, lease, reserved, job = next_fence, ARGV[4], 0, now + 1 + ARGV[5], ARGV[7]
-  changed, ends, retain = now, reserved, ARGV[6]
+  if KEYS[2] then bind(KEYS[2], ARGV[6], string.sub(key, #KEYS[2] + 1), now_us, ARGV[7]) end
+  fence, nonce, job, changed = next_fence, ARGV[3], ARGV[6], now
+  at, ttl, reserve = now, NO_TIME, ARGV[4]
+  lease_end, reserved_end = 0, now_ms + 1 + reserve
+  retain = ARGV[5]
   answer = {OK, fence}
 end

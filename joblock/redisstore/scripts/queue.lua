@@ -32,13 +32,20 @@ if queue or asker then
   -- join gives the asker a place, or prolongs the one it has. It returns how many places
   -- are before it, including those in gaps.
   local function join()
+    if not hash then
+      local life = redis.call('PTTL', key)
+      redis.call('DEL', key)
+      redis.call('HSET', key, 's', record)
+      redis.call('PEXPIRE', key, life)
+      hash = true
+    end
     local n = place(asker.call)
     if not n then
       n, tail, waiting, queue_changed = tail, tail + 1, waiting + 1, true
       redis.call('HSET', key, 'w' .. asker.call, n)
       redis.call('HDEL', key, 'g' .. n) -- only somebody else can have written one
     end
-    redis.call('HSET', key, 'q' .. n, string.format('%d\n%d\n%d\n', now + asker.patience, asker.ttl, asker.retain)
+    redis.call('HSET', key, 'q' .. n, string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
       .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
     local life = asker.patience + asker.retain
     if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
@@ -77,8 +84,8 @@ if queue or asker then
     local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
       '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
     till, ttl, keep = tonumber(till or nil), tonumber(ttl or nil), tonumber(keep or nil)
-    if not till or now + ttl + keep >= MAX_FENCE then return nil, '' end
-    if till <= now then return nil, call end
+    if not till or ttl + keep > 999999999999 then return nil, '' end -- not 12 digits
+    if till <= now_ms then return nil, call end
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
@@ -117,12 +124,13 @@ if queue or asker then
     if more then
       heir_call, answer = nil, {MORE, answer}
     elseif waiter and not (asker and waiter.call == asker.call) then
-      heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.ttl, waiter.retain, waiter.holder
+      heir_owner, heir_call, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.retain, waiter.holder
+      heir_ttl = string.format('%12d', waiter.ttl)
       push = waiter.inbox
       if asker then outcome = HELD end
     end
   end
   if outcome == HELD and asker.inbox then
-    extra, extra2 = join(), string.format('%d', now_us)
+    extra, extra2 = join(), now
   end
 end

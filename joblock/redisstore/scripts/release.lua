@@ -1,39 +1,43 @@
 -- Ends an ownership, and passes the key on to the first waiter. The memo stays. If grant is
 -- the nonce of a waiting Acquire, that loses its place in the queue.
--- ARGV     owner, fence or 'any', grant, nonce, retain ms, brief ms, reason,
---          0 or, to force it, the channel to tell the holder on, idle only 1|0
---          [, job, the job is done 1|0]
+-- ARGV     the beginning of the record up to the owner, with the fence or 'any'; nonce,
+--          brief ms, retain ms
+--          [, grant, reason, 0 or, to force it, the channel to tell the holder on, idle only 1|0
+--          [, job, the job is done 1|0]]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 --          {MORE, OK or LAPSED}, if it is not known yet who is first in line
 
-local call, force = ARGV[4], ARGV[8] ~= '0'
+local by_grant = ARGV[5] or ''
+--# decide
 
-if ARGV[3] ~= '' then leaving = ARGV[3] end
+local call, force, why = ARGV[2], ARGV[7] and ARGV[7] ~= '0', ARGV[6] or ''
+
+if by_grant ~= '' then leaving = by_grant end
 
 if exists and call ~= '' and last == call then
   -- An earlier run of this call has ended an ownership, and the next may have begun. If
-  -- the reservation had run out, that run did not set it to 0, and answered LAPSED.
-  answer = ended ~= '' and reserved > 0 and LAPSED or OK
+  -- the reservation had run out, that run left the nonce where it was.
+  answer = ended ~= '' and nonce ~= '' and LAPSED or OK
   vacant = ended ~= ''
 elseif outcome and not force then -- refused by term.lua
 elseif force and not live then
   outcome = NOT_FOUND
-elseif force and ARGV[2] ~= 'any' and tonumber(ARGV[2]) ~= fence then
+elseif force and by_fence ~= 'any' and by_fence ~= fence then
   outcome = NOT_OWNER
-elseif ARGV[10] and job ~= ARGV[10] then
+elseif ARGV[9] and job ~= ARGV[9] then
   outcome = WRONG_JOB
-elseif ARGV[9] == '1' and lease > now then
+elseif ARGV[8] == '1' and lease_end > now_ms then
   outcome = BUSY
 else
-  if force and lease > now then
-    redis.pcall('PUBLISH', ARGV[8], string.format('%d\n', fence) .. key)
+  if force and lease_end > now_ms then
+    redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key)
   end
-  left = math.max(reserved - now, 0)
-  ended = force and 'forced' or ARGV[11] == '1' and 'done' or 'released'
+  left = math.max(reserved_end - now_ms, 0)
+  ended = force and 'F' or ARGV[10] == '1' and 'D' or 'R'
   answer = live and OK or LAPSED
-  if live then reserved = 0 end
-  nonce, last, lease, reason, changed = call, call, 0, ARGV[7], now
+  nonce, last, reason, changed, prior = live and '' or 'late', call, why, now, '-'
+  lease_end, reserved_end = 0, 0
   live, vacant = false, true
-  ends, retain, brief = now, ARGV[5], ARGV[6]
+  brief, retain = ARGV[3], ARGV[4]
 end

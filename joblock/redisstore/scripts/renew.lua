@@ -1,20 +1,22 @@
 -- Extends a live lease, or takes back the caller's own Park that got no answer.
--- ARGV     owner, fence, grant, ttl ms, retain ms, reserve ms
+-- ARGV     the beginning of the record, up to the owner; grant, ttl ms, retain ms, reserve ms
 --          [, with a grant: the job before the Park] [, memo; '' deletes it]
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
-if not outcome and lease <= now then
-  if live and lease == 0 and ARGV[3] ~= '' and nonce == ARGV[3] then
-    job, reserved, changed = ARGV[7], 0, now
+local by_grant = ARGV[2]
+--# decide
+
+if not outcome and lease_end <= now_ms then
+  if live and lease_end == 0 and by_grant ~= '' and nonce == by_grant then
+    job, reserved_end, changed = ARGV[6], 0, now
   else
     outcome = LAPSED
   end
 end
+local lease_ms, more_ms
 if not outcome then
-  lease = now + 1 + ARGV[4]
-  reserved = math.max(reserved, lease + ARGV[6])
-  new_memo = ARGV[ARGV[3] == '' and 7 or 8]
-  ends, retain = reserved, ARGV[5]
+  lease_ms, more_ms, retain = ARGV[3], ARGV[5], ARGV[4]
+  new_memo = ARGV[by_grant == '' and 6 or 7]
   answer = {OK, fence}
 end

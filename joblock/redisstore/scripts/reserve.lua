@@ -13,6 +13,7 @@ elseif ended ~= '' then
 else
   outcome, extra = OK, live and 0 or 1
   live = true
-  reserved = math.max(reserved, now + 1 + ARGV[2])
-  ends, retain = reserved, ARGV[3]
+  reserved_end = math.max(reserved_end, now_ms + 1 + ARGV[2])
+  reserve = string.format('%12d', reserved_end - begun)
+  retain = ARGV[3]
 end

@@ -11,26 +11,29 @@
 -- The answer to a re-send does not say that the lock was recovered, because the record no
 -- longer shows it.
 
+local memo_wanted = ARGV[1] == '1'
+--# decide
+
+local lease_ms, more_ms
 if not exists then
   outcome = NOT_FOUND
 elseif owner ~= ARGV[2] then
   outcome = NOT_OWNER
 elseif ended ~= '' then
   outcome = RELEASED
-elseif job == '' and ARGV[10] ~= '0' and first > tonumber(ARGV[10]) then
+elseif job == '' and ARGV[10] ~= '0' and first + 0 > tonumber(ARGV[10]) then
   outcome = NOT_OWNER
 elseif job ~= '' and job ~= ARGV[7] and job ~= ARGV[11] then
   outcome = WRONG_JOB
-elseif lease > now and nonce == ARGV[3] then
+elseif lease_end > now_ms and nonce == ARGV[3] then
   resent, answer = true, {OK, fence, memo, 0}
-elseif lease > now then
+elseif lease_end > now_ms then
   outcome = BUSY
 elseif not live and job ~= '' and ARGV[9] ~= '1' then
   outcome = UNLISTED
 else
-  fence, nonce, lease, holder, changed = next_fence, ARGV[3], now + 1 + ARGV[4], ARGV[6], now
-  if ARGV[11] then job, reserved = ARGV[11], 0 end
-  reserved = math.max(reserved, lease + ARGV[8])
-  ends, retain = reserved, ARGV[5]
+  fence, nonce, holder, changed = next_fence, ARGV[3], ARGV[6], now
+  if ARGV[11] then job, reserved_end = ARGV[11], 0 end
+  lease_ms, more_ms, retain = ARGV[4], ARGV[8], ARGV[5]
   answer = {OK, fence, memo, live and 0 or 1}
 end

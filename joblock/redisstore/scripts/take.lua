@@ -5,7 +5,7 @@
 -- Returns  {OK, fence} | {HELD, state, ms left, holder, job} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
-if live and owner == ARGV[1] and nonce == ARGV[2] and lease == 0 and job == ARGV[6] then
+if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == ARGV[6] then
   resent = true
 elseif live then
   outcome = HELD
@@ -26,7 +26,7 @@ if vacant and heir_call and not outcome then
     if not exists then redis.call('ZADD', KEYS[2], 'XX', 0, '') end
     bind(KEYS[2], ARGV[6], string.sub(key, #KEYS[2] + 1), now_us, ARGV[7])
   end
-  lease, job = 0, ARGV[6]
+  lease_end, ttl, job = 0, NO_TIME, ARGV[6]
 end
 
 --# answer
