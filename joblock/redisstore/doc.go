@@ -7,27 +7,30 @@
 //
 // # Records
 //
-// A lock is one hash at prefix + key. Its field s is the state, one line each, which
-// redis-cli shows as they are:
+// A lock is one string at prefix + key. It is a text of lines, which redis-cli shows as they
+// are:
 //
-//	fence    a number that grows with every Acquire, Take, Park and Resume
-//	lease    ms since 1970: until when somebody runs; 0: nobody does
-//	until    ms since 1970: until when the key is reserved
-//	first    the fence that the present ownership began with
-//	since    ms since 1970: when it began
-//	changed  ms since 1970: the last Acquire, Take, Park, Resume or Release
-//	ended    "", "released", "forced" or "done"; lapsed is not written but follows from until
-//	owner    the token's owner, now or last; a secret
-//	nonce    of the last call that changed the owner, the fence or the end
-//	last     nonce of the last call that ended an ownership
-//	prior    how the previous ownership ended: "", "released", "forced", "lapsed" or "done"
-//	holder   label of who holds it, now or last
-//	job      "queue/taskID" of the job that it is bound to
-//	reason   given with the release
+//	jobH<fence>   H: owned; R, F, D: released, forced, done; the fence is a number that grows
+//	              with every Acquire, Take, Park and Resume
+//	owner         the token's owner, now or last; a secret
+//	holder        label of who holds the lock, now or last
+//	job           "queue/taskID" of the job that the lock is bound to
+//	reason        given with the release
+//	first         the fence that the present ownership began with
+//	since         when the ownership began; empty if that is the same number as first
+//	nonce         of the call that began the term
+//	last          nonce of the last call that ended an ownership
+//	the times     when the lock was last acquired, taken, parked, resumed or ended; how the
+//	              ownership before ended; if owned, when the lease began, and how long the
+//	              lease and the reservation are from then on
 //
-// With a field for each, every call would take half as long again: it reads all of them and
-// writes most. The other fields are memo, and q, q<n>, w<call> and g<n> for the queue of
-// waiters.
+// Times are in µs since 1970, lengths in ms. The numbers have a fixed width: most calls find
+// what they need at its place, and take three commands. A key that was used once costs some
+// 230 bytes until it is forgotten.
+//
+// A lock that somebody waits for, or that has a memo, is a hash instead. Its field s is the
+// text. The other fields are memo, and q, q<n>, w<call> and g<n> for the queue of waiters. A
+// release that leaves nobody waiting, and no memo, makes the lock a string again.
 //
 // A fence is the last one plus 1, or the server's clock in microseconds if that is more.
 // So fences go on growing after the record was forgotten, and after a restart or a fail-over
@@ -35,10 +38,9 @@
 // promoted server is behind by more than the fail-over took. They stay below 2^53: up to
 // there Lua, JSON and JavaScript are exact.
 //
-// Redis expires a record after its ownership, as package driver says under Retention. Until
-// then a key that was used once costs some 400 bytes.
+// Redis expires a record after its ownership, as package driver says under Retention.
 //
-// A value of another kind at the key, or a hash that is no record, is reported as foreign
+// A value at the key that is no record is reported as foreign
 // and never written to.
 //
 // # The index of the locks of jobs

@@ -27,8 +27,12 @@ func TestMutantsApply(t *testing.T) {
 			t.Fatal(err)
 		}
 		var overlay struct{ Replace map[string]string }
-		if err := json.Unmarshal(text, &overlay); err != nil || len(overlay.Replace) != len(m.edits) {
-			t.Errorf("%s: %v, overlay of %d files, want %d", m.name, err, len(overlay.Replace), len(m.edits))
+		files := make(map[string]bool)
+		for _, e := range m.edits {
+			files[e.file] = true
+		}
+		if err := json.Unmarshal(text, &overlay); err != nil || len(overlay.Replace) != len(files) {
+			t.Errorf("%s: %v, overlay of %d files, want %d", m.name, err, len(overlay.Replace), len(files))
 		}
 		for path, changed := range overlay.Replace {
 			was, _ := os.ReadFile(path)

@@ -42,10 +42,10 @@ const (
 
 var mutants = []mutant{
 	{"a lock is renewed by whoever was its owner once",
-		[]edit{{"joblock/redisstore/script.go", `"term", "renew"`, `"renew"`}},
+		[]edit{{"joblock/redisstore/script.go", `"renew", "term", "renew#decide"`, `"renew", "renew#decide"`}},
 		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}, false},
 	{"a lock is released under an older fence",
-		[]edit{{scripts + "release.lua", "elseif outcome and not force then", "elseif outcome and not force and not (exists and owner == ARGV[1] and ended == '') then"}},
+		[]edit{{scripts + "release.lua", "elseif outcome and not force then", "elseif outcome and not force and not (exists and owner == by and ended == '') then"}},
 		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"the trust deadline counts from the reply",
 		[]edit{{"joblock/holding.go", "h.trust = h.trusted(sent)", "h.trust = h.trusted(time.Now())"}},
@@ -54,16 +54,30 @@ var mutants = []mutant{
 		[]edit{{"joblock/acquire.go", "a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)", "a.take(sent, r)"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false},
 	{"a lease has no end",
-		[]edit{{scripts + "grant.lua", "lease = now + 1 + heir_ttl", "lease = now + 3600000"}},
+		[]edit{
+			{scripts + "grant.lua", "ttl, reserve = heir_ttl, heir_ttl", "ttl, reserve = '     3600000', '     3600000'"},
+			{scripts + "record.lua", "'--' .. now .. ARGV[4]", "'--' .. now .. '     3600000     3600000'"},
+			{scripts + "record.lua", "'R-' .. now .. ARGV[4]", "'R-' .. now .. '     3600000     3600000'"},
+		},
 		[]string{leakedLock}, false},
 	{"fences do not grow",
-		[]edit{{scripts + "record.lua", "now_us\nif fence and fence >= now_us then next_fence = fence + 1 end", "fence or 1"}},
+		[]edit{
+			{scripts + "record.lua", "local next_fence = now\n", "local next_fence = fence or now\n"},
+			{scripts + "record.lua", "if exists and fence >= now then next_fence = ", "if false then next_fence = "},
+			{scripts + "record.lua", "elseif string.sub(record, 1, 4) == 'jobR' and", "elseif false and"},
+		},
 		[]string{history.RuleFence}, false},
+	{"a key that is held is granted the short way",
+		[]edit{{scripts + "record.lua", "string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and", "string.sub(record, 1, 3) == 'job' and"}},
+		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false},
+	{"an older term is ended the short way",
+		[]edit{{scripts + "record.lua", "string.sub(record, 1, #ARGV[1]) == ARGV[1]", "string.sub(record, 21, #ARGV[1]) == string.sub(ARGV[1], 21)"}},
+		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"a live holder is pre-empted by the next attempt",
-		[]edit{{scripts + "resume.lua", "elseif lease > now then\n", "elseif false then\n"}},
+		[]edit{{scripts + "resume.lua", "elseif lease_end > now_ms then\n", "elseif false then\n"}},
 		[]string{history.RuleOverlap}, false},
 	{"a parked lock is anybody's",
-		[]edit{{scripts + "park.lua", "now + 1 + ARGV[5]", "now + 1"}},
+		[]edit{{scripts + "park.lua", "NO_TIME, ARGV[4]", "NO_TIME, NO_TIME"}},
 		[]string{history.RuleOrder}, false},
 	{"who gives up leaves its place behind",
 		[]edit{{scripts + "queue.lua", "redis.call('HDEL', key, 'w' .. call, 'q' .. n, ", "redis.call('HDEL', key, 'q' .. n, "}},
@@ -81,21 +95,21 @@ var mutants = []mutant{
 		[]edit{{scripts + "resume.lua", "elseif job ~= '' and job ~= ARGV[7] and job ~= ARGV[11] then", "elseif false then"}},
 		[]string{history.RuleOrder}, false},
 	{"a keeper frees the lock of a job that runs",
-		[]edit{{scripts + "release.lua", "elseif ARGV[9] == '1' and lease > now then", "elseif false then"}},
+		[]edit{{scripts + "release.lua", "elseif ARGV[8] == '1' and lease_end > now_ms then", "elseif false then"}},
 		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"a keeper frees what has changed since it looked",
-		[]edit{{scripts + "release.lua", "elseif force and ARGV[2] ~= 'any' and tonumber(ARGV[2]) ~= fence then", "elseif false then"}},
+		[]edit{{scripts + "release.lua", "elseif force and by_fence ~= 'any' and by_fence ~= fence then", "elseif false then"}},
 		[]string{history.RuleOrder}, false},
 	{"what is reserved for a job is anybody's",
-		[]edit{{scripts + "reserve.lua", "reserved = math.max(reserved, now + 1 + ARGV[2])", "reserved = math.max(reserved, now + 1)"}},
+		[]edit{{scripts + "reserve.lua", "now_ms + 1 + ARGV[2]", "now_ms + 1"}},
 		[]string{history.RuleOrder}, false},
 	{"a limit has a permit too many",
 		[]edit{{"joblock/limit/permits.go", "numbers := dice.Perm(p.n)", "numbers := dice.Perm(p.n + 1)"}},
 		[]string{history.RuleLimit}, false},
 	{"a lock that is taken back stays its job's",
 		[]edit{
-			{scripts + "resume.lua", "  if ARGV[11] then job, reserved = ARGV[11], 0 end\n", ""},
-			{scripts + "renew.lua", "    job, reserved, changed = ARGV[7], 0, now\n", ""},
+			{scripts + "resume.lua", "  if ARGV[11] then job, reserved_end = ARGV[11], 0 end\n", ""},
+			{scripts + "renew.lua", "    job, reserved_end, changed = ARGV[6], 0, now\n", ""},
 		},
 		[]string{history.RuleOrder}, false},
 	{"entries of the index are never forgotten",
@@ -111,7 +125,11 @@ func (m *mutant) overlay(root, dir string) (file string, err error) {
 	replace := make(map[string]string)
 	for i, e := range m.edits {
 		path := filepath.Join(root, e.file)
-		text, err := os.ReadFile(path)
+		source := path
+		if changed, ok := replace[path]; ok { // by an edit before
+			source = changed
+		}
+		text, err := os.ReadFile(source)
 		if err != nil {
 			return "", err
 		}

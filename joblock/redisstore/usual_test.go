@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/storemodel"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/storetest"
+)
+
+// usualStore turns the calls of a test into those for which the scripts have a short way: it
+// gives every nonce the usual length, and a release a Brief that changes nothing.
+type usualStore struct{ driver.Store }
+
+func usualName(nonce string) string {
+	if nonce == "" {
+		return ""
+	}
+	return fmt.Sprintf("%13s", nonce)
+}
+
+func usualAll[R any](reqs []R, change func(*R)) []R {
+	all := append([]R(nil), reqs...)
+	for i := range all {
+		change(&all[i])
+	}
+	return all
+}
+
+func (s usualStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	req.Nonce = usualName(req.Nonce)
+	return s.Store.Acquire(ctx, req)
+}
+
+func (s usualStore) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	return s.Store.Take(ctx, usualAll(reqs, func(r *driver.TakeRequest) { r.Nonce = usualName(r.Nonce) }))
+}
+
+func (s usualStore) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	return s.Store.Resume(ctx, usualAll(reqs, func(r *driver.ResumeRequest) { r.Nonce = usualName(r.Nonce) }))
+}
+
+func (s usualStore) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	return s.Store.Park(ctx, usualAll(reqs, func(r *driver.ParkRequest) { r.Nonce, r.Grant = usualName(r.Nonce), usualName(r.Grant) }))
+}
+
+func (s usualStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return s.Store.Renew(ctx, usualAll(reqs, func(r *driver.RenewRequest) { r.Grant = usualName(r.Grant) }))
+}
+
+func (s usualStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	return s.Store.Release(ctx, usualAll(reqs, func(r *driver.ReleaseRequest) {
+		r.Nonce, r.Grant = usualName(r.Nonce), usualName(r.Grant)
+		if r.Brief == 0 {
+			r.Brief = r.Retain
+		}
+	}))
+}
+
+func (s usualStore) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
+	return s.Store.Subscribe(ctx, inbox, func(p driver.Push) {
+		p.Nonce = strings.TrimLeft(p.Nonce, " ")
+		deliver(p)
+	})
+}
+
+func usualHarness(t *testing.T) *storetest.Harness {
+	h := miniHarness(t)
+	h.Store = usualStore{h.Store}
+	return h
+}
+
+// The short way of the scripts keeps the contract too.
+func TestUsualCallsConform(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	storetest.Run(t, usualHarness)
+}
+
+func TestUsualCallsFollowTheModel(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	storemodel.Run(t, usualHarness(t))
+}
+
+// A call that goes the short way takes three commands, and the other calls do not go it.
+func TestUsualCallsTakeThreeCommands(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	acquire := driver.AcquireRequest{Owner: "owner", TTL: long, Retain: long, Holder: "a host"}
+	pair := func(key string, change func(*driver.ReleaseRequest)) (commands int) {
+		t.Helper()
+		req := acquire
+		req.Key, req.Nonce = key, usualName(k.nonce())
+		_, commands, _ = k.work(func() {
+			r, err := k.Acquire(ctx, req)
+			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+			end := driver.ReleaseRequest{Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, Nonce: usualName(k.nonce()), Retain: long, Brief: long}
+			change(&end)
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{end})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		})
+		return commands
+	}
+	as := func(*driver.ReleaseRequest) {}
+	pair("warm up", as)
+	for _, key := range []string{"key", "key"} { // a new key, and one that was released
+		if n := pair(key, as); n != 6 {
+			t.Errorf("a pair takes %d commands, want 6", n)
+		}
+	}
+	for what, change := range map[string]func(*driver.ReleaseRequest){
+		"a reason":       func(r *driver.ReleaseRequest) { r.Reason = "why" },
+		"another nonce":  func(r *driver.ReleaseRequest) { r.Nonce = "short" },
+		"no brief":       func(r *driver.ReleaseRequest) { r.Brief = 0 },
+		"whatever fence": func(r *driver.ReleaseRequest) { r.Fence = 0 },
+	} {
+		pair(what, change)
+		if kind := k.readRecord(k.prefix + what)["kind"]; (kind == "jobr") != (what == "another nonce") {
+			t.Errorf("%s: the record is of kind %q", what, kind)
+		}
+	}
+	if n := k.rdb.MemoryUsage(ctx, k.prefix+"key").Val(); n > 250 {
+		t.Errorf("a released record takes %d bytes, want 250 at most", n)
+	}
+}
