@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -222,11 +223,19 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !writes || do == nil {
 			return next(ctx, cmd)
 		}
-		if err := do(ctx, func() error { return next(context.WithoutCancel(ctx), cmd) }); err != nil {
+		var answered atomic.Bool
+		err := do(ctx, func() error {
+			ctx := context.WithoutCancel(ctx)
+			if answered.Load() { // asynq may be reading the reply in cmd
+				return next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+			}
+			return next(ctx, cmd)
+		})
+		answered.Store(true)
+		if err != nil {
 			cmd.SetErr(err)
-			return err
 		}
-		return nil
+		return err
 	}
 }
 
