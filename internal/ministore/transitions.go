@@ -64,7 +64,9 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 				s.list(now, req.Key, req.Job, req.Grace)
 			}
 		}
-		reply.Fence = r.fence
+		if reply.Fence = r.fence; reply.Outcome == driver.OutcomeOK {
+			reply.Ended = r.prior
+		}
 		return reply
 	})
 }

@@ -156,7 +156,7 @@ func (r *reference) take(now time.Duration, req driver.TakeRequest) prediction {
 	ph := r.phase(now)
 	switch {
 	case ph == waiting && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job:
-		return r.again(false)
+		return prediction{reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior}}
 	case ph == running || ph == waiting || ph == orphan:
 		return r.refuse(now, driver.OutcomeHeld)
 	}
@@ -170,7 +170,7 @@ func (r *reference) take(now time.Duration, req driver.TakeRequest) prediction {
 	}
 	return prediction{
 		grows: true,
-		reply: driver.Reply{Outcome: driver.OutcomeOK},
+		reply: driver.Reply{Outcome: driver.OutcomeOK, Ended: how},
 		apply: func(r *reference) {
 			as := driver.AcquireRequest{Owner: req.Owner, Nonce: req.Nonce, Holder: req.Holder, TTL: req.Reserve, Retain: req.Retain}
 			r.begin(now, as, how, memo)

@@ -42,7 +42,7 @@ type Reply struct {
 	Outcome   Outcome
 	Fence     int64         // OK except of Release and Reserve; Held: the fence of the present term
 	Memo      []byte        // OK of Acquire and Resume, if the request has Memo: the key's memo
-	Ended     Ended         // OK of Acquire: how the previous ownership ended. Released: how the caller's ended
+	Ended     Ended         // OK of Acquire and Take: how the previous ownership ended. Released: how the caller's ended
 	Reason    string        // Released: the reason that was given with the release
 	Detail    string        // Foreign: what is at the key, for people; may be empty
 	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody had taken the key

@@ -50,7 +50,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 
 func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 	if r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job { // again
-		return r, r.granted(false).binding(r.job, req.Grace)
+		return r, r.taken().binding(r.job, req.Grace)
 	}
 	var pushes []push
 	if !r.live(now) {
@@ -60,7 +60,7 @@ func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 				Owner: req.Owner, Nonce: req.Nonce, TTL: req.Reserve, Retain: req.Retain, Holder: req.Holder,
 			})
 			r.lease, r.job = 0, req.Job
-			return r, r.granted(false).binding(r.job, req.Grace)
+			return r, r.taken().binding(r.job, req.Grace)
 		}
 		pushes = []push{r.grant(now, first)} // passed on
 	}
@@ -283,6 +283,13 @@ func (r record) granted(memo bool) answer {
 	if memo {
 		a.Memo = bytes.Clone(r.memo)
 	}
+	return a
+}
+
+// taken returns the OutcomeOK of the Take that began the present term.
+func (r record) taken() answer {
+	a := r.granted(false)
+	a.Ended = r.prior
 	return a
 }
 

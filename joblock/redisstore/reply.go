@@ -189,7 +189,9 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 			}
 		case resumeScript:
 			r.Fence, r.Memo, r.Recovered = f.digits(), f.blob(), f.num() == 1
-		case takeScript, parkScript, renewScript:
+		case takeScript:
+			r.Fence, r.Ended = f.digits(), f.ended()
+		case parkScript, renewScript:
 			r.Fence = f.digits()
 		case reserveScript:
 			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()

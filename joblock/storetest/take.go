@@ -23,7 +23,7 @@ var takeCases = []testCase{
 			k.Errorf("since %s, changed %s, want both the time of the take", r.Since, r.Changed)
 		}
 		if !reflect.DeepEqual(reply, driver.Reply{Outcome: driver.OutcomeOK, Fence: reply.Fence}) {
-			k.Errorf("reply %+v, want the fence alone", reply)
+			k.Errorf("reply %+v, want the fence and no previous ownership", reply)
 		}
 	}},
 	{"its job resumes it, and nobody else", func(k *kit) {
@@ -89,6 +89,23 @@ var takeCases = []testCase{
 		k.wantGrant("acquire", reply, taken.Fence)
 		if reply.Ended != driver.EndedForced || string(reply.Memo) != "memo" {
 			k.Errorf("grant %+v, want the memo, and that the last ownership was forced", reply)
+		}
+	}},
+	{"the reply says how the previous ownership ended", func(k *kit) {
+		k.released("released", "me", "done")
+		k.parkFor("expired", "me", "q/job", k.Unit)
+		k.lapse()
+		for key, want := range map[string]driver.Ended{
+			"never": driver.EndedNone, "released": driver.EndedReleased, "expired": driver.EndedLapsed,
+		} {
+			req := k.takeReq(key, "you", "q/other")
+			for range 2 {
+				reply := k.take(req)
+				k.want("take "+key, reply, driver.OutcomeOK)
+				if reply.Ended != want {
+					k.Errorf("take %s: ended %q, want %q", key, reply.Ended, want)
+				}
+			}
 		}
 	}},
 	{"a free key goes to the first in line", func(k *kit) {

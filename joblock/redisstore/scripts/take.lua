@@ -2,7 +2,7 @@
 -- which gets no place in the queue.
 -- KEYS[2]  the index, if the entry is to be written here
 -- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until its entry is due
--- Returns  {OK, fence} | {HELD, state, ms left, holder, job} | FOREIGN
+-- Returns  {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
 if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == ARGV[6] then
@@ -32,4 +32,4 @@ end
 --# answer
 -- Answers if the call got the key.
 
-if not outcome then return {OK, fence} end
+if not outcome then return {OK, fence, prior} end
