@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -72,15 +71,33 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 	return out, nil
 }
 
-// Release releases all locks at the same time, and joins the errors of Lock.Release.
-func (ls Locks) Release(ctx context.Context) error {
+// Release releases all locks in one batch, and joins the errors of Lock.Release.
+func (ls Locks) Release(ctx context.Context) error { return errors.Join(ls.end(ctx)...) }
+
+// end is Release with the options of Lock.Release. The errors are in the order of the locks.
+func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
+	const op = "release"
 	errs := make([]error, len(ls))
-	var all sync.WaitGroup
-	for i, lock := range ls {
-		all.Go(func() { errs[i] = lock.Release(ctx) })
+	o, err := optionsOf(op, "", opts)
+	batches := make(map[*Locker][]int) // most often one
+	for i, k := range ls {
+		if errs[i] = err; err == nil {
+			errs[i] = k.open(op)
+		}
+		if errs[i] == nil {
+			batches[k.l] = append(batches[k.l], i)
+		}
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	for l, items := range batches {
+		locks := make(Locks, len(items))
+		for n, i := range items {
+			locks[n] = ls[i]
+		}
+		for n, err := range l.endLocks(ctx, op, o.why, locks) {
+			errs[items[n]] = err
+		}
+	}
+	return errs
 }
 
 // Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.

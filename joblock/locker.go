@@ -176,6 +176,50 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 	return answer, err
 }
 
+// askAll is ask for a batch of requests. An error belongs to a request without an answer; other requests keep their
+// answers.
+func askAll[Q any](
+	ctx context.Context, l *Locker, op string, reqs []Q, keyOf func(*Q) string,
+	method func(context.Context, []Q) ([]driver.Reply, error),
+) (replies []driver.Reply, errs []error) {
+	replies, errs = make([]driver.Reply, len(reqs)), make([]error, len(reqs))
+	if len(reqs) == 0 {
+		return replies, errs
+	}
+	cause := context.Cause(ctx)
+	var failed error
+	if cause == nil {
+		bounded, done := l.bounds.bound(ctx)
+		defer done()
+		failed = inBatches(bounded, reqs, replies, method)
+	}
+	for i := range reqs {
+		switch key := keyOf(&reqs[i]); {
+		case cause != nil:
+			errs[i] = ended(op, key, cause)
+		case failed != nil && replies[i].Outcome == driver.OutcomeUnknown:
+			errs[i] = unanswered(op, key, context.Cause(ctx), failed)
+		}
+	}
+	return replies, errs
+}
+
+// inBatches calls a method of the store with at most renewBatch requests at a time, and sets replies. The error is that
+// of the first call that failed. After a call that used up the time of ctx, the later calls fail at once.
+func inBatches[Q any](
+	ctx context.Context, reqs []Q, replies []driver.Reply, method func(context.Context, []Q) ([]driver.Reply, error),
+) (failed error) {
+	for i := 0; i < len(reqs); i += renewBatch {
+		end := min(i+renewBatch, len(reqs))
+		got, err := method(ctx, reqs[i:end])
+		copy(replies[i:end], got)
+		if failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
 // only returns the element of a list of one, and the zero T for any other list.
 func only[T any](list []T) (one T) {
 	if len(list) == 1 {

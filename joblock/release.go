@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -32,30 +33,59 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 
 // end is Release without checks. end works while the Locker is closing, for waiters that leave their queues.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
-	job, done := door.JobDone(ctx)
-	k.check()
-	k.mu.Lock()
-	r, err := k.h.releaseBegun(op, driver.ReleaseRequest{
-		Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: k.l.cfg.brief(),
-	}, k.l.cfg.Reserve)
-	if err != nil {
-		k.mu.Unlock()
-		return err
-	}
-	e := k.eventLocked(event.Released)
-	k.unlock(step{moved: true})
+	return only(k.l.endLocks(ctx, op, reason, Locks{k}))
+}
 
-	replies, failed := k.l.store.Release(k.l.bounds.detached(ctx), []driver.ReleaseRequest{r.req})
-	if failed != nil {
+// ending is a lock whose Release is under way.
+type ending struct {
+	releasing
+	at   int // place of the lock in the batch
+	told event.Event
+}
+
+// endLocks ends locks of this Locker, in one batch. The errors are in the order of the locks.
+func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) []error {
+	job, done := door.JobDone(ctx)
+	errs := make([]error, len(locks))
+	reqs, ends := make([]driver.ReleaseRequest, 0, len(locks)), make([]ending, 0, len(locks))
+	for i, k := range locks {
+		k.check()
+		k.mu.Lock()
+		r, err := k.h.releaseBegun(op, driver.ReleaseRequest{
+			Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: l.cfg.brief(),
+		}, l.cfg.Reserve)
+		if err != nil {
+			k.mu.Unlock()
+			errs[i] = err
+			continue
+		}
+		e := k.eventLocked(event.Released)
+		k.unlock(step{moved: true})
+		reqs, ends = append(reqs, r.req), append(ends, ending{r, i, e})
+	}
+	replies := make([]driver.Reply, len(reqs))
+	failed := inBatches(l.bounds.detached(ctx), reqs, replies, l.store.Release)
+	for n, end := range ends {
+		errs[end.at] = locks[end.at].ended(op, reason, end, replies[n], failed)
+	}
+	return errs
+}
+
+// ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the error of the
+// batch; it counts if there is no answer.
+func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed error) error {
+	if reply.Outcome != driver.OutcomeUnknown {
+		failed = nil
+	} else if failed != nil {
 		failed = unanswered(op, k.h.key, nil, failed)
 	}
 	if errors.Is(failed, ErrUnavailable) {
-		k.l.janitor.add(cleanup{req: r.req, until: r.until, stray: r.stray})
+		k.l.janitor.add(cleanup{req: end.req, until: end.until, stray: end.stray})
 	}
 	k.mu.Lock()
-	kind, why, err := k.h.releaseAnswered(op, r, only(replies), failed)
+	kind, why, err := k.h.releaseAnswered(op, end.releasing, reply, failed)
 	k.mu.Unlock()
-	if kind != 0 && e.Kind != 0 {
+	if e := end.told; kind != 0 && e.Kind != 0 {
 		e.Kind, e.Err, e.Reason = kind, why, reason
 		k.l.tell(e)
 	}
@@ -73,20 +103,33 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 // its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
 // outcome is unknown.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
-	const op = "release"
-	if err := l.checkToken(op, token); err != nil {
-		return err
-	}
-	o, err := optionsOf(op, token.key, opts)
-	if err != nil {
-		return err
-	}
-	job, done := door.JobDone(ctx)
-	return l.end(ctx, op, driver.ReleaseRequest{
-		Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
-		Reason: o.why, Kind: o.kind,
-	})
+	return only(l.releaseTokens(ctx, []Token{token}, opts))
 }
+
+// releaseTokens is Release for several tokens, in one batch. The errors are in the order of the tokens.
+func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []ReleaseOption) []error {
+	const op = "release"
+	job, done := door.JobDone(ctx)
+	reqs := make([]driver.ReleaseRequest, len(tokens))
+	for i, token := range tokens {
+		err := l.checkToken(op, token)
+		var o options
+		if err == nil {
+			o, err = optionsOf(op, token.key, opts)
+		}
+		if err != nil {
+			return alike(err, len(tokens))
+		}
+		reqs[i] = driver.ReleaseRequest{
+			Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
+			Reason: o.why, Kind: o.kind,
+		}
+	}
+	return l.end(ctx, op, reqs)
+}
+
+// alike returns err n times: bad input to a batch is the error of each item.
+func alike(err error, n int) []error { return slices.Repeat([]error{err}, n) }
 
 // ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. A live holder's
 // contexts end with ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two
@@ -101,28 +144,35 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	if err := checkText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	return l.end(ctx, op, driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced})
+	req := driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced}
+	return only(l.end(ctx, op, []driver.ReleaseRequest{req}))
 }
 
-func (l *Locker) end(ctx context.Context, op string, req driver.ReleaseRequest) error {
-	req.Nonce, req.Retain = newNonce(), l.cfg.Retain
-	replies, err := ask(ctx, l, op, req.Key, l.store.Release, []driver.ReleaseRequest{req})
-	if err != nil {
-		return err
+// end ends ownerships for callers that have no Lock. The errors are in the order of reqs.
+func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest) []error {
+	for i := range reqs {
+		reqs[i].Nonce, reqs[i].Retain = newNonce(), l.cfg.Retain
 	}
-	r := only(replies)
-	if r.Outcome == driver.OutcomeLapsed {
-		r.Outcome = driver.OutcomeNotFound
-	}
-	if r.Outcome == driver.OutcomeOK && l.cfg.Observer != nil {
-		kind := event.ReleasedByToken
-		switch req.Kind {
-		case driver.ReleaseIdle, driver.ReleaseForJob:
-			kind = event.Freed
-		case driver.ReleaseForced:
-			kind = event.Forced
+	replies, errs := askAll(ctx, l, op, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
+	for i, req := range reqs {
+		if errs[i] != nil {
+			continue
 		}
-		l.tell(event.Event{Kind: kind, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason})
+		r := replies[i]
+		if r.Outcome == driver.OutcomeLapsed {
+			r.Outcome = driver.OutcomeNotFound
+		}
+		if r.Outcome == driver.OutcomeOK && l.cfg.Observer != nil {
+			kind := event.ReleasedByToken
+			switch req.Kind {
+			case driver.ReleaseIdle, driver.ReleaseForJob:
+				kind = event.Freed
+			case driver.ReleaseForced:
+				kind = event.Forced
+			}
+			l.tell(event.Event{Kind: kind, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason})
+		}
+		errs[i] = errorOf(op, req.Key, r)
 	}
-	return errorOf(op, req.Key, r)
+	return errs
 }
