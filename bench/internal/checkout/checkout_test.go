@@ -9,7 +9,24 @@ import (
 	"github.com/joblock/toolkit/bench/internal/rig"
 )
 
-func TestDriverOfACheckoutDoesPairs(t *testing.T) {
+func TestDriverOfACheckout(t *testing.T) {
+	dir, err := Here(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := entries(t, dir)
+	program := filepath.Join(t.TempDir(), "driver")
+	if err := Build(t.Context(), dir, program); err != nil {
+		t.Fatal(err)
+	}
+	if after := entries(t, dir); after != before {
+		t.Errorf("the checkout holds %s, and held %s before", after, before)
+	}
+	t.Run("does pairs", func(t *testing.T) { driverDoesPairs(t, program) })
+	t.Run("tells of errors", func(t *testing.T) { driverTellsOfErrors(t, program) })
+}
+
+func driverDoesPairs(t *testing.T, program string) {
 	ctx := t.Context()
 	srv, err := rig.Start(ctx, rig.DefaultProgram)
 	if err != nil {
@@ -20,18 +37,6 @@ func TestDriverOfACheckoutDoesPairs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	dir, err := Here(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := entries(t, dir)
-	program := filepath.Join(t.TempDir(), "driver")
-	if err := Build(ctx, dir, program); err != nil {
-		t.Fatal(err)
-	}
-	if after := entries(t, dir); after != before {
-		t.Errorf("the checkout holds %s, and held %s before", after, before)
-	}
 	d, err := Start(ctx, program, srv.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -57,15 +62,7 @@ func TestDriverOfACheckoutDoesPairs(t *testing.T) {
 	}
 }
 
-func TestErrorsOfADriverAreTold(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "driver")
-	dir, err := Here(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Build(t.Context(), dir, program); err != nil {
-		t.Fatal(err)
-	}
+func driverTellsOfErrors(t *testing.T, program string) {
 	d, err := Start(t.Context(), program, "127.0.0.1:1") // where nobody listens
 	if err != nil {
 		t.Fatal(err)

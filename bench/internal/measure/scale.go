@@ -53,15 +53,15 @@ func (s Scale) Few() int { return max(1, s.Rounds/3) }
 func Full() Scale {
 	return Scale{
 		Rounds: 9,
-		Pairs:  []PairLoad{{1, 1000}, {32, 4000}},
+		Pairs:  []PairLoad{{1, 800}, {32, 1600}},
 		Crowds: []Crowd{{2, 1}, {2, 2}, {16, 1}, {16, 4}, {128, 1}, {128, 4}},
-		Settle: 100 * time.Millisecond, Handover: 200 * time.Millisecond,
+		Settle: 50 * time.Millisecond, Handover: 160 * time.Millisecond,
 		Waiting: []Crowd{{2, 1}, {128, 1}, {128, 4}}, Idle: time.Second,
 		Order: 4000,
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
 		Jobs: 1500, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
 		Enqueue: 1000,
-		Memos:   200,
+		Memos:   100,
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 	}
 }
