@@ -1,10 +1,12 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -36,11 +38,18 @@ func (r *Report) Section(name string) *Section {
 	return nil
 }
 
-// WriteJSON writes all rounds, indented.
+// numbers is an array of numbers over several lines.
+var numbers = regexp.MustCompile(`\[[-+.,eE0-9\s]+\]`)
+
+// WriteJSON writes all rounds, indented, the rounds of each run in one line.
 func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	text = numbers.ReplaceAllFunc(text, func(array []byte) []byte { return bytes.Join(bytes.Fields(array), nil) })
+	_, err = w.Write(append(text, '\n'))
+	return err
 }
 
 // WriteMarkdown writes the tables in Markdown, aligned to be read in a terminal

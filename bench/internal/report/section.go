@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -44,15 +45,24 @@ type Row struct {
 type Cell struct {
 	Runs  [][]float64 `json:"runs"` // the rounds of each run
 	Value float64     `json:"value"`
-	Range Range       `json:"range"` // of the runs' values
-	Ratio Range       `json:"ratio"` // of the runs' ratios to the base; zero where there is none
+	Range Range       `json:"range"` // least, median, greatest of the runs
+	Ratio Range       `json:"ratio"` // likewise of the ratios to the base; zero where there is none
 }
 
-// Range is what several runs have found.
-type Range struct {
-	Min    float64 `json:"min"`
-	Median float64 `json:"median"`
-	Max    float64 `json:"max"`
+// Range is what several runs have found: in JSON, an array of the three.
+type Range struct{ Min, Median, Max float64 }
+
+// MarshalJSON implements json.Marshaler.
+func (r Range) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]float64{r.Min, r.Median, r.Max})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Range) UnmarshalJSON(text []byte) error {
+	var three [3]float64
+	err := json.Unmarshal(text, &three)
+	*r = Range{three[0], three[1], three[2]}
+	return err
 }
 
 // RangeOf returns the range of one value per run. Without values the range is zero.
