@@ -103,6 +103,26 @@ func (in inside) AcquireAll(ctx context.Context, keys []string, opts, acquire an
 	return in.l.acquireAll(ctx, keys, opts.([]AcquireOption), acquire.(acquirer))
 }
 
+func (in inside) Take(ctx context.Context, op string, takes []door.Take) []door.Taken {
+	return in.l.takeAll(ctx, op, takes)
+}
+
+func (in inside) Resume(ctx context.Context, tokens, opts any) (any, []error) {
+	return in.l.resumeTokens(ctx, tokens.([]Token), opts.([]ResumeOption))
+}
+
+func (in inside) Park(ctx context.Context, locks, opts any) (any, []error) {
+	return in.l.parkLocks(ctx, locks.(Locks), opts.([]ParkOption))
+}
+
+func (in inside) End(ctx context.Context, locks any, reason string) []error {
+	return locks.(Locks).end(ctx, Reason(reason))
+}
+
+func (in inside) Release(ctx context.Context, tokens, opts any) []error {
+	return in.l.releaseTokens(ctx, tokens.([]Token), opts.([]ReleaseOption))
+}
+
 func (in inside) Enter(op, key string) (done func(), err error) {
 	return in.l.waiters.Done, in.l.enter(op, key)
 }

@@ -342,8 +342,14 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	h.state = lockParking
 	return driver.ParkRequest{
 		Term: term, Nonce: h.parkNonce, Reserve: reserve, Retain: h.retain, Job: job,
-		Grace: max(driver.MinPeriod, min(grace, reserve/2)), // at most half, or the reservation could end before a keeper checks
+		Grace: jobGrace(grace, reserve),
 	}, false, nil
+}
+
+// jobGrace returns the grace of a key that is parked for reserve. It is at most half of reserve, or the reservation could
+// end before a keeper checks the key. grace is Config.JobGrace.
+func jobGrace(grace, reserve time.Duration) time.Duration {
+	return max(driver.MinPeriod, min(grace, reserve/2))
 }
 
 // parkAnswered returns nil if the lock was parked, and otherwise the reason. An OK counts even after the loss was told,

@@ -176,32 +176,41 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 	return answer, err
 }
 
-// askAll is ask for a batch of requests. An error belongs to a request without an answer; other requests keep their
-// answers.
+// askAll is ask for a batch of requests, some of which may have an error already: those are not sent. It adds the errors
+// of requests without an answer. Other requests keep their answers.
 func askAll[Q any](
-	ctx context.Context, l *Locker, op string, reqs []Q, keyOf func(*Q) string,
+	ctx context.Context, l *Locker, op string, reqs []Q, errs []error, keyOf func(*Q) string,
 	method func(context.Context, []Q) ([]driver.Reply, error),
-) (replies []driver.Reply, errs []error) {
-	replies, errs = make([]driver.Reply, len(reqs)), make([]error, len(reqs))
-	if len(reqs) == 0 {
-		return replies, errs
+) []driver.Reply {
+	replies := make([]driver.Reply, len(reqs))
+	todo, at := make([]Q, 0, len(reqs)), make([]int, 0, len(reqs))
+	for i, req := range reqs {
+		if errs[i] == nil {
+			todo, at = append(todo, req), append(at, i)
+		}
 	}
+	if len(todo) == 0 {
+		return replies
+	}
+	got := make([]driver.Reply, len(todo))
 	cause := context.Cause(ctx)
 	var failed error
 	if cause == nil {
 		bounded, done := l.bounds.bound(ctx)
 		defer done()
-		failed = inBatches(bounded, reqs, replies, method)
+		failed = inBatches(bounded, todo, got, method)
 	}
-	for i := range reqs {
+	for n, i := range at {
 		switch key := keyOf(&reqs[i]); {
 		case cause != nil:
 			errs[i] = ended(op, key, cause)
-		case failed != nil && replies[i].Outcome == driver.OutcomeUnknown:
+		case failed != nil && got[n].Outcome == driver.OutcomeUnknown:
 			errs[i] = unanswered(op, key, context.Cause(ctx), failed)
+		default:
+			replies[i] = got[n]
 		}
 	}
-	return replies, errs
+	return replies
 }
 
 // inBatches calls a method of the store with at most renewBatch requests at a time, and sets replies. The error is that

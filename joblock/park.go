@@ -16,31 +16,50 @@ import (
 // second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
 // Park again. If the store did apply the first Park, the next renewal undoes the Park.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
-	const op = "park"
-	if err := k.open(op); err != nil {
-		return Token{}, err
+	if k.none() {
+		return Token{}, nilLock("park")
 	}
+	tokens, errs := k.l.parkLocks(ctx, Locks{k}, opts)
+	return tokens[0], errs[0]
+}
+
+// parkLocks is Park for several locks of this Locker, in one batch. Tokens and errors are in the order of the locks.
+func (l *Locker) parkLocks(ctx context.Context, locks Locks, opts []ParkOption) ([]Token, []error) {
+	const op = "park"
+	tokens, errs := make([]Token, len(locks)), make([]error, len(locks))
+	reqs, sent := make([]driver.ParkRequest, len(locks)), make([]bool, len(locks))
+	for i, k := range locks {
+		if errs[i] = l.open(op, k.h.key); errs[i] == nil {
+			reqs[i], errs[i] = k.parkRequest(ctx, op, opts)
+		}
+		sent[i] = errs[i] == nil
+	}
+	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ParkRequest) string { return req.Key }, l.store.Park)
+	for i, k := range locks {
+		if !sent[i] {
+			continue
+		}
+		k.mu.Lock()
+		s, err := k.h.parkAnswered(op, reqs[i].Job, replies[i])
+		k.unlock(s)
+		if errs[i] = cmp.Or(errs[i], err); errs[i] == nil {
+			tokens[i] = k.tokenOf(replies[i].Fence)
+		}
+	}
+	return tokens, errs
+}
+
+// parkRequest checks opts and returns the Park to send.
+func (k *Lock) parkRequest(ctx context.Context, op string, opts []ParkOption) (req driver.ParkRequest, err error) {
 	o, err := optionsOf(op, k.h.key, opts)
 	if err != nil {
-		return Token{}, err
+		return req, err
 	}
 	o.reserve = cmp.Or(o.reserve, k.l.cfg.Reserve)
 	if err := checkDurations(op, k.h.key, duration{"Reserve", o.reserve, driver.MinPeriod, driver.MaxPeriod}); err != nil {
-		return Token{}, err
+		return req, err
 	}
-	req, err := k.beginPark(ctx, op, o.job, o.reserve)
-	if err != nil {
-		return Token{}, err
-	}
-	rs, failed := ask(ctx, k.l, op, k.h.key, k.l.store.Park, []driver.ParkRequest{req})
-	r := only(rs)
-	k.mu.Lock()
-	s, err := k.h.parkAnswered(op, o.job, r)
-	k.unlock(s)
-	if err := cmp.Or(failed, err); err != nil {
-		return Token{}, err
-	}
-	return k.tokenOf(r.Fence), nil
+	return k.beginPark(ctx, op, o.job, o.reserve)
 }
 
 // beginPark returns the Park to send. If a renewal is under way that would undo the Park, beginPark first waits for the
@@ -96,12 +115,13 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, failed := k.l.resume(ctx, op, req)
+	errs := make([]error, 1)
+	replies := askAll(ctx, k.l, op, []driver.ResumeRequest{req}, errs, resumedKey, k.l.resume)
 	now := k.l.now()
 	k.mu.Lock()
-	s, err := k.h.reclaimAnswered(op, sent, now, r)
+	s, err := k.h.reclaimAnswered(op, sent, now, replies[0])
 	k.unlock(s)
-	if err := cmp.Or(failed, err); err != nil {
+	if err := cmp.Or(errs[0], err); err != nil {
 		return err
 	}
 	if s.tell == 0 {

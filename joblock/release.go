@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -103,33 +102,30 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 // its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
 // outcome is unknown.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
-	return only(l.releaseTokens(ctx, []Token{token}, opts))
+	if err := l.open("release", token.key); err != nil {
+		return err
+	}
+	return l.releaseTokens(ctx, []Token{token}, opts)[0]
 }
 
 // releaseTokens is Release for several tokens, in one batch. The errors are in the order of the tokens.
 func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []ReleaseOption) []error {
 	const op = "release"
 	job, done := door.JobDone(ctx)
-	reqs := make([]driver.ReleaseRequest, len(tokens))
+	reqs, errs := make([]driver.ReleaseRequest, len(tokens)), make([]error, len(tokens))
 	for i, token := range tokens {
-		err := l.checkToken(op, token)
 		var o options
-		if err == nil {
-			o, err = optionsOf(op, token.key, opts)
-		}
-		if err != nil {
-			return alike(err, len(tokens))
+		if errs[i] = l.checkToken(op, token); errs[i] == nil {
+			o, errs[i] = optionsOf(op, token.key, opts)
 		}
 		reqs[i] = driver.ReleaseRequest{
 			Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
 			Reason: o.why, Kind: o.kind,
 		}
 	}
-	return l.end(ctx, op, reqs)
+	l.end(ctx, op, reqs, errs)
+	return errs
 }
-
-// alike returns err n times: bad input to a batch is the error of each item.
-func alike(err error, n int) []error { return slices.Repeat([]error{err}, n) }
 
 // ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. A live holder's
 // contexts end with ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two
@@ -145,15 +141,17 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 		return err
 	}
 	req := driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced}
-	return only(l.end(ctx, op, []driver.ReleaseRequest{req}))
+	errs := make([]error, 1)
+	l.end(ctx, op, []driver.ReleaseRequest{req}, errs)
+	return errs[0]
 }
 
-// end ends ownerships for callers that have no Lock. The errors are in the order of reqs.
-func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest) []error {
+// end ends ownerships for callers that have no Lock. It sets errs, and does not send a request that has an error already.
+func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest, errs []error) {
 	for i := range reqs {
 		reqs[i].Nonce, reqs[i].Retain = newNonce(), l.cfg.Retain
 	}
-	replies, errs := askAll(ctx, l, op, reqs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
+	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
 	for i, req := range reqs {
 		if errs[i] != nil {
 			continue
@@ -174,5 +172,4 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 		}
 		errs[i] = errorOf(op, req.Key, r)
 	}
-	return errs
 }

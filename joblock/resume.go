@@ -22,32 +22,53 @@ import (
 //	ErrUnavailable      the store did not answer; if it did apply the call, the token can be resumed one TTL later
 //	ErrInvalid, ErrClosed
 func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
+	if err := l.open("resume", token.key); err != nil {
+		return nil, err
+	}
+	locks, errs := l.resumeTokens(ctx, []Token{token}, opts)
+	return locks[0], errs[0]
+}
+
+// resumeTokens is Resume for several tokens, in one batch. Locks and errors are in the order of the tokens.
+func (l *Locker) resumeTokens(ctx context.Context, tokens []Token, opts []ResumeOption) (Locks, []error) {
 	const op = "resume"
-	if err := l.checkToken(op, token); err != nil {
-		return nil, err
+	locks, errs := make(Locks, len(tokens)), make([]error, len(tokens))
+	all, reqs := make([]options, len(tokens)), make([]driver.ResumeRequest, len(tokens))
+	for i, token := range tokens {
+		o := &all[i]
+		if errs[i] = l.checkToken(op, token); errs[i] == nil {
+			errs[i] = leaseOptions(&l.cfg, o, op, token.key, token.ttl, opts)
+		}
+		if errs[i] != nil {
+			continue
+		}
+		o.owner = token.owner.reveal()
+		reqs[i] = driver.ResumeRequest{
+			Key: token.key, Owner: o.owner, Nonce: newNonce(),
+			TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
+			Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.door.Memo,
+		}
 	}
-	var o options
-	if err := leaseOptions(&l.cfg, &o, op, token.key, token.ttl, opts); err != nil {
-		return nil, err
-	}
-	o.owner = token.owner.reveal()
 	sent := l.now()
-	r, err := l.resume(ctx, op, driver.ResumeRequest{
-		Key: token.key, Owner: o.owner, Nonce: newNonce(),
-		TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
-		Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.door.Memo,
-	})
+	replies := askAll(ctx, l, op, reqs, errs, resumedKey, l.resume)
+	for i, token := range tokens {
+		if errs[i] == nil {
+			locks[i], errs[i] = l.resumed(op, token, &all[i], sent, replies[i])
+		}
+	}
+	return locks, errs
+}
+
+// resumed returns the lock for the answer r to a resumption that was sent at the time sent.
+func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
 		l.tellContended(token.key, o.owner, r)
 	}
-	if err == nil {
-		err = errorOf(op, token.key, r)
-	}
-	if err != nil {
+	if err := errorOf(op, token.key, r); err != nil {
 		return nil, err
 	}
 	now := l.now()
-	lock := l.newLock(token.key, &o, sent, now, r, true)
+	lock := l.newLock(token.key, o, sent, now, r, true)
 	if lock.h.expired(now) {
 		return nil, lateGrant(op, token.key)
 	}
@@ -58,17 +79,31 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	return lock, nil
 }
 
-// resume sends a resumption. While the store does not answer, resume repeats the call under the same nonce, for
-// Config.CallTimeout. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
-func (l *Locker) resume(ctx context.Context, op string, req driver.ResumeRequest) (driver.Reply, error) {
-	pause := backoff{10 * time.Millisecond}
-	rs, err := ask(ctx, l, op, req.Key, func(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
-		for {
-			rs, err := l.store.Resume(ctx, reqs)
-			if err == nil || CodeOf(err) != "" || !pause.wait(ctx) {
-				return rs, err
+func resumedKey(req *driver.ResumeRequest) string { return req.Key }
+
+// resume sends resumptions. While the store does not answer some of them, resume repeats those under the same nonces,
+// until ctx ends. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
+func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	at := make([]int, len(reqs)) // the place of each request that has no answer yet
+	for i := range at {
+		at[i] = i
+	}
+	for pause := (backoff{10 * time.Millisecond}); ; {
+		got, err := l.store.Resume(ctx, reqs)
+		var again []driver.ResumeRequest
+		var left []int
+		for n, i := range at {
+			if n < len(got) {
+				replies[i] = got[n]
+			}
+			if replies[i].Outcome == driver.OutcomeUnknown {
+				again, left = append(again, reqs[n]), append(left, i)
 			}
 		}
-	}, []driver.ResumeRequest{req})
-	return only(rs), err
+		if err == nil || len(again) == 0 || CodeOf(err) != "" || !pause.wait(ctx) {
+			return replies, err
+		}
+		reqs, at = again, left
+	}
 }

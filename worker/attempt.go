@@ -64,7 +64,7 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
-	// All attempts resume in the order of keys, so two tasks with common keys cannot wait for each other.
+	// Attempts resume in the order of keys: of two attempts with common keys one gets all, instead of each getting some.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
@@ -228,15 +228,14 @@ func (a *attempt) resumeAll() error {
 func (a *attempt) tryResumeAll() error {
 	// A call that the end of a.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
-	locks := make(joblock.Locks, 0, len(a.tokens))
-	for i, token := range a.tokens {
-		if slices.Contains(a.untilStart, token) {
+	tokens := slices.DeleteFunc(slices.Clone(a.tokens), func(t joblock.Token) bool { return slices.Contains(a.untilStart, t) })
+	resumed, errs := a.resume(ctx, tokens)
+	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *joblock.Lock) bool { return lock == nil })
+	for i, token := range tokens {
+		if resumed[i] != nil {
 			continue
 		}
-		lock, err := a.resume(ctx, token)
-		if err != nil {
-			lock, err = a.gone(ctx, token, err)
-		}
+		lock, err := a.gone(ctx, token, errs[i])
 		if lock != nil {
 			locks = append(locks, lock)
 			continue
@@ -244,7 +243,8 @@ func (a *attempt) tryResumeAll() error {
 		if err == nil {
 			a.behind(func() {
 				a.end(ctx, locks, reasonSkipped)
-				a.releaseIdle(ctx, slices.Concat(a.tokens[i:], a.untilStart), reasonSkipped)
+				without := func(t joblock.Token) bool { _, held := locks.ByKey(t.Key()); return held }
+				a.releaseIdle(ctx, slices.DeleteFunc(slices.Clone(a.tokens), without), reasonSkipped)
 			})
 			return nil
 		}
@@ -266,9 +266,14 @@ func (a *attempt) tryResumeAll() error {
 	return nil
 }
 
-func (a *attempt) resume(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	holder := a.holder(door.Of(a.w.locks).Settings().Holder)
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Holder(holder), joblock.Reserve(a.w.cfg.Reserve))
+// The method resume resumes tokens in one batch. A lock is nil if it has an error.
+func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.Locks, []error) {
+	in := door.Of(a.w.locks)
+	opts := []joblock.ResumeOption{
+		joblock.ForJob(a.job()), joblock.Holder(a.holder(in.Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve),
+	}
+	locks, errs := in.Resume(ctx, tokens, opts)
+	return locks.(joblock.Locks), errs
 }
 
 // The method gone handles err, with which Locker.Resume has refused token. It returns a lock, or the error of the
@@ -370,7 +375,8 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
-	return a.resume(ctx, token)
+	locks, errs := a.resume(ctx, []joblock.Token{token})
+	return locks[0], errs[0]
 }
 
 // The method start releases the locks of untilStart. A lock that is gone does not matter: the lock only kept other jobs

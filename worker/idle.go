@@ -14,9 +14,10 @@ import (
 // the lease has ended. An attempt that still runs settles the lock; otherwise the lease ends.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
-	atOnce(tokens, func(token joblock.Token) {
-		// ForJob: a handler may have handed the lock over to another job.
-		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job()))
+	// ForJob: a handler may have handed the lock over to another job.
+	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job())}
+	for i, err := range door.Of(a.w.locks).Release(ctx, tokens, opts) {
+		token := tokens[i]
 		e, failed := as[*joblock.Error](err)
 		switch {
 		case !failed:
@@ -28,7 +29,7 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 		default:
 			a.log().Warn("worker: could not release the lock of a task", "key", token.Key(), "err", err)
 		}
-	})
+	}
 }
 
 // recheck repeats releaseIdle for one token after pause, unless somebody has run the archived task again by then. If

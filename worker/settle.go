@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -177,23 +176,26 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// The method end releases locks concurrently: a store can batch the releases, and a store that hangs costs only one
-// timeout. An error does not change the handler's result: the Locker repeats the release.
+// The method end releases locks in one batch. An error does not change the handler's result: the Locker repeats the
+// release.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
-	atOnce(locks, func(lock *joblock.Lock) { a.report(lock, "release", lock.Release(ctx, joblock.Reason(reason))) })
+	for i, err := range door.Of(a.w.locks).End(ctx, locks, reason) {
+		a.report(locks[i], "release", err)
+	}
 }
 
 // The method park keeps locks for the next attempt.
 func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
-		atOnce(locks, func(lock *joblock.Lock) {
-			_, err := lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(a.job()))
+		opts := []joblock.ParkOption{joblock.Reserve(reserve), joblock.ForJob(a.job())}
+		_, errs := door.Of(a.w.locks).Park(ctx, locks, opts)
+		for i, err := range errs {
 			if errors.Is(err, joblock.ErrUnavailable) {
-				lock.StopRenewing() // the attempt's own reservation stands
+				locks[i].StopRenewing() // the attempt's own reservation stands
 			}
-			a.report(lock, "park", err)
-		})
+			a.report(locks[i], "park", err)
+		}
 	})
 }
 
@@ -201,26 +203,20 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 // was the first to acquire: while the task waits, everybody may have those locks. backOut parks the locks that an
 // earlier attempt has run under.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
+	var taken, others joblock.Locks
 	for _, lock := range locks {
 		if slices.Contains(a.taken, lock.Key()) {
-			a.release(joblock.Locks{lock}, reasonSnoozed)
+			taken = append(taken, lock)
 		} else {
-			a.park(joblock.Locks{lock}, reserve)
+			others = append(others, lock)
 		}
 	}
-}
-
-// atOnce calls f for each element of list concurrently, and waits for the calls.
-func atOnce[T any](list []T, f func(T)) {
-	if len(list) == 1 {
-		f(list[0])
-		return
+	if len(taken) > 0 {
+		a.release(taken, reasonSnoozed)
 	}
-	var calls sync.WaitGroup
-	for _, v := range list {
-		calls.Go(func() { f(v) })
+	if len(others) > 0 {
+		a.park(others, reserve)
 	}
-	calls.Wait()
 }
 
 func (a *attempt) report(lock *joblock.Lock, op string, err error) {

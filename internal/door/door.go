@@ -91,6 +91,30 @@ type Locker interface {
 	// joblock.Locks.
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 
+	// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: nobody
+	// holds the lock until the job resumes the token. For many keys Take sends batches of a bounded size. The results
+	// are in the order of takes, and independent of each other. Their errors, with which the caller has nothing:
+	// ErrHeld, ErrInvalid, ErrClosed, and ErrUnavailable if the store did not answer. What a Take without an answer
+	// has left behind is removed in the background. If ctx has already ended, the errors are its cause.
+	Take(ctx context.Context, op string, takes []Take) []Taken
+
+	// The four methods below are calls of package joblock for several locks or tokens at once, in batches of a bounded
+	// size. Errors are in the order of the locks or tokens, and those of the single call.
+
+	// Resume is joblock.Locker.Resume. The types are []joblock.Token, []joblock.ResumeOption and joblock.Locks. A lock
+	// is nil if it has an error.
+	Resume(ctx context.Context, tokens, opts any) (locks any, errs []error)
+
+	// Park is joblock.Lock.Park, for locks of this Locker. The types are joblock.Locks, []joblock.ParkOption and
+	// []joblock.Token.
+	Park(ctx context.Context, locks, opts any) (tokens any, errs []error)
+
+	// End is joblock.Lock.Release. The type of locks is joblock.Locks.
+	End(ctx context.Context, locks any, reason string) []error
+
+	// Release is joblock.Locker.Release. The types are []joblock.Token and []joblock.ReleaseOption.
+	Release(ctx context.Context, tokens, opts any) []error
+
 	// Enter returns ErrClosed after Close. If err is nil, Close waits until done is called.
 	Enter(op, key string) (done func(), err error)
 
@@ -118,6 +142,19 @@ type Asked struct {
 	Digest  string // of Owner, as events have it
 	Bounded bool   // MaxWait was given
 	MaxWait time.Duration
+}
+
+// Take names a key to take for a job.
+type Take struct {
+	Key     string        // may be one of the toolkit's own keys; see package keyspace
+	Job     string        // "queue/taskID"
+	Reserve time.Duration // how long the key stays reserved for Job
+}
+
+// Taken is the result of a Take.
+type Taken struct {
+	Token any // a joblock.Token; nil with Err
+	Err   error
 }
 
 // Lock is the part of a *joblock.Lock that only the toolkit uses.

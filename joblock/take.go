@@ -1,0 +1,76 @@
+package joblock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// takeAll is door.Locker.Take.
+//
+// A Take without an answer may have parked the key for a job that is never enqueued. The janitor releases such a key.
+// If the store is silent for longer than a TTL and there are too many such keys, the janitor gives some of them up.
+// The keeper frees those, because their jobs do not exist.
+func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []door.Taken {
+	reqs, errs := make([]driver.TakeRequest, len(takes)), make([]error, len(takes))
+	for i, t := range takes {
+		if errs[i] = l.checkTake(op, t); errs[i] != nil {
+			continue
+		}
+		reqs[i] = driver.TakeRequest{
+			Key: t.Key, Owner: newOwner(), Nonce: newNonce(), Holder: l.cfg.Holder, Job: t.Job,
+			Reserve: t.Reserve, Retain: l.cfg.Retain, Grace: jobGrace(l.cfg.JobGrace, t.Reserve),
+		}
+	}
+	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.TakeRequest) string { return req.Key }, l.store.Take)
+	out := make([]door.Taken, len(takes))
+	for i := range takes {
+		out[i] = l.taken(op, &reqs[i], replies[i], errs[i])
+	}
+	return out
+}
+
+func (l *Locker) checkTake(op string, t door.Take) error {
+	err := l.check(op, t.Key)
+	if err == nil {
+		err = checkText(op, t.Key, "job", t.Job, 1, driver.MaxLabelBytes)
+	}
+	if err == nil {
+		err = checkDurations(op, t.Key, duration{"Reserve", t.Reserve, driver.MinPeriod, driver.MaxPeriod})
+	}
+	return err
+}
+
+// taken returns the result of a Take with the answer r. The parameter err is the reason why there is no answer, or nil.
+func (l *Locker) taken(op string, req *driver.TakeRequest, r driver.Reply, err error) door.Taken {
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		l.janitor.add(cleanup{
+			req: driver.ReleaseRequest{
+				Term:   driver.Term{Key: req.Key, Owner: req.Owner, Grant: req.Nonce},
+				Nonce:  newNonce(),
+				Retain: req.Retain,
+				Brief:  min(req.Retain, l.cfg.brief()),
+				Reason: "not enqueued",
+			},
+			until: l.now().Add(min(req.Reserve, l.cfg.TTL)),
+			stray: true,
+		})
+	case err != nil:
+	case r.Outcome == driver.OutcomeOK:
+		e := event.Event{Kind: event.Acquired, Key: req.Key, Owner: digest(req.Owner), Fence: r.Fence, Holder: req.Holder, Prior: r.Ended}
+		l.tell(e)
+		e.Kind, e.Job, e.Prior = event.Parked, req.Job, EndedNone
+		l.tell(e)
+		return door.Taken{Token: Token{key: req.Key, owner: newSecret(req.Owner), fence: r.Fence, ttl: l.cfg.TTL}}
+	case r.Outcome == driver.OutcomeHeld:
+		l.tellContended(req.Key, req.Owner, r)
+		fallthrough
+	default:
+		err = errorOf(op, req.Key, r)
+	}
+	return door.Taken{Err: err}
+}
