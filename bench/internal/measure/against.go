@@ -89,9 +89,10 @@ type driver struct {
 	made    int    // prefixes
 
 	pairs   int
-	elapsed float64 // µs, as own
+	elapsed float64 // µs, as own and server
 	own     float64
-	spent   spent
+	server  float64
+	counts  []float64 // of each part: the server's count per pair, in µs
 }
 
 // newKeys has the next pairs take keys that nobody has used before.
@@ -108,7 +109,7 @@ func (b *Bench) againstRound(ctx context.Context, s *report.Section, drivers []*
 	n := max(load.Goroutines, load.Pairs/sampleParts)
 	for _, d := range drivers {
 		d.newKeys()
-		d.pairs, d.elapsed, d.own, d.spent = 0, 0, 0, spent{}
+		d.pairs, d.elapsed, d.own, d.server, d.counts = 0, 0, 0, 0, nil
 		o := checkout.Order{Prefix: d.prefix, Keys: n, Pairs: max(n, warmUpPairs*load.Goroutines), Goroutines: load.Goroutines}
 		if _, err := d.Do(o); err != nil {
 			return fmt.Errorf("%s: %w", d.subject, err)
@@ -128,7 +129,7 @@ func (b *Bench) againstRound(ctx context.Context, s *report.Section, drivers []*
 	for _, d := range drivers {
 		per := 1 / float64(d.pairs)
 		s.Add(pairCase(load.Goroutines, use), d.subject,
-			d.elapsed*per, d.own*per, micros(d.spent.server)*per, micros(d.spent.calls.Time)*per)
+			d.elapsed*per, d.own*per, d.server*per, report.Quantile(d.counts, 0.5))
 	}
 	return nil
 }
@@ -144,7 +145,9 @@ func (b *Bench) drive(ctx context.Context, d *driver, o checkout.Order) error {
 		return err
 	}
 	after, err := used(ctx, b.Server)
-	d.spent.add(after.since(before, peer.Commands(peer.Joblock)...))
+	cpu := after.since(before, peer.Commands(peer.Joblock)...)
+	d.server += micros(cpu.server)
+	d.counts = append(d.counts, micros(cpu.calls.Time)/float64(o.Pairs))
 	d.elapsed += micros(a.Elapsed)
 	d.own += micros(a.CPU)
 	d.pairs += o.Pairs
