@@ -117,6 +117,9 @@
 //	  … or nobody knows         job      reserved; see below
 //	handler returns             request's locks are released; the job's are not
 //
+// With EnqueueUnique no request owns the lock. Its first step takes the key for the job; a crash then is a crash after
+// Park. If asynq has refused the task, the key is freed.
+//
 // The lock is bound to "queue/taskID" before the task exists. So a worker that starts the task before Enqueue returns
 // finds the lock ready, and no other task can use the token.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -56,7 +57,7 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 // handover is a task and the locks on their way into the task.
 type handover struct {
 	dispatch
-	parked joblock.Locks // from which the tokens came, in the same order
+	parked joblock.Locks // from which the tokens came, in the same order; nil if the method take has made the token
 }
 
 // checkLocks refuses locks that cannot be handed over to the task of spec.
@@ -98,7 +99,12 @@ func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInf
 	if err := context.Cause(ctx); err != nil {
 		return nil, h.wrap(err)
 	}
-	err := h.park(ctx, locks)
+	return h.enqueue(ctx, h.park(ctx, locks))
+}
+
+// enqueue enqueues the task with the tokens of h. If there is no task in the end, enqueue takes the locks back. A
+// parameter err that is not nil says why not all locks are parked: then nothing is sent.
+func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, error) {
 	if err == nil {
 		err = h.seal(ctx)
 	}
@@ -122,27 +128,55 @@ func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInf
 	return info, err
 }
 
-// park moves all locks from their handles to their tokens. After an error the first locks may be parked.
+// reserve returns for how long the locks stay reserved for the job.
+func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
+
+// park moves all locks from their handles to their tokens, in one batch. After an error some locks may be parked. The
+// error is the one of the first lock that is not.
 func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
-	for _, lock := range locks {
-		token, err := lock.Park(ctx, joblock.Reserve(h.delay()+h.c.reserve), joblock.ForJob(h.job))
-		if err != nil {
-			return h.wrap(err)
+	opts := []joblock.ParkOption{joblock.Reserve(h.reserve()), joblock.ForJob(h.job)}
+	tokens, errs := door.Of(h.c.locks).Park(ctx, locks, opts)
+	var failed error
+	for i, token := range tokens.([]joblock.Token) {
+		if errs[i] == nil {
+			h.parked, h.tokens = append(h.parked, locks[i]), append(h.tokens, token)
+		} else if failed == nil {
+			failed = h.wrap(errs[i])
 		}
-		h.parked = append(h.parked, lock)
-		h.tokens = append(h.tokens, token)
 	}
-	return nil
+	return failed
 }
 
-// takeBack takes the parked locks back, the last one first, until ctx ends. It returns err, the reason, joined with
-// the errors of Reclaim.
-func (h *handover) takeBack(ctx context.Context, err error) error {
+// take takes the key of h.unique for the job, without waiting. A key that is not free is an ErrHeld.
+func (h *handover) take(ctx context.Context) error {
+	take := door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()}
+	taken := door.Of(h.c.locks).Take(ctx, "enqueue", []door.Take{take})[0]
+	if taken.Err == nil {
+		h.tokens = []joblock.Token{taken.Token.(joblock.Token)}
+	}
+	return taken.Err
+}
+
+// undo gives the locks of a task that does not exist back to their handles, the last lock first. It frees a key that
+// the method take has taken. The error is nil if the key is free already, or somebody else's.
+func (h *handover) undo(ctx context.Context) error {
 	var errs []error
 	for _, lock := range slices.Backward(h.parked) {
 		errs = append(errs, lock.Reclaim(ctx))
 	}
-	rerr := errors.Join(errs...)
+	if h.parked == nil && h.tokens != nil {
+		opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.ForJob(h.job), joblock.Reason(reasonNotEnqueued)}
+		err := h.c.locks.Release(ctx, h.tokens[0], opts...)
+		if !lockGone(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// takeBack undoes the hand-over, until ctx ends. It returns err, the reason, joined with the error of undo.
+func (h *handover) takeBack(ctx context.Context, err error) error {
+	rerr := h.undo(ctx)
 	if rerr == nil {
 		return err
 	}

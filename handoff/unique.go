@@ -148,15 +148,15 @@ type Enqueued struct {
 	Replaced *asynq.TaskInfo
 }
 
-// EnqueueUnique tries again while the conflict is likely to end soon: the other job is between its park and its
-// enqueue, or is being replaced. The pauses double; all pauses together are a third of a second.
+// EnqueueUnique tries again while the conflict is likely to end soon: another call has taken the key and is about to
+// enqueue its job, or the other job is being replaced. The pauses double; all pauses together are a third of a second.
 const (
 	uniquePause = 5 * time.Millisecond
 	uniqueTries = 7
 )
 
-// EnqueueUnique enqueues task as the only job of u.Key. It takes the lock on the key, without waiting for the lock,
-// and hands the lock over to task. The key does not lapse, however long the job waits and however often the job is
+// EnqueueUnique enqueues task as the only job of u.Key. It takes the key for the job in one step, without waiting for
+// the key, and then enqueues task with the token of the key. The key does not lapse, however long the job waits and however often the job is
 // retried. The key is free when the job is done, has finally failed or no longer exists.
 //
 // If another job has the key, u.OnConflict decides; the package comment has a table of all cases.
@@ -196,20 +196,14 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 
 // tryUnique is one try of EnqueueUnique. The result again is true if another try in a moment may succeed.
 func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
-	lock, err := c.locks.TryAcquire(ctx, u.slot(), door.OwnKey[joblock.Option]())
-	if err != nil {
+	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}
+	if err := h.take(ctx); err != nil {
 		var held *joblock.Error
 		if !errors.As(err, &held) || !errors.Is(held, joblock.ErrHeld) {
 			return Enqueued{}, false, err
 		}
 		return c.conflict(ctx, u, spec, held)
 	}
-	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}
-	info, err := h.run(ctx, joblock.Locks{lock})
-	if err != nil && lock.Err() == nil {
-		if rerr := lock.Release(ctx); rerr != nil {
-			err = fmt.Errorf("%w; and the lock could not be released: %w", err, rerr)
-		}
-	}
+	info, err := h.enqueue(ctx, nil)
 	return Enqueued{TaskInfo: info}, false, err
 }

@@ -60,10 +60,16 @@ func (h *handover) reconcile(ctx context.Context) {
 		"job", h.job)
 }
 
-// abandon releases the locks of a task that does not exist, through their handles: a handle knows whether an earlier
-// Reclaim was answered. abandon skips a handle whose token is not the one of the enqueue: the caller has used that
-// handle since. An error means that the store has not answered for a lock.
+// abandon releases the locks of a task that does not exist. Locks with handles are released through their handles: a
+// handle knows whether an earlier Reclaim was answered. abandon skips a handle whose token is not the one of the
+// enqueue: the caller has used that handle since. An error means that the store has not answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
+	if h.parked == nil {
+		if err := h.undo(ctx); errors.Is(err, joblock.ErrUnavailable) {
+			return err
+		}
+		return nil
+	}
 	var errs []error
 	for i, lock := range h.parked {
 		if lock.Token() != h.tokens[i] {
