@@ -59,7 +59,7 @@ func Full() Scale {
 		Waiting: []Crowd{{2, 1}, {128, 1}, {128, 4}}, Idle: time.Second,
 		Order: 4000,
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
-		Jobs: 1500, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
+		Jobs: 1000, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
 		Enqueue: 1000,
 		Memos:   100,
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
