@@ -18,8 +18,8 @@ import (
 // done.
 const queuePoll = 2 * time.Second
 
-// call calls the job's function. After a failure it calls the function again while retries are left. It returns the
-// number of attempts and the error of the last attempt.
+// call calls the job's function. While retries are left, call repeats a failed attempt. call returns the number of
+// attempts and the error of the last attempt.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = context.WithValue(ctx, tickKey{}, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
@@ -38,7 +38,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 	}
 }
 
-// attempt calls the function once, in a goroutine of its own. It waits until the function has ended: by return, by
+// attempt calls the function once, in a goroutine of its own. attempt waits until the function has ended: by return, by
 // panic or by runtime.Goexit.
 func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
 	if j.timeout > 0 {
@@ -69,8 +69,8 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 // errTaskOverlaps means that the task of an earlier tick holds the lock that the present task needs.
 var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
 
-// taskResult converts the error of the function of a Task. It returns nil if this tick's own task holds the lock, and
-// an errTaskOverlaps if another task holds the lock. It returns every other error unchanged.
+// taskResult converts the error of the function of a Task. taskResult returns nil if this tick's own task holds the
+// lock, errTaskOverlaps if another task holds the lock, and every other error unchanged.
 func taskResult(tick Tick, err error) error {
 	var held *joblock.Error
 	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
@@ -82,8 +82,8 @@ func taskResult(tick Tick, err error) error {
 	return errors.Join(errTaskOverlaps, err)
 }
 
-// timeoutError is the cause with which a function's context ends after Timeout. It matches context.DeadlineExceeded,
-// the context's Err.
+// timeoutError is the cause with which a function's context ends after Timeout. A timeoutError matches
+// context.DeadlineExceeded, the context's Err.
 type timeoutError time.Duration
 
 func (d timeoutError) Error() string {

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// claim takes the lock of a job and executes what is due. It frees the slot that the caller has taken. It returns the
-// time of the next read of the ledger.
+// claim takes the lock of a job and executes what is due. claim frees the slot that the caller has taken. claim returns
+// the time of the next read of the ledger.
 func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	defer func() { <-s.slots }()
 	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
@@ -25,8 +25,8 @@ func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 }
 
 // standBy waits for the lock of a job that another node executes, and takes over an execution that was broken off.
-// Usually the execution ends well, and standBy finds nothing to do. It frees the place in Scheduler.standbys that the
-// caller has taken. It returns the time of the next read of the ledger.
+// Usually the execution ends well, and standBy finds nothing to do. standBy frees the place in Scheduler.standbys that
+// the caller has taken. standBy returns the time of the next read of the ledger.
 func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
 	<-s.standbys
@@ -47,7 +47,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm executes the job under its lock, and releases the lock. It returns the time of the next read of the ledger.
+// runTerm executes the job under lock, releases lock, and returns the time of the next read of the ledger.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release only logs an error: the Locker repeats a release without an answer, and a lost lock needs no release.
+// release releases lock, and only logs an error: the Locker repeats an unanswered release, and a lost lock needs none.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

@@ -35,8 +35,8 @@ type Config struct {
 	// without control characters. Default "host:pid".
 	Node string
 
-	// Concurrency is how many functions this node runs at the same time. Other nodes execute further ticks, or this
-	// node executes further ticks late. Default 100.
+	// Concurrency is how many functions this node runs at the same time. A tick that comes while so many functions run
+	// is executed by another node, or late by this node. Default 100.
 	Concurrency int
 
 	// Grace is how long Run waits for running functions after the ctx of Run has ended. A function that takes longer

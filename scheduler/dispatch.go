@@ -88,7 +88,7 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 }
 
 // considerStandBy decides whether to wait for the lock of a job that another node executes. One node waits, and gets
-// the lock as soon as it is free. The other nodes read the ledger again later.
+// the lock as soon as the lock is free. The other nodes read the ledger again later.
 func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
 	if v.Age < settling {
 		// This spread is wider than that of a tick: nodes that read in the same step would all wait for the lock.

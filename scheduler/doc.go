@@ -1,6 +1,6 @@
-// Package scheduler executes jobs by the clock on a cluster of nodes. One node executes each tick of a job, once,
-// whichever nodes are up. The package needs a joblock.Locker and nothing else. There is no leader, no table, and no
-// node on which the other nodes depend.
+// Package scheduler executes jobs by the clock on a cluster of nodes. Each tick of a job is executed once, by one of
+// the nodes that are up. The package needs a joblock.Locker and nothing else. There is no leader, no table, and no node
+// on which the other nodes depend.
 //
 //	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 //	...

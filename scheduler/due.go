@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Each node reads the ledger of a tick at a random step within spread. So the first node has usually written the
-	// ledger before the other nodes read it, and jobs that tick at the same instant are spread over the nodes. Jobs of
-	// the same step share a round trip.
+	// Each node reads the ledger of a tick at a random multiple of spreadStep, at most the duration spread after the
+	// tick. So the first node has usually written the ledger before the other nodes read the ledger, and the nodes
+	// share the jobs of an instant. Reads at the same multiple share a round trip.
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
@@ -71,7 +71,7 @@ func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	return jobs, now
 }
 
-// sleep waits until a job is due or the time in until has come.
+// sleep waits until a job is due or the time in the parameter until has come.
 func (s *Scheduler) sleep(ctx context.Context, until time.Time) {
 	s.mu.Lock()
 	if len(s.due) > 0 && s.due[0].at.Before(until) {
@@ -125,8 +125,8 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	}
 }
 
-// nextCheck returns the time of the next read of the ledger of j: at the next tick, or after settling if the next tick
-// is due already.
+// nextCheck returns the time of the next read of the ledger of j: at the next tick, or after the pause settling if the
+// next tick is due already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := j.NextDue(l.LastTick()); {
@@ -140,7 +140,7 @@ func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 
 func soon(at time.Time) time.Time { return within(spread, at) }
 
-// within returns a random step within d after at.
+// within returns a random multiple of spreadStep that is later than the parameter at, by at most d.
 func within(d time.Duration, at time.Time) time.Time {
 	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
 }

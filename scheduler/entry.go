@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// State is the state of an execution, or its result.
+// State is the state or the result of an execution.
 type State string
 
 const (
@@ -27,8 +27,8 @@ const (
 	StateOverlapped  State = "overlapped"  // of a Task: the task of an earlier tick is not done
 )
 
-// Counts has the number of executions with each result and the number of skipped ticks of a job. The counting begins
-// when a node first sees the job.
+// Counts has, for one job, the number of executions with each result, and the number of skipped ticks. The counting
+// begins when a node first sees the job.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Failed     int64 `json:"failed"`
@@ -51,7 +51,7 @@ type Execution struct {
 	Error    string    `json:"error,omitempty"` // of the last attempt, cut to about 200 bytes
 }
 
-// Duration returns how long the execution took. It returns 0 if the execution has not ended.
+// Duration returns how long the execution took. Duration returns 0 if the execution has not ended.
 func (x Execution) Duration() time.Duration {
 	if x.Ended.IsZero() {
 		return 0
@@ -65,13 +65,13 @@ type Entry struct {
 	Spec string `json:"spec"` // with its zone, in the form of spec.Spec.String
 	Here bool   `json:"here"` // the job is registered with this Scheduler
 
-	// Next is when the next tick is due, jitter included. Next is zero if the job is paused, and if Overdue is not zero
-	// and Here is false.
+	// Next is when the next tick is due, jitter included. Next is zero if the job is paused. Next is also zero if
+	// Overdue is set and Here is false.
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
 
-	// Overdue is when the first tick was due that no node has claimed for more than a minute. Overdue is zero if there
-	// is no such tick. The job was removed or renamed, or all nodes with the job run Config.Concurrency functions.
+	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
+	// removed or renamed, or all nodes with the job run Config.Concurrency functions.
 	Overdue time.Time `json:"overdue,omitzero"`
 
 	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by
@@ -93,7 +93,7 @@ type Entry struct {
 	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error it
+// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error Entries
 // returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a
 // sentinel if the record of pauses and triggers cannot be decoded.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
@@ -151,8 +151,8 @@ func (s *Scheduler) names() []string {
 	return slices.Sorted(maps.Keys(s.jobs))
 }
 
-// readEntries reads the entries of the named jobs. If neither the store nor this Scheduler has a job, its entry has no
-// Spec.
+// readEntries reads the entries of the named jobs. The entry of a job that neither the store nor this Scheduler has is
+// without a Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
@@ -195,8 +195,8 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	return e
 }
 
-// showLedger makes an Entry from a ledger. The parameter here says that rules are those of a registered job, not those
-// of the ledger. The parameter free says that nobody holds the job's lock. On an error the Entry has no History.
+// showLedger makes an Entry from a ledger. If here is true, the rules are those of a registered job, not those of the
+// ledger. If free is true, nobody holds the job's lock. On an error the Entry has no History.
 func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool,
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{

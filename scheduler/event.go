@@ -31,8 +31,8 @@ const (
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"
 	// EventContested means that two definitions of the job take turns, probably those of two applications. Err has the
-	// two definitions. Count is how often an earlier definition has come back. At most one Event an hour. Tick.At is
-	// zero.
+	// two definitions. Count is how often an earlier definition has come back. Each job has at most one EventContested
+	// an hour. Tick.At is zero.
 	EventContested Kind = "contested"
 	// EventClock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next
 	// tick that nodes will execute. Each node reports EventClock once per job.

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// executeDue executes what is due, one after the other, until Run ends. It returns an error if the ledger could not be
-// written or the lock was lost.
+// executeDue executes what is due, one after the other, until Run ends. executeDue returns an error if the ledger could
+// not be written or the lock was lost.
 func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	for ctx.Err() == nil {
 		m := s.momentOf(j, l)
@@ -74,7 +74,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	return nil
 }
 
-// callUnder calls the job's function under the lock. It returns the result, the number of attempts and the last error.
+// callUnder calls the job's function under the lock, and returns the result, the number of attempts and the last error.
 func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,8 +124,8 @@ func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time
 	}
 }
 
-// persist writes the ledger after an execution. It retries as long as the lock lasts: without the record another node
-// executes the tick again.
+// persist writes the ledger after an execution. persist retries as long as the lock lasts: without the write another
+// node would execute the tick again.
 func (s *Scheduler) persist(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	ctx = context.WithoutCancel(ctx)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {

@@ -28,8 +28,8 @@ type job struct {
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
 }
 
-// fingerprint returns a hash of the spec, the options and the program of a job. It leaves out the ID of RunAtStart,
-// which changes with every release.
+// fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of
+// RunAtStart, which changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.QueueOverlap, o.cancel, o.AtMostOnce, o.timeout,
@@ -37,7 +37,7 @@ func (o *options) fingerprint() string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// delayOf returns a delay from 0 to jitter that depends on the job's name, in whole milliseconds.
+// delayOf returns a delay from 0 to the parameter jitter, in whole milliseconds. The delay depends on the job's name.
 func delayOf(name string, jitter time.Duration) time.Duration {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -81,8 +81,8 @@ func (s *Scheduler) reportUnreadable(j *job, err error) {
 	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
 }
 
-// reportTrouble records that the store refused or did not answer a step. It logs the same trouble once, until
-// setTrouble records another error or nil. The caller tries again.
+// reportTrouble records that the store refused or did not answer a step. reportTrouble logs the same trouble again only
+// after setTrouble has recorded another error or nil. The caller tries again.
 func (s *Scheduler) reportTrouble(j *job, step string, err error) {
 	err = fmt.Errorf("%s: %w", step, err)
 	if s.setTrouble(j, err) {

@@ -13,7 +13,7 @@ const maxJitter, maxRetries = 24 * time.Hour, 100
 // give a job the same options: the node that executes or skips a tick uses its own options.
 type Option func(*options)
 
-// options has the rules of a job as register got them.
+// options are the settings with which a job was registered.
 type options struct {
 	ledger.Job
 	zone                                   *time.Location
@@ -32,9 +32,9 @@ func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 // CatchUpOne executes the newest missed tick as soon as a node is up. CatchUpOne is the default.
 func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: math.MaxInt64}) }
 
-// CatchUpAll executes the missed ticks that are at most window old, one after the other, the oldest first. If more than
-// limit ticks wait, from this outage and from earlier outages, the oldest ticks are skipped. The window must be
-// positive, the limit from 1 to 1000.
+// CatchUpAll executes the missed ticks whose age is at most the parameter window, one after the other, the oldest
+// first. If more ticks wait than the parameter limit, from this outage and from earlier outages, the oldest ticks are
+// skipped. The window must be positive, the limit from 1 to 1000.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return setCatchUp(true, ledger.CatchUp{Most: limit, Window: window})
 }
@@ -70,8 +70,8 @@ func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }
 
-// Jitter delays all ticks of the job by the same time, from 0 up to most (0 to 24 h), so that jobs with equal specs
-// begin apart. The delay depends on the job's name. Tick.At does not include the delay.
+// Jitter delays all ticks of the job by the same time, from 0 up to the parameter most (0 to 24 h), so that jobs with
+// equal specs begin apart. The delay depends on the job's name. Tick.At does not include the delay.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
 // RunAtStart executes the job once in the whole cluster, when the first node with this id starts. If id is the name of

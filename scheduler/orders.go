@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// applyOrders decodes text and keeps its orders in s. Jobs that have a new order become due. The parameter sent is
-// when this node sent the read of text, by the node's own clock.
+// applyOrders decodes the orders in the memo text and keeps the orders in s. Jobs that have a new order become due. The
+// parameter sent is when this node asked the store for the memo, by the node's own clock.
 func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Scheduler) rereadOrders(ctx context.Context) {
 	}
 }
 
-// readJobs returns views of the orders and of the ledgers of the named jobs, in this order.
+// readJobs returns first the view of the Orders, then the views of the ledgers of the named jobs.
 func (s *Scheduler) readJobs(ctx context.Context, names []string) ([]memo.View, error) {
 	keys := []string{s.ordersKey}
 	for _, name := range names {

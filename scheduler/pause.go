@@ -13,9 +13,9 @@ import (
 // Pause skips the ticks of a job, from the next one on, until Resume. The running execution goes on. Another node still
 // takes over an execution that was broken off.
 //
-// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, even without the job and
-// without Run. They return when the request is on record. The store forgets a request after 366 days without another
-// request. Pause of a paused job returns nil, and so does Resume of a job that is not paused.
+// Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
+// whether Run is running or not. Each call returns when its request is on record. The store forgets a request after 366
+// days without another request. Pause of a paused job returns nil, and so does Resume of a job that is not paused.
 //
 // Errors:
 //
@@ -83,8 +83,8 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 	return nil
 }
 
-// readLedgers returns the ledgers of the named job and of all jobs that have orders, and the store's time. It leaves
-// out a ledger of another job that cannot be decoded.
+// readLedgers returns the store's time, the ledger of the named job, and the ledgers of all jobs that have orders. A
+// ledger that cannot be decoded is left out, unless it is the named job's.
 func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := slices.Collect(maps.Keys(all.Jobs))
 	if _, ok := all.Jobs[name]; !ok {

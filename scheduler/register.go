@@ -21,7 +21,7 @@ const maxNameBytes = 128
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// If fn goes on after that, the Scheduler waits for it. So one process never runs fn twice at the same time. If the
+// If fn goes on after that, the Scheduler waits for fn. So one process never runs fn twice at the same time. If the
 // node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands
 // the lock over, the execution counts as broken off.
 //

@@ -19,14 +19,14 @@ const firstPause, lastPause = 500 * time.Millisecond, 8 * time.Second
 
 // Run executes jobs until ctx ends. Then Run claims no more ticks, ends the contexts of running functions with cause
 // ErrStopped, waits for the functions, and returns nil. During an outage of the store Run retries. After Run has
-// returned it may be called again.
+// returned, Run may be called again.
 //
 // Errors:
 //
 //	joblock.ErrClosed   the Locker was closed
 //	joblock.ErrInvalid  the Locker was not made by joblock.New
-//	others              Run is already running; or functions have not returned within Config.Grace. The text names
-//	                    their jobs. Run no longer renews their locks, which end with their leases.
+//	others              Run is already running; or functions have not returned within Config.Grace. The text names the
+//	                    jobs of these functions. Nobody renews the locks of these jobs: each lock ends with its lease.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.check("run"); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 	return nil
 }
 
-// awaitStarted waits until all goroutines of this Run have returned, for at most Config.Grace. It returns an error if
-// functions are still running then.
+// awaitStarted waits until all goroutines of this Run have returned, for at most Config.Grace. awaitStarted returns an
+// error if functions are still running then.
 func (s *Scheduler) awaitStarted() error {
 	grace, done := context.WithTimeout(context.Background(), s.cfg.Grace)
 	started := s.started // the next Run has another one

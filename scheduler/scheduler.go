@@ -37,8 +37,8 @@ type Scheduler struct {
 	wrote      time.Time     // when this node last wrote an order, by its own clock
 }
 
-// New returns a Scheduler that claims ticks with locks. New sends nothing to the store. It returns joblock.ErrInvalid,
-// naming the value and its bound, if locks is nil, cfg has no Scope, or a field of cfg is out of bounds.
+// New returns a Scheduler that claims ticks with locks. New sends nothing to the store. New returns joblock.ErrInvalid
+// if locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the value and the bound.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	if locks == nil {
 		return nil, invalid("new", "", "the Locker is nil")
@@ -70,7 +70,7 @@ func (s *Scheduler) check(op string) error {
 
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
 
-// nameOf is the inverse of keyOf. It returns false if no job of this scope can have the key.
+// nameOf is the inverse of keyOf. nameOf returns false if no job of this scope can have the key.
 func (s *Scheduler) nameOf(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, s.ordersKey+":")
 	if !ok {

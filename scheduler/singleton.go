@@ -23,8 +23,8 @@ type Runner interface {
 //
 // The other nodes wait for the lock. If the holder is stopped, the next node starts its own service at once. If the
 // holder dies, the next node starts its service when the lease ends. A node that loses the lock shuts its service down
-// and waits again. RunSingleton calls newRunner for every lock it gets, because asynq's services cannot be started
-// twice.
+// and waits again. RunSingleton calls newRunner after each grant of the lock, because asynq's services cannot be
+// started twice.
 //
 // RunSingleton returns nil when ctx has ended and this node's service, if any, is shut down. If newRunner or Start
 // returns an error, RunSingleton returns that error and releases the lock for the other nodes. A nil newRunner or

@@ -9,8 +9,9 @@ import (
 // by the node's own clock.
 //
 // When an answer with the time S arrives after a round trip d, the store's clock is between S and S+d. An estimate
-// outside moves to the nearer bound. An estimate between S and S+d does not change, so slow answers do no harm. The
-// error is at most half of the quickest round trip so far, plus the drift of the two clocks between answers.
+// before S moves to S, and an estimate after S+d moves to S+d. An estimate between S and S+d does not change, so slow
+// answers do no harm. The error is at most half of the quickest round trip so far, plus the drift of the two clocks
+// between answers.
 type storeClock struct {
 	local func() time.Time // the node's own clock
 
@@ -48,8 +49,7 @@ func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 }
 
 // synced reports whether the estimate is usable: the store has answered, and the machine was not suspended after that
-// answer. During a suspension the machine's wall clock goes on, but its monotonic clock stops, and with it the
-// estimate.
+// answer. During a suspension the machine's wall clock goes on, but the monotonic clock and the estimate stop.
 func (c *storeClock) synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

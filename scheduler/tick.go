@@ -30,7 +30,7 @@ type Tick struct {
 
 // ID returns a name for the tick, like "rollup@1767236400". The ID is the same on every node and in every execution. No
 // other tick of the scope has the same ID. Use the ID as the ID of a task, or to recognise the second execution of a
-// tick. Applications with different scopes that share a queue need different job names, or their tasks get equal IDs.
+// tick. Applications that share a queue need different job names, even if the scopes differ: the ID lacks the scope.
 func (t Tick) ID() string {
 	if t.Cause == CauseTick {
 		return fmt.Sprintf("%s@%d", t.Name, t.At.Unix())

@@ -1,5 +1,6 @@
-// Package asynqtask reads the options that a task was made with. asynq v0.26 does not export them. To add a header,
-// handoff and worker make a task again. Without the options the new task would lose its queue, retries and schedule.
+// Package asynqtask reads the options that a task was made with, which asynq v0.26 does not export. To add a header,
+// package handoff or worker makes a task again. Without its options the new task would lose queue, retries and
+// schedule.
 //
 // Roads not taken: callers could pass options at the enqueue only, but nobody would notice a caller who forgets. The
 // linker refuses links to asynq's internals, which would also not notice a change of layout.
@@ -23,8 +24,8 @@ func Options(task *asynq.Task) ([]asynq.Option, error) {
 	return optionsOf(task)
 }
 
-// optionsOf reads the options from a pointer to a task-like struct. Later versions of asynq have an accessor. In asynq
-// v0.26 optionsOf reads the field, if the field has exactly the expected type.
+// optionsOf reads the options of task, an *asynq.Task or a test's substitute. Later versions of asynq have an accessor.
+// In asynq v0.26 optionsOf reads the field, if the field has exactly the expected type.
 func optionsOf(task any) ([]asynq.Option, error) {
 	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
 		return slices.Clone(t.Options()), nil

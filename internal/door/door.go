@@ -51,14 +51,14 @@ var (
 // Status returns the public part of a record. The type S is joblock.Status.
 func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
 
-// Invalid returns an ErrInvalid. Its detail, made of format and args, names the value and the bound.
+// Invalid returns an ErrInvalid. The error's detail, made of format and args, names the value and the bound.
 func Invalid(op, key, format string, args ...any) error {
 	return AnyInvalid(op, key, fmt.Sprintf(format, args...))
 }
 
 // Locker is the part of a *joblock.Locker that only the toolkit uses.
 type Locker interface {
-	// Ring returns the keys that seal what tasks carry. It returns nil for a Locker that is nil or that joblock.New
+	// Ring returns the keys that seal what tasks carry. Ring returns nil for a Locker that is nil or that joblock.New
 	// has not made.
 	Ring() *seal.Ring
 
@@ -72,8 +72,8 @@ type Locker interface {
 	// else nil. Call Check before Call and Tell.
 	Check(op string, keys ...string) error
 
-	// Asked returns the values of opts, a []joblock.AcquireOption. It returns the error that Acquire of key with opts
-	// would return before it sends anything.
+	// Asked returns the values of opts, a []joblock.AcquireOption. Asked returns the error that Acquire of key with
+	// opts would return before sending anything.
 	Asked(op, key string, opts any) (Asked, error)
 
 	// Call runs f with the store and a context that ends after Config.CallTimeout. Call turns an error of f into an
@@ -87,7 +87,7 @@ type Locker interface {
 	// of opts is []joblock.AcquireOption.
 	Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error
 
-	// AcquireAll is joblock.Locker.AcquireAll, but takes each lock with acquire, as Do does. Its result is a
+	// AcquireAll is joblock.Locker.AcquireAll, but takes each lock with acquire, as Do does. The result is a
 	// joblock.Locks.
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 
@@ -159,14 +159,14 @@ type Taken struct {
 
 // Lock is the part of a *joblock.Lock that only the toolkit uses.
 type Lock interface {
-	// Memo and WriteMemo are those of package memo.
+	// Memo and WriteMemo are memo.Of and memo.Write of the lock.
 	Memo() []byte
 	WriteMemo(ctx context.Context, memo []byte) error
 
-	// AsOf returns the time of the store's clock at the grant of the lock. Memo is as old as that.
+	// AsOf returns the store's time at the grant of the lock. The memo that came with the grant is from that time.
 	AsOf() time.Time
 
-	// GiveBack releases a lock that no caller has got, even while its Locker is closing. After a failure the Locker
+	// GiveBack releases a lock that no caller has got, even while the Locker is closing. After a failure the Locker
 	// tries again in the background, or the lease ends.
 	GiveBack(ctx context.Context, reason string)
 
@@ -182,7 +182,7 @@ type Identity struct {
 	TTL    time.Duration
 }
 
-// Option has the settings of an acquisition that only the toolkit uses.
+// Option has those settings of an acquisition that only the toolkit uses.
 type Option struct {
 	// OwnKey lets the call take one of the toolkit's own keys; see package keyspace. OwnKey is not a context value,
 	// because a context reaches the application's calls too.

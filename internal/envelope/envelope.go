@@ -27,8 +27,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Header is the name of the one header. Its value, sealed by package seal, has the job, the type of the task, the
-// tokens, and which tokens the worker treats specially. There is one header, so that no part can be left out, added
+// Header is the name of the one header. The header's value, sealed by package seal, has the job, the type of the task,
+// the tokens, and which tokens the worker treats specially. There is one header, so that no part can be left out, added
 // or exchanged. The value is JSON, so that people can read it.
 const Header = "joblock"
 
@@ -46,13 +46,13 @@ type Envelope struct {
 	Tokens []joblock.Token
 
 	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. With a spare retry asynq's MaxRetry
-	// is one more than Retries. asynq archives a task that has used up its retries before asynq asks whether the last
+	// is one more than Retries. When the retries are used up, asynq archives the task without asking whether the last
 	// attempt counts. So without a spare retry a busy lock would cost the job.
 	Retries int
 
-	// UntilStart and FromStart are some of Tokens, whose locks have a shorter life than the job. The worker releases
+	// UntilStart and FromStart are those of Tokens whose locks have a shorter life than the job. The worker releases
 	// the locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about
-	// to run; nobody has them before.
+	// to run; before then, nobody has these locks.
 	UntilStart, FromStart []joblock.Token
 }
 
@@ -177,12 +177,12 @@ func (d *Distrust) Error() string {
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
-// Opener verifies a seal. It is the method Open or OpenKnown of a seal.Ring.
+// An Opener verifies a seal: the method Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
 // Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open
-// verifies the seal before it decodes anything, and then compares job and type. A *Distrust means that the envelope
-// is not this task's. Any other error means that the store has not answered.
+// verifies the seal before decoding anything, and then compares job and type. A *Distrust means that the envelope is
+// not this task's. Any other error means that the store has not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {

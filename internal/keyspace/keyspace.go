@@ -1,4 +1,4 @@
-// Package keyspace names the toolkit's own keys. No key that an application may use is one of them, whatever the
+// Package keyspace names the toolkit's own keys. No key that an application may use is one of these keys, whatever the
 // application's users typed.
 //
 // In an application's key a '%' stands only before two upper-case hexadecimal digits, as joblock.Key writes it. Any
@@ -18,8 +18,8 @@ const Keeper = "%keeper"
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 
-// Again returns the key of the lock that a worker holds while job is in asynq's archive for a pause. If the worker
-// dies, the lock makes the keeper run job again.
+// Again returns the key of the lock that a worker holds while the job is in asynq's archive for a pause. If the worker
+// dies, the lock makes the keeper run the job again.
 func Again(job string) string { return "%again:" + job }
 
 // Next returns the key of the lock for a job that waits until another job has released the lock on key; see
@@ -35,7 +35,7 @@ func Permit(key string, number int) string { return key + permitMark + strconv.I
 // Gate returns the key of the gate of the limit on key; see package limit.
 func Gate(key string) string { return key + permitMark + "gate" }
 
-// Limit returns the key of the limit whose permit or gate has key.
+// Limit returns the key of the limit. The parameter key is the key of one of its permits or of its gate.
 func Limit(key string) (limit string, ok bool) {
 	i := strings.LastIndex(key, permitMark)
 	if i < 0 {

@@ -38,9 +38,9 @@ type Config struct {
 	Where func() string
 }
 
-// Ring has the keys of a process. It reads the store's keys when one is first needed, and again in the background
-// while it is in use. So sealing and opening take no round trip. A Ring forgets a key only after a reading without
-// the key, and a reading gives the store the keys that the store has lost.
+// Ring has the keys of a process. A Ring reads the store's keys when a key is first needed, and again in the background
+// while the Ring is in use. So sealing and opening take no round trip. A Ring forgets a key only after a reading
+// without the key, and a reading gives the store the keys that the store has lost.
 type Ring struct {
 	cfg     Config
 	secrets []signer // from Sources
@@ -98,7 +98,7 @@ func (r *Ring) Ready(ctx context.Context) error {
 	return err
 }
 
-// Seal returns text, sealed. Its errors are the store's.
+// Seal returns the sealed text. Errors are those of the store.
 func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	signers, err := r.current(ctx)
 	if err != nil {
@@ -115,13 +115,13 @@ type Opened struct {
 	Elsewhere bool
 }
 
-// Open verifies a sealed text. It asks the store for an unknown key, which takes about a second at most while the
+// Open verifies a sealed text. Open asks the store for an unknown key, which takes about a second at most while the
 // store answers. Errors are ErrMalformed, ErrUnknownKey, ErrMismatch and those of the store.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }
 
-// OpenKnown is Open, but for an unknown key it returns ErrUnknownKey at once and does not ask the store.
+// OpenKnown is Open, but does not ask the store: for an unknown key OpenKnown returns ErrUnknownKey at once.
 func (r *Ring) OpenKnown(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, false)
 }

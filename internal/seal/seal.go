@@ -55,7 +55,7 @@ func hash(key []byte, text string) []byte {
 // frame has the parts of a sealed text.
 type frame struct{ key, store, mac, text string }
 
-// signed returns what the MAC covers. All parts but the last are of fixed length, so no two frames have the same one.
+// signed returns what the MAC covers. Only the last part varies in length: different frames have different results.
 func (f frame) signed() string { return version + "." + f.key + "." + f.store + "." + f.text }
 
 // seal returns f with key and MAC set.
@@ -65,7 +65,7 @@ func (s signer) seal(f frame) frame {
 	return f
 }
 
-// check compares the MACs in constant time.
+// check returns ErrMismatch unless the MAC of f is right, after a comparison in constant time.
 func (s signer) check(f frame) error {
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(f.mac)
 	if err != nil || !hmac.Equal(mac, hash(s.key, f.signed())) {

@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until waits until done is closed. If ctx ends first, Until returns the cause of ctx at once.
+// Until waits until the channel done is closed. If ctx ends first, Until returns the cause of ctx at once.
 func Until(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -28,8 +28,8 @@ func Until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// While waits until wait returns. If ctx ends first, While returns the cause of ctx at once, and the goroutine that calls
-// wait is left behind until wait returns.
+// While calls the function wait and waits for the return of that call. If ctx ends first, While returns the cause of
+// ctx at once, and leaves the call behind in a goroutine of its own.
 func While(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {

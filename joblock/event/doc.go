@@ -8,7 +8,7 @@
 // Packages slogobserver and otelobserver have ready Observers.
 //
 // A holding is a lock that this process has, from the call that got the lock. Each holding begins with one event of
-// kind Acquired, Resumed or Reclaimed. It ends with one event of kind Parked, Released or Lost. There is one
+// kind Acquired, Resumed or Reclaimed. Each holding ends with one event of kind Parked, Released or Lost. There is one
 // exception: if a Park gets its answer after the Locker has given the lock up as lost, Parked follows Lost. A renewal
 // in time has no event.
 //

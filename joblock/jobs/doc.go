@@ -11,11 +11,11 @@
 //	errs = jobs.Free(ctx, locks, dead...)            // free the locks of dead jobs
 //	err = jobs.Forget(ctx, locks, over...)           // remove the entries of ended locks
 //
-// The store has an index of the locks that are bound to a job. The store writes the entry of a lock before it binds
-// the lock, so the index misses no lock, even if a process dies in between. An entry may be out of date: before you
-// act on an entry, read the lock and compare its job. Read the lock before you look the job up in the queue. In the
-// opposite order, a job that is enqueued between the two steps looks dead. The cost of Due grows with the number of
-// due entries, not with the number of locks.
+// The store has an index of the locks that are bound to a job. The store writes the entry of a lock before the store
+// binds the lock, so the index misses no lock, even if a process dies in between. An entry may be out of date: before
+// you act on an entry, read the lock and compare its job. Read the lock before you look the job up in the queue. In the
+// opposite order, a job that is enqueued between the two steps looks dead. The cost of Due grows with the number of due
+// entries, not with the number of locks.
 //
 // The store drops an entry that no Due has returned for a day. Without that rule, the index would grow for ever where
 // no keeper runs. The lock of a dropped entry ends with its reservation.

@@ -160,8 +160,8 @@ func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest
 }
 
 // inBatches turns items into requests and sends the valid requests, MaxBatch at a time. inBatches returns an error or
-// nil for each item, in the order of items. An error of one call does not hide the replies that the call has got from
-// other nodes of a cluster.
+// nil for each item, in the order of items. If a call returns an error and also replies, from some nodes of a cluster,
+// the items with a reply do not get that error.
 func inBatches[T, R any](
 	ctx context.Context, in door.Locker, op string, items []T,
 	request func(T) (key string, req R, err error),

@@ -70,7 +70,7 @@ func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.Acquire
 	return l.acquire(ctx, key, opts, (*permits).wait)
 }
 
-// Do runs fn while it holds a permit of key. Options and errors are those of Locker.Do.
+// Do runs fn with a permit of key, and then releases the permit. Options and errors are those of Locker.Do.
 func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
 	if err := l.check("do", key); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.A
 	return locks.(joblock.Locks), err
 }
 
-// check returns ErrInvalid for a limit out of bounds, and for a key that is too long for the keys of its permits.
+// check returns ErrInvalid for a limit out of bounds, and for a key that leaves no room for the permits' keys.
 func (l *Limit) check(op, key string) error {
 	if l == nil || l.in == nil {
 		return door.Invalid(op, key, "the Limit is nil or was not made by New")

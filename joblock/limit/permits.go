@@ -38,15 +38,15 @@ type permits struct {
 	busySince time.Time      // when the method try found all permits taken; zero before then
 }
 
-// permit returns the options for one permit: the options of the whole call, and Part. The whole call bounds the wait
-// and tells the Observer, so a part does neither.
+// permit returns the options for one permit: the options of the whole call, and door.Option.Part. The whole call bounds
+// the wait and tells the Observer, so a part does neither.
 func (p *permits) permit() []joblock.AcquireOption {
 	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
 		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
 	}))
 }
 
-// gate returns the options for the gate, which has no events.
+// gate returns the options for the gate. The lock of the gate has no events.
 func (p *permits) gate() []joblock.AcquireOption {
 	return []joblock.AcquireOption{
 		joblock.TTL(min(gateTTL, p.in.Settings().TTL)), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
@@ -157,9 +157,9 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	return p.anyPermit(ctx, gate)
 }
 
-// anyPermit waits for all permits at once and returns the permit that the store grants first. Then anyPermit leaves
-// the other queues and releases the gate, in the background. Nobody watches whether the gate is lost in between: the
-// waiters behind would lose their order and nothing else.
+// anyPermit waits for all permits at once and returns the permit that the store grants first. Then anyPermit leaves the
+// other queues and releases the gate, in the background. Nobody watches whether the gate is lost during the wait: only
+// the order of the later waiters would be lost.
 func (p *permits) anyPermit(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
 	done, err := p.in.Enter("acquire", p.key)
 	if err != nil {
@@ -227,8 +227,8 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// The method tell sets the key, the owner and the holder of e, and passes e to the Observer. The holder is the one
-// whose lease ends first.
+// The method tell sets the key, the owner and the holder of e, and passes e to the Observer. The holder of e is the
+// holder whose lease ends first.
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
 	e.Key, e.Owner, e.Holder, e.Job = p.key, p.asked.Digest, held.Holder, held.Job

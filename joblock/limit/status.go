@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Status is what anyone may see of a key that is used with a Limit.
+// Status is the public state of a key that is used with a Limit.
 type Status struct {
 	Key     string           `json:"key"`
 	Limit   int              `json:"limit"`

@@ -16,13 +16,13 @@ type index struct {
 
 type entry struct {
 	// Mark is when the entry is due, in µs. The method bound sets an even Mark, the method due an odd one, so that
-	// Forget never takes a write for the Due that returned the entry.
+	// Forget can tell a later write from the Due that returned the entry.
 	driver.JobLock
 	at int // position in index.order
 }
 
-// The method bound writes the entry of key and job, due after grace. The method bound also drops up to two entries
-// that have been due for JobKeep. Two drops for each write keep the index from growing for ever where no keeper runs.
+// The method bound writes the entry of key and job, due after the parameter grace. The method bound also drops up to
+// two entries that have been due for JobKeep. Two drops per write bound the index where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {

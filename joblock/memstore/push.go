@@ -45,8 +45,8 @@ type push struct {
 	driver.Push
 }
 
-// post returns one function for each delivery. Call post with s.mu locked, and the functions after the unlock. A push
-// to an inbox without listeners is dropped.
+// post returns one function for each delivery. Call post with s.mu locked, and call the functions after the unlock. A
+// push to an inbox without listeners is dropped.
 func (s *Store) post(pushes []push) (mail []func()) {
 	for _, p := range pushes {
 		for _, l := range s.inboxes[p.inbox] {

@@ -49,8 +49,8 @@ func (r *record) leave(nonce string) {
 	}
 }
 
-// nextWaiter removes the first place that has not ended and all places before it. nextWaiter returns the waiter's
-// request; ok is false if no place is left.
+// nextWaiter removes the first place that has not ended and all places before that place. nextWaiter returns the
+// waiter's request; ok is false if no place is left.
 func (r *record) nextWaiter(now instant) (req driver.AcquireRequest, ok bool) {
 	for r.queue != nil {
 		if p := r.remove(r.queue.places.Front()); p.until > now.ms {

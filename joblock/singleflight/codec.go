@@ -12,8 +12,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// header precedes the msgpack of a result in a memo, in big-endian numbers. A field with only the end of the
-// freshness would not do: after the clock was set back, only Written shows that a result is from the future.
+// header precedes the msgpack of a result in a memo, in big-endian numbers. A field with only the end of the freshness
+// would not be enough: after the clock was set back, only Written shows that a result is from the future.
 type header struct {
 	Magic   [4]byte // with the version of the format
 	Type    uint64  // typeHash of the result
@@ -25,7 +25,7 @@ var magic = [4]byte{'j', 'l', 'r', 1}
 
 const headerBytes = 4 + 3*8
 
-// encodeResult makes a memo of v, without its header. encodeResult returns ErrInvalid for a value that is too large,
+// encodeResult makes a memo of v, without the header. encodeResult returns ErrInvalid for a value that is too large,
 // and msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, headerBytes))
@@ -39,7 +39,7 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// stampResult writes the header of a T into memo: fresh for ttl from now, by the store's clock.
+// stampResult writes the header of a T into memo. The T is fresh from now until ttl has passed, by the store's clock.
 func stampResult[T any](memo []byte, now time.Time, ttl time.Duration) []byte {
 	h := header{magic, typeHash[T](), now.UnixMilli(), ttl.Milliseconds()}
 	_, _ = binary.Encode(memo, binary.BigEndian, h) // fails only if memo is shorter than headerBytes
@@ -126,7 +126,7 @@ func wellFormed(b []byte) bool {
 	return len(b) == 0
 }
 
-// layouts says what follows the msgpack codes from 0xc0 to 0xdf: first a length of width bytes, then bytes, then
+// layouts says, in three fields, what follows each msgpack code from 0xc0 to 0xdf: a length, other bytes, and other
 // values.
 var layouts = [32]struct {
 	width  int    // bytes of the length

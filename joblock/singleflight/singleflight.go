@@ -55,8 +55,8 @@ type flight[T any] struct {
 	fn    func(context.Context) (T, error)
 }
 
-// run returns the kept result, or takes the lock and computes a result. The store remembers the record for at least
-// retain.
+// run returns the kept result, or takes the lock and computes a result. The store remembers the record for at least the
+// time retain.
 func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock.AcquireOption) (v T, err error) {
 	asked, err := f.in.Asked(op, f.key, opts)
 	if err == nil && f.fn == nil {
@@ -90,7 +90,7 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 	return f.compute(ctx, lock)
 }
 
-// compute runs fn under lock and shares its result. A result that is not shared concerns only other callers, so
+// compute runs fn under lock and shares the result of fn. A result that is not shared concerns only other callers, so
 // compute logs the reason, unless the lock is lost.
 func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)

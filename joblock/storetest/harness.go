@@ -11,9 +11,9 @@ import (
 const DefaultUnit = 50 * time.Millisecond
 
 // Harness has a Store to test and what the tests need besides. The fields Store and Advance are required. If an
-// optional field is missing, Run leaves out the tests that need the field, and logs their area.
+// optional field is missing, Run leaves out the areas that need the field, and logs the areas.
 type Harness struct {
-	// Store is the store to test. It is empty, or its keys have a prefix that nobody else uses.
+	// Store is the store to test. The store is empty, or prefixes all keys with a text that nobody else uses.
 	Store driver.Store
 
 	// Advance lets the time d pass on the store's clock, for leases and for the retention of records. If nobody can

@@ -16,8 +16,8 @@ const long = time.Minute
 // rounding is how late a deadline may be.
 const rounding = time.Millisecond
 
-// kit is what a test case works with. It has methods for the calls of the Store, which fail the test on an error. It
-// also has methods that bring a record into a state.
+// kit is what a test case works with. Some methods call the Store, and fail the test on an error. Other methods bring a
+// record into a state.
 type kit struct {
 	*testing.T
 	*Harness
@@ -215,7 +215,7 @@ func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	}
 }
 
-// wantGrant fails the test unless got is OutcomeOK with a fence larger than before.
+// wantGrant fails the test unless got is OutcomeOK with a fence larger than the fence before.
 func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	k.Helper()
 	k.want(what, got, driver.OutcomeOK)
@@ -234,7 +234,7 @@ func (k *kit) wantState(key string, want driver.State) driver.Record {
 	return r
 }
 
-// unchanged fails the test if the record differs from before. The times that are left may be shorter.
+// unchanged fails the test if the record differs from the record before. The remaining times may be shorter.
 func (k *kit) unchanged(what string, before driver.Record) {
 	k.Helper()
 	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {
@@ -265,7 +265,7 @@ func (k *kit) parkFor(key, owner, job string, hold time.Duration) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// runFor makes the lock of a job: it parks the lock for 10*long, then resumes it for ttl.
+// runFor makes the lock of a job: runFor parks a lock for 10*long, and then resumes the lock for ttl.
 func (k *kit) runFor(key, owner, job string, ttl time.Duration) held {
 	k.Helper()
 	before := k.parkFor(key, owner, job, 10*long)
@@ -343,5 +343,5 @@ func recordDiff(before, after driver.Record) string {
 	return ""
 }
 
-// within reports whether left is plausible for a lease or a reservation of length d.
+// within reports whether the time left is plausible for a lease or a reservation of length d.
 func within(left, d time.Duration) bool { return left > 0 && left <= d+rounding }

@@ -77,7 +77,7 @@ func (k *kit) wantDue(limit int, want ...string) {
 	k.wantLocks(k.due(limit, long), want...)
 }
 
-// wantLocks fails the test unless locks are want. Each string of want is "job key".
+// wantLocks fails the test unless the parameter locks has the entries want. Each string of want is "job key".
 func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
 	k.Helper()
 	var got []string

@@ -114,7 +114,7 @@ func (c *caller) turn(turn int) error {
 	return nil
 }
 
-// The method wait returns the fence of the grant. The caller asks again after a push and from time to time.
+// The method wait repeats req until a grant, after a push or, if c.polls is set, every 2 ms, and returns the fence.
 func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
 	defer cancel()

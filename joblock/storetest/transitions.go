@@ -149,7 +149,7 @@ func rowOf(call, name string) (row, bool) {
 	return row{}, false
 }
 
-// The type found has what the request under test may name of the record.
+// The type found has the fences and nonces of the record that the request under test may name.
 type found struct {
 	held
 	first int64  // the fence that the ownership began with

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// calendar is a set of wall-clock times without a zone. For each field it has the bit set of the matching values. A
-// wall-clock time is the Unix seconds at which a clock in UTC shows that time.
+// calendar is a set of wall-clock times without a zone. For each field a calendar has the bit set of the matching
+// values. A wall-clock time is the Unix seconds at which a clock in UTC shows that time.
 type calendar [6]uint64
 
 // The indexes of a calendar and of fields.
@@ -15,7 +15,7 @@ const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
 // farthest is more than the longest time between two ticks, in seconds: 8 years, because 2100 has no 29 February.
 const farthest = 1 << 28
 
-// next returns the first time of the calendar at or after the time from. It returns false if there is none.
+// next returns the first time of the calendar at or after the time from; false if there is no such time.
 func (c calendar) next(from int64) (int64, bool) {
 	t := time.Unix(from, 0).UTC()
 	y, m, d := t.Date()

@@ -1,10 +1,10 @@
 // Package spec parses cron specs and computes when they tick. It has no clock, no state and no dependencies. Package
-// scheduler uses it for its jobs. Programs can use it to check a spec, or to show when a spec ticks next.
+// scheduler uses package spec. Programs can use it to check a spec, or to show when a spec ticks next.
 //
 // # Syntax
 //
 //	30 2 * * 1-5           minute, hour, day of month, month, day of week
-//	*/10 30 2 * * 1-5      six fields: the first is the second
+//	*/10 30 2 * * 1-5      six fields: second, minute, hour, day of month, month, day of week
 //	@hourly @daily (or @midnight) @weekly @monthly @yearly (or @annually)
 //	@every 1m30s           the multiples of a period since 1970-01-01 00:00:00 UTC
 //
@@ -27,11 +27,11 @@
 //
 // # Zones
 //
-// A spec is read in the zone that is passed to [Parse]. A spec can begin with a zone of its own, which overrides that
-// one: "CRON_TZ=Europe/Berlin 30 2 * * *". TZ= means the same as CRON_TZ=. @every ignores the zone.
+// A spec is read in the zone that is passed to [Parse]. A spec can begin with a zone of its own, which overrides the
+// passed zone: "CRON_TZ=Europe/Berlin 30 2 * * *". TZ= means the same as CRON_TZ=. @every ignores the zone.
 //
-// Parse refuses a zone without a name and the zone Local, because they may differ between nodes. It refuses zones more
-// than 26 hours from UTC. Zones come from the system's database; programs for systems without one import time/tzdata.
+// Parse refuses a zone without a name and the zone Local, because such a zone may differ between nodes. Parse refuses
+// zones more than 26 hours from UTC. Zones come from the system's database; where there is none, import time/tzdata.
 //
 // # Clock changes
 //

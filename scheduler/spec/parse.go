@@ -52,9 +52,9 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns the zone at the beginning of words and the words after that zone. If words begin with no zone,
-// cutZone returns the parameters. It refuses a zone whose name is Local. A comparison with time.Local would be wrong:
-// time.Local may have the name of the zone in the environment variable TZ, and programs assign time.UTC to it.
+// cutZone returns the zone at the beginning of words and the words after that zone; without such a zone, cutZone
+// returns the parameters. cutZone refuses the name Local. A comparison with time.Local would be wrong: time.Local may
+// have the name of the zone in the environment variable TZ, and programs set time.Local to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -155,7 +155,7 @@ func stepped(first, last, step int) uint64 {
 	return set
 }
 
-// parse returns the set of the values that text lists. The result star reports whether the field is not restricted.
+// parse returns the set of the values that the parameter text lists. The result star reports a * or ? without a step.
 func (f field) parse(text string) (set uint64, star bool, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, step, err := f.parsePart(part)
@@ -206,7 +206,7 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 	return first, last, step, nil
 }
 
-// value returns the value whose number or name is text.
+// value returns a value of the field. The parameter text is the number or the name of the value.
 func (f field) value(text string) (int, error) {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.min + i, nil
@@ -221,7 +221,7 @@ func (f field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }
 
-// number parses decimal digits. Unlike strconv.Atoi it refuses a sign.
+// number parses decimal digits. Unlike strconv.Atoi number refuses a sign.
 func number(text string) (int, error) {
 	v, err := strconv.ParseUint(text, 10, 16)
 	return int(v), err

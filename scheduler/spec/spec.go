@@ -19,8 +19,8 @@ type Spec struct {
 	zone  *time.Location // nil with every, and in the zero Spec
 }
 
-// Next returns the first tick after the given time, in UTC. It returns the zero time if the spec has no ticks, like
-// "0 0 30 2 *", and if the given time is outside the years 1 to 9999. The search ends: ticks are at most 8 years apart.
+// Next returns the first tick after the given time, in UTC. Next returns the zero time if the spec has no ticks, like
+// "0 0 30 2 *", or if the given time is outside the years 1 to 9999. The search ends: ticks are at most 8 years apart.
 func (s Spec) Next(after time.Time) time.Time {
 	at := after.Unix()
 	var next int64
@@ -40,7 +40,7 @@ func (s Spec) Next(after time.Time) time.Time {
 	return time.Unix(next, 0).UTC()
 }
 
-// Prev returns the last tick at or before the given time, in UTC. It returns the zero time if there is no such tick.
+// Prev returns the last tick at or before the given time, in UTC. Prev returns the zero time if there is no such tick.
 // So Prev(t) ≤ t < Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
 	// The function due is true before the last tick, and false at the last tick and later. So bisection finds the tick.
@@ -77,7 +77,7 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Zone returns the time zone in which the spec is read. For @every and for the zero Spec it returns UTC.
+// Zone returns the time zone in which the spec is read. For @every and for the zero Spec the zone is UTC.
 func (s Spec) Zone() *time.Location {
 	if s.zone == nil {
 		return time.UTC
@@ -104,8 +104,8 @@ func (s Spec) String() string {
 	return strings.Join(words, " ")
 }
 
-// format writes a set of the field's values. It writes all values as "*", and equal steps up to the highest value as a
-// step, like "*/5". It writes every other set as a list of numbers and ranges.
+// format writes a set of the field's values. All values are written as "*", and equal steps up to the highest value as
+// a step, like "*/5". Every other set is written as a list of numbers and ranges.
 func (f field) format(set uint64) string {
 	if set == f.all() {
 		return "*"

@@ -3,11 +3,11 @@ package spec
 import "time"
 
 // nextShown and nextReached ask the zone only for its offset at an instant, and only in two short windows: around the
-// given time and around the calendar's next time. They do not use time.Time.ZoneBounds, because on 31 December of leap
-// years it returns an end before that day (golang/go#81583). They do not use time.Date, because it does not report
+// given time and around the calendar's next time. Neither uses time.Time.ZoneBounds: on 31 December of leap years
+// ZoneBounds returns an end before that day (golang/go#81583). Neither uses time.Date: time.Date does not report
 // whether the clock shows a time twice or skips the time.
 
-// Unix seconds and, from farOff on, durations in seconds.
+// The constants earliest and latest are Unix seconds. The other constants are durations in seconds.
 const (
 	earliest = -62135596800 // the first second of the year 1
 	latest   = 253402300799 // the last second of the year 9999
@@ -99,8 +99,8 @@ func (s Spec) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant in (from, until] at which the zone has another offset than at from. It returns false
-// if there is none. It samples one instant a day.
+// change returns the first instant in (from, until] at which the zone has another offset than at from. change returns
+// false if there is no such instant. The search samples one instant a day.
 func (s Spec) change(from, until int64) (int64, bool) {
 	offset := s.offset(from)
 	for from < until {

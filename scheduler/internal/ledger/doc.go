@@ -8,7 +8,7 @@
 //	End       the execution gets its result and is counted
 //	Encode    Ledger → memo
 //
-// Only the holder of the job's lock may write its ledger. Any node may call Update and Begin on a copy, to see whether
+// Only the holder of the job's lock may write the ledger. Any node may call Update and Begin on a copy, to see whether
 // anything is due.
 //
 // Pauses and triggers are in Orders, the memo of another lock. They cannot be in the ledger: the node that executes the

@@ -28,14 +28,14 @@ type Job struct {
 	Fingerprint  string // a hash of spec, options and program; 16 bytes
 }
 
-// CatchUp says which missed ticks are executed: the newest Most ticks of those that are at most Window old.
+// CatchUp selects the newest missed ticks for execution. Window bounds their age, and Most bounds their number.
 type CatchUp struct {
 	Most   int
 	Window time.Duration
 }
 
-// NextDue returns the time at which the first tick after the given time is due, including Delay. It returns the zero
-// time if the spec has no later tick.
+// NextDue returns the time at which the first tick after the given time is due, including Delay. NextDue returns the
+// zero time if the spec has no later tick.
 func (j *Job) NextDue(after time.Time) time.Time {
 	t := j.Spec.Next(after)
 	if t.IsZero() {
@@ -45,7 +45,7 @@ func (j *Job) NextDue(after time.Time) time.Time {
 }
 
 // ticks returns the ticks that are later than the parameter after and not later than the parameter until, the oldest
-// first. Of more than maxCounted ticks it returns the newest CatchUp.Most and, up to maxCounted, the oldest.
+// first. Of more than maxCounted ticks, the result has the newest CatchUp.Most ticks and enough of the oldest.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {

@@ -56,7 +56,7 @@ type Due struct {
 	Cause Cause `json:"c,omitempty"`
 }
 
-// State is the state of an execution, or its result. Package scheduler documents the states.
+// State is the state or the result of an execution. Package scheduler documents the states.
 type State string
 
 const (
@@ -162,7 +162,7 @@ func (l *Ledger) start(x Execution, m Moment) *Execution {
 	return l.Execution
 }
 
-// End records the result of the running execution, and counts it.
+// End records the result of the running execution and increases the count of that result.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	l.Execution.State, l.Execution.End, l.Execution.Attempts = state, at.UnixMilli(), attempts
 	if err != nil {
@@ -177,7 +177,7 @@ func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	}
 }
 
-// wait adds d to Due. A trigger goes first. At most one trigger and one start wait: d replaces an earlier one.
+// wait adds d to Due, a trigger at the front. A new trigger replaces the old trigger, and a new start the old start.
 func (l *Ledger) wait(d Due) {
 	if d.cause() != CauseTick {
 		l.Due = slices.DeleteFunc(l.Due, func(other Due) bool { return other.Cause == d.Cause })
@@ -189,7 +189,7 @@ func (l *Ledger) wait(d Due) {
 	}
 }
 
-// cut removes the oldest ticks from Due until at most room ticks are left, and returns the removed ticks.
+// cut removes the oldest ticks from Due and returns them. The parameter room is how many ticks may stay.
 func (l *Ledger) cut(room int) (gone []time.Time) {
 	surplus := -room
 	for _, d := range l.Due {
@@ -214,13 +214,13 @@ func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }
 
-// prepend returns list with first before its elements, cut to at most most elements.
+// prepend puts the parameter first before list, and cuts the result to the number of elements in the parameter most.
 func prepend[T any](first T, list []T, most int) []T {
 	list = slices.Insert(list, 0, first)
 	return list[:min(len(list), most)]
 }
 
-// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal it does not escape <, > and &,
+// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal encode does not escape <, > and &,
 // because people read the JSON.
 func encode(v any) []byte {
 	var b bytes.Buffer
@@ -232,8 +232,8 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// shortenJSON cuts s so that the JSON form of s has about n bytes, and marks a cut with an ellipsis. It also removes
-// bytes that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
+// shortenJSON cuts s so that the JSON form of s has about n bytes, and marks a cut with an ellipsis. shortenJSON also
+// removes bytes that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {

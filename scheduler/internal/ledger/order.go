@@ -24,7 +24,7 @@ type Order struct {
 	TriggeredAt int64 `json:"t,omitempty"`
 }
 
-// DecodeOrders reads a memo. An empty memo has no orders. Jobs is not nil.
+// DecodeOrders reads a memo. An empty memo has no orders. In the result, Jobs is never nil.
 func DecodeOrders(memo []byte) (Orders, error) {
 	o := Orders{Version: ordersVersion}
 	if len(memo) > 0 {
@@ -45,7 +45,7 @@ func DecodeOrders(memo []byte) (Orders, error) {
 func (o Orders) Encode() []byte { return encode(o) }
 
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
-// a write adds its order, so Tidy does not remove it.
+// a write adds an order, so Tidy does not remove the latest order.
 func (o Orders) Newest() (fence int64) {
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
@@ -62,7 +62,7 @@ func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	})
 }
 
-// Pause skips the ticks after now. It returns false if the job is paused already.
+// Pause skips the ticks after now. Pause returns false if the job is paused already.
 func (o *Order) Pause(l *Ledger, now time.Time) bool {
 	if o.Paused() {
 		return false
@@ -76,7 +76,7 @@ func (o *Order) Pause(l *Ledger, now time.Time) bool {
 	return true
 }
 
-// Resume ends a pause at now. It returns false if the job is not paused.
+// Resume ends a pause at now. Resume returns false if the job is not paused.
 func (o *Order) Resume(_ *Ledger, now time.Time) bool {
 	if !o.Paused() {
 		return false

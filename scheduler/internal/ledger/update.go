@@ -48,9 +48,9 @@ type News struct {
 	Err   error
 }
 
-// Update brings the ledger up to m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to Ledger.Due.
-// The parameter afterExecution says that the job was running until now. The result changed reports whether the caller
-// should write the ledger.
+// Update brings the ledger up to the moment m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to
+// Ledger.Due. The parameter afterExecution says that the job was running until now. The result changed reports whether
+// the caller should write the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
@@ -123,8 +123,8 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 }
 
 // Begin makes the next waiting tick the running execution x. If nothing waits, x is nil. The job's lock must be free,
-// or the caller must hold the lock. So an execution without a result was broken off: Begin executes its tick again, or
-// counts the tick as lost. The result changed reports whether the caller should write the ledger.
+// or the caller must hold the lock. So an execution without a result was broken off: Begin makes its tick the running
+// execution again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; last != nil && (last.State == Running || last.State == Interrupted) {
 		if !j.AtMostOnce && last.Broken < maxBroken {
@@ -157,8 +157,8 @@ func (l *Ledger) Behind(now time.Time) time.Duration {
 	return 0
 }
 
-// Overdue returns the time at which the first tick was due that no node has claimed for more than a minute. It returns
-// the zero time if there is no such tick. The job's lock must be free.
+// Overdue returns the due time of the first tick that no node has claimed within a minute, or the zero time. The job's
+// lock must be free.
 func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 	if l.New() || l.Spec != j.SpecText { // with another spec, ticks count from an unknown time
 		return time.Time{}

@@ -123,8 +123,8 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
-// The method met returns f, and remembers that the queue exists if f shows that. If f says that no database has the
-// queue, and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind
+// The method met returns f. If f shows that the queue exists, met remembers the queue. If f says that no database has
+// the queue, and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind
 // absent.
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
@@ -160,9 +160,8 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return f, nil
 }
 
-// The function each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, the
-// function returns the cause of ctx without waiting for running calls of f. After an error the results of f must not be
-// read.
+// The function each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each
+// returns the cause of ctx without waiting for running calls of f. After an error the results of f must not be read.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -21,8 +21,8 @@ type candidate struct {
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile checks the locks of due and carries out the verdicts. An error says that asynq or the locks' store did not
-// answer some calls. A call without an answer may have changed the lock.
+// reconcile checks the locks in the parameter due and carries out the verdicts. On an error asynq or the locks' store
+// did not answer some calls. A call without an answer may have changed the lock.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -74,8 +74,8 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
 }
 
-// The method read reads the locks of due. The result over has the entries whose lock was released or belongs to another
-// job now. The result idle has the locks that nobody holds. read counts held locks in n.
+// The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
+// belongs to another job now. The result idle has the locks that nobody holds. read counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -139,7 +139,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 }
 
 // The method free frees the locks in the parameter dead and returns the entries of the freed locks. A lock stays if
-// somebody resumed or acquired it after the keeper had read it.
+// somebody resumed or acquired it after the keeper had read the lock.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {

@@ -11,7 +11,7 @@ import (
 
 // enqueueGrace is how long the keeper keeps a parked lock even if the task does not exist. handoff parks the lock first
 // and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server after some twenty
-// seconds, and a frozen server applies all received commands before it answers a later one.
+// seconds, and a frozen server applies all received commands before the server answers a later command.
 const enqueueGrace = time.Minute
 
 // The reasons with which the keeper frees locks. joblock's Status shows them.
@@ -65,7 +65,7 @@ const (
 	rerun                     // take the task of a mark out of the archive, then free the mark
 )
 
-// judge returns the verdict on a lock that is no mark. reserve is Config.Reserve.
+// judge returns the verdict on a lock that is no mark. The parameter reserve is Config.Reserve.
 func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	switch task.kind {
 	case unanswered:
