@@ -307,7 +307,7 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 			dead = crowd
 		}
 		term = k.stage(key, dead)
-		w := k.releaseCall(&driver.ReleaseRequest{Term: term, Nonce: "end", Retain: long})
+		w := k.releaseCall(&driver.ReleaseRequest{Term: term, Nonce: "end", Retain: long}, "")
 		scripts, commands, micros = k.work(func() {
 			a := releaseScript.run(ctx, k.Store.calls, w.cmd(ctx))
 			if _, err := parseReply(releaseScript, a.val); a.err != nil || err != errMore {

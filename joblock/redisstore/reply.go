@@ -199,6 +199,9 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 		}
 	case driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotOwner, driver.OutcomeWrongJob:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
+		if out == driver.OutcomeHeld {
+			r.Fence = f.digits()
+		}
 		if len(f.rest) > 0 {
 			r.Ahead, r.Now = int(f.num()), f.clock()
 		}

@@ -163,6 +163,9 @@ func some[R any](
 	for n, a := range s.send(ctx, m, sc, cmds) {
 		i := items[n]
 		if a.err == nil {
+			if sc == releaseScript {
+				a.val = s.handOver(a.val)
+			}
 			replies[i], a.err = parseReply(sc, a.val)
 		}
 		switch {

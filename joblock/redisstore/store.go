@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -53,6 +54,10 @@ type Store struct {
 	calls, renewals *merger // through the application's hooks to ops and to renew
 
 	oneSlot bool // no cluster: a script may write both a record and the index
+
+	proofs   proofs
+	inboxes  inboxes
+	passesOn atomic.Bool // a release of this Store has passed a key on
 
 	replicas       int
 	replicaTimeout time.Duration
@@ -146,7 +151,12 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 	ttl := wide(req.TTL)
 	c := newCall(acquireScript, s.prefix+req.Key).int(millis(req.TTL) + millis(req.Retain)).
 		str("\n" + req.Owner + "\n" + req.Holder + "\n\n\n").str("\n\n" + req.Nonce + "\n").str(ttl + ttl)
-	if req.Memo || req.Inbox != "" || !usual(req.Nonce) {
+	switch {
+	case !s.oneSlot && req.Memo:
+		c.str("1h")
+	case !s.oneSlot:
+		c.str("0h")
+	case req.Memo || req.Inbox != "" || !usual(req.Nonce):
 		c.flag(req.Memo)
 	}
 	if req.Inbox != "" {
@@ -170,8 +180,12 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	replies := make([]driver.Reply, len(reqs))
 	for len(items) > 0 {
 		left, failed := some(ctx, s, s.calls, takeScript, reqs, items, replies, func(req *driver.TakeRequest) *scriptCall {
-			return newCall(takeScript, s.keys(req.Key, req.Job)...).str(req.Owner).str(req.Nonce).
+			c := newCall(takeScript, s.keys(req.Key, req.Job)...).str(req.Owner).str(req.Nonce).
 				str(wide(req.Reserve)).millis(req.Retain).str(req.Holder).str(req.Job).micros(req.Grace)
+			if !s.oneSlot {
+				c.str("h")
+			}
+			return c
 		})
 		if failed == nil && len(left) > 0 {
 			failed = ctx.Err()
@@ -258,17 +272,24 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 // Release implements driver.Store. It takes one pipeline. If more than a hundred dead
 // waiters are first in a queue, each further hundred take one more.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, s.releaseCall)
+	listener := s.listener(ctx)
+	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
+		return s.releaseCall(req, listener)
+	})
 	s.finishReleases(ctx, reqs, unfinished)
 	return replies, err
 }
 
-func (s *Store) releaseCall(req *driver.ReleaseRequest) *scriptCall {
+func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
 	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
 	c := newCall(releaseScript, s.prefix+req.Key).str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
-	if req.Kind == driver.ReleaseOwn && req.Grant == "" && req.Reason == "" && !bound && !any && req.Brief > 0 && usual(req.Nonce) {
+	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && req.Reason == "" && !bound && !any && req.Brief > 0 && usual(req.Nonce)
+	if !short || listener != "" {
+		c.str(listener)
+	}
+	if short {
 		return c
 	}
 	force := "0"
@@ -291,14 +312,14 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 		for n, i := range unfinished {
 			again := reqs[i]
 			again.Owner, again.Kind = "", driver.ReleaseOwn // it must end nothing: the key may have a new holder
-			cmds[n] = s.releaseCall(&again).cmd(ctx)
+			cmds[n] = s.releaseCall(&again, s.listener(ctx)).cmd(ctx)
 		}
 		var left []int
 		for n, a := range releaseScript.runAll(ctx, s.calls, cmds) {
 			if a.err != nil {
 				continue
 			}
-			if _, err := parseReply(releaseScript, a.val); err == errMore {
+			if _, err := parseReply(releaseScript, s.handOver(a.val)); err == errMore {
 				left = append(left, unfinished[n])
 			}
 		}

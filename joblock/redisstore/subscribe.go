@@ -37,7 +37,7 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	channel, parse := s.channel(inbox), parseGrant
+	channel, parse := s.channel(inbox), s.parseGrant
 	if inbox == driver.ForcedInbox {
 		channel, parse = s.forced(), s.parseForced
 	}
@@ -51,6 +51,11 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		redis.WithChannelSendTimeout(pushTimeout),
 		redis.WithChannelHealthCheckInterval(pingEvery),
 	)
+	own := inbox != driver.ForcedInbox
+	if own {
+		s.inboxes.open(channel, deliver)
+		s.proofs.load(ctx, s)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -61,13 +66,13 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		}
 	}()
 	return func() {
+		if own {
+			s.inboxes.close(channel)
+		}
 		_ = sub.Close() // of no consequence: the subscription is over either way
 		<-done
 	}, nil
 }
-
-// parseGrant reads what queue.lua publishes: the nonce of an Acquire.
-func parseGrant(text string) (driver.Push, bool) { return driver.Push{Nonce: text}, true }
 
 // parseForced reads what release.lua publishes: the fence and the Redis key, a line each.
 // Anything else was published by a stranger, and is ignored.

@@ -2,13 +2,13 @@
 -- if there is one, whoever asks.
 -- ARGV     ttl + retain in ms; the parts of the record that this call begins, see the stage
 --          usual grant: owner and holder, nonce, ttl
---          [, memo 1|0 [, inbox, patience ms]]
+--          [, memo 1|0 and, in a cluster, h [, inbox, patience ms]]
 -- Returns  a letter, fence: how the last ownership ended; from the stage usual grant
 --          {OK, fence, how the last ownership ended, lease ms left [, memo or nil, now in us]}
---          {HELD, state, ms left, holder, job [, places ahead, now in us]} | FOREIGN
+--          {HELD, state, ms left, holder, job, fence [, places ahead, now in us]} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
-local memo_wanted = ARGV[5] == '1'
+local memo_wanted = ARGV[5] and string.sub(ARGV[5], 1, 1) == '1'
 --# decide
 
 local by, label = string.match(ARGV[2], '^\n([^\n]*)\n([^\n]*)')
@@ -18,7 +18,7 @@ if live and owner == by and nonce == call and lease_end > now_ms then
 elseif live then
   outcome = HELD
 else
-  vacant = true
+  vacant, hash_only = true, ARGV[5] and #ARGV[5] == 2
   heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = by, call, lease_ms, ARGV[1] - lease_ms, label
 end
 if (queue or outcome and ARGV[6]) and not resent then

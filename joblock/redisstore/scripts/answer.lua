@@ -4,4 +4,5 @@
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end
 if outcome == RELEASED then return {RELEASED, ended, reason} end
 if not live then return {outcome, STATE_FREE, 0, '', outcome == WRONG_JOB and job or ''} end
-return {outcome, state, remaining, holder, job, extra, extra2}
+if outcome == HELD then return {outcome, state, remaining, holder, job, fence, extra, extra2} end
+return {outcome, state, remaining, holder, job, extra}

@@ -9,7 +9,7 @@ if heir_call then
   ttl, reserve = heir_ttl, heir_ttl
   lease_end = now_ms + 1 + ttl
   reserved_end = lease_end
-  memoed = memoed or '-'
+  kind = kind or hash_only and 'h' or '-'
   live = true
   retain, brief = heir_retain, nil
 end

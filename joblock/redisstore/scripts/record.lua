@@ -31,13 +31,13 @@
 --   nonce                        of the call that began the term; of an ended ownership 'late'
 --                                if its reservation had run out by then, else empty
 --   last                         the nonce of the last END
---   changed, prior, memo         16 digits; a letter as above, L for lapsed, - for none;
---                                m if there is a memo, else -
+--   changed, prior, kind         16 digits; a letter as above, L for lapsed, - for none;
+--                                m or M if there is a memo, else - or h
 --     and if owned               when the lease began, 16 digits; its length in ms, 0 if
 --                                parked, in 12 bytes; that of the reservation, likewise
 --
--- The text is the value of the key. If somebody waits, or there is a memo, the key is a hash
--- instead:
+-- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h,
+-- the key is a hash instead:
 --
 --   s        the text
 --   memo     what the owner left for the next one
@@ -45,6 +45,10 @@
 --   q<n>     the entry of waiter n
 --   g<n>     the other end of a gap in the queue
 --   w<call>  the n of the waiter that came with this call
+--
+-- In a cluster records are hashes from the beginning, of the kinds h and M. To make a hash of a
+-- string, a script has to delete it first. While the slot migrates that would be the end of the
+-- script: the server refuses each command for a key that it does not have.
 --
 -- MGET gives nil for a hash, where GET would be an error and count as one in the server's
 -- figures.
@@ -81,7 +85,7 @@ end
 -- reservation ends in a later second, and nobody waits. All else it leaves to the other
 -- stages, as the stage before does. The row is "released".
 
-if ARGV[5] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
+if ARGV[6] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
     and (tonumber(string.sub(record, -40, -31)) or 0) + (tonumber(string.sub(record, -12, -4)) or 0) > clock[1] + 0 and string.sub(ARGV[1], 5, 20) < now
     and not redis.pcall('SET', key, 'jobR' .. string.sub(record, 5, -87) .. '\n' .. ARGV[2] .. '\n' .. now .. '--', 'PX', ARGV[3]).err then
   return 1 -- OK
@@ -109,12 +113,12 @@ if not record then
 end
 
 local exists = record and not foreign
-local ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, memoed
+local ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, kind
 local at, ttl, reserve -- of the lease and the reservation
 if exists then
   local running
-  ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, memoed, running = string.match(record,
-    '^job([HRFDhrfd])(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%d+)\n(%d*)\n([^\n]*)\n([^\n]*)\n(%d+)([-RFDL])([-m])([%d ]*)$')
+  ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, kind, running = string.match(record,
+    '^job([HRFDhrfd])(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%d+)\n(%d*)\n([^\n]*)\n([^\n]*)\n(%d+)([-RFDL])([-mhM])([%d ]*)$')
   if fence and since == '' then since = first end
   foreign = not fence or #fence ~= 16 or #first ~= 16 or #since ~= 16 or #changed ~= 16
     or fence >= MAX_FENCE or first >= MAX_FENCE or since >= MAX_FENCE or changed >= MAX_FENCE
@@ -157,9 +161,11 @@ local retain -- if set: write the record, and remember it for so many ms beyond 
 local brief, left -- of a release; see write
 local resent -- an earlier run of this call took effect: the record stays as it is
 local new_memo -- the memo to write; '' deletes it
+local hash_only -- of a record that is made now: see the kinds h and M
 local vacant -- the key is free: it goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
 local push -- the channel of the heir, if it has waited
+local proof_key, own_inbox -- of the Store that calls, if it has met waiters: see the end of write
 local asker -- whom queue.lua is to serve: call, owner, holder, ttl, retain [, inbox, patience]
 local leaving -- the call whose place in the queue is given up
 local queue_changed
@@ -212,11 +218,15 @@ end
 -- syntax error.
 
 if retain then
-  if new_memo then memoed = new_memo == '' and '-' or 'm' end
+  if new_memo == '' then
+    kind = (kind == 'm' or kind == '-') and '-' or 'h'
+  elseif new_memo then
+    kind = (kind == 'm' or kind == '-') and 'm' or 'M'
+  end
   local life = retain + 0
   if ended == '' then
     life = reserved_end - now_ms + retain
-  elseif brief and memoed == 'm' then
+  elseif brief and (kind == 'm' or kind == 'M') then
     life = math.max(life, redis.call('PTTL', key) - left)
   elseif brief and brief ~= '0' and fence <= now then
     life = brief + 0
@@ -227,16 +237,16 @@ if retain then
   local letter = ended == '' and 'H' or ended
   if since == first then since = '' end
   record = 'job' .. (usual and letter or string.lower(letter)) .. fence .. '\n' .. owner .. '\n' .. holder .. '\n' .. job .. '\n' .. reason .. '\n'
-    .. first .. '\n' .. since .. '\n' .. nonce .. '\n' .. last .. '\n' .. changed .. prior .. memoed
+    .. first .. '\n' .. since .. '\n' .. nonce .. '\n' .. last .. '\n' .. changed .. prior .. kind
     .. (ended == '' and at .. ttl .. reserve or '')
-  if memoed == '-' and head == tail and (not hash or ended ~= '') then
+  if kind == '-' and head == tail and (not hash or ended ~= '') then
     local full = exists and redis.pcall('SET', key, record, 'PX', life).err
     if full then redis.call('PEXPIRE', key, life) end
     if full or not exists then redis.call('SET', key, record, 'PX', life) end
     hash, queue_changed = nil, nil
   else
     if exists then redis.call('PEXPIRE', key, life) end
-    if not hash then redis.call('DEL', key) end
+    if exists and not hash then redis.call('DEL', key) end
     redis.call('HSET', key, 's', record)
     if new_memo == '' then
       redis.call('HDEL', key, 'memo')
@@ -257,9 +267,18 @@ if queue_changed then
     redis.call('HSET', key, 'q', string.format('%d %d %d', head, tail, waiting))
   end
 end
-if push then
+if push and push == own_inbox then
+  answer = {answer, heir_call, fence .. '\n' .. prior}
+elseif push then
+  local text = heir_call
+  if proof_key and proof_key ~= '' then
+    text = heir_call .. '\n' .. fence .. '\n' .. prior
+    text = text .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. text))
+  elseif answer then
+    answer = {answer, 1}
+  end
   -- If the caller's ACL forbids it the grant stands all the same, and the waiter finds it
   -- by asking.
-  redis.pcall('PUBLISH', push, heir_call)
+  redis.pcall('PUBLISH', push, text)
 end
 if answer then return answer end

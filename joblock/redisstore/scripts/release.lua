@@ -2,18 +2,25 @@
 -- the nonce of a waiting Acquire, that loses its place in the queue.
 -- ARGV     the beginning of the record up to the owner, with the fence or 'any'; nonce,
 --          brief ms, retain ms
+--          [, the inbox of the caller's Store and the key for proofs, a line each
 --          [, grant, reason, 0 or, to force it, the channel to tell the holder on, idle only 1|0
---          [, job, the job is done 1|0]]
+--          [, job, the job is done 1|0]]]
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 --          {MORE, OK or LAPSED}, if it is not known yet who is first in line
+--          {OK or LAPSED, call, fence and how the last ownership ended, a line each}: granted
+--          to a waiter of the caller's Store
+--          {OK or LAPSED, 1}: pushed without a proof
 
-local by_grant = ARGV[5] or ''
+local by_grant = ARGV[6] or ''
 --# decide
 
-local call, force, why = ARGV[2], ARGV[7] and ARGV[7] ~= '0', ARGV[6] or ''
+local call, force, why = ARGV[2], ARGV[8] and ARGV[8] ~= '0', ARGV[7] or ''
 
 if by_grant ~= '' then leaving = by_grant end
+if ARGV[5] and ARGV[5] ~= '' then
+  own_inbox, proof_key = string.match(ARGV[5], '^([^\n]*)\n(.*)$')
+end
 
 if exists and call ~= '' and last == call then
   -- An earlier run of this call has ended an ownership, and the next may have begun. If
@@ -25,16 +32,16 @@ elseif force and not live then
   outcome = NOT_FOUND
 elseif force and by_fence ~= 'any' and by_fence ~= fence then
   outcome = NOT_OWNER
-elseif ARGV[9] and job ~= ARGV[9] then
+elseif ARGV[10] and job ~= ARGV[10] then
   outcome = WRONG_JOB
-elseif ARGV[8] == '1' and lease_end > now_ms then
+elseif ARGV[9] == '1' and lease_end > now_ms then
   outcome = BUSY
 else
   if force and lease_end > now_ms then
-    redis.pcall('PUBLISH', ARGV[7], string.format('%d\n', fence) .. key)
+    redis.pcall('PUBLISH', ARGV[8], string.format('%d\n', fence) .. key)
   end
   left = math.max(reserved_end - now_ms, 0)
-  ended = force and 'F' or ARGV[10] == '1' and 'D' or 'R'
+  ended = force and 'F' or ARGV[11] == '1' and 'D' or 'R'
   answer = live and OK or LAPSED
   nonce, last, reason, changed, prior = live and '' or 'late', call, why, now, '-'
   lease_end, reserved_end = 0, 0

@@ -1,8 +1,8 @@
 -- Takes a free key for a job, and parks it at once. A key that is not free refuses the call,
 -- which gets no place in the queue.
 -- KEYS[2]  the index, if the entry is to be written here
--- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until its entry is due
--- Returns  {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job} | FOREIGN
+-- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until its entry is due, in a cluster h
+-- Returns  {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job, fence} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
 if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == ARGV[6] then
@@ -10,7 +10,7 @@ if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == 
 elseif live then
   outcome = HELD
 else
-  vacant = true
+  vacant, hash_only = true, ARGV[8] == 'h'
   heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 end
 if queue and not resent then asker = {call = ARGV[2]} end
