@@ -408,3 +408,93 @@ func TestMillisRoundsUpAndNeverToZero(t *testing.T) {
 		}
 	}
 }
+
+// A batch is one pipeline. What binds keys to jobs where scripts cannot write the index takes
+// one more, and what recovers takes two.
+func TestBatchesArePipelines(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		jointly            bool
+		bind, unpark, late int // pipelines
+	}{
+		"jointly":             {true, 1, 2, 3},
+		"one after the other": {false, 2, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := srv.Client(t)
+			var seen tracer
+			rdb.AddHook(&seen)
+			var k *kit
+			if c.jointly {
+				k = newKit(t, rdb)
+			} else {
+				k = newKit(t, wrapped{rdb})
+			}
+			keys := []string{name + " 1", name + " 2", name + " 3"}
+			pipelines := func(what string, want int) {
+				t.Helper()
+				n := 0
+				for _, cmd := range seen.take() {
+					if cmd == "pipeline" {
+						n++
+					}
+				}
+				if n != want {
+					t.Errorf("%s took %d pipelines, want %d", what, n, want)
+				}
+			}
+			for warm := range 2 { // the first round makes the scripts known
+				takes, parks := make([]driver.TakeRequest, 3), make([]driver.ParkRequest, 3)
+				resumes := func(unpark bool) []driver.ResumeRequest {
+					reqs := make([]driver.ResumeRequest, 3)
+					for i, key := range keys {
+						reqs[i] = driver.ResumeRequest{Key: key, Owner: "owner of " + key, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1", Grace: long}
+						if unpark {
+							reqs[i].Unpark, reqs[i].Back = true, "q/1"
+						}
+					}
+					return reqs
+				}
+				check := func(what string, replies []driver.Reply, err error, want int) {
+					t.Helper()
+					wantOutcomes(t, what, replies, err, 3, driver.OutcomeOK)
+					if warm == 1 {
+						pipelines(what, want)
+					}
+					seen.take()
+				}
+				park := func(what string, fences []driver.Reply, reserve time.Duration) {
+					t.Helper()
+					for i, key := range keys {
+						parks[i] = k.park(driver.Term{Key: key, Owner: "owner of " + key, Fence: fences[i].Fence})
+						parks[i].Reserve = reserve
+					}
+					rs, err := k.Store.Park(ctx, parks)
+					check(what, rs, err, c.bind)
+				}
+				for i, key := range keys {
+					takes[i] = k.taking(key)
+				}
+				seen.take()
+				rs, err := k.Store.Take(ctx, takes)
+				check("take", rs, err, c.bind)
+				rs, err = k.Store.Resume(ctx, resumes(false))
+				check("resume", rs, err, 1)
+				park("park", rs, long)
+				rs, err = k.Store.Resume(ctx, resumes(true))
+				check("take back", rs, err, c.unpark)
+				park("park briefly", rs, time.Millisecond)
+				time.Sleep(5 * time.Millisecond)
+				rs, err = k.Store.Resume(ctx, resumes(false))
+				check("recover", rs, err, c.late)
+				for _, key := range keys {
+					if err := k.rdb.Del(ctx, k.prefix+key).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

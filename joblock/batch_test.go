@@ -1,0 +1,185 @@
+package joblock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// patchy is a store whose first answer about some keys gets lost, as if their node of a
+// cluster had died after it applied the calls.
+type patchy struct {
+	driver.Store
+	lost  []string
+	asked [][]string // the keys of each Resume and Release
+}
+
+var errPatchy = errors.New("the node is gone")
+
+func patch[R any](p *patchy, reqs []R, keyOf func(R) string, replies []driver.Reply, err error) ([]driver.Reply, error) {
+	var keys []string
+	for i, req := range reqs {
+		key := keyOf(req)
+		keys = append(keys, key)
+		if at := slices.Index(p.lost, key); at >= 0 {
+			p.lost = slices.Delete(p.lost, at, at+1)
+			replies[i], err = driver.Reply{}, errPatchy
+		}
+	}
+	p.asked = append(p.asked, keys)
+	return replies, err
+}
+
+func (p *patchy) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	replies, err := p.Store.Resume(ctx, reqs)
+	return patch(p, reqs, func(r driver.ResumeRequest) string { return r.Key }, replies, err)
+}
+
+func (p *patchy) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	replies, err := p.Store.Park(ctx, reqs)
+	return patch(p, reqs, func(r driver.ParkRequest) string { return r.Key }, replies, err)
+}
+
+func (p *patchy) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	replies, err := p.Store.Release(ctx, reqs)
+	return patch(p, reqs, func(r driver.ReleaseRequest) string { return r.Key }, replies, err)
+}
+
+// Of a batch only what has no answer is asked again: a refusal that was repeated could be
+// a grant by then, of which nobody knows.
+func TestBatchOfResumesRepeatsOnlyWhatHasNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		var tokens []joblock.Token
+		for _, key := range []string{"a", "b", "c", "d"} {
+			tokens = append(tokens, k.park(k.acquire(key), joblock.ForJob("q/1")))
+		}
+		busy, err := k.locks.Resume(t.Context(), tokens[1], joblock.ForJob("q/1"))
+		wantNil(t, "Resume", err)
+		p := &patchy{Store: k.mem, lost: []string{"c"}}
+		got, errs := door.Of(k.open(p, nil)).Resume(t.Context(), tokens, []joblock.ResumeOption{joblock.ForJob("q/1")})
+		wantErr(t, errs[1], joblock.ErrBusy)
+		locks := got.(joblock.Locks)
+		for i, key := range []string{0: "a", 2: "c", 3: "d"} {
+			if key == "" {
+				continue
+			}
+			wantNil(t, "resume "+key, errs[i])
+			if r := k.record(key); r.State != joblock.StateHeld || r.Fence != locks[i].Fence() {
+				t.Errorf("record %+v, want it held under fence %d", r, locks[i].Fence())
+			}
+		}
+		if want := [][]string{{"a", "b", "c", "d"}, {"c"}}; len(p.asked) != 2 || !slices.Equal(p.asked[0], want[0]) || !slices.Equal(p.asked[1], want[1]) {
+			t.Errorf("asked for %q, want %q", p.asked, want)
+		}
+		if locks[1] != nil || busy.Err() != nil {
+			t.Error("the busy lock was taken")
+		}
+	})
+}
+
+func TestLocksAreReleasedInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		locks, err := k.locks.AcquireAll(t.Context(), []string{"a", "b", "c"})
+		wantNil(t, "AcquireAll", err)
+		other, err := k.peer().TryAcquire(t.Context(), "d") // of another Locker
+		wantNil(t, "TryAcquire", err)
+		wantNil(t, "Release", locks[1].Release(t.Context()))
+		before := k.store.Calls(faultstore.Release)
+		err = append(slices.Clone(locks), other, nil).Release(t.Context())
+		wantErr(t, err, joblock.ErrAlreadyReleased)
+		wantErr(t, err, joblock.ErrInvalid) // of the lock that is nil
+		if n := k.store.Calls(faultstore.Release) - before; n != 1 {
+			t.Errorf("%d calls of the store, want 1", n)
+		}
+		for _, key := range []string{"a", "b", "c", "d"} {
+			k.wantState(key, joblock.StateFree)
+		}
+	})
+}
+
+// The answers that a batch has got count, and the rest is repeated in the background.
+func TestBatchOfReleasesKeepsTheAnswersItGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		p := &patchy{Store: k.mem, lost: []string{"b"}}
+		locker := k.open(p, nil)
+		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c"})
+		wantNil(t, "AcquireAll", err)
+		errs := door.Of(locker).End(t.Context(), locks, "done")
+		wantErr(t, errs[1], joblock.ErrUnavailable)
+		wantErr(t, errs[1], errPatchy)
+		if errs[0] != nil || errs[2] != nil {
+			t.Errorf("errors %v, want one alone", errs)
+		}
+		time.Sleep(time.Minute)
+		if want := []string{"b"}; len(p.asked) < 2 || !slices.Equal(p.asked[1], want) {
+			t.Errorf("asked for %q, want %q again", p.asked, want)
+		}
+	})
+}
+
+// A Park without an answer leaves its lock held, and the others are parked.
+func TestBatchOfParksKeepsTheAnswersItGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		locker := k.open(&patchy{Store: k.mem, lost: []string{"b"}}, nil)
+		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c", "over"})
+		wantNil(t, "AcquireAll", err)
+		wantNil(t, "Release", locks[3].Release(t.Context()))
+		got, errs := door.Of(locker).Park(t.Context(), locks, []joblock.ParkOption{joblock.ForJob("q/1")})
+		tokens := got.([]joblock.Token)
+		wantErr(t, errs[1], joblock.ErrUnavailable)
+		wantErr(t, errs[3], joblock.ErrAlreadyReleased)
+		for i, key := range []string{0: "a", 2: "c"} {
+			if key == "" {
+				continue
+			}
+			wantNil(t, "park "+key, errs[i])
+			wantErr(t, locks[i].Err(), joblock.ErrNotOwner)
+			if r := k.record(key); r.State != joblock.StateParked || r.Fence != tokens[i].Fence() || r.Job != "q/1" {
+				t.Errorf("record %+v, want it parked under fence %d", r, tokens[i].Fence())
+			}
+		}
+		wantNil(t, "Err", locks[1].Err())
+		time.Sleep(time.Minute) // a renewal takes the Park back
+		k.wantState("b", joblock.StateHeld)
+		wantNil(t, "Err", locks[1].Err())
+	})
+}
+
+func TestTokensAreReleasedInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		var tokens []joblock.Token
+		for _, key := range []string{"a", "b", "c"} {
+			tokens = append(tokens, k.park(k.acquire(key), joblock.ForJob("q/1")))
+		}
+		_, err := k.locks.Resume(t.Context(), tokens[1], joblock.ForJob("q/1"))
+		wantNil(t, "Resume", err)
+		tokens = append(tokens, joblock.Token{})
+		opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.ForJob("q/1")}
+		before := k.store.Calls(faultstore.Release)
+		errs := door.Of(k.locks).Release(t.Context(), tokens, opts)
+		wantErr(t, errs[1], joblock.ErrBusy)
+		wantErr(t, errs[3], joblock.ErrInvalid)
+		if errs[0] != nil || errs[2] != nil {
+			t.Errorf("errors %v, want a and c released", errs)
+		}
+		if n := k.store.Calls(faultstore.Release) - before; n != 1 {
+			t.Errorf("%d calls of the store, want 1", n)
+		}
+		k.wantState("a", joblock.StateFree)
+		k.wantState("b", joblock.StateHeld)
+		k.wantState("c", joblock.StateFree)
+	})
+}
