@@ -93,7 +93,7 @@ type Entry struct {
 	Counts  Counts      `json:"counts"`
 }
 
-// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error Entries
+// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error, Entries
 // returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a
 // sentinel if the record of pauses and triggers cannot be decoded.
 func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {

@@ -12,8 +12,8 @@ import (
 //
 // A task that carries locks has one retry more than the author of the task asked for; see package envelope. Handlers,
 // error handlers and other people's middleware compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether
-// an attempt is the last. asynq has no call that changes the number. So WithMaxRetry copies asynq's unexported metadata
-// and changes one field. If a later asynq has another layout, asynq.GetMaxRetry returns asynq's own number.
+// an attempt is the last. asynq has no call that changes the maximum. So WithMaxRetry copies asynq's unexported
+// metadata and changes one field. If a later asynq has another layout, asynq.GetMaxRetry returns asynq's own number.
 func WithMaxRetry(ctx context.Context, n int) context.Context {
 	return maxRetryCtx{ctx, n}
 }

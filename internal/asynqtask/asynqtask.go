@@ -25,7 +25,7 @@ func Options(task *asynq.Task) ([]asynq.Option, error) {
 }
 
 // optionsOf reads the options of task, an *asynq.Task or a test's substitute. Later versions of asynq have an accessor.
-// In asynq v0.26 optionsOf reads the field, if the field has exactly the expected type.
+// In asynq v0.26, optionsOf reads the field opts, if opts has exactly the expected type.
 func optionsOf(task any) ([]asynq.Option, error) {
 	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
 		return slices.Clone(t.Options()), nil

@@ -80,7 +80,7 @@ type Locker interface {
 	// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
-	// Inspect reads records, all or none; an error is about key.
+	// Inspect reads all records of the request, or returns an error about key.
 	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)
 
 	// Do is joblock.Locker.Do, but takes the lock with acquire, which has the signature of Locker.Acquire. The type
@@ -105,14 +105,14 @@ type Locker interface {
 	// is nil if it has an error.
 	Resume(ctx context.Context, tokens, opts any) (locks any, errs []error)
 
-	// Park is joblock.Lock.Park, for locks of this Locker. The types are joblock.Locks, []joblock.ParkOption and
-	// []joblock.Token.
+	// Park is joblock.Lock.Park, for locks of this Locker. The types of locks, opts and tokens are joblock.Locks,
+	// []joblock.ParkOption and []joblock.Token.
 	Park(ctx context.Context, locks, opts any) (tokens any, errs []error)
 
 	// End is joblock.Lock.Release. The type of locks is joblock.Locks.
 	End(ctx context.Context, locks any, reason string) []error
 
-	// Release is joblock.Locker.Release. The types are []joblock.Token and []joblock.ReleaseOption.
+	// Release is joblock.Locker.Release. The types of tokens and opts are []joblock.Token and []joblock.ReleaseOption.
 	Release(ctx context.Context, tokens, opts any) []error
 
 	// Enter returns ErrClosed after Close. If err is nil, Close waits until done is called.

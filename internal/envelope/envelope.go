@@ -50,9 +50,9 @@ type Envelope struct {
 	// attempt counts. So without a spare retry a busy lock would cost the job.
 	Retries int
 
-	// UntilStart and FromStart are those of Tokens whose locks have a shorter life than the job. The worker releases
-	// the locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about
-	// to run; before then, nobody has these locks.
+	// UntilStart and FromStart list the Tokens whose locks have a shorter life than the job. The worker releases the
+	// locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about to
+	// run; before then, nobody has these locks.
 	UntilStart, FromStart []joblock.Token
 }
 
@@ -74,12 +74,12 @@ var (
 
 const aggregatePrefix = "aggregate:"
 
-// AggregateID returns an ID for the task that asynq aggregates a group into. The ID names one of the members, the
-// lead. Until asynq has enqueued the aggregated task the members still exist, and need the locks that are bound to
+// AggregateID returns an ID for the task that asynq aggregates a group into. The ID names the lead, which is one of the
+// members. Until asynq has enqueued the aggregated task, the members still exist, and need the locks that are bound to
 // the ID.
 func AggregateID(lead string) string { return aggregatePrefix + uuid.NewString() + ":" + lead }
 
-// LeadOf returns the lead in an ID made by AggregateID.
+// LeadOf returns the ID of the member that an ID made by AggregateID names.
 func LeadOf(taskID string) (lead string, ok bool) {
 	rest, ok := strings.CutPrefix(taskID, aggregatePrefix)
 	if !ok {

@@ -35,7 +35,7 @@ func Permit(key string, number int) string { return key + permitMark + strconv.I
 // Gate returns the key of the gate of the limit on key; see package limit.
 func Gate(key string) string { return key + permitMark + "gate" }
 
-// Limit returns the key of the limit. The parameter key is the key of one of its permits or of its gate.
+// Limit returns the key of the limit. The parameter key is the key of a permit or of the gate of that limit.
 func Limit(key string) (limit string, ok bool) {
 	i := strings.LastIndex(key, permitMark)
 	if i < 0 {

@@ -113,7 +113,7 @@ type Release struct {
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of jobs that do not exist or will not run again, whoever their owners are. Status shows these
+// Free frees the locks of jobs that do not exist or will not run again, whoever owns the locks. Status shows these
 // locks as forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If
 // Release.Fence is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
 //
@@ -160,8 +160,8 @@ func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest
 }
 
 // inBatches turns items into requests and sends the valid requests, MaxBatch at a time. inBatches returns an error or
-// nil for each item, in the order of items. If a call returns an error and also replies, from some nodes of a cluster,
-// the items with a reply do not get that error.
+// nil for each item, in the order of items. If some nodes of a cluster reply and another node fails, only the items
+// without a reply get the error.
 func inBatches[T, R any](
 	ctx context.Context, in door.Locker, op string, items []T,
 	request func(T) (key string, req R, err error),

@@ -39,7 +39,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Max is the largest limit.
+// Max is the largest number of permits of a key.
 const Max = 256
 
 // Limit takes permits. All state is in the store, so several Limits of the same n act as one. A Limit is safe for
@@ -50,7 +50,7 @@ type Limit struct {
 	n     int
 }
 
-// New returns a Limit of n permits for each key, from 1 to Max. New does not fail: the Limit's methods return
+// New returns a Limit of n permits, from 1 to Max, for each key. New does not fail: the Limit's methods return
 // ErrInvalid for an n out of bounds, for a nil Locker, and for a key of more than 506 bytes.
 func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
 

@@ -11,8 +11,8 @@ type instant struct{ ms, us int64 }
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 
-// after returns the deadline that is d from now. The clock's milliseconds are rounded down: without the extra
-// millisecond, a lease could end up to a millisecond early.
+// after returns the deadline that is d from now. The clock's milliseconds are rounded down, so the method after adds a
+// millisecond: no lease ends early.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
 // The method left returns the time until a deadline, or 0 if the deadline has passed.
@@ -20,7 +20,7 @@ func (now instant) left(deadline int64) time.Duration {
 	return time.Duration(max(0, deadline-now.ms)) * time.Millisecond
 }
 
-// record is what the Store knows of a key. Fence 0 means that the key has no record. Times are in milliseconds.
+// record is the state of a key in the Store. Fence 0 means that the key has no record. Times are in milliseconds.
 type record struct {
 	owner   string // stays after the end, because the rows "another owner" and "ended" need the owner
 	fence   int64  // of the present term; only grows

@@ -193,7 +193,7 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 	return r, a
 }
 
-// reserve needs no row "again": a repeated call finds that the reservation lasts long enough.
+// reserve has no row "again" in the table: a repeated call finds that the reservation lasts long enough.
 func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer) {
 	switch {
 	case !r.exists(): // no record
@@ -240,7 +240,7 @@ func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
 	r.keep(now, retain)
 }
 
-// unpark undoes the job and the reservation of a Park. Calling unpark and then extend is LEASE anew.
+// unpark undoes the job and the reservation of a Park. unpark and then extend are the step "LEASE anew".
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
 // end is the step END of the transition table.

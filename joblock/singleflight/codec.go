@@ -72,8 +72,8 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	return v, time.Duration(h.Fresh-age) * time.Millisecond
 }
 
-// typeHash separates types that msgpack would decode into each other. A struct takes any map: msgpack skips entries
-// that have no field.
+// typeHash separates types that msgpack would decode into each other. msgpack decodes any map into any struct, and
+// skips the entries that have no field.
 func typeHash[T any]() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(reflect.TypeFor[T]().String()))

@@ -90,8 +90,8 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 	return f.compute(ctx, lock)
 }
 
-// compute runs fn under lock and shares the result of fn. A result that is not shared concerns only other callers, so
-// compute logs the reason, unless the lock is lost.
+// compute runs fn under lock and shares the result of fn. If compute cannot share the result, only other callers miss
+// the result. So compute logs the reason, unless the lock is lost.
 func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)
 	defer stop()

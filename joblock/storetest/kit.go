@@ -207,7 +207,7 @@ func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []d
 	return replies
 }
 
-// The method want fails the test unless the outcome of got is want.
+// The method want fails the test unless the outcome of got is the parameter want.
 func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {

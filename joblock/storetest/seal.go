@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys calls SealKeys with the keys known. The request's Fresh is the secret with the number fresh.
+// sealKeys calls SealKeys. The request has the keys in the parameter known, and as Fresh the secret number fresh.
 func (k *kit) sealKeys(fresh byte, known ...driver.SealKey) []driver.SealKey {
 	k.Helper()
 	keys, err := k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})

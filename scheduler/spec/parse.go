@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Parse parses a spec; the package documentation has the syntax. Parse reads the spec in zone unless the spec names a
-// zone itself; a nil zone means UTC. An error names the field, its value and the allowed values. A spec without ticks,
-// such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
+// Parse parses a spec; the package documentation has the syntax. Parse reads the spec in the parameter zone, or in UTC
+// if zone is nil, unless the spec names a zone itself. An error names the field, its value and the allowed values. A
+// spec without ticks, such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
 func Parse(spec string, zone *time.Location) (s Spec, err error) {
 	// asynq reads the syntax of robfig/cron. The parser of robfig/cron is not used here: it does not name the wrong
 	// field, panics at "TZ=UTC", and accepts ",", "*-5" and "*/90". A test compares the two parsers.
@@ -52,9 +52,9 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone returns the zone at the beginning of words and the words after that zone; without such a zone, cutZone
-// returns the parameters. cutZone refuses the name Local. A comparison with time.Local would be wrong: time.Local may
-// have the name of the zone in the environment variable TZ, and programs set time.Local to time.UTC.
+// cutZone splits the parameter words into a zone and the other words. Without a zone, cutZone returns the parameters.
+// cutZone refuses the name Local. A comparison with time.Local would be wrong: time.Local may have the name of the zone
+// in the environment variable TZ, and programs set time.Local to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -221,7 +221,7 @@ func (f field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }
 
-// number parses decimal digits. Unlike strconv.Atoi number refuses a sign.
+// number parses decimal digits. Unlike strconv.Atoi, number refuses a sign.
 func number(text string) (int, error) {
 	v, err := strconv.ParseUint(text, 10, 16)
 	return int(v), err

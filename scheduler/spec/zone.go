@@ -29,8 +29,8 @@ func (s Spec) nextMultiple(after int64) int64 {
 	return (n + 1) * s.every
 }
 
-// nextReached returns the first instant after the given one at which the clock reaches or passes a time of the calendar
-// for the first time.
+// A calendar's time is reached when the clock shows or passes that time, and not when the clock shows the time again.
+// nextReached returns the first instant after the given instant at which a time is reached.
 func (s Spec) nextReached(after int64) (int64, bool) {
 	// shown is the latest wall-clock time that the clock has shown. The clock has reached all times up to shown.
 	shown := after + s.offset(after)
@@ -61,7 +61,7 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 	return 0, false
 }
 
-// nextShown returns the first instant after the given one at which the clock shows a time of the calendar.
+// Of the instants after the given instant, nextShown returns the first at which the clock shows a time of the calendar.
 func (s Spec) nextShown(after int64) (int64, bool) {
 	at := after + 1
 	for range 2 + maxSkipped {

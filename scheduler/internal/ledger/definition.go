@@ -20,8 +20,8 @@ const (
 	reminder = time.Hour        // the shortest time between two reports of a contest
 )
 
-// Definition says by which definitions of the job the ledger was written. A Definition shows whether two applications
-// share a job by mistake. Times are milliseconds of the store's clock.
+// Definition has the definitions of the job with which nodes have written the ledger. A Definition shows whether two
+// applications share a job by mistake. Times are milliseconds of the store's clock.
 type Definition struct {
 	Program string   `json:"by"`             // of the node that wrote last
 	By      []string `json:"is"`             // the latest fingerprints, the newest first

@@ -177,7 +177,7 @@ func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	}
 }
 
-// wait adds d to Due, a trigger at the front. A new trigger replaces the old trigger, and a new start the old start.
+// wait adds d to Due, a trigger at the front. Due has one trigger and one start at most: the newest.
 func (l *Ledger) wait(d Due) {
 	if d.cause() != CauseTick {
 		l.Due = slices.DeleteFunc(l.Due, func(other Due) bool { return other.Cause == d.Cause })
@@ -214,14 +214,14 @@ func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }
 
-// prepend puts the parameter first before list, and cuts the result to the number of elements in the parameter most.
+// prepend returns the parameter first followed by list. The parameter most bounds the number of elements returned.
 func prepend[T any](first T, list []T, most int) []T {
 	list = slices.Insert(list, 0, first)
 	return list[:min(len(list), most)]
 }
 
-// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal encode does not escape <, > and &,
-// because people read the JSON.
+// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal, encode does not escape <, > and
+// &, because people read the JSON.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -53,8 +53,7 @@ func (o Orders) Newest() (fence int64) {
 	return fence
 }
 
-// Tidy removes the orders that nodes have carried out according to the ledgers. An order of a job without a ledger
-// stays.
+// Tidy removes the orders that the ledgers show as carried out. An order of a job without a ledger stays.
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]

@@ -39,7 +39,7 @@ const (
 	NewsClock      Kind = "clock"
 )
 
-// News is something that a node reports after it has written the ledger.
+// News is something that a node reports after writing the ledger.
 type News struct {
 	Kind  Kind
 	Tick  Tick   // the newest of Count ticks; zero if the News is not about a tick
@@ -123,8 +123,8 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 }
 
 // Begin makes the next waiting tick the running execution x. If nothing waits, x is nil. The job's lock must be free,
-// or the caller must hold the lock. So an execution without a result was broken off: Begin makes its tick the running
-// execution again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
+// or the caller must hold the lock. So an execution without a result was broken off: Begin executes the same tick
+// again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; last != nil && (last.State == Running || last.State == Interrupted) {
 		if !j.AtMostOnce && last.Broken < maxBroken {

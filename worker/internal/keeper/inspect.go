@@ -160,8 +160,8 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return f, nil
 }
 
-// The function each calls f with each number from 0 to n-1, in up to concurrency goroutines. When ctx ends, each
-// returns the cause of ctx without waiting for running calls of f. After an error the results of f must not be read.
+// The function each calls f for the numbers 0 to n-1, in up to concurrency goroutines. When ctx ends, the function each
+// returns the cause of ctx without waiting for running calls of f. After an error, f may still be running.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

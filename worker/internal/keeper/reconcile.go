@@ -21,8 +21,8 @@ type candidate struct {
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile checks the locks in the parameter due and carries out the verdicts. On an error asynq or the locks' store
-// did not answer some calls. A call without an answer may have changed the lock.
+// reconcile checks the locks in the parameter due and carries out the verdicts. An error means that asynq or the locks'
+// store did not answer some calls. A call without an answer may have changed the lock.
 func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 }
 
 // The method free frees the locks in the parameter dead and returns the entries of the freed locks. A lock stays if
-// somebody resumed or acquired it after the keeper had read the lock.
+// somebody resumed or acquired the lock after the keeper's read.
 func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
