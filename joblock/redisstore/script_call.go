@@ -56,20 +56,27 @@ func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/
 
 // wide formats a period, at least 1 ms, as records have it: in milliseconds, 12 bytes wide.
 // It is filled with spaces: the Lua of miniredis takes a number with leading zeros for octal.
-func wide(d time.Duration) string { return fill(' ', 12, max(1, millis(d))) }
+func wide(d time.Duration) string {
+	var text [periodBytes]byte
+	fill(text[:], ' ', max(1, millis(d)))
+	return string(text[:])
+}
 
-// fill formats n and puts the byte with before it, up to a width.
-func fill(with byte, width int, n int64) string {
-	var b [16]byte
-	i := width - 1
-	for ; i == width-1 || n > 0; i-- {
-		b[i] = byte('0' + n%10)
+const (
+	periodBytes = 12 // width of a period in a record
+	fenceBytes  = 16 // width of a fence
+)
+
+// fill formats n to the end of text, and fills the rest of text with a byte.
+func fill(text []byte, with byte, n int64) {
+	i := len(text) - 1
+	for ; i == len(text)-1 || n > 0; i-- {
+		text[i] = byte('0' + n%10)
 		n /= 10
 	}
 	for ; i >= 0; i-- {
-		b[i] = with
+		text[i] = with
 	}
-	return string(b[:width])
 }
 
 // term adds the term that a call names.
@@ -80,11 +87,12 @@ func (c *scriptCall) term(t *driver.Term) *scriptCall {
 // recordHead is the beginning of the record of t, up to the owner. With any it is that of
 // every term of the owner.
 func recordHead(t *driver.Term, any bool) string {
-	fence := "any"
-	if !any {
-		fence = fill('0', 16, t.Fence)
+	if any {
+		return "jobHany\n" + t.Owner + "\n"
 	}
-	return "jobH" + fence + "\n" + t.Owner + "\n"
+	var fence [fenceBytes]byte
+	fill(fence[:], '0', t.Fence)
+	return "jobH" + string(fence[:]) + "\n" + t.Owner + "\n"
 }
 
 func (c *scriptCall) micros(d time.Duration) *scriptCall { return c.int(max(0, d.Microseconds())) }
@@ -128,7 +136,12 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	if err := s.Validate(); err != nil {
 		return driver.Reply{}, err
 	}
-	a := s.send(ctx, s.calls, sc, []*redis.Cmd{c.cmd(ctx)})[0]
+	var a answer
+	if s.replicas > 0 {
+		a = s.acknowledged(ctx, s.calls, sc, []*redis.Cmd{c.cmd(ctx)})[0]
+	} else {
+		a = sc.run(ctx, s.calls, c.cmd(ctx))
+	}
 	if a.err != nil {
 		return driver.Reply{}, a.err
 	}

@@ -148,9 +148,14 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 }
 
 func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
-	ttl := wide(req.TTL)
+	// One text with all three parts is one allocation.
+	var ttl [periodBytes]byte
+	fill(ttl[:], ' ', max(1, millis(req.TTL)))
+	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
+	times := len(text) - 2*periodBytes
+	nonce := times - len(req.Nonce) - len("\n\n\n")
 	c := newCall(acquireScript, s.prefix+req.Key).int(millis(req.TTL) + millis(req.Retain)).
-		str("\n" + req.Owner + "\n" + req.Holder + "\n\n\n").str("\n\n" + req.Nonce + "\n").str(ttl + ttl)
+		str(text[:nonce]).str(text[nonce:times]).str(text[times:])
 	switch {
 	case !s.oneSlot && req.Memo:
 		c.str("1h")
