@@ -154,8 +154,8 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
 	times := len(text) - 2*periodBytes
 	nonce := times - len(req.Nonce) - len("\n\n\n")
-	c := newCall(acquireScript, s.prefix+req.Key).int(millis(req.TTL) + millis(req.Retain)).
-		str(text[:nonce]).str(text[nonce:times]).str(text[times:])
+	life := millis(req.TTL) + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
+	c := newCall(acquireScript, s.prefix+req.Key).int(life).str(text[:nonce]).str(text[nonce:times]).str(text[times:])
 	switch {
 	case !s.oneSlot && req.Memo:
 		c.str("1h")
