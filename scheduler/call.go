@@ -14,8 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// queuePoll is the pause between two calls of enqueue, with OverlapQueue, while the task of an earlier tick is not
-// done.
+// queuePoll is how long OverlapQueue waits between two calls of enqueue while the task of an earlier tick is not done.
 const queuePoll = 2 * time.Second
 
 // call calls the job's function. While retries are left, call repeats a failed attempt. call returns the number of

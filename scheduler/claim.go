@@ -47,7 +47,7 @@ func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
 	}
 }
 
-// runTerm executes the job under lock, releases lock, and returns the time of the next read of the ledger.
+// runTerm executes the job under its lock, which runTerm then releases. The result is when to read the ledger again.
 func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) time.Time {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release releases lock, and only logs an error: the Locker repeats an unanswered release, and a lost lock needs none.
+// release releases a lock. Errors are only logged: the Locker repeats an unanswered release; a lost lock needs none.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

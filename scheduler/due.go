@@ -56,8 +56,8 @@ func (h *dueHeap) Pop() any {
 	return j
 }
 
-// takeDue removes at most batch due jobs from the heap, and returns the jobs and the store's time. No job is due while
-// the node does not know the store's time.
+// takeDue removes due jobs from the heap, at most the constant batch, and returns the jobs and the store's time. No job
+// is due while the node does not know the store's time.
 func (s *Scheduler) takeDue() (jobs []*job, now time.Time) {
 	now = s.clock.now()
 	if !s.clock.synced() {

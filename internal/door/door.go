@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Functions of package joblock, set once by its init.
+// Functions of package joblock. The init of that package sets these variables.
 var (
 	// Of returns the inside of locker, a *joblock.Locker that may be nil.
 	Of func(locker any) Locker
@@ -39,8 +39,8 @@ var (
 	// The error calls the text by the name in the parameter what.
 	CheckText func(op, key, what, text string, minLen, maxLen int) error
 
-	// CheckPeriod returns ErrInvalid if d is below least or above most. The error calls d by the name in the
-	// parameter what.
+	// CheckPeriod returns ErrInvalid if d is below the parameter least or above the parameter most. The error calls d
+	// by the name in the parameter what.
 	CheckPeriod func(op, key, what string, d, least, most time.Duration) error
 
 	AnyStatus  func(driver.Record) any            // what Status returns, a joblock.Status
@@ -65,7 +65,7 @@ type Locker interface {
 	// Owns reports whether this Locker has made lock, a *joblock.Lock that may be nil.
 	Owns(lock any) bool
 
-	// Settings returns fields of Config; all zero for a nil Locker.
+	// Settings returns fields of Config, or zero values for a nil Locker.
 	Settings() Settings
 
 	// Check returns ErrClosed after Close, ErrInvalid for a bad key or a Locker that joblock.New has not made, and
@@ -93,16 +93,16 @@ type Locker interface {
 
 	// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: nobody
 	// holds the lock until the job resumes the token. For many keys Take sends batches of a bounded size. The results
-	// are in the order of takes, and independent of each other. Their errors, with which the caller has nothing:
-	// ErrHeld, ErrInvalid, ErrClosed, and ErrUnavailable if the store did not answer. What a Take without an answer
-	// has left behind is removed in the background. If ctx has already ended, the errors are its cause.
+	// are in the order of takes, and independent of each other. A result is a token or an error: ErrHeld, ErrInvalid,
+	// ErrClosed, or ErrUnavailable if the store did not answer. What a Take without an answer has left behind is
+	// removed in the background. If ctx has already ended, the errors are the cause of ctx.
 	Take(ctx context.Context, op string, takes []Take) []Taken
 
 	// The four methods below are calls of package joblock for several locks or tokens at once, in batches of a bounded
-	// size. Errors are in the order of the locks or tokens, and those of the single call.
+	// size. The errors are in the order of the locks or tokens, and have the sentinels of the single call.
 
-	// Resume is joblock.Locker.Resume. The types are []joblock.Token, []joblock.ResumeOption and joblock.Locks. A lock
-	// is nil if it has an error.
+	// Resume is joblock.Locker.Resume. The types of tokens, opts and locks are []joblock.Token, []joblock.ResumeOption
+	// and joblock.Locks. A token with an error has a nil lock.
 	Resume(ctx context.Context, tokens, opts any) (locks any, errs []error)
 
 	// Park is joblock.Lock.Park, for locks of this Locker. The types of locks, opts and tokens are joblock.Locks,
@@ -115,7 +115,7 @@ type Locker interface {
 	// Release is joblock.Locker.Release. The types of tokens and opts are []joblock.Token and []joblock.ReleaseOption.
 	Release(ctx context.Context, tokens, opts any) []error
 
-	// Enter returns ErrClosed after Close. If err is nil, Close waits until done is called.
+	// Enter returns ErrClosed after Close. If err is nil, Close waits for the call of done.
 	Enter(op, key string) (done func(), err error)
 
 	// Now returns the time of the Locker's clock, with a monotonic reading.
@@ -167,7 +167,7 @@ type Lock interface {
 	AsOf() time.Time
 
 	// GiveBack releases a lock that no caller has got, even while the Locker is closing. After a failure the Locker
-	// tries again in the background, or the lease ends.
+	// tries again in the background. If no try succeeds, the lock ends with its lease.
 	GiveBack(ctx context.Context, reason string)
 
 	// RememberFor keeps the memo for at least d after the lock's end.
@@ -191,8 +191,8 @@ type Option struct {
 	// Memo asks for the key's memo along with the grant; see package memo.
 	Memo bool
 
-	// Part says that this acquisition is a part of a larger one, which bounds the wait and emits its own events. The
-	// part has no event.Contended and no event.GaveUp. Its event.Acquired counts Waited from Since, unless Since is
+	// Part says that this acquisition is a part of a larger acquisition. Only the larger acquisition bounds the wait
+	// and has event.Contended and event.GaveUp. The part's event.Acquired counts Waited from Since, unless Since is
 	// zero. Owner, unless empty, is the owner of the larger acquisition.
 	Part  bool
 	Since time.Time
@@ -209,8 +209,8 @@ func Use[O any](o Option) O { return AnyOption(o).(O) }
 func OwnKey[O any]() O { return Use[O](Option{OwnKey: true}) }
 
 // ErrNotRenewed is the cause of a joblock.ErrLost if the holder itself had ended the renewal. Package worker
-// distinguishes this loss from one that came from outside. If worker did not, a job that takes longer than its lock
-// may be held would be snoozed for ever.
+// distinguishes this loss from a loss that came from outside. Otherwise the worker would snooze a job for ever if the
+// job takes longer than its lock may be held.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns

@@ -79,7 +79,7 @@ const aggregatePrefix = "aggregate:"
 // the ID.
 func AggregateID(lead string) string { return aggregatePrefix + uuid.NewString() + ":" + lead }
 
-// LeadOf returns the ID of the member that an ID made by AggregateID names.
+// LeadOf is the reverse of AggregateID. ok is false if AggregateID has not made taskID.
 func LeadOf(taskID string) (lead string, ok bool) {
 	rest, ok := strings.CutPrefix(taskID, aggregatePrefix)
 	if !ok {

@@ -38,8 +38,8 @@ type permits struct {
 	busySince time.Time      // when the method try found all permits taken; zero before then
 }
 
-// permit returns the options for one permit: the options of the whole call, and door.Option.Part. The whole call bounds
-// the wait and tells the Observer, so a part does neither.
+// permit returns the options for one permit: the options of the whole call, and the Part of door.Option. The whole call
+// bounds the wait and tells the Observer, so door.Option.Part turns both off for one permit.
 func (p *permits) permit() []joblock.AcquireOption {
 	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
 		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,

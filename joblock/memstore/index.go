@@ -8,15 +8,15 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// index is the index of jobs. The field order is a heap by Mark, so that the method due reads only due entries.
+// index is the index of jobs. index.order is a heap by Mark, so that the method due reads only due entries.
 type index struct {
 	order []*entry
 	find  map[driver.JobLock]*entry // by key and job, with Mark 0
 }
 
 type entry struct {
-	// Mark is when the entry is due, in µs. The method bound sets an even Mark, the method due an odd one, so that
-	// Forget can tell a later write from the Due that returned the entry.
+	// Mark is when the entry is due, in µs. The method bound sets an even Mark, and the method due sets an odd Mark, so
+	// that Forget can tell a later write from the Due that returned the entry.
 	driver.JobLock
 	at int // position in index.order
 }

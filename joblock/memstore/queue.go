@@ -6,8 +6,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queue has the places of one key, in the order in which waiters took them. The methods join, leave and nextWaiter
-// each take constant time per place. A ring buffer would be smaller, but could not drop a place in its middle.
+// queue has the places of one key, the oldest first. The methods join, leave and nextWaiter each take constant time per
+// place. A ring buffer would be smaller, but could not drop a place in the middle.
 type queue struct {
 	places list.List                // of *place
 	byCall map[string]*list.Element // by the Nonce of the waiter's Acquire

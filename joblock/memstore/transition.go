@@ -226,8 +226,8 @@ func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	return push{req.Inbox, driver.Push{Nonce: req.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}}}
 }
 
-// term is the step TERM of the transition table. Fences grow by the clock if the store has forgotten the old record.
-// Fences grow by the old fence if the clock was set back.
+// term is the step TERM of the transition table. The new fence is the store's time in µs, or the old fence plus 1 if
+// that is more because the clock was set back.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
 	r.nonce, r.changed = nonce, now.ms

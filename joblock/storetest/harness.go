@@ -10,8 +10,8 @@ import (
 // DefaultUnit is the default of Harness.Unit.
 const DefaultUnit = 50 * time.Millisecond
 
-// Harness has a Store to test and what the tests need besides. The fields Store and Advance are required. If an
-// optional field is missing, Run leaves out the areas that need the field, and logs the areas.
+// Harness has the Store under test, and the functions and values that the tests need. The fields Store and Advance are
+// required. If an optional field is missing, Run leaves out the areas that need the field, and logs the areas.
 type Harness struct {
 	// Store is the store to test. The store is empty, or prefixes all keys with a text that nobody else uses.
 	Store driver.Store

@@ -215,7 +215,7 @@ func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	}
 }
 
-// wantGrant fails the test unless got is OutcomeOK with a fence larger than the fence before.
+// wantGrant fails the test unless got is OutcomeOK with a fence larger than the parameter before.
 func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	k.Helper()
 	k.want(what, got, driver.OutcomeOK)
@@ -234,7 +234,7 @@ func (k *kit) wantState(key string, want driver.State) driver.Record {
 	return r
 }
 
-// unchanged fails the test if the record differs from the record before. The remaining times may be shorter.
+// unchanged fails the test if the record differs from the parameter before. The remaining times may be shorter.
 func (k *kit) unchanged(what string, before driver.Record) {
 	k.Helper()
 	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {

@@ -114,7 +114,8 @@ func (c *caller) turn(turn int) error {
 	return nil
 }
 
-// The method wait returns the fence of the grant. Before, wait repeats req after each push, or every 2 ms if c.polls.
+// The method wait returns the fence of the grant. Until then, wait repeats req after each push, or every 2 ms if
+// c.polls.
 func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)
 	defer cancel()

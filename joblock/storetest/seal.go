@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys calls SealKeys. The request has the keys in the parameter known, and as Fresh the secret number fresh.
+// sealKeys calls SealKeys. The parameter known is the request's Known. The parameter fresh is the number of Fresh.
 func (k *kit) sealKeys(fresh byte, known ...driver.SealKey) []driver.SealKey {
 	k.Helper()
 	keys, err := k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})

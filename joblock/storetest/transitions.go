@@ -623,7 +623,7 @@ var transitions = []struct {
 	},
 }
 
-// runTransitions tests the table state by state. So it waits only once for each state that takes time.
+// runTransitions tests the table state by state. So runTransitions waits only once for each state that takes time.
 func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	for s, from := range starts {
 		t.Run(from.name, func(t *testing.T) {

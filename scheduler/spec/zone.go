@@ -99,8 +99,8 @@ func (s Spec) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant in (from, until] at which the zone has another offset than at from. change returns
-// false if there is no such instant. The search samples one instant a day.
+// change returns the first instant in (from, until] at which the zone's offset is not that of the instant from. change
+// returns false if there is no such instant. The search samples one instant a day.
 func (s Spec) change(from, until int64) (int64, bool) {
 	offset := s.offset(from)
 	for from < until {

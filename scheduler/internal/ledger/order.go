@@ -84,7 +84,7 @@ func (o *Order) Resume(_ *Ledger, now time.Time) bool {
 	return true
 }
 
-// Trigger requests an execution, and returns true. The caller has set o.Fence for this write.
+// Trigger requests an execution, and returns true. The caller must first set o.Fence.
 func (o *Order) Trigger(_ *Ledger, now time.Time) bool {
 	o.Triggered, o.TriggeredAt = o.Fence, now.UnixMilli()
 	return true

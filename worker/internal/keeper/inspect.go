@@ -160,7 +160,7 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	return f, nil
 }
 
-// The function each calls f for the numbers 0 to n-1, in up to concurrency goroutines. When ctx ends, the function each
+// The function each calls f for the numbers 0 to n-1, in up to eight goroutines. When ctx ends, the function each
 // returns the cause of ctx without waiting for running calls of f. After an error, f may still be running.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64

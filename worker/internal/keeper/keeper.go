@@ -29,7 +29,7 @@ const (
 	// batch is how many locks a Keeper reads and handles together.
 	batch = 500
 
-	// A leading Keeper asks the store which locks are due: wakeups times within Config.Every, and at least once per
+	// A leading Keeper asks the store which locks are due: after each Config.Every/wakeups, and at least once per
 	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
 	// after half of the reservation.
 	wakeups    = 10
