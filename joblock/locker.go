@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,52 +182,60 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 func askAll[Q any](
 	ctx context.Context, l *Locker, op string, reqs []Q, errs []error, keyOf func(*Q) string,
 	method func(context.Context, []Q) ([]driver.Reply, error),
-) []driver.Reply {
-	replies := make([]driver.Reply, len(reqs))
-	todo, at := make([]Q, 0, len(reqs)), make([]int, 0, len(reqs))
-	for i, req := range reqs {
-		if errs[i] == nil {
-			todo, at = append(todo, req), append(at, i)
+) (replies []driver.Reply) {
+	bad := func(err error) bool { return err != nil }
+	if slices.ContainsFunc(errs, bad) {
+		good, at := make([]Q, 0, len(reqs)), make([]int, 0, len(reqs))
+		for i, req := range reqs {
+			if errs[i] == nil {
+				good, at = append(good, req), append(at, i)
+			}
 		}
-	}
-	if len(todo) == 0 {
+		replies = make([]driver.Reply, len(reqs))
+		failed := make([]error, len(good))
+		for n, r := range askAll(ctx, l, op, good, failed, keyOf, method) {
+			replies[at[n]], errs[at[n]] = r, failed[n]
+		}
 		return replies
 	}
-	got := make([]driver.Reply, len(todo))
 	cause := context.Cause(ctx)
-	var failed error
-	if cause == nil {
-		bounded, done := l.bounds.bound(ctx)
-		defer done()
-		failed = inBatches(bounded, todo, got, method)
+	if len(reqs) == 0 || cause != nil {
+		for i := range reqs {
+			errs[i] = ended(op, keyOf(&reqs[i]), cause)
+		}
+		return make([]driver.Reply, len(reqs))
 	}
-	for n, i := range at {
-		switch key := keyOf(&reqs[i]); {
-		case cause != nil:
-			errs[i] = ended(op, key, cause)
-		case failed != nil && got[n].Outcome == driver.OutcomeUnknown:
-			errs[i] = unanswered(op, key, context.Cause(ctx), failed)
-		default:
-			replies[i] = got[n]
+	bounded, done := l.bounds.bound(ctx)
+	defer done()
+	replies, failed := inBatches(bounded, reqs, method)
+	for i, r := range replies {
+		if failed != nil && r.Outcome == driver.OutcomeUnknown {
+			errs[i] = unanswered(op, keyOf(&reqs[i]), context.Cause(ctx), failed)
 		}
 	}
 	return replies
 }
 
-// inBatches calls a method of the store with at most renewBatch requests at a time, and sets replies. The error is that
-// of the first call that failed. After a call that used up the time of ctx, the later calls fail at once.
+// inBatches calls a method of the store with at most renewBatch requests at a time. There is a reply for each request;
+// one without an answer is zero. The error is that of the first call that failed. After a call that used up the time of
+// ctx, the later calls fail at once.
 func inBatches[Q any](
-	ctx context.Context, reqs []Q, replies []driver.Reply, method func(context.Context, []Q) ([]driver.Reply, error),
-) (failed error) {
-	for i := 0; i < len(reqs); i += renewBatch {
-		end := min(i+renewBatch, len(reqs))
-		got, err := method(ctx, reqs[i:end])
-		copy(replies[i:end], got)
-		if failed == nil {
+	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
+) (replies []driver.Reply, failed error) {
+	if len(reqs) <= renewBatch {
+		replies, failed = method(ctx, reqs)
+		if len(replies) == len(reqs) {
+			return replies, failed
+		}
+		return make([]driver.Reply, len(reqs)), failed
+	}
+	for batch := range slices.Chunk(reqs, renewBatch) {
+		part, err := inBatches(ctx, batch, method)
+		if replies = append(replies, part...); failed == nil {
 			failed = err
 		}
 	}
-	return failed
+	return replies, failed
 }
 
 // only returns the element of a list of one, and the zero T for any other list.

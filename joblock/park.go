@@ -27,16 +27,15 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 func (l *Locker) parkLocks(ctx context.Context, locks Locks, opts []ParkOption) ([]Token, []error) {
 	const op = "park"
 	tokens, errs := make([]Token, len(locks)), make([]error, len(locks))
-	reqs, sent := make([]driver.ParkRequest, len(locks)), make([]bool, len(locks))
+	reqs := make([]driver.ParkRequest, len(locks)) // one without a Key is not sent
 	for i, k := range locks {
 		if errs[i] = l.open(op, k.h.key); errs[i] == nil {
 			reqs[i], errs[i] = k.parkRequest(ctx, op, opts)
 		}
-		sent[i] = errs[i] == nil
 	}
 	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ParkRequest) string { return req.Key }, l.store.Park)
 	for i, k := range locks {
-		if !sent[i] {
+		if reqs[i].Key == "" {
 			continue
 		}
 		k.mu.Lock()

@@ -45,8 +45,9 @@ type ending struct {
 // endLocks ends locks of this Locker, in one batch. The errors are in the order of the locks.
 func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) []error {
 	job, done := door.JobDone(ctx)
-	errs := make([]error, len(locks))
-	reqs, ends := make([]driver.ReleaseRequest, 0, len(locks)), make([]ending, 0, len(locks))
+	errs, reqs := make([]error, len(locks)), make([]driver.ReleaseRequest, 0, len(locks))
+	var few [2]ending // on the stack, because mostly one lock is released
+	ends := few[:0]
 	for i, k := range locks {
 		k.check()
 		k.mu.Lock()
@@ -62,8 +63,10 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) [
 		k.unlock(step{moved: true})
 		reqs, ends = append(reqs, r.req), append(ends, ending{r, i, e})
 	}
-	replies := make([]driver.Reply, len(reqs))
-	failed := inBatches(l.bounds.detached(ctx), reqs, replies, l.store.Release)
+	if len(reqs) == 0 {
+		return errs
+	}
+	replies, failed := inBatches(l.bounds.detached(ctx), reqs, l.store.Release)
 	for n, end := range ends {
 		errs[end.at] = locks[end.at].ended(op, reason, end, replies[n], failed)
 	}

@@ -84,26 +84,23 @@ func resumedKey(req *driver.ResumeRequest) string { return req.Key }
 // resume sends resumptions. While the store does not answer some of them, resume repeats those under the same nonces,
 // until ctx ends. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
-	replies := make([]driver.Reply, len(reqs))
-	at := make([]int, len(reqs)) // the place of each request that has no answer yet
-	for i := range at {
-		at[i] = i
+	replies, err := l.store.Resume(ctx, reqs)
+	if len(replies) != len(reqs) {
+		replies = make([]driver.Reply, len(reqs))
 	}
-	for pause := (backoff{10 * time.Millisecond}); ; {
-		got, err := l.store.Resume(ctx, reqs)
-		var again []driver.ResumeRequest
-		var left []int
-		for n, i := range at {
-			if n < len(got) {
-				replies[i] = got[n]
-			}
-			if replies[i].Outcome == driver.OutcomeUnknown {
-				again, left = append(again, reqs[n]), append(left, i)
+	for pause := (backoff{10 * time.Millisecond}); err != nil && CodeOf(err) == "" && pause.wait(ctx); {
+		var todo []driver.ResumeRequest // without an answer so far
+		var at []int                    // their places in reqs
+		for i, r := range replies {
+			if r.Outcome == driver.OutcomeUnknown {
+				todo, at = append(todo, reqs[i]), append(at, i)
 			}
 		}
-		if err == nil || len(again) == 0 || CodeOf(err) != "" || !pause.wait(ctx) {
-			return replies, err
+		var got []driver.Reply
+		got, err = l.store.Resume(ctx, todo)
+		for n, r := range got {
+			replies[at[n]] = r
 		}
-		reqs, at = again, left
 	}
+	return replies, err
 }
