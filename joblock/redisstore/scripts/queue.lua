@@ -42,10 +42,10 @@ if queue or asker then
     local n = place(asker.call)
     if not n then
       n, tail, waiting, queue_changed = tail, tail + 1, waiting + 1, true
-      redis.call('HSET', key, 'w' .. asker.call, n)
       redis.call('HDEL', key, 'g' .. n) -- only somebody else can have written one
     end
-    redis.call('HSET', key, 'q' .. n, string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
+    redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
+      string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
       .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
     local life = asker.patience + asker.retain
     if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end

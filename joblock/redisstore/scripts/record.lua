@@ -247,7 +247,12 @@ if retain then
   else
     if exists then redis.call('PEXPIRE', key, life) end
     if exists and not hash then redis.call('DEL', key) end
-    redis.call('HSET', key, 's', record)
+    if queue_changed and head < tail then
+      redis.call('HSET', key, 's', record, 'q', string.format('%d %d %d', head, tail, waiting))
+      queue_changed = nil
+    else
+      redis.call('HSET', key, 's', record)
+    end
     if new_memo == '' then
       redis.call('HDEL', key, 'memo')
     elseif new_memo then
