@@ -65,7 +65,7 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release releases a lock. Errors are only logged: the Locker repeats an unanswered release; a lost lock needs none.
+// release only logs an error: the Locker repeats a release without an answer, and a lost lock needs no release.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

@@ -151,8 +151,8 @@ func (s *Scheduler) names() []string {
 	return slices.Sorted(maps.Keys(s.jobs))
 }
 
-// readEntries reads the entries of the named jobs. The entry of a job that neither the store nor this Scheduler has is
-// without a Spec.
+// readEntries reads the entries of the named jobs. A job that is neither in the store nor registered with this
+// Scheduler gets an Entry without a Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {

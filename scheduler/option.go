@@ -55,7 +55,7 @@ func OverlapQueue() Option { return func(o *options) { o.QueueOverlap, o.cancel 
 // Inspector can cancel a task.
 func OverlapCancel() Option { return func(o *options) { o.QueueOverlap, o.cancel = true, true } }
 
-// AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce another node executes the tick
+// AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce, another node executes the tick
 // again. Retry still repeats failed attempts.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 

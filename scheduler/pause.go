@@ -39,8 +39,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	return s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
 }
 
-// changeOrder changes the order for a job. The function change gets the order with the Fence of this write. The
-// function change returns false if there is nothing to write.
+// changeOrder changes the order for a job. The function change gets the order with a new Fence. The function change
+// returns false if there is nothing to write.
 func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 	change func(*ledger.Order, *ledger.Ledger, time.Time) bool) error {
 	if err := s.checkJob(op, name); err != nil {

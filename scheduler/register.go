@@ -35,7 +35,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 	return s.register("func", name, spec, call, options{}, opts)
 }
 
-// Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq use
+// Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq, use
 // package asynqtick. An enqueue of your own must use tick.ID() as the task's ID. The function enqueue must return nil
 // if the queue already has a task of that ID: another node has enqueued the task and died. If enqueue returns
 // asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
@@ -46,7 +46,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
 //	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
-//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue Task calls enqueue
+//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue, Task calls enqueue
 //	         again until the lock is free. If this tick's own task holds the lock, the tick is done.
 //
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.

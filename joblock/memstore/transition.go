@@ -227,7 +227,7 @@ func (r *record) grant(now instant, req driver.AcquireRequest) push {
 }
 
 // term is the step TERM of the transition table. The new fence is the store's time in µs, or the old fence plus 1 if
-// that is more because the clock was set back.
+// that is more, as after a step back of the clock.
 func (r *record) term(now instant, nonce string) {
 	r.fence = max(r.fence+1, now.us)
 	r.nonce, r.changed = nonce, now.ms

@@ -214,7 +214,7 @@ func (x *Execution) Tick() Tick {
 	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
 }
 
-// prepend returns the parameter first followed by list. The parameter most bounds the number of elements returned.
+// prepend puts the elements of list after the parameter first. The parameter most bounds the result's length.
 func prepend[T any](first T, list []T, most int) []T {
 	list = slices.Insert(list, 0, first)
 	return list[:min(len(list), most)]
