@@ -39,25 +39,31 @@ func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Ta
 // some the job's; lock.Err tells, for each lock, who has the lock. An error matches ErrInvalid for no locks, for more
 // than 64 locks and for two locks on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	spec, err := c.readTask(task, opts)
+	h, err := c.carry(locks, task, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkLocks(locks, spec); err != nil {
-		return nil, err
-	}
-	if err := c.ring.Ready(ctx); err != nil {
-		return nil, spec.wrap(err)
-	}
-	h := &handover{dispatch: dispatch{taskSpec: spec, c: c}}
-	info, err := h.run(ctx, locks)
-	return shown(info), err
+	done, err := h.run(ctx)
+	return done.TaskInfo, err
 }
 
 // handover is a task and the locks on their way into the task.
 type handover struct {
 	dispatch
-	parked joblock.Locks // from which the tokens came, in the same order; nil if the method take has made the token
+	locks  joblock.Locks // to hand over; nil if the key of dispatch.unique is to be taken
+	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
+}
+
+// carry returns the handover of locks to task, unless the arguments are bad.
+func (c *Client) carry(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+	spec, err := c.readTask(task, opts)
+	if err == nil {
+		err = c.checkLocks(locks, spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &handover{dispatch: dispatch{taskSpec: spec, c: c}, locks: locks}, nil
 }
 
 // checkLocks refuses locks that cannot be handed over to the task of spec.
@@ -94,17 +100,35 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 	return err
 }
 
-// run hands the locks over, all or none, and returns the task that has the locks.
-func (h *handover) run(ctx context.Context, locks joblock.Locks) (*asynq.TaskInfo, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, h.wrap(err)
+// run makes the tokens of h and enqueues the task with them.
+func (h *handover) run(ctx context.Context) (Enqueued, error) {
+	err := h.c.ring.Ready(ctx)
+	if err == nil {
+		err = context.Cause(ctx)
 	}
-	return h.enqueue(ctx, h.park(ctx, locks))
+	if err != nil {
+		return Enqueued{}, h.wrap(err)
+	}
+	return h.finish(ctx, h.c.prepare(ctx, h)[0])
+}
+
+// finish enqueues the task of h. The parameter err is the result of Client.prepare.
+func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ error) {
+	if h.locks == nil {
+		done, err = h.enqueueUnique(ctx, err)
+	} else {
+		done.TaskInfo, err = h.enqueue(ctx, err)
+	}
+	done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
+	return done, err
 }
 
 // enqueue enqueues the task with the tokens of h. If there is no task in the end, enqueue takes the locks back. A
 // parameter err that is not nil says why not all locks are parked: then nothing is sent.
 func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, error) {
+	if err == nil {
+		err = h.wrap(context.Cause(ctx))
+	}
 	if err == nil {
 		err = h.seal(ctx)
 	}
@@ -131,34 +155,49 @@ func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 // reserve returns for how long the locks stay reserved for the job.
 func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
 
-// park moves all locks from their handles to their tokens, in one batch. After an error some locks may be parked. The
-// error is the one of the first lock that is not.
-func (h *handover) park(ctx context.Context, locks joblock.Locks) error {
-	opts := []joblock.ParkOption{joblock.Reserve(h.reserve()), joblock.ForJob(h.job)}
-	tokens, errs := door.Of(h.c.locks).Park(ctx, locks, opts)
-	var failed error
-	for i, token := range tokens.([]joblock.Token) {
-		if errs[i] == nil {
-			h.parked, h.tokens = append(h.parked, locks[i]), append(h.tokens, token)
-		} else if failed == nil {
-			failed = h.wrap(errs[i])
+// prepare makes the tokens of each of hs: it parks the locks of all hs in one batch, and takes the unique keys in
+// another. The errors are in the order of hs. After an error some of the locks of that handover may be parked, but a
+// key is not taken. A key that is not free is an ErrHeld.
+func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
+	errs := make([]error, len(hs))
+	var locks joblock.Locks
+	var takes []door.Take
+	var parker, taker []int // the index in hs for each of locks, and for each of takes
+	for n, h := range hs {
+		if h.locks == nil {
+			taker, takes = append(taker, n), append(takes, door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()})
+		}
+		for _, lock := range h.locks {
+			parker, locks = append(parker, n), append(locks, lock)
 		}
 	}
-	return failed
-}
-
-// take takes the key of h.unique for the job, without waiting. A key that is not free is an ErrHeld.
-func (h *handover) take(ctx context.Context) error {
-	take := door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()}
-	taken := door.Of(h.c.locks).Take(ctx, "enqueue", []door.Take{take})[0]
-	if taken.Err == nil {
-		h.tokens = []joblock.Token{taken.Token.(joblock.Token)}
+	if len(locks) > 0 {
+		got, failed := door.Of(c.locks).Park(ctx, locks, func(i int) []joblock.ParkOption {
+			h := hs[parker[i]]
+			return []joblock.ParkOption{joblock.Reserve(h.reserve()), joblock.ForJob(h.job)}
+		})
+		for i, token := range got.([]joblock.Token) {
+			n := parker[i]
+			if h := hs[n]; failed[i] == nil {
+				h.parked, h.tokens = append(h.parked, locks[i]), append(h.tokens, token)
+			} else if errs[n] == nil {
+				errs[n] = h.wrap(failed[i])
+			}
+		}
 	}
-	return taken.Err
+	if len(takes) > 0 {
+		for i, taken := range door.Of(c.locks).Take(ctx, "enqueue", takes) {
+			n := taker[i]
+			if errs[n] = taken.Err; taken.Err == nil {
+				hs[n].tokens = []joblock.Token{taken.Token.(joblock.Token)}
+			}
+		}
+	}
+	return errs
 }
 
 // undo gives the locks of a task that does not exist back to their handles, the last lock first. It frees a key that
-// the method take has taken. The error is nil if the key is free already, or somebody else's.
+// Client.prepare has taken. The error is nil if the key is free already, or somebody else's.
 func (h *handover) undo(ctx context.Context) error {
 	var errs []error
 	for _, lock := range slices.Backward(h.parked) {

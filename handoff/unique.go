@@ -169,41 +169,51 @@ const (
 //
 // EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
-	spec, err := c.readTask(task, opts)
+	h, err := c.claim(u, task, opts)
 	if err != nil {
 		return Enqueued{}, err
 	}
-	if err := u.check(); err != nil {
-		return Enqueued{}, err
+	return h.run(ctx)
+}
+
+// claim returns the handover of u.Key to task, unless the arguments are bad.
+func (c *Client) claim(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+	spec, err := c.readTask(task, opts)
+	if err == nil {
+		err = u.check()
 	}
-	if spec.unique {
-		return Enqueued{}, badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
+	if err == nil && spec.unique {
+		err = badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
 	}
-	if err := c.ring.Ready(ctx); err != nil {
-		return Enqueued{}, spec.wrap(err)
+	if err != nil {
+		return nil, err
 	}
+	return &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}, nil
+}
+
+// enqueueUnique enqueues the task of h as the only job of its key. The parameter err is the result of Client.prepare.
+func (h *handover) enqueueUnique(ctx context.Context, err error) (Enqueued, error) {
 	for try, pause := 1, uniquePause; ; try, pause = try+1, 2*pause {
-		done, again, err := c.tryUnique(ctx, u, spec)
-		if err == nil || !again || try == uniqueTries {
-			done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
-			return done, err
+		done, again, failed := h.tryUnique(ctx, err)
+		if failed == nil || !again || try == uniqueTries {
+			return done, failed
 		}
-		if err := sleep.For(ctx, pause); err != nil {
-			return Enqueued{}, spec.wrap(err)
+		if cause := sleep.For(ctx, pause); cause != nil {
+			return Enqueued{}, h.wrap(cause)
 		}
+		err = h.c.prepare(ctx, h)[0]
 	}
 }
 
-// tryUnique is one try of EnqueueUnique. The result again is true if another try in a moment may succeed.
-func (c *Client) tryUnique(ctx context.Context, u Unique, spec *taskSpec) (done Enqueued, again bool, err error) {
-	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}
-	if err := h.take(ctx); err != nil {
-		var held *joblock.Error
-		if !errors.As(err, &held) || !errors.Is(held, joblock.ErrHeld) {
-			return Enqueued{}, false, err
-		}
-		return c.conflict(ctx, u, spec, held)
+// tryUnique is one try of enqueueUnique. The result again is true if another try in a moment may succeed.
+func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, again bool, _ error) {
+	var held *joblock.Error
+	switch {
+	case err == nil:
+		done.TaskInfo, err = h.enqueue(ctx, nil)
+		return done, false, err
+	case errors.As(err, &held) && errors.Is(held, joblock.ErrHeld):
+		return h.c.conflict(ctx, h.unique, h.taskSpec, held)
 	}
-	info, err := h.enqueue(ctx, nil)
-	return Enqueued{TaskInfo: info}, false, err
+	return Enqueued{}, false, err
 }

@@ -147,7 +147,7 @@ func TestBatchOfParksKeepsTheAnswersItGot(t *testing.T) {
 		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c", "over"})
 		wantNil(t, "AcquireAll", err)
 		wantNil(t, "Release", locks[3].Release(t.Context()))
-		got, errs := door.Of(locker).Park(t.Context(), locks, []joblock.ParkOption{joblock.ForJob("q/1")})
+		got, errs := door.Of(locker).Park(t.Context(), locks, func(int) []joblock.ParkOption { return []joblock.ParkOption{joblock.ForJob("q/1")} })
 		tokens := got.([]joblock.Token)
 		wantErr(t, errs[1], joblock.ErrUnavailable)
 		wantErr(t, errs[3], joblock.ErrAlreadyReleased)

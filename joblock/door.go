@@ -112,7 +112,7 @@ func (in inside) Resume(ctx context.Context, tokens, opts any) (any, []error) {
 }
 
 func (in inside) Park(ctx context.Context, locks, opts any) (any, []error) {
-	return in.l.parkLocks(ctx, locks.(Locks), opts.([]ParkOption))
+	return in.l.parkLocks(ctx, locks.(Locks), opts.(func(int) []ParkOption))
 }
 
 func (in inside) End(ctx context.Context, locks any, reason string) []error {

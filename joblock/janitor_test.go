@@ -98,7 +98,9 @@ func TestCleanUpIsBatched(t *testing.T) {
 			locks = append(locks, k.acquire(fmt.Sprint("key-", i)))
 		}
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
-		wantErr(t, locks.Release(t.Context()), joblock.ErrUnavailable)
+		for _, lock := range locks {
+			wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)
+		}
 		k.store.Clear()
 		k.wantFreeWithin("key-0", 10*time.Second)
 		k.wantFreeWithin("key-249", 10*time.Second)

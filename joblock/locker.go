@@ -216,20 +216,20 @@ func askAll[Q any](
 	return replies
 }
 
-// inBatches calls a method of the store with at most renewBatch requests at a time. There is a reply for each request;
+// inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each request;
 // one without an answer is zero. The error is that of the first call that failed. After a call that used up the time of
 // ctx, the later calls fail at once.
 func inBatches[Q any](
 	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
 ) (replies []driver.Reply, failed error) {
-	if len(reqs) <= renewBatch {
+	if len(reqs) <= driver.MaxBatch {
 		replies, failed = method(ctx, reqs)
 		if len(replies) == len(reqs) {
 			return replies, failed
 		}
 		return make([]driver.Reply, len(reqs)), failed
 	}
-	for batch := range slices.Chunk(reqs, renewBatch) {
+	for batch := range slices.Chunk(reqs, driver.MaxBatch) {
 		part, err := inBatches(ctx, batch, method)
 		if replies = append(replies, part...); failed == nil {
 			failed = err

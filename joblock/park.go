@@ -19,18 +19,19 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	if k.none() {
 		return Token{}, nilLock("park")
 	}
-	tokens, errs := k.l.parkLocks(ctx, Locks{k}, opts)
+	tokens, errs := k.l.parkLocks(ctx, Locks{k}, func(int) []ParkOption { return opts })
 	return tokens[0], errs[0]
 }
 
-// parkLocks is Park for several locks of this Locker, in one batch. Tokens and errors are in the order of the locks.
-func (l *Locker) parkLocks(ctx context.Context, locks Locks, opts []ParkOption) ([]Token, []error) {
+// parkLocks is Park for several locks of this Locker, in one batch. The function optsOf returns the options for the lock
+// with the index i. Tokens and errors are in the order of the locks.
+func (l *Locker) parkLocks(ctx context.Context, locks Locks, optsOf func(i int) []ParkOption) ([]Token, []error) {
 	const op = "park"
 	tokens, errs := make([]Token, len(locks)), make([]error, len(locks))
 	reqs := make([]driver.ParkRequest, len(locks)) // one without a Key is not sent
 	for i, k := range locks {
 		if errs[i] = l.open(op, k.h.key); errs[i] == nil {
-			reqs[i], errs[i] = k.parkRequest(ctx, op, opts)
+			reqs[i], errs[i] = k.parkRequest(ctx, op, optsOf(i))
 		}
 	}
 	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ParkRequest) string { return req.Key }, l.store.Park)

@@ -189,7 +189,7 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
 		opts := []joblock.ParkOption{joblock.Reserve(reserve), joblock.ForJob(a.job())}
-		_, errs := door.Of(a.w.locks).Park(ctx, locks, opts)
+		_, errs := door.Of(a.w.locks).Park(ctx, locks, func(int) []joblock.ParkOption { return opts })
 		for i, err := range errs {
 			if errors.Is(err, joblock.ErrUnavailable) {
 				locks[i].StopRenewing() // the attempt's own reservation stands

@@ -105,9 +105,9 @@ type Locker interface {
 	// and joblock.Locks. A token with an error has a nil lock.
 	Resume(ctx context.Context, tokens, opts any) (locks any, errs []error)
 
-	// Park is joblock.Lock.Park, for locks of this Locker. The types of locks, opts and tokens are joblock.Locks,
-	// []joblock.ParkOption and []joblock.Token.
-	Park(ctx context.Context, locks, opts any) (tokens any, errs []error)
+	// Park is joblock.Lock.Park, for locks of this Locker. The types are joblock.Locks, func(i int) []joblock.ParkOption
+	// and []joblock.Token. The function optsOf returns the options for the lock with the index i.
+	Park(ctx context.Context, locks, optsOf any) (tokens any, errs []error)
 
 	// End is joblock.Lock.Release. The type of locks is joblock.Locks.
 	End(ctx context.Context, locks any, reason string) []error
