@@ -233,6 +233,23 @@ func Example_unique() {
 	// uniqueweb]
 
 	fmt.Println(job.State, job.Replaced != nil)
+	accounts := []string{"acct-1", "acct-2"}
+
+	// [many
+	var items []handoff.Item
+	for _, account := range accounts {
+		items = append(items, handoff.Item{
+			Task:   asynq.NewTask("report", nil),
+			Unique: handoff.Unique{Key: joblock.Key("report", account), OnConflict: handoff.Skip},
+		})
+	}
+	results, err := jobs.EnqueueMany(ctx, items) // up to 1,000
+	check(err)                                   // nothing was done
+	for _, result := range results {
+		check(result.Err)
+	}
+	// many]
+
 	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
 	check(err)
 	fmt.Println(job.State, job.Replaced != nil)

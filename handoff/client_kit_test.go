@@ -163,6 +163,7 @@ type faults struct {
 	down    error         // of every command
 	hang    chan struct{} // every command waits for it
 	enqueue func(ctx context.Context, apply func() error) error
+	each    bool // enqueue is for every script that writes a task, not only for the next
 	del     func(ctx context.Context, apply func() error) error
 }
 
@@ -186,6 +187,14 @@ func (f *faults) onEnqueue(do func(ctx context.Context, apply func() error) erro
 	f.enqueue = do
 }
 
+// onEach has do called in place of every script that writes a task. The parameter n counts them from 1.
+func (f *faults) onEach(do func(n int32, apply func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var n atomic.Int32
+	f.each, f.enqueue = true, func(_ context.Context, apply func() error) error { return do(n.Add(1), apply) }
+}
+
 // onDelete has do called in place of every script that deletes a task.
 func (f *faults) onDelete(do func(ctx context.Context, apply func() error) error) {
 	f.mu.Lock()
@@ -206,7 +215,7 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		f.mu.Lock()
 		down, hang, do := f.down, f.hang, f.enqueue
 		writes := len(cmd.Args()) > 4 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), `"tokens":[`)
-		if writes {
+		if writes && !f.each {
 			f.enqueue = nil
 		}
 		if f.del != nil && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), "asynq:{default}:groups") {

@@ -179,6 +179,22 @@
 // UntilStarted and KeepLast it always runs. A task with the same asynq.TaskID as the old one is refused with
 // asynq.ErrTaskIDConflict.
 //
+// # Many jobs at once
+//
+// EnqueueMany enqueues up to 1,000 tasks, each with Unique or Locks. It takes all keys in one round trip, and sends 16
+// tasks at a time. Each item has its own result and error:
+//
+//	the error of an item             its task, and its key or locks
+//	nil                              enqueued; or the other job's task with policy Skip
+//	ErrInvalid                       the item is bad: nothing was done for it
+//	ErrHeld                          not enqueued: another job has the key, perhaps that of an earlier item
+//	ErrNotSent                       not enqueued, because the call ended early; it can be enqueued again as it is
+//	ErrNotSent and ErrUnavailable    not enqueued, but its key or locks could not be taken back
+//	ErrUnavailable alone, or other   as after EnqueueUnique or EnqueueAll
+//
+// The call ends early when ctx ends, or when it is unknown whether one of the tasks exists. So an outage of asynq's
+// Redis leaves a few tasks unknown, and not a thousand.
+//
 // # When the enqueue fails
 //
 // asynq can report an error although the task was enqueued. go-redis repeats a command whose reply was lost, and

@@ -39,7 +39,7 @@ func (c *Client) Enqueue(ctx context.Context, lock *joblock.Lock, task *asynq.Ta
 // some the job's; lock.Err tells, for each lock, who has the lock. An error matches ErrInvalid for no locks, for more
 // than 64 locks and for two locks on one key.
 func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	h, err := c.carry(locks, task, opts)
+	h, err := c.lockHandover(locks, task, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,8 @@ type handover struct {
 	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
 }
 
-// carry returns the handover of locks to task, unless the arguments are bad.
-func (c *Client) carry(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+// lockHandover returns the handover of locks to task, unless the arguments are bad.
+func (c *Client) lockHandover(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
 	spec, err := c.readTask(task, opts)
 	if err == nil {
 		err = c.checkLocks(locks, spec)
@@ -126,8 +126,8 @@ func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ erro
 // enqueue enqueues the task with the tokens of h. If there is no task in the end, enqueue takes the locks back. A
 // parameter err that is not nil says why not all locks are parked: then nothing is sent.
 func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, error) {
-	if err == nil {
-		err = h.wrap(context.Cause(ctx))
+	if cause := context.Cause(ctx); err == nil && cause != nil {
+		err = h.notSent(cause)
 	}
 	if err == nil {
 		err = h.seal(ctx)

@@ -140,6 +140,51 @@ func ExampleClient_EnqueueUnique() {
 	// r-2 in place of r-1 <nil>
 }
 
+// The reports of many accounts, with one call. An item for an account that has a report already fails alone.
+func ExampleClient_EnqueueMany() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+	jobs, err := handoff.NewClient(locks,
+		asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer jobs.Close(ctx)
+
+	var items []handoff.Item
+	for _, account := range []string{"acct-7", "acct-8", "acct-7"} {
+		items = append(items, handoff.Item{
+			Task:   asynq.NewTask("report", []byte(account)),
+			Opts:   []asynq.Option{asynq.Queue("low")},
+			Unique: handoff.Unique{Key: joblock.Key("report", account)},
+		})
+	}
+	results, err := jobs.EnqueueMany(ctx, items) // at most handoff.MaxItems
+	if err != nil {
+		panic(err) // nothing was enqueued
+	}
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, joblock.ErrHeld):
+			fmt.Println(items[i].Unique.Key, "has a report")
+		case r.Err != nil:
+			panic(r.Err)
+		default:
+			fmt.Println(items[i].Unique.Key, "is enqueued in", r.Queue)
+		}
+	}
+	// Output:
+	// report:acct-7 is enqueued in low
+	// report:acct-8 is enqueued in low
+	// report:acct-7 has a report
+}
+
 // Jobs that do the same are those of one type and payload.
 func ExampleTaskKey() {
 	task := asynq.NewTask("report", []byte(`{"account":7}`))

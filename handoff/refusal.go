@@ -132,10 +132,11 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	return f
 }
 
-// over reports whether err says that a context has ended: ctx, or a context that the handler has derived from ctx.
+// over reports whether err says that a context has ended: ctx, or a context that the handler has derived from ctx. An
+// EnqueueMany that has ended early counts too.
 func over(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
-	return cause != nil && errors.Is(err, cause) ||
+	return cause != nil && errors.Is(err, cause) || errors.Is(err, ErrNotSent) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 

@@ -40,10 +40,15 @@ func (d *dispatch) seal(ctx context.Context) error {
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
 	d.sent = make(chan struct{})
-	go func() {
+	send := func() {
 		defer close(d.sent)
 		d.info, d.sendErr = d.c.client.EnqueueContext(ctx, task, opts...)
-	}()
+	}
+	if ctx.Done() == nil { // ctx cannot end while asynq waits for Redis
+		send()
+	} else {
+		go send()
+	}
 	if sleep.Until(ctx, d.sent) != nil || d.sendErr != nil {
 		return nil
 	}

@@ -156,8 +156,8 @@ const (
 )
 
 // EnqueueUnique enqueues task as the only job of u.Key. It takes the key for the job in one step, without waiting for
-// the key, and then enqueues task with the token of the key. The key does not lapse, however long the job waits and however often the job is
-// retried. The key is free when the job is done, has finally failed or no longer exists.
+// the key, and then enqueues task with the token of the key. The key does not lapse, however long the job waits and however
+// often the job is retried. The key is free when the job is done, has finally failed or no longer exists.
 //
 // If another job has the key, u.OnConflict decides; the package comment has a table of all cases.
 //
@@ -167,17 +167,17 @@ const (
 // key. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that
 // fails.
 //
-// EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
+// For many tasks at once see EnqueueMany. EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
-	h, err := c.claim(u, task, opts)
+	h, err := c.uniqueHandover(u, task, opts)
 	if err != nil {
 		return Enqueued{}, err
 	}
 	return h.run(ctx)
 }
 
-// claim returns the handover of u.Key to task, unless the arguments are bad.
-func (c *Client) claim(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+// uniqueHandover returns the handover of u.Key to task, unless the arguments are bad.
+func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {
 	spec, err := c.readTask(task, opts)
 	if err == nil {
 		err = u.check()

@@ -1,0 +1,222 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// MaxItems is how many items one EnqueueMany can have. Send more with slices.Chunk.
+const MaxItems = driver.MaxBatch
+
+// manySenders is how many tasks of one EnqueueMany are sent at a time. asynq sends each task in a round trip of its
+// own. More senders are hardly faster, and leave fewer connections of asynq's pool to others.
+const manySenders = 16
+
+// ErrNotSent says that a task was certainly not sent to asynq, because ctx or EnqueueMany ended before. The unique key
+// of the task is free, and its locks are the caller's. Only if the error matches joblock.ErrUnavailable too, the locks'
+// store did not answer when they were taken back.
+var ErrNotSent = errors.New("not sent")
+
+// errOtherUnknown is why EnqueueMany ends early although its context has not ended. It does not wrap the other task's
+// error: JobOf and joblock.ErrUnavailable must tell about the item that has the error.
+var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
+
+// Item is a task for EnqueueMany, with either Unique or Locks.
+type Item struct {
+	Task *asynq.Task
+	Opts []asynq.Option // override those of Task, as in asynq
+
+	// Unique enqueues Task as by EnqueueUnique.
+	Unique Unique
+
+	// Locks are handed over to the job of Task as by EnqueueAll.
+	Locks joblock.Locks
+}
+
+// Result is what EnqueueMany did with one Item: what EnqueueUnique, Enqueue or EnqueueAll would have returned.
+type Result struct {
+	Enqueued
+	Err error
+}
+
+// EnqueueMany enqueues up to MaxItems tasks. It takes the unique keys of all items in one round trip to the locks'
+// store, parks all locks in another, and then sends several tasks at a time. So the order of tasks in a queue is not
+// the order of the items.
+//
+// The results are in the order of the items. Each is that of the single call for its item, and one item's failure
+// does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
+// with the same unique key the first gets the key, and Unique.OnConflict of the second decides about the second.
+//
+// EnqueueMany ends early when ctx ends, or when it is unknown whether one of the tasks exists. The tasks that are left
+// are not sent: their errors match ErrNotSent, and the cause of ctx if ctx has ended. EnqueueMany returns at most three
+// seconds after the end of ctx, or nine if it replaces a job.
+//
+// EnqueueMany itself returns an error only about all items. Then nothing was done, and there are no results: more than
+// MaxItems items are ErrInvalid, ctx has ended before, or the locks' store did not answer when this process needed its
+// first seal key.
+func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
+	const op = "enqueue many"
+	if err := c.check(op); err != nil {
+		return nil, err
+	}
+	if len(items) > MaxItems {
+		return nil, invalid(op, "", "%d items, at most %d are allowed", len(items), MaxItems)
+	}
+	err := context.Cause(ctx)
+	if err == nil {
+		err = c.ring.Ready(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("handoff: %s: %w", op, err)
+	}
+	results := make([]Result, len(items))
+	m := many{c: c, lines: c.readItems(items, results)}
+	m.run(ctx)
+	return results, nil
+}
+
+// many is an EnqueueMany. Each line is items that must be handled one after another.
+type many struct {
+	c     *Client
+	lines [][]*manyItem
+	next  atomic.Int64 // index of the first line that nobody has begun
+}
+
+// manyItem is an item that can be enqueued.
+type manyItem struct {
+	*handover
+	result *Result
+	err    error // of Client.prepare
+}
+
+// readItems puts items with a key or a job in common into one line. It sets the results of bad items.
+func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem) {
+	lineOf := make(map[string]int, 2*len(items)) // by key or job; one that is both does no harm
+	for i, item := range items {
+		h, err := c.itemHandover(item)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		names, line := append(h.keys(), h.job), len(lines)
+		for _, name := range names {
+			if earlier, ok := lineOf[name]; ok {
+				line = earlier
+			}
+		}
+		if line == len(lines) {
+			lines = append(lines, nil)
+		}
+		lines[line] = append(lines[line], &manyItem{handover: h, result: &results[i]})
+		for _, name := range names {
+			lineOf[name] = line
+		}
+	}
+	return lines
+}
+
+func (c *Client) itemHandover(item Item) (*handover, error) {
+	switch {
+	case item.Locks == nil && item.Unique == Unique{}:
+		return nil, badTask("the item has neither Unique nor Locks")
+	case item.Locks == nil:
+		return c.uniqueHandover(item.Unique, item.Task, item.Opts)
+	case item.Unique == Unique{}:
+		return c.lockHandover(item.Locks, item.Task, item.Opts)
+	}
+	return nil, invalid("enqueue", item.Unique.Key, "the item has both Unique and Locks")
+}
+
+// The method notSent returns the error for a task that was not sent because of cause.
+func (s *taskSpec) notSent(cause error) error { return s.wrap(fmt.Errorf("%w: %w", ErrNotSent, cause)) }
+
+// keys returns the keys that h takes or hands over.
+func (h *handover) keys() (keys []string) {
+	if h.locks == nil {
+		return []string{h.unique.slot()}
+	}
+	for _, lock := range h.locks {
+		keys = append(keys, lock.Key())
+	}
+	return keys
+}
+
+// run makes the tokens for the first item of each line, and then handles the lines.
+func (m *many) run(ctx context.Context) {
+	firsts := make([]*handover, len(m.lines))
+	for i, line := range m.lines {
+		firsts[i] = line[0].handover
+	}
+	for i, err := range m.c.prepare(ctx, firsts...) {
+		m.lines[i][0].err = err
+	}
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var senders, others sync.WaitGroup
+	m.each(running, &senders, func(line []*manyItem) { m.send(ctx, running, stop, line) })
+	if sleep.While(running, senders.Wait) != nil {
+		// Not by the senders: each may still wait for asynq, or look a task up.
+		dctx, cancel := settling(ctx)
+		defer cancel()
+		m.each(context.WithoutCancel(ctx), &others, func(line []*manyItem) { notSent(dctx, context.Cause(running), line) })
+		others.Wait()
+	}
+	senders.Wait()
+}
+
+// each calls f for each line that nobody has begun, until ctx ends.
+func (m *many) each(ctx context.Context, wg *sync.WaitGroup, f func(line []*manyItem)) {
+	for range min(manySenders, len(m.lines)) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				i := m.next.Add(1) - 1
+				if i >= int64(len(m.lines)) {
+					return
+				}
+				f(m.lines[i])
+			}
+		})
+	}
+}
+
+// send handles the items of a line, until the context running ends. ctx is that of the call.
+func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, line []*manyItem) {
+	for i, it := range line {
+		if i > 0 && running.Err() == nil {
+			it.err = m.c.prepare(ctx, it.handover)[0]
+		}
+		if running.Err() != nil {
+			dctx, cancel := settling(ctx)
+			defer cancel()
+			notSent(dctx, context.Cause(running), line[i:])
+			return
+		}
+		it.result.Enqueued, it.result.Err = it.finish(ctx, it.err)
+		if it.err == nil && errors.Is(it.result.Err, joblock.ErrUnavailable) {
+			stop(errOtherUnknown)
+		}
+	}
+}
+
+// The function notSent takes the locks of items back that are not sent because of cause, until ctx ends.
+func notSent(ctx context.Context, cause error, items []*manyItem) {
+	for _, it := range items {
+		err := it.err
+		if joblock.CodeOf(err) == "" { // nil, or about ctx
+			err = it.notSent(cause)
+		}
+		if len(it.tokens) > 0 {
+			err = it.takeBack(ctx, err)
+		}
+		it.result.Err = err
+	}
+}
