@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // inflight counts activities, so that Close can wait for their ends. A sync.WaitGroup cannot do this: background work
@@ -11,13 +12,15 @@ type inflight struct {
 	closing context.Context // ends when close is called
 	close   context.CancelFunc
 
+	idle chan func() // unbuffered: goroutines of background that have nothing to do receive from it
+
 	mu   sync.Mutex // guards n
 	n    int
 	zero *sync.Cond // signals that n is 0
 }
 
 func newInflight() *inflight {
-	t := new(inflight)
+	t := &inflight{idle: make(chan func())}
 	t.closing, t.close = context.WithCancel(context.Background())
 	t.zero = sync.NewCond(&t.mu)
 	return t
@@ -34,15 +37,38 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// background counts f as an activity, even after close, and calls f in a goroutine.
+// idleTime is how long a goroutine of background waits for more to do.
+const idleTime = 50 * time.Millisecond
+
+// background counts f as an activity, even after close, and calls f in a goroutine. Goroutines are used again: the
+// stack of a new one has to grow for every call to the store, which costs more than all else that this package does.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.n++
-	go func() {
-		defer t.end()
-		f()
-	}()
+	t.mu.Unlock()
+	select {
+	case t.idle <- f:
+	default:
+		go t.work(f)
+	}
+}
+
+// The method work calls f, and then what else background has to call within idleTime.
+func (t *inflight) work(f func()) {
+	timer := time.NewTimer(idleTime)
+	defer timer.Stop()
+	for {
+		func() {
+			defer t.end()
+			f()
+		}()
+		timer.Reset(idleTime)
+		select {
+		case f = <-t.idle:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // The method end ends the count of one activity.

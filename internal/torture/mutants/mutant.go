@@ -95,7 +95,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "resume.lua", "elseif job ~= '' and job ~= ARGV[7] and job ~= ARGV[11] then", "elseif false then"}},
 		[]string{history.RuleOrder}, false},
 	{"a keeper frees the lock of a job that runs",
-		[]edit{{scripts + "release.lua", "elseif ARGV[8] == '1' and lease_end > now_ms then", "elseif false then"}},
+		[]edit{{scripts + "release.lua", "elseif ARGV[9] == '1' and lease_end > now_ms then", "elseif false then"}},
 		[]string{history.RuleOverlap, history.RuleOrder}, false},
 	{"a keeper frees what has changed since it looked",
 		[]edit{{scripts + "release.lua", "elseif force and by_fence ~= 'any' and by_fence ~= fence then", "elseif false then"}},
