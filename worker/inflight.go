@@ -67,6 +67,8 @@ func (t *inflight) work(f func()) {
 		case f = <-t.idle:
 		case <-timer.C:
 			return
+		case <-t.closing.Done():
+			return
 		}
 	}
 }
