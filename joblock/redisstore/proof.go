@@ -106,7 +106,7 @@ func (s *Store) parseGrant(text string) (driver.Push, bool) {
 // push is a push with the grant of these two lines: the fence and a letter.
 func push(nonce, lines string) driver.Push {
 	number, letter, _ := strings.Cut(lines, "\n")
-	fence, err := strconv.ParseInt(number, 10, 64)
+	fence, err := strconv.ParseInt(strings.TrimLeft(number, " "), 10, 64)
 	ended, ok := endings[letter]
 	if err != nil || fence < 1 || fence > driver.MaxFence || !ok {
 		return driver.Push{Nonce: nonce}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -54,7 +55,7 @@ func (f *fields) num() int64 {
 // digits reads a positive number that comes as text: a fence, or a time in microseconds
 // since 1970. Not every server can return so large a Lua number as an integer.
 func (f *fields) digits() int64 {
-	n, err := strconv.ParseInt(f.str(), 10, 64)
+	n, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
 	f.bad = f.bad || err != nil || n <= 0
 	return n
 }

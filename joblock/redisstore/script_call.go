@@ -55,10 +55,9 @@ func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall { return c.int(mi
 func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/time.Millisecond)) }
 
 // wide formats a period, at least 1 ms, as records have it: in milliseconds, 12 bytes wide.
-// It is filled with spaces: the Lua of miniredis takes a number with leading zeros for octal.
 func wide(d time.Duration) string {
 	var text [periodBytes]byte
-	fill(text[:], ' ', max(1, millis(d)))
+	fill(text[:], max(1, millis(d)))
 	return string(text[:])
 }
 
@@ -67,15 +66,15 @@ const (
 	fenceBytes  = 16 // width of a fence
 )
 
-// fill formats n to the end of text, and fills the rest of text with a byte.
-func fill(text []byte, with byte, n int64) {
+// fill formats n to the end of text, and fills the rest of text with spaces.
+func fill(text []byte, n int64) {
 	i := len(text) - 1
 	for ; i == len(text)-1 || n > 0; i-- {
 		text[i] = byte('0' + n%10)
 		n /= 10
 	}
 	for ; i >= 0; i-- {
-		text[i] = with
+		text[i] = ' '
 	}
 }
 
@@ -91,7 +90,7 @@ func recordHead(t *driver.Term, any bool) string {
 		return "jobHany\n" + t.Owner + "\n"
 	}
 	var fence [fenceBytes]byte
-	fill(fence[:], '0', t.Fence)
+	fill(fence[:], t.Fence)
 	return "jobH" + string(fence[:]) + "\n" + t.Owner + "\n"
 }
 

@@ -150,7 +150,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 	// One text with all three parts is one allocation.
 	var ttl [periodBytes]byte
-	fill(ttl[:], ' ', max(1, millis(req.TTL)))
+	fill(ttl[:], max(1, millis(req.TTL)))
 	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
 	times := len(text) - 2*periodBytes
 	nonce := times - len(req.Nonce) - len("\n\n\n")

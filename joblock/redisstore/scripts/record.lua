@@ -17,8 +17,8 @@
 -- stranger writes into a record may cause a refusal, but never two holders or an endless
 -- loop.
 --
--- A record is a text of lines. Numbers have a fixed width, and each time is 16 digits of
--- µs since 1970:
+-- A record is a text of lines. Numbers have a fixed width: they begin with spaces, never with
+-- zeros, which the Lua of miniredis would take for octal. A time is µs since 1970 in 16 bytes:
 --
 --   'job', a letter, the fence   H: owned; R, F or D: released, forced or done. The letter
 --                                is lower case if a nonce in the record has not 13 bytes
@@ -31,9 +31,9 @@
 --   nonce                        of the call that began the term; of an ended ownership 'late'
 --                                if its reservation had run out by then, else empty
 --   last                         the nonce of the last END
---   changed, prior, kind         16 digits; a letter as above, L for lapsed, - for none;
+--   changed, prior, kind         16 bytes; a letter as above, L for lapsed, - for none;
 --                                m or M if there is a memo, else - or h
---     and if owned               when the lease began, 16 digits; its length in ms, 0 if
+--     and if owned               when the lease began, 16 bytes; its length in ms, 0 if
 --                                parked, in 12 bytes; that of the reservation, likewise
 --
 -- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h,
@@ -56,9 +56,8 @@
 local key = KEYS[1]
 
 local clock = redis.call('TIME')
-local us = clock[2]
-if #us < 6 then us = string.sub('00000' .. us, -6) end
-local now = clock[1] .. us -- as the times of a record are
+local now = clock[1] .. clock[2] -- as the times of a record are
+if #now ~= 16 then now = string.format('%16s', clock[1] .. string.sub('00000' .. clock[2], -6)) end
 
 local record = redis.call('MGET', key)[1]
 
@@ -118,9 +117,10 @@ local at, ttl, reserve -- of the lease and the reservation
 if exists then
   local running
   ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, kind, running = string.match(record,
-    '^job([HRFDhrfd])(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(%d+)\n(%d*)\n([^\n]*)\n([^\n]*)\n(%d+)([-RFDL])([-mhM])([%d ]*)$')
+    '^job([HRFDhrfd])([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)\n([%d ]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)([-RFDL])([-mhM])([%d ]*)$')
   if fence and since == '' then since = first end
   foreign = not fence or #fence ~= 16 or #first ~= 16 or #since ~= 16 or #changed ~= 16
+    or not (tonumber(fence) and tonumber(first) and tonumber(since) and tonumber(changed))
     or fence >= MAX_FENCE or first >= MAX_FENCE or since >= MAX_FENCE or changed >= MAX_FENCE
   if not foreign then
     ended = string.upper(ended)
@@ -144,7 +144,7 @@ local live = reserved_end > now_ms
 
 -- The server's clock makes fences grow even where the last one was forgotten.
 local next_fence = now
-if exists and fence >= now then next_fence = string.format('%016d', fence + 1) end
+if exists and fence >= now then next_fence = string.format('%16d', fence + 1) end
 
 local head, tail, waiting = 0, 0, 0
 if queue then
