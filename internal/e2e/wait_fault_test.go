@@ -154,14 +154,9 @@ func TestPlacesThatWereLeftAreGone(t *testing.T) {
 		t.Error(err)
 	}
 	q.done(t, rdb, 1)
-	fields, err := rdb.HKeys(t.Context(), "joblock:k").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range fields {
-		if f[0] == 'q' || f[0] == 'w' {
-			t.Errorf("field %q is left", f)
-		}
+	fields, err := redistest.QueueFields(t.Context(), rdb, "joblock:k")
+	if err != nil || len(fields) > 0 {
+		t.Errorf("the fields %q are left, %v", fields, err)
 	}
 }
 

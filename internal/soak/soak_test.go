@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -100,14 +99,11 @@ func wantNoWaiters(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	looked, left := 0, 0
 	for _, name := range names(t, rdb) {
-		fields, err := rdb.HKeys(context.Background(), name).Result()
+		fields, err := redistest.QueueFields(context.Background(), rdb, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(fields) > 0 {
-			looked++
-		}
-		fields = slices.DeleteFunc(fields, func(f string) bool { return f == "s" || f == "memo" })
+		looked++
 		if len(fields) == 0 {
 			continue
 		}

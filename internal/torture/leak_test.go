@@ -3,11 +3,11 @@
 package torture
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -38,11 +38,10 @@ func checkLeaks(t *testing.T, c *center) {
 		if err := lock.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		fields, err := c.rdb.HKeys(t.Context(), redisstore.DefaultPrefix+st.Key).Result()
+		fields, err := redistest.QueueFields(t.Context(), c.rdb, redisstore.DefaultPrefix+st.Key)
 		if err != nil {
 			t.Error(err)
 		}
-		fields = slices.DeleteFunc(fields, func(f string) bool { return f == "s" || f == "memo" })
 		if len(fields) > 0 {
 			t.Errorf("leaked waiters: %s has the fields %q", st.Key, fields)
 		}
