@@ -46,12 +46,12 @@ func readStages() map[string]string {
 var (
 	acquireScript = newScript("acquire", "record", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
 		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
-	takeScript = newScript("take", "record", "record#fields", "record#foreign", "index",
+	takeScript = newScript("take", "record", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
 	resumeScript = newScript("resume", "record", "resume", "record#fields", "record#memo", "record#foreign",
 		"resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#fields", "record#foreign",
-		"park", "term", "index", "park#decide", "record#write", "record#state", "answer")
+		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
 	renewScript = newScript("renew", "record", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
 	releaseScript = newScript("release", "record", "record#usual end", "record#fields", "record#foreign",
@@ -59,7 +59,7 @@ var (
 	reserveScript = newScript("reserve", "record", "record#fields", "record#foreign",
 		"reserve", "record#write", "record#state", "answer")
 	inspectScript = newScript("inspect", "record", "inspect", "record#fields", "record#memo", "record#foreign", "record#state", "inspect#answer")
-	bindScript    = newScript("bind", "index", "bind")
+	bindScript    = newScript("bind", "index", "index#bind", "bind")
 	dueScript     = newScript("due", "due")
 	forgetScript  = newScript("forget", "forget")
 	sealScript    = newScript("seal keys", "seal")

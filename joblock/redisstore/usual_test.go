@@ -126,3 +126,46 @@ func TestUsualCallsTakeThreeCommands(t *testing.T) {
 		t.Errorf("a released record takes %d bytes, want 250 at most", n)
 	}
 }
+
+// A Take of a new key, or of one that was released, goes the short way too.
+func TestUsualTakesAreShort(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	take := func(key, nonce string) (commands int) {
+		t.Helper()
+		_, commands, _ = k.work(func() {
+			r, err := k.Take(ctx, driver.TakeRequest{
+				Key: key, Owner: "owner", Nonce: nonce, Holder: "a host", Job: "q/1", Reserve: long, Retain: long, Grace: long,
+			})
+			wantOutcome(t, "take", r, err, driver.OutcomeOK)
+		})
+		return commands
+	}
+	take("warm up", usualName(k.nonce()))
+	for what, before := range map[string]func(key string){
+		"new": func(string) {},
+		"released": func(key string) {
+			take(key, usualName(k.nonce()))
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{{
+				Term: driver.Term{Key: key, Owner: "owner"}, Nonce: usualName(k.nonce()), Retain: long, Brief: long,
+			}})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		},
+	} {
+		before(what)
+		most := 6
+		if what == "released" {
+			most = 5 // MGET has told that the key exists
+		}
+		if n := take(what, usualName(k.nonce())); n != most {
+			t.Errorf("a take of a %s key takes %d commands, want %d", what, n, most)
+		}
+		rec, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{what}})
+		if err != nil || rec[0].State != driver.StateParked || rec[0].Job != "q/1" || rec[0].Lease != 0 {
+			t.Errorf("%s: %+v, %v", what, rec, err)
+		}
+	}
+	if n := take("another nonce", "short"); n < 8 {
+		t.Errorf("a take with another nonce takes %d commands", n)
+	}
+}

@@ -3,6 +3,7 @@
 -- in us at which it is due.
 
 local KEEP = 86400000000 -- driver.JobKeep in us
+--# bind
 
 -- bind writes that the lock name is bound to job, and due in grace us. Its score is even;
 -- those of due.lua are odd, so that forget.lua can tell them apart.

@@ -79,6 +79,31 @@ if ARGV[5] == nil then
   end
 end
 
+--# usual take
+-- Does what nearly all calls of take.lua are about, as the stage usual grant does for
+-- acquire.lua. The row is "parked". The index is written as in index.lua, but the entry comes
+-- first: a full server refuses it, and the key is not taken. No other write of a script that
+-- has written is refused.
+
+if KEYS[2] and #ARGV[2] == 13 then
+  local prior, last = '-', '-------------\n'
+  if record then
+    prior = string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and string.sub(record, 5, 20) < now and 'R'
+    last = string.sub(record, -32, -19)
+  elseif redis.call('EXISTS', key) == 1 then
+    prior = false
+  end
+  if prior then
+    local due = now + ARGV[7]
+    redis.call('ZADD', KEYS[2], string.format('%d', due + due % 2), ARGV[6] .. '\n' .. string.sub(key, #KEYS[2] + 1))
+    local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%d', now - KEEP), 'LIMIT', 0, 2)
+    if old[1] then redis.call('ZREM', KEYS[2], unpack(old)) end
+    redis.call('SET', key, 'jobH' .. now .. '\n' .. ARGV[1] .. '\n' .. ARGV[5] .. '\n' .. ARGV[6] .. '\n\n' .. now .. '\n\n' .. ARGV[2] .. '\n'
+      .. last .. now .. prior .. '-' .. now .. '           0' .. ARGV[3], 'PX', string.format('%d', ARGV[3] + 1 + ARGV[4]))
+    return prior .. now
+  end
+end
+
 --# usual end
 -- Does what nearly all calls of release.lua are about: the term is the present one, its
 -- reservation ends in a later second, and nobody waits. All else it leaves to the other

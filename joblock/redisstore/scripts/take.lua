@@ -2,7 +2,8 @@
 -- which gets no place in the queue.
 -- KEYS[2]  the index, if the entry is to be written here
 -- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until its entry is due, in a cluster h
--- Returns  {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job, fence} | FOREIGN
+-- Returns  a letter, fence: how the last ownership ended; from the stage usual take
+--          {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job, fence} | FOREIGN
 --          {MORE}, if it is not known yet who is first in line
 
 if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == ARGV[6] then
