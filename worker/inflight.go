@@ -3,7 +3,8 @@ package worker
 import (
 	"context"
 	"sync"
-	"time"
+
+	"github.com/joblock/toolkit/internal/reuse"
 )
 
 // inflight counts activities, so that Close can wait for their ends. A sync.WaitGroup cannot do this: background work
@@ -12,7 +13,7 @@ type inflight struct {
 	closing context.Context // ends when close is called
 	close   context.CancelFunc
 
-	idle chan func() // unbuffered: goroutines of background that have nothing to do receive from it
+	pool reuse.Pool // of background
 
 	mu   sync.Mutex // guards n
 	n    int
@@ -20,7 +21,7 @@ type inflight struct {
 }
 
 func newInflight() *inflight {
-	t := &inflight{idle: make(chan func())}
+	t := &inflight{pool: reuse.New()}
 	t.closing, t.close = context.WithCancel(context.Background())
 	t.zero = sync.NewCond(&t.mu)
 	return t
@@ -37,40 +38,15 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// idleTime is how long a goroutine of background waits for more to do.
-const idleTime = 50 * time.Millisecond
-
-// background counts f as an activity, even after close, and calls f in a goroutine. Goroutines are used again: the
-// stack of a new one has to grow for every call to the store, which costs more than all else that this package does.
+// background counts f as an activity, even after close, and calls f in a goroutine.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++
 	t.mu.Unlock()
-	select {
-	case t.idle <- f:
-	default:
-		go t.work(f)
-	}
-}
-
-// The method work calls f, and then what else background has to call within idleTime.
-func (t *inflight) work(f func()) {
-	timer := time.NewTimer(idleTime)
-	defer timer.Stop()
-	for {
-		func() {
-			defer t.end()
-			f()
-		}()
-		timer.Reset(idleTime)
-		select {
-		case f = <-t.idle:
-		case <-timer.C:
-			return
-		case <-t.closing.Done():
-			return
-		}
-	}
+	t.pool.Go(t.closing.Done(), func() {
+		defer t.end()
+		f()
+	})
 }
 
 // The method end ends the count of one activity.
