@@ -68,7 +68,7 @@ var mutants = []mutant{
 		},
 		[]string{history.RuleFence}, false},
 	{"a key that is held is granted the short way",
-		[]edit{{scripts + "record.lua", "string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and", "string.sub(record, 1, 3) == 'job' and"}},
+		[]edit{{scripts + "record.lua", "elseif string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and", "elseif string.sub(record, 1, 3) == 'job' and"}},
 		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false},
 	{"an older term is ended the short way",
 		[]edit{{scripts + "record.lua", "string.sub(record, 1, #ARGV[1]) == ARGV[1]", "string.sub(record, 21, #ARGV[1]) == string.sub(ARGV[1], 21)"}},
