@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	// defaultReplicaTimeout is how long replicas are waited for.
+	// defaultReplicaTimeout is how long a call waits for the replicas.
 	defaultReplicaTimeout = 200 * time.Millisecond
-	// maxReplicaTimeout leaves time for the round trip of a renewal itself.
+	// maxReplicaTimeout leaves a renewal as much time for its own round trip as for the replicas.
 	maxReplicaTimeout = renewTimeout / 2
 	// maxReplicas bounds Config.Replicas.
 	maxReplicas = 16
 
-	// ackTries is how often a call is sent to the master of a slot. Another try is
-	// needed if the server does not know the script, and if the slot moves while a
-	// redirected call is on its way.
+	// ackTries is how often a call is sent to the master of a slot. A call is sent again if the server does not know
+	// the script, or if the slot moves while a redirected call is on its way.
 	ackTries = 4
 )
 
-// acknowledged is runAll for Stores with Config.Replicas. It sends one pipeline per node,
-// with a WAIT at its end. If the WAIT fails, no grant, Park or renewal of the node counts: its
-// call has an error, and the Locker cleans up or tries again.
+// acknowledged is runAll for Stores with Config.Replicas. It sends one pipeline per node, with a WAIT at its end. If
+// the WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the Locker
+// cleans up or tries again.
 //
-// The WAIT is in the same pipeline because it has to be on the same connection: from Redis
-// 7.2 on it waits only for the last write of that connection. For the same reason a script
-// that answers with a grant always writes, even if an earlier run of the call made the
-// grant. Refusals need no WAIT, but a WAIT for grants alone would be a second round trip.
+// The WAIT is in the same pipeline because the WAIT has to be on the same connection as the calls: from Redis 7.2 on,
+// WAIT waits only for the last write of its own connection. For the same reason a script that answers with a grant
+// always writes, even if an earlier run of the call made the grant. Refusals need no WAIT. But a WAIT that is sent only
+// after grants would take a second round trip.
 func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
 	todo := make([]int, len(cmds))
@@ -60,7 +59,7 @@ func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []
 	return out
 }
 
-// acknowledgedOn sends the items of one node, and returns those that have to be sent again.
+// acknowledgedOn sends items to the node that has their keys. It returns the items that have to be sent again.
 func (s *Store) acknowledgedOn(
 	ctx context.Context, rdb redis.UniversalClient, node sender, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {
@@ -92,8 +91,8 @@ func (s *Store) acknowledgedOn(
 	return again
 }
 
-// acknowledgedAt sends the items that were redirected to addr, and returns those that have to be
-// sent again.
+// acknowledgedAt sends the items that the node from redirected to addr. It returns the items that have to be sent
+// again.
 func (s *Store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {
@@ -116,27 +115,27 @@ func (s *Store) acknowledgedAt(
 	return again
 }
 
-// follow sends calls to addr, to which a node of a cluster redirected them, and a WAIT. The
-// error is the one of enough.
+// follow sends cmds and a WAIT to addr, to which the node from redirected the cmds. The error is that of the method
+// enough.
 //
-// It makes a new connection. go-redis follows redirections too, but does not say on which
-// connection, and the cluster client may not know the node yet.
+// follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
+// cluster client may not know the node at addr yet.
 func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
 	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
-	if strings.HasPrefix(addr, ":") {                   // the same host, says a node that does not know its own
+	if strings.HasPrefix(addr, ":") {                   // from the node's host: a node may not know its own address
 		host, _, _ := net.SplitHostPort(opt.Addr)
 		addr = host + addr
 	}
 	opt.Addr = addr
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	batch := slices.Clone(cmds) // nil once there is an answer
+	batch := slices.Clone(cmds) // an item is nil once it has an answer
 	out := make([]answer, len(cmds))
-	var short error // of those with an answer
+	var short error // the first error of enough
 	for try := 1; ; try++ {
 		var pipe []*redis.Cmd
 		for _, cmd := range batch {
-			if cmd != nil { // a node that has the slot for good ignores the ASKING
+			if cmd != nil { // after MOVED the ASKING is not needed, and does no harm
 				pipe = append(pipe, redis.NewCmd(ctx, "asking"), cmd)
 			}
 		}
@@ -151,8 +150,8 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 			if try == 1 && isNoScript(out[i].err) {
 				batch[i], unknown = sc.withSource(ctx, cmd), true
 			} else if short == nil {
-				// The next pipeline may take another connection, and its WAIT says nothing
-				// about what this one wrote.
+				// The next pipeline may take another connection. Then its WAIT would say nothing about the writes of
+				// this pipeline.
 				short = s.enough(wait)
 			}
 		}
@@ -178,7 +177,8 @@ func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {
 // errTooFew is the error of a call that took effect, but on too few replicas.
 var errTooFew = errors.New("too few replicas acknowledged")
 
-// enough returns errTooFew unless Config.Replicas have acknowledged.
+// The method enough returns the error of the command wait, or errTooFew if fewer than Config.Replicas have
+// acknowledged.
 func (s *Store) enough(wait *redis.Cmd) error {
 	n, err := wait.Int()
 	if err == nil && n < s.replicas {
@@ -195,9 +195,9 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// redirected returns the address of the node to ask instead if the node has lost the key's
-// slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client
-// reads the topology again, but not at once; until then it asks the old node.
+// redirected returns the address of the node to ask instead. The node that answered has lost the key's slot (MOVED), or
+// has lost the key while the slot migrates (ASK). After MOVED the client reads the topology again, but not at once.
+// Until then the client asks the old node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

@@ -12,21 +12,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check reports what endangers locks on these servers, and what to change: eviction,
-// version, persistence, full memory, replicas, clocks, permissions, pushes. Call it when a
-// program starts, from monitoring, or for a person at a terminal:
+// Check reports what endangers locks on these servers, and what to change. Check looks at the kind of client, eviction,
+// version, persistence, full memory, replicas, clocks, permissions and pushes. Call Check when a program starts, from
+// monitoring, or for a person at a terminal:
 //
 //	report, err := store.Check(ctx)
 //	if err == nil {
 //		err = report.Err() // or log the report
 //	}
 //
-// Check takes a lock at a key of its own, hands it to a second owner, and removes it.
-// Otherwise it only reads: INFO, and CONFIG GET if that is allowed. A Note says what it was
-// not allowed to read. An empty Report means that there is nothing to change.
+// Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. Besides that, Check
+// only reads: INFO, and CONFIG GET if the user may run CONFIG GET. A Note says what Check was not allowed to read. An
+// empty Report means that there is nothing to change.
 //
-// An error means that the check is incomplete: joblock.ErrInvalid if Validate refuses the
-// Store, otherwise the error of go-redis. The Report then has what was found before.
+// An error means that the check is incomplete. The error is joblock.ErrInvalid if Validate refuses the Store, otherwise
+// that of go-redis. The Report then has what Check found before the error.
 func (s *Store) Check(ctx context.Context) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 type check struct {
 	s *Store
 
-	mu     sync.Mutex // guards what follows: the nodes of a cluster are asked in parallel
+	mu     sync.Mutex // guards the fields below: Check asks the nodes of a cluster in parallel
 	report Report
 	skews  []time.Duration
 }
@@ -60,14 +60,14 @@ func (c *check) add(f Finding) {
 	c.report = append(c.report, f)
 }
 
-// has reports whether something was found about subject.
+// has reports whether the report has a Finding about subject.
 func (c *check) has(subject string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject })
 }
 
-// client looks at the kind of client.
+// The method client looks at the kind of client.
 func (c *check) client() {
 	switch c.s.ops.(type) {
 	case *redis.Ring:
@@ -82,7 +82,7 @@ func (c *check) client() {
 	}
 }
 
-// servers asks every master about itself.
+// The method servers calls the method server for every master.
 func (c *check) servers(ctx context.Context) error {
 	each := func(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 		if one, ok := c.s.ops.(*redis.Client); ok {
@@ -103,7 +103,7 @@ func (c *check) servers(ctx context.Context) error {
 	return nil
 }
 
-// server asks one server.
+// The method server asks the server of rdb for its clock and its settings.
 func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n := &checkedServer{check: c, addr: rdb.Options().Addr}
 	sent := time.Now()
@@ -111,7 +111,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	switch {
 	case err == nil:
 		c.mu.Lock()
-		// The best guess is that the server read its clock half-way through the round trip.
+		// The best guess is that the server read its clock half-way through this round trip.
 		c.skews = append(c.skews, now.Sub(sent.Add(time.Since(sent)/2)))
 		c.mu.Unlock()
 	case !denied(err):
@@ -135,9 +135,8 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-// clocks compares the servers' clocks with this machine's. Locks do not depend on the
-// difference. But one clock is wrong, and a fail-over changes from one server's clock to
-// another's.
+// The method clocks compares the servers' clocks with this machine's clock. Locks do not depend on the difference. But
+// a difference shows that some clock is wrong. If a server's clock is wrong, a fail-over makes the locks' clock jump.
 func (c *check) clocks() {
 	for _, skew := range c.skews {
 		if skew.Abs() > time.Second {
@@ -150,8 +149,8 @@ func (c *check) clocks() {
 	}
 }
 
-// denied reports whether this user may not run the command, or the server does not have it,
-// as with some managed servers.
+// denied reports whether err says that this user may not run a command, or that the server does not have the command.
+// Some managed servers lack commands.
 func denied(err error) bool {
 	if err == nil {
 		return false
@@ -178,8 +177,8 @@ func parseInfo(text string) info {
 	return out
 }
 
-// num returns a number, 0 if it is missing.
+// num returns the number with this name, 0 if there is none.
 func (i info) num(name string) int64 {
-	n, _ := strconv.ParseInt(i[name], 10, 64) // what is no number is as good as missing
+	n, _ := strconv.ParseInt(i[name], 10, 64) // a value that is no number counts as missing
 	return n
 }

@@ -26,13 +26,13 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
-// unread adds the Finding that this user may not run command.
+// The method unread adds the Finding that this user may not run the given command.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
 }
 
-// config returns a setting. ok is false if it may not be read.
+// The method config returns a setting. The result ok is false if this user may not read the setting.
 func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
 	all, err := rdb.ConfigGet(ctx, name).Result()
 	val, ok = all[name]
@@ -48,7 +48,8 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan compares major and minor numbers. It returns false if v is no version.
+// olderThan reports whether version v is older than the version in the parameter than. It compares major and minor
+// numbers, and returns false if v is no version.
 func olderThan(v, than string) bool {
 	var have, want [2]int
 	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {

@@ -14,24 +14,24 @@ const (
 	// renewPoolSize is enough: a Locker sends one batch of renewals at a time.
 	renewPoolSize = 4
 
-	// renewTimeout bounds each wait of a renewal: for a connection, for a write, for a
-	// reply. It leaves time for several tries within a lease.
+	// renewTimeout bounds each wait of a renewal: for a connection, for a write, for a reply. A bound of 1 s leaves
+	// time for several tries within a lease.
 	renewTimeout = time.Second
 
-	// reloadInterval is how often a cluster client reads the topology. It finds the
-	// fail-overs that cause no redirection. With the default of a minute, a lease of 30 s
-	// is lost whenever a master dies (go-redis#3979).
+	// reloadInterval is how often a cluster client reads the topology. Only by reading does the client find fail-overs
+	// that cause no redirection. With the default of a minute, a lease of 30 s is lost whenever a master dies
+	// (go-redis#3979).
 	reloadInterval = 2 * time.Second
 )
 
-// isNil reports whether rdb is nil, or an interface with a nil pointer in it.
+// isNil reports whether the interface rdb is nil or contains a nil pointer.
 func isNil(rdb redis.UniversalClient) bool {
 	v := reflect.ValueOf(rdb)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// ownClients makes the two clients of a Store. owned says that the Store has to close them;
-// otherwise both are rdb itself.
+// ownClients makes the two clients of a Store. If owned is true, the Store has to close the two clients. If owned is
+// false, both are rdb itself.
 func ownClients(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, owned bool) {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -43,9 +43,8 @@ func ownClients(rdb redis.UniversalClient) (ops, renew redis.UniversalClient, ow
 	return rdb, rdb, false
 }
 
-// cloneOptions copies the options of a client for a new one. A plain copy would not do: to
-// switch something off the application passes -1, and go-redis stores 0 instead, but in the
-// options of a new client 0 asks for the default.
+// cloneOptions copies the options of a client for a new client. A plain copy would not do. To switch something off, the
+// application passes -1, and go-redis stores 0 instead. But in the options of a new client 0 asks for the default.
 func cloneOptions(from *redis.Options) *redis.Options {
 	o := *from
 	o.MaxRetries = off(o.MaxRetries)
@@ -54,29 +53,28 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	o.ReadTimeout = timeoutOff(o.ReadTimeout)
 	o.WriteTimeout = timeoutOff(o.WriteTimeout)
 	o.ContextTimeoutEnabled = true // otherwise a call outlives its deadline by ReadTimeout
-	o.MinIdleConns = 0             // it was meant for the application's pool
+	o.MinIdleConns = 0             // the application set MinIdleConns for its own pool
 
-	// The processor belongs to the first client, and accepts no handlers of a second.
+	// The processor belongs to the application's client, and accepts no handlers of a second client.
 	o.PushNotificationProcessor = nil
-	// A cache of replies is of no use to scripts, and would track keys on every
-	// connection.
+	// A cache of replies is of no use to scripts. The server would have to track keys for every connection.
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.AutoPipelineOptions = nil
-	// Otherwise every connection sends CLIENT SETINFO. Before Redis 7.2 no user could be
-	// allowed that, and ACL LOG has an entry for each.
+	// Otherwise every connection sends CLIENT SETINFO. Before Redis 7.2 no ACL rule can allow CLIENT SETINFO, and each
+	// refusal adds an entry to ACL LOG.
 	o.DisableIdentity = true
 	return &o
 }
 
 func opsOptions(from *redis.Options) *redis.Options { return cloneOptions(from) }
 
-// renewOptions gives renewals a pool of their own that fails fast. The Locker tries again
-// itself, and knows until when.
+// renewOptions gives renewals a pool of their own. The pool fails fast, because the Locker itself tries again, and
+// knows until when.
 func renewOptions(from *redis.Options) *redis.Options {
 	o := cloneOptions(from)
 	o.MaxRetries = -1
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
-	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0 // one pool, not two
+	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0 // one pool for single calls and pipelines, not two
 	o.DialTimeout = atMost(o.DialTimeout, renewTimeout)
 	o.DialerRetries = 1
 	o.ReadTimeout = atMost(o.ReadTimeout, renewTimeout)
@@ -95,7 +93,7 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.MaxRedirects = off(o.MaxRedirects)
 	o.MinRetryBackoff = off(o.MinRetryBackoff)
 	o.MaxRetryBackoff = off(o.MaxRetryBackoff)
-	// Unlike Options, ClusterOptions keep their -2 as it is.
+	// ClusterOptions keep a timeout of -2; Options store -1 instead.
 	o.ReadTimeout = off(o.ReadTimeout)
 	o.WriteTimeout = off(o.WriteTimeout)
 	o.ContextTimeoutEnabled = true
@@ -104,9 +102,9 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.AutoPipelineOptions = nil
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	// Policies are of no use, because all calls name their key. With them go-redis sends
-	// COMMAND to some node before a call, or before every call if COMMAND is forbidden.
-	// It waits up to five seconds for that, whatever the deadline of the call.
+	// Routing policies are of no use, because all calls name their key. With policies go-redis sends COMMAND to some
+	// node before a call, or before every call if COMMAND is forbidden. go-redis waits up to five seconds for the
+	// reply, whatever the deadline of the call.
 	o.DisableRoutingPolicies = true
 	newNode := o.NewClient
 	o.NewClient = func(opt *redis.Options) *redis.Client {
@@ -123,8 +121,8 @@ func opsClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return cloneClusterOptions(from)
 }
 
-// renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without it a
-// client could not follow a slot to its new node.
+// renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without redirections a client could not follow
+// a slot to its new node.
 func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o := cloneClusterOptions(from)
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
@@ -138,7 +136,7 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return o
 }
 
-// off returns the option that makes go-redis store v: -1 for 0.
+// The function off returns the option that makes go-redis store v: -1 for 0.
 func off[T ~int | ~int64](v T) T {
 	if v == 0 {
 		return -1
@@ -146,7 +144,7 @@ func off[T ~int | ~int64](v T) T {
 	return v
 }
 
-// timeoutOff is off for the timeouts of Options: there -1 is stored as 0 and -2 as -1.
+// timeoutOff is the function off for the timeouts of Options, which store 0 for -1, and -1 for -2.
 func timeoutOff(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d - 1
@@ -154,7 +152,7 @@ func timeoutOff(d time.Duration) time.Duration {
 	return d
 }
 
-// atMost returns d, or limit if d is longer or not set.
+// atMost returns d, or limit if d is longer than limit or not set.
 func atMost(d, limit time.Duration) time.Duration {
 	if d <= 0 || d > limit {
 		return limit
@@ -162,9 +160,9 @@ func atMost(d, limit time.Duration) time.Duration {
 	return d
 }
 
-// lookup is a hook of the nodes of a cluster. A client that does not know the slots yet asks
-// one node after the other. lookup gives each node half of the time that the call has left.
-// Otherwise a node that hangs would use up all of it, and the next call might ask it again.
+// The type lookup is a hook of the nodes of a cluster. A client that does not know the slots yet asks one node after
+// the other. The hook gives each node half of the time that the call has left. Otherwise a node that hangs would use up
+// all of that time, and the next call might ask the same node again.
 type lookup struct{}
 
 func (lookup) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sender is what scripts are sent through: a client, or the hooks of one.
+// sender is what scripts are sent through: a client, or the hooks of a client.
 type sender interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
@@ -16,10 +16,9 @@ type sender interface {
 // hooked returns a sender that sends through own and runs the hooks of app around each
 // command.
 //
-// go-redis does not tell which hooks a client has. But a Conn has the hooks of its client,
-// and a hook that is added to the Conn is the innermost one. That hook diverts the command
-// to own. So the Conn never takes a connection, needs no Close, and may be shared by
-// goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
+// go-redis does not tell which hooks a client has. But a Conn has the hooks of its client, and a hook that is added to
+// the Conn runs innermost. That innermost hook diverts each command to own. So the Conn never takes a connection, needs
+// no Close, and may be shared by goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
 func hooked(app, own redis.UniversalClient) sender {
 	client, one := app.(*redis.Client)
 	if !one {
@@ -30,8 +29,8 @@ func hooked(app, own redis.UniversalClient) sender {
 	return guarded{hooks}
 }
 
-// guarded is a sender whose hooks may panic. Many calls are made in the background, where
-// nobody could recover: the program would end. So a panic is the command's error.
+// guarded is a sender whose hooks may panic. Many calls are made in the background, where the application cannot
+// recover: the program would end. So guarded makes a panic the command's error.
 type guarded struct{ sender }
 
 func (g guarded) Process(ctx context.Context, cmd redis.Cmder) (err error) {
@@ -49,7 +48,7 @@ func (p guardedPipeline) Exec(ctx context.Context) (cmds []redis.Cmder, err erro
 	return p.Pipeliner.Exec(ctx)
 }
 
-// recovered makes a panic the error of a call and of its commands.
+// recovered stops a panic, and makes an error of the panic: of the call by setting *err, and of each of cmds.
 func recovered(err *error, cmds ...redis.Cmder) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("redisstore: a hook of the application's client panicked: %v", p)
@@ -70,7 +69,7 @@ func (d divert) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		pipe := d.to.Pipeline()
 		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd) // only queues
+			_ = pipe.Process(ctx, cmd) // Process only queues
 		}
 		_, err := pipe.Exec(ctx)
 		return err

@@ -11,23 +11,21 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errUnlisted says that Resume has to write the index entry first. Callers of this package
-// do not see it.
+// errUnlisted says that Resume has to write the index entry first. Callers of this package do not see errUnlisted.
 var errUnlisted = errors.New("redisstore: not in the index")
 
-// index is the Redis key of the index of the locks of jobs: the bare prefix. No lock can
-// have that name, and the ACL pattern of the locks covers it.
+// The method index returns the Redis key of the index of the locks of jobs: the bare prefix. No lock can have that
+// name. The ACL pattern of the locks covers that name.
 func (s *Store) index() string { return s.prefix }
 
-// binding is an entry of the index that is to be written before a key is bound to job.
+// binding is an entry of the index. The entry is to be written before key is bound to job.
 type binding struct {
-	item     int // of the batch that binds the key
+	item     int // index of the request, in the batch that binds the key
 	key, job string
 	grace    time.Duration
 }
 
-// bind writes entries to the index, in one pipeline. It returns the items whose entries are
-// written.
+// bind writes entries to the index, in one pipeline. It returns the items of the written entries.
 func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err error) {
 	replies, _, err := batch(ctx, s, s.calls, bindScript, entries, func(e *binding) *scriptCall {
 		return newCall(bindScript, s.index()).str(e.job).str(e.key).micros(e.grace)
@@ -40,8 +38,9 @@ func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err e
 	return items, s.indexError(err)
 }
 
-// bindFirst returns the items of a batch that may be sent. Where scripts cannot write the
-// index, it writes the entry of each item first; other items are those for no job.
+// bindFirst returns the items of a batch of n requests that may be sent. The function of returns the entry of a
+// request, with job "" if the request is for no job. With a *redis.Client every item may be sent. With any other client
+// bindFirst writes the entries first: an item may be sent if it is for no job or its entry is written.
 func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (items []int, err error) {
 	var entries []binding
 	for i := range n {
@@ -58,7 +57,7 @@ func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (i
 	return items, err
 }
 
-// keys are those of a script that binds key to job.
+// The method keys returns the Redis keys of a script that binds key to job.
 func (s *Store) keys(key, job string) []string {
 	keys := append(make([]string, 0, 2), s.prefix+key)
 	if s.oneSlot && job != "" {
@@ -83,7 +82,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 	mark := f.clock().UnixMicro()
 	due := make([]driver.JobLock, 0, len(f.rest))
 	for !f.bad && len(f.rest) > 0 {
-		// A member that this package has not written is no lock.
+		// A member without a line break was not written by this package.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
 			due = append(due, driver.JobLock{Key: key, Job: job, Mark: mark})
 		}
@@ -107,8 +106,8 @@ func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	return s.indexError(a.err)
 }
 
-// indexError explains WRONGTYPE, which says that a value of another type is at the index's
-// key. It cannot be about a record: scripts answer Foreign for one of the wrong type.
+// indexError explains WRONGTYPE, which says that a value of another type is at the index's key. WRONGTYPE cannot be
+// about a record: scripts answer Foreign for a record of the wrong type.
 func (s *Store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.index())

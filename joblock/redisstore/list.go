@@ -19,13 +19,12 @@ const (
 	maxListCount     = 10_000 // the server does nothing else during a SCAN
 )
 
-// List implements driver.Store: one SCAN and one pipeline per page. Values of
-// other kinds under the prefix are listed as driver.StateForeign.
+// List implements driver.Store. A page takes one SCAN and one pipeline. A value under the prefix that is no record is
+// listed as driver.StateForeign.
 //
-// In a cluster it reads one master after the other. If the node at the cursor is no longer
-// a master, List fails rather than skip the rest of its keys, and the caller has to begin
-// again. A cursor that List did not make is joblock.ErrInvalid. With an error there are no
-// records.
+// In a cluster List reads one master after the other. If the node that the cursor names is no longer a master, List
+// fails rather than skip the rest of that node's keys. Then the caller has to begin again. A cursor that List did not
+// make is joblock.ErrInvalid. With an error there are no records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	if err := s.Validate(); err != nil {
 		return driver.ListPage{}, err
@@ -54,7 +53,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		names[i] = strings.TrimPrefix(name, s.prefix)
 	}
 	err = s.inspect(ctx, driver.InspectRequest{Keys: names}, func(_ int, rec driver.Record, exists bool) {
-		if exists { // else it ran out since the SCAN
+		if exists { // a record may have expired since the SCAN
 			page.Records = append(page.Records, rec)
 		}
 	})
@@ -64,8 +63,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// scanNode returns the node to read, the cursor with the address of that node, and the
-// address of the node after it, "" if it is the last.
+// scanNode returns the node to read, the cursor with the address of that node, and the address of the following node,
+// "" after the last node.
 func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
@@ -107,14 +106,14 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 	return nodes[i], at, following, nil
 }
 
-// cursor is where the next page begins: a SCAN cursor, and in a cluster the address of its
-// master. The zero cursor is the beginning of a listing and, as Next, the end.
+// cursor says where the next page begins: a SCAN cursor and, in a cluster, the address of the master that made the SCAN
+// cursor. The zero cursor is the beginning of a listing. In ListPage.Next the zero cursor is the end.
 type cursor struct {
 	node string
 	scan uint64
 }
 
-// String formats as "scan" or "scan@node".
+// String returns "", "scan" or "scan@node".
 func (c cursor) String() string {
 	if c == (cursor{}) {
 		return ""

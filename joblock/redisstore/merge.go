@@ -11,42 +11,41 @@ import (
 )
 
 const (
-	// mergeAbove is how many calls and pipelines may be under way before further calls
-	// wait to go together. A smaller number saves more. A larger one makes calls to a
-	// distant server wait less: about a round trip divided by this number.
+	// mergeAbove is how many calls and pipelines may be under way before further calls wait to go together. A smaller
+	// number saves more system calls. A larger number shortens the wait of a call to a distant server, which is about a
+	// round trip divided by mergeAbove.
 	mergeAbove = 4
 
-	// mergeMost is how many calls a pipeline has at most, so that it does not block the
-	// server for long.
+	// mergeMost is how many calls a pipeline has at most. A longer pipeline would keep the server from its other work
+	// for long.
 	mergeMost = 100
 )
 
-// merger makes single calls for many goroutines. While few are under way, each caller sends
-// its own at once. Further calls wait until one of those is answered, and then go in one
-// pipeline. That is cheaper: most of the cost of a small call is system calls, on both sides.
+// merger makes single calls for many goroutines. While few calls are under way, each caller sends its own call at once.
+// Further calls wait until a call under way is answered, and then go in one pipeline. A pipeline is cheaper than single
+// calls: most of the cost of a small call is system calls, on both sides.
 //
-// go-redis has AutoPipeline for this. It is experimental, and takes a goroutine per call.
+// go-redis has AutoPipeline for the same purpose. AutoPipeline is experimental, and takes a goroutine per call.
 type merger struct {
-	rdb   redis.UniversalClient // that has the connections
-	via   sender                // what calls are sent through: rdb, or hooks and then rdb
-	above int
+	rdb   redis.UniversalClient // the client that has the connections
+	via   sender                // calls are sent through via: rdb, or hooks and then rdb
+	above int                   // mergeAbove, or the largest int to send every call at once
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	underway int        // calls and pipelines
 	waiting  []*pipeline
 }
 
-// pipeline is calls that go together. Until done is closed only the merger may use their
-// commands.
+// pipeline is a number of calls that go together. Until the channel done is closed, only the merger may use the cmds.
 type pipeline struct {
 	cmds  []*redis.Cmd // guarded by the merger's mu until sent
-	sent  bool         // it is no longer in waiting
-	until time.Time    // the latest deadline of its callers
+	sent  bool         // the pipeline is no longer in merger.waiting
+	until time.Time    // the latest deadline of the callers
 	done  chan struct{}
 }
 
-// newMerger returns a merger. It merges calls to one server only: in a cluster a node that
-// hangs would hold up the calls to all others.
+// newMerger returns a merger that merges calls if rdb is a client of one server. Calls to a cluster are not merged: a
+// node that hangs would hold up the calls to all other nodes.
 func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	if _, one := rdb.(*redis.Client); one {
 		return &merger{rdb: rdb, via: via, above: mergeAbove}
@@ -59,24 +58,25 @@ func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
 
-// do makes one call. The caller must not use cmd afterwards. If ctx ends before the answer,
-// the call may still be applied, unless it was waiting to be sent.
+// The method do makes one call. The caller must not use cmd afterwards. If ctx ends before the answer, the server may
+// still run the call, unless the call was still waiting to be sent.
 func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
 	if p == nil {
 		defer m.next()
-		_ = m.via.Process(ctx, cmd) // cmd has the error
+		_ = m.via.Process(ctx, cmd) // answerOf reads the error from cmd
 		return answerOf(cmd)
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		m.leave(p, cmd)
-		return answer{err: ctx.Err()} // go-redis does not return the cause either
+		return answer{err: ctx.Err()} // not context.Cause: go-redis returns ctx.Err() too
 	}
 	a := answerOf(cmd)
 	if a.err != nil {
-		// Another call may be at fault, and go-redis retries pipelines less than calls.
+		// The error may come from another call of the pipeline. And go-redis retries pipelines less than single calls.
+		// So send this call alone.
 		cmd = newCmd(ctx, cmd.Args())
 		_ = m.via.Process(ctx, cmd)
 		a = answerOf(cmd)
@@ -84,8 +84,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// enter counts a call as under way and returns nil, or adds it to a pipeline and returns the
-// pipeline.
+// The method enter counts a call as under way and returns nil, or adds the call to a pipeline and returns the pipeline.
 func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,8 +107,8 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call out of its pipeline when its caller has gone, unless the pipeline has
-// been sent. Otherwise such calls would add to the load that made them wait too long.
+// The method leave takes a call out of its pipeline when the caller has gone, unless the pipeline has been sent.
+// Otherwise such calls would add to the load that made the caller wait too long.
 func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,17 +117,18 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	}
 }
 
-// forever is beyond every deadline; the client's own timeouts end such calls.
+// forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
 var forever = time.Unix(1<<40, 0)
 
-// next is called when a call has ended, and sends the next pipeline.
+// The method next sends the next pipeline. It is called when a call has ended.
 func (m *merger) next() {
 	if p := m.take(); p != nil {
 		go m.send(p)
 	}
 }
 
-// take returns the next pipeline, or nil and counts one less under way.
+// The method take returns the next pipeline. If there is none, it returns nil and counts one call or pipeline less
+// under way.
 func (m *merger) take() *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,11 +142,11 @@ func (m *merger) take() *pipeline {
 	return p
 }
 
-// send sends p and the pipelines after it. It runs in a goroutine of its own: the context
-// of one caller must not end the calls of others.
+// The method send sends p and then the further pipelines. It runs in a goroutine of its own: the context of one caller
+// must not end the calls of others.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
-		if len(p.cmds) > 0 { // somebody still waits for it
+		if len(p.cmds) > 0 { // some caller still waits
 			ctx, cancel := context.WithDeadline(context.Background(), p.until)
 			exec(ctx, m.via, p.cmds)
 			cancel()

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// probeTTL is the lease of the probe's lock. If nothing removes the lock, it ends then.
+	// probeTTL is the lease of the probe's lock. If nothing removes the lock, the lock ends with that lease.
 	probeTTL = 10 * time.Second
 	// probeWait is how long a push may take.
 	probeWait = 2 * time.Second
 )
 
-// probe asks what this user may do, and then tries the transitions of a lock at a key of
-// its own. It writes nothing to the index: a keeper would take the entry for a lock.
+// The method probe asks the server what this user may do. Then it tries the transitions of a lock, at a key that no
+// application uses. It writes nothing to the index: a keeper would take the entry for a job's lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
 	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
 	if err != nil {
 		return fmt.Errorf("redisstore: check: permissions: %w", err)
 	}
-	if !usable { // a lock that is taken might not be given back
+	if !usable { // the probe might take a lock and then not be allowed to give it back
 		return nil
 	}
 	if err = p.transitions(ctx); err == nil {
@@ -52,7 +52,7 @@ func (c *check) probe(ctx context.Context) error {
 	if told {
 		return nil
 	}
-	// Only List needs SCAN.
+	// The server could not say whether this user may SCAN. The transitions do not need SCAN, but List does.
 	if _, lerr := c.s.List(ctx, driver.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
 		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
 			listRights.means, "+scan"})
@@ -62,12 +62,12 @@ func (c *check) probe(ctx context.Context) error {
 	return nil
 }
 
-// probe is a lock for trying things.
+// The type probe is a lock on which Check tries the calls.
 type probe struct {
 	s    *Store
 	id   string // key, owner and inbox
-	n    int    // of calls
-	step string // what is tried now, for people
+	n    int    // number of nonces so far
+	step string // the call that is tried now, for people
 	deaf string // why pushes do not arrive; "" if they do
 }
 
@@ -76,7 +76,8 @@ func (p *probe) nonce() string {
 	return fmt.Sprintf("check-%d", p.n)
 }
 
-// want returns err, or an error if the outcome is not the expected one.
+// The method want returns err if err is not nil. Otherwise it returns an error if the outcome of r differs from the
+// parameter want.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
 		err = fmt.Errorf("the outcome is %q, not %q", r.Outcome, want)
@@ -101,7 +102,7 @@ func (p *probe) release(ctx context.Context, owner string) error {
 	return p.want(rs[0], nil, driver.OutcomeOK)
 }
 
-// transitions tries those of a lock that nobody waits for.
+// The method transitions tries the calls for a lock that nobody waits for, except the release.
 func (p *probe) transitions(ctx context.Context) error {
 	p.step = "acquire"
 	r, err := p.acquire(ctx, p.id, p.nonce(), "")

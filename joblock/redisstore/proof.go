@@ -19,22 +19,22 @@ const (
 	// proofKeyBytes is the length of a proof key, in hexadecimal.
 	proofKeyBytes = 32
 
-	// proofPause lies between two readings of the seal keys. They hardly ever change.
+	// proofPause lies between two readings of the seal keys. Seal keys hardly ever change.
 	proofPause = time.Minute
 )
 
-// proofs prove that the grant in a push is of this package. Whoever may publish, and read
-// records, knows all of such a push but the proof. The proof is a MAC that the script of the
-// release computes. Its key comes with the call, is not stored, and is derived from a seal key.
-// So whoever can forge a push can forge what tasks carry, and nobody else can.
+// The type proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
+// Whoever may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The
+// script that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from
+// a seal key. So only somebody who can forge what tasks carry can forge a push with a grant.
 type proofs struct {
 	mu   sync.Mutex
-	keys []string  // in the order of the seal keys; the first one proves, each verifies
-	read time.Time // the last reading, successful or not
+	keys []string  // in the order of the seal keys; the first key makes proofs, and any key verifies them
+	read time.Time // when the seal keys were last read, successfully or not
 }
 
-// load reads the seal keys, unless that was done or tried lately. Without them pushes carry no
-// grants, and waiters ask.
+// The method load reads the seal keys, unless a reading was tried within the last proofPause. Without keys, pushes
+// carry no grants, and a waiter asks for its grant.
 func (p *proofs) load(ctx context.Context, s *Store) {
 	p.mu.Lock()
 	due := p.read.IsZero() || time.Since(p.read) > proofPause
@@ -46,7 +46,7 @@ func (p *proofs) load(ctx context.Context, s *Store) {
 		return
 	}
 	var req driver.SealKeysRequest
-	_, _ = rand.Read(req.Fresh[:]) // never fails
+	_, _ = rand.Read(req.Fresh[:]) // rand.Read never fails
 	found, err := s.SealKeys(ctx, req)
 	if err != nil {
 		return
@@ -62,7 +62,7 @@ func (p *proofs) load(ctx context.Context, s *Store) {
 	p.mu.Unlock()
 }
 
-// key returns the key for proofs, "" if there is none.
+// The method key returns the key that makes proofs, "" if there is none.
 func (p *proofs) key() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *proofs) key() string {
 	return p.keys[0]
 }
 
-// verify reports whether proof is that of the text.
+// The method verify reports whether the parameter proof is the proof of text, by any of the keys.
 func (p *proofs) verify(text, proof string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,15 +84,16 @@ func (p *proofs) verify(text, proof string) bool {
 	return false
 }
 
-// proofOf computes what record.lua does.
+// proofOf computes the proof of text, as the stage write of record.lua does.
 func proofOf(key, text string) string {
 	inner := sha1.Sum([]byte(key + text))
 	outer := sha1.Sum([]byte(key + hex.EncodeToString(inner[:])))
 	return hex.EncodeToString(outer[:])
 }
 
-// parseGrant reads what record.lua publishes: the nonce of an Acquire, and with a proof also
-// the fence and the letter for how the last ownership ended.
+// parseGrant reads what record.lua publishes to an inbox. The first line is the nonce of an Acquire. With a proof there
+// are three more lines: the fence, a letter for how the previous ownership ended, and the proof. If the proof is not
+// valid, or the Store has Config.Replicas, the Push has no Grant.
 func (s *Store) parseGrant(text string) (driver.Push, bool) {
 	nonce, rest, proved := strings.Cut(text, "\n")
 	if i := strings.LastIndexByte(rest, '\n'); proved && i >= 0 && s.replicas == 0 {
@@ -103,7 +104,8 @@ func (s *Store) parseGrant(text string) (driver.Push, bool) {
 	return driver.Push{Nonce: nonce}, true
 }
 
-// push is a push with the grant of these two lines: the fence and a letter.
+// The function push returns a Push with the grant that lines describes: two lines, the fence and a letter of endings.
+// If lines is not valid, the Push has no Grant.
 func push(nonce, lines string) driver.Push {
 	number, letter, _ := strings.Cut(lines, "\n")
 	fence, err := strconv.ParseInt(strings.TrimLeft(number, " "), 10, 64)
@@ -114,11 +116,11 @@ func push(nonce, lines string) driver.Push {
 	return driver.Push{Nonce: nonce, Grant: &driver.Grant{Fence: fence, Ended: ended}}
 }
 
-// inboxes are the subscriptions of a Store. A release that passes the key on to one of them
-// says so in its reply, and nothing is published.
+// The type inboxes remembers one inbox that the Store is subscribed to. If a release grants the key to a waiter with
+// that inbox, the script tells the grant in the reply to the release, and publishes nothing.
 type inboxes struct {
 	mu      sync.RWMutex // held for reading during a delivery
-	channel string       // the first inbox that is subscribed to; "" if there is none
+	channel string       // channel of the inbox; "" if there is none
 	deliver func(driver.Push)
 }
 
@@ -144,9 +146,10 @@ func (in *inboxes) own() string {
 	return in.channel
 }
 
-// handOvers is what the answers to releases say about those who wait, besides the answer
-// itself: {answer, 1} if a push was made without a proof, and {answer, nonce, lines} for a
-// grant to an inbox of this Store.
+// handOver takes what the answer val to a release says about waiters out of val, and returns the rest for parseReply.
+// An answer {outcome, 1} says that a push was made without a proof: handOver sets s.passesOn. An answer {outcome,
+// nonce, lines} is a grant to an inbox of this Store: handOver delivers the push. Any other answer is returned
+// unchanged.
 func (s *Store) handOver(val any) any {
 	list, ok := val.([]any)
 	if !ok || len(list) < 2 {
@@ -165,7 +168,7 @@ func (s *Store) handOver(val any) any {
 		s.inboxes.mu.RLock()
 		defer s.inboxes.mu.RUnlock()
 		if p := push(nonce, lines); s.inboxes.deliver != nil {
-			if s.replicas > 0 { // nobody has acknowledged it yet
+			if s.replicas > 0 { // the replicas have not acknowledged the grant yet
 				p.Grant = nil
 			}
 			s.inboxes.deliver(p)
@@ -176,8 +179,9 @@ func (s *Store) handOver(val any) any {
 	return alone
 }
 
-// listener is what a release says of its Store: the inbox to which it need not push, and the
-// key for proofs. It is "" for a Store that has not met a waiter.
+// The method listener returns what a release sends about its Store, a line each: the inbox to which the script need not
+// push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter, listener returns
+// "".
 func (s *Store) listener(ctx context.Context) string {
 	own := s.inboxes.own()
 	if own == "" && !s.passesOn.Load() {

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errReply is about a reply that no script gives, but a proxy or a mock may. The outcome is
-// unknown.
+// errReply is the error for a reply that no script gives. A proxy or a mock may give such a reply. The outcome of the
+// call is unknown.
 var errReply = errors.New("redisstore: unexpected reply of a script")
 
 // Outcomes that only the scripts and this package know.
@@ -21,12 +21,12 @@ const (
 	more     = int64(11) // of acquire.lua, take.lua and release.lua
 )
 
-// errMore says that not all dead waiters were dropped yet, so the call has to be sent again.
-// A release has taken effect by then, and its reply is valid.
+// errMore says that not all dead waiters were dropped yet, so the call has to be sent again. A release that gets
+// errMore has taken effect, and its Reply is valid.
 var errMore = errors.New("redisstore: there may be more waiters")
 
-// fields reads the answer of a script from front to back. A field of another type or out of
-// range sets bad, which end reports.
+// The type fields reads the answer of a script from front to back. A field of another type or out of range sets bad.
+// The method end reports bad as an error.
 type fields struct {
 	rest []any
 	bad  bool
@@ -42,7 +42,7 @@ func (f *fields) next() any {
 	return v
 }
 
-// num reads a non-negative integer.
+// The method num reads a non-negative integer.
 func (f *fields) num() int64 {
 	n, ok := f.next().(int64)
 	if !ok || n < 0 {
@@ -52,8 +52,8 @@ func (f *fields) num() int64 {
 	return n
 }
 
-// digits reads a positive number that comes as text: a fence, or a time in microseconds
-// since 1970. Not every server can return so large a Lua number as an integer.
+// The method digits reads a positive number that comes as text: a fence, or a time in microseconds since 1970. Such
+// numbers come as text because not every server can return so large a Lua number as an integer.
 func (f *fields) digits() int64 {
 	n, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
 	f.bad = f.bad || err != nil || n <= 0
@@ -70,10 +70,10 @@ func (f *fields) str() string {
 
 func (f *fields) clock() time.Time { return time.UnixMicro(f.digits()) }
 
-// date reads the same and drops the fraction of a millisecond.
+// The method date reads a time as clock does, and drops the fraction of a millisecond.
 func (f *fields) date() time.Time { return time.UnixMilli(f.digits() / 1000) }
 
-// blob reads a string that may be missing.
+// The method blob reads a string that may be missing.
 func (f *fields) blob() []byte {
 	switch v := f.next().(type) {
 	case nil:
@@ -120,10 +120,10 @@ func (f *fields) ended() driver.Ended {
 	return e
 }
 
-// outcome begins to read an answer: its first field.
+// The function outcome reads the first field of an answer. The returned fields are the rest of the answer.
 func outcome(val any) (driver.Outcome, fields) {
 	var f fields
-	n, alone := val.(int64) // the outcome has no further fields
+	n, alone := val.(int64) // an answer may be an outcome without further fields
 	if !alone {
 		list, ok := val.([]any)
 		f = fields{rest: list, bad: !ok}
@@ -135,8 +135,8 @@ func outcome(val any) (driver.Outcome, fields) {
 	return driver.Outcome(n), f
 }
 
-// end returns errReply unless all fields were read and none was bad. The error does not show
-// the values: an owner might be among them.
+// The method end returns errReply unless all fields were read and none was bad. The error does not show the fields: an
+// owner might be among them.
 func (f *fields) end(op string) error {
 	if f.bad || len(f.rest) > 0 {
 		return fmt.Errorf("%w: %s", errReply, op)
@@ -144,10 +144,10 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// foreign describes a value that is no record.
+// The method foreign reads the rest of the answer FOREIGN, and describes the value that is no record.
 func (f *fields) foreign() string {
 	kind, key := f.str(), f.str()
-	if kind == "" { // this user may not ask
+	if kind == "" { // this user may not run TYPE
 		kind = "value"
 	}
 	return fmt.Sprintf("a %s that is no lock is at the Redis key %q; it was left alone", kind, key)
@@ -158,7 +158,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
-	if text, ok := val.(string); ok && (sc == acquireScript || sc == takeScript) && len(text) > 1 { // of a stage usual
+	if text, ok := val.(string); ok && (sc == acquireScript || sc == takeScript) && len(text) > 1 { // from a stage usual
 		f := fields{rest: []any{text[1:], text[:1]}}
 		r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
 		if err := f.end(sc.op); err != nil {
@@ -217,7 +217,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	return r, nil
 }
 
-// parseRecord reads the answer of inspect, and reports whether there is a record.
+// parseRecord reads the answer of inspectScript about key, and reports whether there is a record.
 func parseRecord(key string, val any) (driver.Record, bool, error) {
 	out, f := outcome(val)
 	rec := driver.Record{Key: key}
@@ -231,7 +231,7 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 		rec.Waiters, rec.Now = int(f.num()), f.clock()
 	case driver.OutcomeNotFound:
 	case driver.OutcomeForeign:
-		_ = f.foreign() // a Status has no place for it
+		_ = f.foreign() // a driver.Record has no field for the description
 		rec.State = driver.StateForeign
 	default:
 		f.bad = true

@@ -8,23 +8,22 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Severity is how much a Finding matters.
+// Severity says how much a Finding matters.
 type Severity uint8
 
 // The severities.
 const (
-	// Note: what was found is good to know, and may be left as it is.
+	// Note: the Finding is good to know, and nothing has to change.
 	Note Severity = iota
-	// Warning: what was found weakens a promise in rare events: a restart, a fail-over,
-	// a full server.
+	// Warning: the Finding weakens a promise in rare events: a restart, a fail-over, a full server.
 	Warning
-	// Fault: what was found breaks locks or calls in everyday use.
+	// Fault: the Finding breaks locks or calls in everyday use.
 	Fault
 )
 
 var severityNames = [...]string{"note", "warning", "fault"}
 
-// String returns the name in lower case.
+// String returns the severity's name in lower case.
 func (s Severity) String() string {
 	if int(s) < len(severityNames) {
 		return severityNames[s]
@@ -38,10 +37,10 @@ func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 // Finding is one thing that Check found.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Node     string   `json:"node,omitempty"` // the server's address; "" when it is not about one server
+	Node     string   `json:"node,omitempty"` // the server's address; "" if the Finding is not about one server
 	Subject  string   `json:"subject"`        // a setting or a right: "maxmemory-policy", "permissions"
 	Found    string   `json:"found"`          // what was found
-	Means    string   `json:"means"`          // what it means for locks
+	Means    string   `json:"means"`          // what the Finding means for locks
 	Fix      string   `json:"fix"`            // what to change
 }
 
@@ -67,8 +66,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Err returns nil if no Finding is a Fault. Otherwise it returns an error that lists the
-// Faults and matches joblock.ErrInvalid, for programs that then refuse to start.
+// Err returns nil if no Finding is a Fault. Otherwise Err returns an error that lists the Faults and matches
+// joblock.ErrInvalid. Err is for programs that refuse to start in that case.
 func (r Report) Err() error {
 	var faults []string
 	for _, f := range r {
@@ -82,7 +81,8 @@ func (r Report) Err() error {
 	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "check", Detail: strings.Join(faults, "\n")}
 }
 
-// sort puts the worst first, and findings about the same subject together.
+// The method sort puts the worst Findings first. Among Findings of one Severity, those about the same subject come
+// together.
 func (r Report) sort() {
 	slices.SortStableFunc(r, func(a, b Finding) int {
 		if a.Severity != b.Severity {

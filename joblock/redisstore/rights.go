@@ -9,21 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// right is a command as ACL SETUSER takes it after a +, and a call that needs it. In the call
-// $key and $index stand for Redis keys, and $channel for a channel.
+// The type right is a rule, which ACL SETUSER takes after a "+", and a call that needs the rule. In call, $key and
+// $index stand for Redis keys, and $channel stands for a channel.
 type right struct{ rule, call string }
 
-// area is a part of a Store's work, and the rights that it needs. The package comment lists
-// the same rights; a test compares them.
+// The type area is a part of a Store's work, and the rights which that part needs. The package comment lists the same
+// rights, and a test compares the two lists.
 type area struct {
 	rights   []right
 	severity Severity
-	subject  string // of the Finding when one is missing
-	means    string
-	with     string // the keys or channels that may be what is missing
+	subject  string // Finding.Subject if a right is missing
+	means    string // Finding.Means if a right is missing
+	with     string // the rule for keys or channels, for Finding.Fix: it may be missing too
 }
 
-// lockRights are needed by every Store.
+// lockRights are for every Store.
 var lockRights = area{severity: Fault, subject: "permissions", means: "locks cannot be taken, held or given back",
 	rights: []right{
 		{"eval", "EVAL x 0"}, {"evalsha", "EVALSHA x 0"}, {"time", "TIME"},
@@ -32,7 +32,7 @@ var lockRights = area{severity: Fault, subject: "permissions", means: "locks can
 		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"type", "TYPE $key"},
 	}}
 
-// jobRights are for the index of jobs' locks.
+// jobRights are for the index of the locks of jobs.
 var jobRights = area{severity: Fault, subject: "permissions", means: "locks cannot be handed to jobs", with: " ~$index",
 	rights: []right{
 		{"zadd", "ZADD $index 1 m"}, {"zrem", "ZREM $index m"}, {"zscore", "ZSCORE $index m"},
@@ -51,7 +51,7 @@ var pushRights = area{severity: Warning, subject: "pub/sub",
 var listRights = area{severity: Warning, subject: "permissions", means: "List fails, all else works",
 	rights: []right{{"scan", "SCAN 0"}}}
 
-// clusterRights are for go-redis, which looks for a key's node and follows redirections.
+// clusterRights are for a cluster: go-redis looks for the node of a key and follows redirections.
 var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster are not found, or not those that have the keys",
 	rights: []right{{"cluster|slots", "CLUSTER SLOTS"}, {"asking", "ASKING"}}}
 
@@ -71,8 +71,8 @@ func (s *Store) areas() []area {
 	return all
 }
 
-// rights asks the server what this user may not do. told is false if the server cannot say,
-// like some that are not Redis itself. usable is false if locks cannot be had.
+// The method rights asks the server what this user may not do, and adds the Findings. The result told is false if the
+// server cannot answer; some servers other than Redis cannot. The result usable is false if this user cannot use locks.
 func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
 	areas := c.s.areas()
 	var rules []string
@@ -84,8 +84,8 @@ func (c *check) rights(ctx context.Context, key string) (told, usable bool, err 
 			calls = append(calls, names.Replace(r.call))
 		}
 	}
-	// The words of a call are separated by line breaks, because a name may contain a
-	// space. A command that the server does not know does not count as denied.
+	// Line breaks separate the words of a call, because a name may contain a space. A command that the server does not
+	// know does not count as denied.
 	answer := c.s.ops.Eval(ctx, `
 if not redis.acl_check_cmd then return false end
 local denied = {}
@@ -130,7 +130,8 @@ return denied`, []string{key}, calls...)
 	return true, usable, nil
 }
 
-// fix says what to allow a user whose call was denied with that text.
+// The method fix says what to allow a user. The parameter text is the error with which the server denied the user's
+// call.
 func (c *check) fix(text string) string {
 	switch {
 	case strings.Contains(text, "access a key") || strings.Contains(text, "one of the keys"):

@@ -21,13 +21,13 @@ var stages = readStages()
 func readStages() map[string]string {
 	files, err := fs.Glob(scripts, "scripts/*.lua")
 	if err != nil {
-		panic(err) // the pattern is a constant
+		panic(err) // the constant pattern is not valid
 	}
 	all := make(map[string]string)
 	for _, file := range files {
 		text, err := scripts.ReadFile(file)
 		if err != nil {
-			panic(err) // it was listed
+			panic(err) // Glob has listed the file
 		}
 		name := strings.TrimSuffix(path.Base(file), ".lua")
 		first, others, _ := strings.Cut(string(text), "\n--# ")
@@ -42,7 +42,8 @@ func readStages() map[string]string {
 	return all
 }
 
-// The scripts. Each is a row of stages; record.lua says what the stages have in common.
+// The scripts. Each script is a row of stages. The comment at the top of record.lua says what the stages have in
+// common.
 var (
 	acquireScript = newScript("acquire", "record", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
 		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
@@ -65,8 +66,8 @@ var (
 	sealScript    = newScript("seal keys", "seal")
 )
 
-// script is a Lua script and the first arguments of its calls. They are kept as interfaces,
-// so that calls need not box them.
+// The type script is a Lua script and the first arguments of its calls. These arguments are kept as interfaces, so that
+// a call need not box them.
 type script struct {
 	op      string
 	source  any
@@ -93,15 +94,15 @@ func newScript(op string, row ...string) *script {
 	}
 }
 
-// withSource turns an EVALSHA into an EVAL.
+// withSource returns the EVAL for the EVALSHA in cmd.
 func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	args := append([]any(nil), cmd.Args()...)
 	args[0], args[1] = sc.eval, sc.source
 	return newCmd(ctx, args)
 }
 
-// run makes one call. It takes one round trip, or two if the server does not know the
-// script: after a restart, a SCRIPT FLUSH or a fail-over.
+// The method run makes one call. The call takes one round trip, or two if the server does not know the script: after a
+// restart, a SCRIPT FLUSH or a fail-over.
 func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	a := m.do(ctx, cmd)
 	if isNoScript(a.err) {
@@ -110,7 +111,7 @@ func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	return a
 }
 
-// answer is the reply to one call, or its error.
+// The type answer is the reply to one call, or the error of that call.
 type answer struct {
 	val any
 	err error
@@ -118,11 +119,10 @@ type answer struct {
 
 // runAll makes a batch of calls in one pipeline.
 //
-// If a server did not know the script, its items are sent again. The second pipeline has
-// the source in its first item only, which serves the other items of that node. If several
-// nodes did not know the script, a third pipeline has the source in every item. Doing that
-// at once would be simpler, but would send megabytes to a server that has just come up after
-// a fail-over.
+// If a server did not know the script, that server's items are sent again in a second pipeline. Only the first item of
+// the second pipeline has the source, which is enough for all items of the same node. If several nodes did not know the
+// script, a third pipeline has the source in every item. Sending the source in every item of the second pipeline would
+// be simpler. But that would send megabytes to a server that has just come up after a fail-over.
 func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []answer {
 	if len(cmds) == 1 {
 		return []answer{sc.run(ctx, m, cmds[0])}
@@ -151,17 +151,17 @@ func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []an
 	}
 }
 
-// exec sends those of cmds that are not nil.
+// The function exec sends the cmds that are not nil, in one pipeline.
 func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 	pipe := via.Pipeline()
 	for _, cmd := range cmds {
 		if cmd != nil {
-			_ = pipe.Process(ctx, cmd) // only queues
+			_ = pipe.Process(ctx, cmd) // Process only queues
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		// A hook may fail the pipeline before any command was touched. Such a command
-		// must not look like one with an empty answer.
+		// A hook may fail the pipeline before any command was sent. A command that was not sent must not look like a
+		// command with an empty answer.
 		for _, cmd := range cmds {
 			if cmd != nil && cmd.Err() == nil && cmd.Val() == nil {
 				cmd.SetErr(err)
@@ -170,8 +170,8 @@ func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 	}
 }
 
-// answerOf prefers a reply to an error. When a connection breaks in the middle of a
-// pipeline, go-redis also puts the error on the items whose replies it has read.
+// answerOf returns the reply of cmd, or the error if there is no reply. When a connection breaks in the middle of a
+// pipeline, go-redis also sets the error on commands whose replies it has read.
 func answerOf(cmd *redis.Cmd) answer {
 	if val := cmd.Val(); val != nil {
 		return answer{val: val}
@@ -179,8 +179,8 @@ func answerOf(cmd *redis.Cmd) answer {
 	return answer{err: withoutArgs(cmd.Err())}
 }
 
-// withoutArgs removes the arguments from a server's error. A server that does not know a
-// command repeats its first arguments, and the owner is among them.
+// withoutArgs removes a command's arguments from a server's error. A server that does not know a command repeats the
+// command's first arguments. The owner may be among these arguments.
 func withoutArgs(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -192,13 +192,12 @@ func withoutArgs(err error) error {
 	return err
 }
 
-// serverError is an error reply of the server. go-redis has a type for these, but no
-// constructor.
+// serverError is an error reply of the server. go-redis has a type for error replies, but no constructor.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
 
-// RedisError makes serverError a redis.Error.
+// RedisError makes serverError implement redis.Error.
 func (e serverError) RedisError() {}
 
 func isNoScript(err error) bool {

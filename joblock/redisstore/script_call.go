@@ -9,22 +9,22 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// keyAt is where the first key stands in a call: after the command, the script and
-// the number of keys.
+// keyAt is the index of the first key among the arguments of a call. Before the first key are the command, the script
+// and the number of keys.
 const keyAt = 3
 
-// scriptCall is a call of a script. It is one allocation: its arguments are pointers into
-// it, which go-redis accepts. As values each would be boxed in an interface.
+// scriptCall is a call of a script, in one allocation. The elements of args are pointers into texts and nums, which
+// go-redis accepts. Plain values would each be boxed in an interface.
 type scriptCall struct {
 	made  redis.Cmd
 	args  [keyAt + 12]any
 	texts [10]string
 	nums  [5]int64
 
-	n, text, num int // how much of each is used
+	n, text, num int // how many elements of args, texts and nums are used
 }
 
-// newCall begins a call of sc for keys. In a cluster the first key decides on the node.
+// newCall begins a call of sc for keys. In a cluster the first key decides which node gets the call.
 func newCall(sc *script, keys ...string) *scriptCall {
 	c := &scriptCall{}
 	c.args[0], c.args[1], c.args[2] = sc.evalsha, sc.sha, len(keys)
@@ -43,18 +43,18 @@ func (c *scriptCall) str(s string) *scriptCall {
 	return c
 }
 
-// millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the
-// record and its fence.
+// The method millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the record and its
+// fence.
 func (c *scriptCall) millis(d time.Duration) *scriptCall { return c.int(max(1, millis(d))) }
 
 // millisOrZero adds a duration that may be 0.
 func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall { return c.int(millis(d)) }
 
-// millis returns d in milliseconds, rounded up: a lease may be longer in the store than its
-// holder believes, but not shorter.
+// The function millis returns d in milliseconds, rounded up: a lease may be longer in the store than its holder
+// believes, but not shorter. For a negative d it returns 0.
 func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/time.Millisecond)) }
 
-// wide formats a period, at least 1 ms, as records have it: in milliseconds, 12 bytes wide.
+// The function wide formats a period as in a record: in milliseconds, at least 1, and 12 bytes wide.
 func wide(d time.Duration) string {
 	var text [periodBytes]byte
 	fill(text[:], max(1, millis(d)))
@@ -66,7 +66,7 @@ const (
 	fenceBytes  = 16 // width of a fence
 )
 
-// fill formats n to the end of text, and fills the rest of text with spaces.
+// fill writes n in decimal to the end of text, and fills the rest of text with spaces.
 func fill(text []byte, n int64) {
 	i := len(text) - 1
 	for ; i == len(text)-1 || n > 0; i-- {
@@ -78,13 +78,13 @@ func fill(text []byte, n int64) {
 	}
 }
 
-// term adds the term that a call names.
+// The method term adds the term that a call names, as two arguments: the beginning of the record, and the grant.
 func (c *scriptCall) term(t *driver.Term) *scriptCall {
 	return c.str(recordHead(t, false)).str(t.Grant)
 }
 
-// recordHead is the beginning of the record of t, up to the owner. With any it is that of
-// every term of the owner.
+// recordHead returns the beginning of the record of t, up to the owner. If the parameter any is true, "any" stands in
+// the place of the fence: scripts then accept any term of the owner.
 func recordHead(t *driver.Term, any bool) string {
 	if any {
 		return "jobHany\n" + t.Owner + "\n"
@@ -117,8 +117,8 @@ func (c *scriptCall) flag(b bool) *scriptCall {
 	return c.str("0")
 }
 
-// cmd makes the command. redis.Script.Run would copy the arguments twice, and has no
-// form for pipelines.
+// The method cmd makes the command. redis.Script.Run is not used: it would copy the arguments twice, and has no form
+// for pipelines.
 func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
 	c.made = *newCmd(ctx, c.args[:c.n])
 	return &c.made
@@ -126,11 +126,11 @@ func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
 
 func newCmd(ctx context.Context, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(keyAt) // by which a ClusterClient finds the node
+	cmd.SetFirstKeyPos(keyAt) // a ClusterClient finds the node by the first key
 	return cmd
 }
 
-// one makes a call about a single key.
+// The method one makes a single call, about one key.
 func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	if err := s.Validate(); err != nil {
 		return driver.Reply{}, err
@@ -147,9 +147,9 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	return parseReply(sc, a.val)
 }
 
-// batch makes one call per request. An item without an answer stays OutcomeUnknown. err is
-// the error of the first such item: a thousand equal ones, joined, would help nobody.
-// unfinished has the indexes of the releases whose answer was errMore.
+// The function batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
+// error of the first such item: a thousand equal errors, joined, would help nobody. The result unfinished has the
+// indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
 	items := make([]int, len(reqs))
@@ -160,8 +160,8 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 	return replies, unfinished, err
 }
 
-// some makes the calls for some items of a batch, and sets their replies. left has the items
-// whose answer was errMore or errUnlisted, which are not errors of the batch.
+// The function some makes the calls for the given items of a batch, and sets the replies to these items. The result
+// left has the items whose answer was errMore or errUnlisted. Neither is an error of the batch.
 func some[R any](
 	ctx context.Context, s *Store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
 ) (left []int, err error) {
@@ -190,8 +190,8 @@ func some[R any](
 	return left, err
 }
 
-// send makes a batch of calls in one pipeline, and with Config.Replicas has those
-// acknowledged that grant, bind or prolong a lock.
+// The method send makes a batch of calls in one pipeline. With Config.Replicas, send calls acknowledged for calls that
+// grant, bind or prolong a lock.
 func (s *Store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	if s.replicas > 0 && sc != releaseScript && sc != reserveScript {
 		return s.acknowledged(ctx, m, sc, cmds)

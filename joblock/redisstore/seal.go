@@ -13,13 +13,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys is the Redis key of the seal keys. It begins with the prefix, so the ACL pattern
-// of the locks covers it. No lock has this name: joblock reserves names in which two
-// hexadecimal digits do not follow each '%'.
+// The method sealKeys returns the Redis key of the seal keys. That key begins with the prefix, so the ACL pattern of
+// the locks covers it. No lock has this name: package joblock reserves each name with a '%' that is not followed by two
+// hexadecimal digits.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
-// String says where the locks are, as far as the client tells: for people whose programs
-// look at different places by mistake.
+// String says where the locks are, as far as the client tells. The text helps to find two programs that look at
+// different places by mistake.
 func (s *Store) String() string {
 	if s == nil {
 		return "no Store"
@@ -59,7 +59,7 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 		secret, err := hex.DecodeString(text)
 		us, terr := strconv.ParseFloat(at, 64) // a score
 		if err != nil || terr != nil || len(secret) != driver.SealKeyBytes || !(us > 0 && us < 1<<53) {
-			continue // this package has not written it
+			continue // this package has not written the member
 		}
 		keys = append(keys, driver.SealKey{Secret: [driver.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
 	}

@@ -24,40 +24,37 @@ const maxPrefixBytes = 64
 
 // Config configures a Store.
 type Config struct {
-	// Prefix stands before every key in Redis. It is printable UTF-8 of at most 64
-	// bytes. Stores with different prefixes do not see each other's locks. If one prefix
-	// begins with the other, though, List of the shorter one shows both. Default
-	// DefaultPrefix, "joblock:".
+	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes. Stores with different
+	// prefixes do not see each other's locks, with one exception. If one prefix begins with the other, List of the
+	// Store with the shorter prefix shows the locks of both. Default: DefaultPrefix, "joblock:".
 	Prefix string
 
-	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal
-	// before it counts: from 0, the default, to 16. It needs a *redis.Client or a
-	// *redis.ClusterClient. The package comment says under Replicas what this is worth
-	// and what it costs.
+	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal before the call succeeds: from 0,
+	// the default, to 16. More than 0 needs a *redis.Client or a *redis.ClusterClient. The section Replicas of the
+	// package comment says what the replicas are worth and what they cost.
 	Replicas int
 
-	// ReplicaTimeout is how long a call waits for the replicas: from 1 ms to 500 ms.
-	// Fractions of a millisecond are cut off. Default 200 ms.
+	// ReplicaTimeout is how long a call waits for the replicas: from 1 ms to 500 ms. Fractions of a millisecond are cut
+	// off. Default: 200 ms.
 	ReplicaTimeout time.Duration
 }
 
-// Store keeps lock records in Redis. Make it with New. It may be used by several
-// goroutines at a time.
+// Store keeps lock records in Redis. Make a Store with New. Several goroutines may use a Store at a time.
 type Store struct {
 	prefix  string
 	invalid error // what Validate and every call return; nil if New was given good arguments
 
-	ops   redis.UniversalClient // for all but renewals; re-sends by itself
-	renew redis.UniversalClient // for renewals; never re-sends
+	ops   redis.UniversalClient // for everything but renewals; sends a call again by itself
+	renew redis.UniversalClient // for renewals; never sends a call again by itself
 	owned bool                  // New has made ops and renew
 
-	calls, renewals *merger // through the application's hooks to ops and to renew
+	calls, renewals *merger // calls sends to ops, renewals sends to renew: both through the application's hooks
 
 	oneSlot bool // no cluster: a script may write both a record and the index
 
 	proofs   proofs
 	inboxes  inboxes
-	passesOn atomic.Bool // a release of this Store has passed a key on
+	passesOn atomic.Bool // a release of this Store has granted a key to a waiter
 
 	replicas       int
 	replicaTimeout time.Duration
@@ -68,13 +65,12 @@ var (
 	_ driver.Validator = (*Store)(nil)
 )
 
-// New returns a Store in the Redis that rdb talks to. A nil cfg means the defaults.
-// Nothing is sent yet. New never returns nil: a nil rdb or a bad cfg is reported by
-// joblock.New, through Validate, and by every call.
+// New returns a Store in the Redis that rdb talks to. A nil cfg means the defaults. New sends nothing, and never
+// returns nil. For a nil rdb or a bad cfg, joblock.New and every call return an error: see Validate.
 //
-// For a *redis.Client or a *redis.ClusterClient the Store opens connections of its own, and
-// Close closes them. Their options are those of rdb, except as the package comment says
-// under Connections. Any other implementation is used itself.
+// For a *redis.Client or a *redis.ClusterClient the Store opens connections of its own, which Close closes. The options
+// of these connections are those of rdb, with the differences in the section Connections of the package comment. The
+// Store sends its calls through any other implementation itself.
 func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
@@ -106,8 +102,8 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	return s
 }
 
-// Validate returns joblock.ErrInvalid if New was given a bad Config or no client, or if s
-// was not made by New. joblock.New calls it.
+// Validate returns joblock.ErrInvalid if New was given a bad Config or no client, or if s was not made by New.
+// joblock.New calls Validate.
 func (s *Store) Validate() error {
 	if s == nil || s.ops == nil && s.invalid == nil {
 		return invalid("the Store was not made by New")
@@ -115,9 +111,8 @@ func (s *Store) Validate() error {
 	return s.invalid
 }
 
-// Close closes the connections that the Store opened, but not the client that New was
-// given. Calls under way and later calls fail, unless the Store uses that client itself. A
-// second Close returns nil.
+// Close closes the connections that the Store has opened, but not the client that New was given. If the Store has
+// opened connections, calls under way and later calls fail. A second Close returns nil.
 func (s *Store) Close() error {
 	if !s.owned {
 		return nil
@@ -129,14 +124,14 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire implements driver.Store. It takes one round trip. If the key is free and more than
-// a hundred dead waiters are first in its queue, each further hundred take one more.
+// Acquire implements driver.Store. It takes one round trip. If the key is free and more than a hundred dead waiters are
+// first in the key's queue, each further hundred dead waiters take one more round trip.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		c := acquireCall(s, &req)
 		reply, err := s.one(ctx, acquireScript, c)
 		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage usual grant
-			reply.Lease = req.TTL + time.Millisecond // as it is rounded up in the record
+			reply.Lease = req.TTL + time.Millisecond // as in the record, where the lease is rounded up
 		}
 		if err != errMore {
 			return reply, err
@@ -148,7 +143,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 }
 
 func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
-	// One text with all three parts is one allocation.
+	// One text for all three parts takes one allocation.
 	var ttl [periodBytes]byte
 	fill(ttl[:], max(1, millis(req.TTL)))
 	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
@@ -170,14 +165,15 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 	return c
 }
 
-// usualNonce is the length of the nonces for which the scripts have stages of their own.
+// usualNonce is the length of the usual nonces. For these the scripts have faster stages, whose names begin with
+// "usual".
 const usualNonce = 13
 
 func usual(nonce string) bool { return len(nonce) == usualNonce }
 
-// Take implements driver.Store. It takes one pipeline, or two if the client is not a
-// *redis.Client: in a cluster the index is in another slot. If a key is free and more than
-// a hundred dead waiters are first in its queue, each further hundred take one more.
+// Take implements driver.Store. It takes one pipeline, or two if the client is not a *redis.Client: in a cluster the
+// index is in another slot than the record. If a key is free and more than a hundred dead waiters are first in the
+// key's queue, each further hundred dead waiters take one more pipeline.
 func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
 		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
@@ -203,8 +199,8 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	return replies, s.indexError(err)
 }
 
-// Resume implements driver.Store. It takes one pipeline. Items that bind a lock back to a
-// job take one more before it. Items that recover a job's lock take two more after it.
+// Resume implements driver.Store. It takes one pipeline. Items with Unpark and a Back take one more pipeline before
+// that one. Items that recover a job's lock take two more pipelines after that one.
 func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	resume := func(items []int, listed bool) (unlisted []int, err error) {
@@ -244,8 +240,8 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	return replies, cmp.Or(err, failed)
 }
 
-// Park implements driver.Store. It takes one pipeline, or two for jobs if the client is not
-// a *redis.Client.
+// Park implements driver.Store. It takes one pipeline. If some request has a Job and the client is not a *redis.Client,
+// Park takes two pipelines.
 func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
 		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
@@ -274,8 +270,8 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 	return replies, err
 }
 
-// Release implements driver.Store. It takes one pipeline. If more than a hundred dead
-// waiters are first in a queue, each further hundred take one more.
+// Release implements driver.Store. It takes one pipeline. If more than a hundred dead waiters are first in a key's
+// queue, each further hundred dead waiters take one more pipeline.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	listener := s.listener(ctx)
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
@@ -308,15 +304,16 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	return c
 }
 
-// finishReleases sends those releases again that stopped in the middle of a queue, until
-// they find the next waiter or the end of the queue. The ownerships have already ended, so
-// errors are not reported: the next caller that waits or asks for the key goes on.
+// finishReleases sends the releases in the parameter unfinished again. These releases stopped in the middle of a queue.
+// Each is sent until it finds the next waiter or the end of the queue. finishReleases reports no errors, because the
+// ownerships have already ended. If finishReleases fails, the next call that asks for the key drops the other dead
+// waiters.
 func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))
 		for n, i := range unfinished {
 			again := reqs[i]
-			again.Owner, again.Kind = "", driver.ReleaseOwn // it must end nothing: the key may have a new holder
+			again.Owner, again.Kind = "", driver.ReleaseOwn // no Owner: it must end no later ownership
 			cmds[n] = s.releaseCall(&again, s.listener(ctx)).cmd(ctx)
 		}
 		var left []int
@@ -340,8 +337,8 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return replies, err
 }
 
-// Inspect implements driver.Store. It takes one pipeline, and asks masters only. With an
-// error, the records that could not be read have only their Key.
+// Inspect implements driver.Store. It takes one pipeline, and asks masters only. With an error, a Record that could not
+// be read has only its Key.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -351,7 +348,8 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return recs, err
 }
 
-// inspect reads keys and calls found for each of them, also for those without a record.
+// The method inspect reads the records of req.Keys. It calls the function found for each key, even if the key has no
+// record.
 func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	if len(req.Keys) == 0 {
 		return nil

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// pushBuffer is how many pushes may wait for delivery. It is for bursts, because
-	// deliver does not block. If it is full for pushTimeout, go-redis drops the next push,
-	// and the waiter finds its grant by asking.
+	// pushBuffer is how many pushes may wait for delivery. The buffer is for bursts, because the function deliver does
+	// not block. If the buffer is full for pushTimeout, go-redis drops the next push. Then the waiter finds its grant
+	// by asking.
 	pushBuffer  = 1000
 	pushTimeout = time.Second
 
-	// pingEvery is how often a subscription's connection is tested. If it has died in
-	// silence, it is replaced. Until then waiters find their grants by asking.
+	// pingEvery is how often a subscription's connection is tested. A connection that has died in silence is replaced
+	// after the test. Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 )
 
-// channel is the Redis channel for the grants to an inbox. It begins with the prefix, so
-// that keys and channels have the same ACL pattern.
+// The method channel returns the Redis channel for the grants to an inbox. The channel's name begins with the prefix,
+// so that keys and channels have the same ACL pattern.
 func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
-// forced is the Redis channel for forced releases.
+// The method forced returns the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
-// Subscribe implements driver.Store. The subscription has a connection of its own, which is
-// replaced when it breaks. In a cluster any node will do, because a PUBLISH reaches all.
+// Subscribe implements driver.Store. The subscription has a connection of its own. go-redis replaces the connection
+// when it breaks. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		channel, parse = s.forced(), s.parseForced
 	}
 	sub := s.ops.Subscribe(ctx, channel)
-	// Wait until the server confirms the subscription: pushes before that are missed.
+	// Wait until the server confirms the subscription: pushes before the confirmation do not arrive.
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
@@ -69,13 +69,13 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		if own {
 			s.inboxes.close(channel)
 		}
-		_ = sub.Close() // of no consequence: the subscription is over either way
+		_ = sub.Close() // an error has no consequence: the subscription is over either way
 		<-done
 	}, nil
 }
 
-// parseForced reads what release.lua publishes: the fence and the Redis key, a line each.
-// Anything else was published by a stranger, and is ignored.
+// parseForced reads what release.lua publishes: the fence and the Redis key, a line each. Any other text is from a
+// stranger, and parseForced returns false.
 func (s *Store) parseForced(text string) (driver.Push, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)

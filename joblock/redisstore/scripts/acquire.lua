@@ -1,12 +1,12 @@
--- Takes a free key, or joins the queue of its waiters. A free key goes to the first waiter
--- if there is one, whoever asks.
--- ARGV     ttl + 1 + retain in ms; the parts of the record that this call begins, see the stage
---          usual grant: owner and holder, nonce, ttl
---          [, memo 1|0 and, in a cluster, h [, inbox, patience ms]]
--- Returns  a letter, fence: how the last ownership ended; from the stage usual grant
---          {OK, fence, how the last ownership ended, lease ms left [, memo or nil, now in us]}
+-- Takes a free key, or joins the queue of the key's waiters. If somebody waits for a free key, the first waiter gets
+-- the key, whoever calls.
+-- ARGV     ttl + 1 + retain in ms; three parts of the new record: owner and holder; nonce; ttl
+--          (the stage usual grant in record.lua shows where the parts stand)
+--          [, memo 1|0 and, in a cluster, h [, channel of the inbox, patience ms]]
+-- Returns  from the stage usual grant: a text of a letter for how the previous ownership ended, and the fence
+--          {OK, fence, how the previous ownership ended, lease ms left [, memo or nil, now in us]}
 --          {HELD, state, ms left, holder, job, fence [, places ahead, now in us]} | FOREIGN
---          {MORE}, if it is not known yet who is first in line
+--          {MORE}: the first waiter is not found yet, see queue.lua
 
 local memo_wanted = ARGV[5] and string.sub(ARGV[5], 1, 1) == '1'
 --# decide
@@ -15,7 +15,7 @@ local by, label = string.match(ARGV[2], '^\n([^\n]*)\n([^\n]*)')
 local call, lease_ms = string.match(ARGV[3], '[^\n]*', 3), string.sub(ARGV[4], 1, 12)
 local retain_ms = ARGV[1] - 1 - lease_ms
 if live and owner == by and nonce == call and lease_end > now_ms then
-  resent = true -- or the key was granted while this call waited
+  resent = true -- an earlier run got the key, or the key was granted while this call waited
 elseif live then
   outcome = HELD
 else

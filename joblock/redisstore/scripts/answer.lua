@@ -1,5 +1,5 @@
--- The last stage: answers with the outcome. If somebody has the key, it says who and for how
--- long. Of a free key it gives only the job, and that only with WRONG_JOB.
+-- The last stage: answers with the outcome. If somebody has the key, the answer says who has the key and for how long.
+-- If the key is free, the answer says nothing about the record, except for WRONG_JOB: that answer has the job.
 
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end
 if outcome == RELEASED then return {RELEASED, ended, reason} end

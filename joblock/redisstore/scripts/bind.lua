@@ -1,6 +1,6 @@
--- Writes an entry of the index. It is for records that may be in another slot.
+-- Writes an entry of the index. This script is for calls whose own script does not touch the index.
 -- KEYS[1]  the index
--- ARGV     job, key, us until it is due
+-- ARGV     job, key, us until the entry is due
 -- Returns  OK
 
 local clock = redis.call('TIME')

@@ -1,4 +1,4 @@
--- Removes entries from the index if they still have the given scores.
+-- Removes each entry from the index if the entry still has the given score.
 -- KEYS[1]  the index
 -- ARGV     score, member [, score, member ...]
 -- Returns  1

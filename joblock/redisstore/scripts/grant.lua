@@ -1,5 +1,5 @@
--- Makes the heir the owner of the free key. Beside the stage of this name in record.lua no
--- other stage grants a key.
+-- Makes the heir the owner of the free key. Only three stages grant a key: this one, and usual grant and usual take in
+-- record.lua.
 
 if heir_call then
   prior = not exists and '-' or ended == '' and 'L' or ended

@@ -1,16 +1,16 @@
--- Writes the index of the locks of jobs. It is a sorted set at the bare prefix, a name
--- that no lock has, because keys are not empty. A member is 'job\nkey', its score the time
--- in us at which it is due.
+-- Writes the index of the locks of jobs. The index is a sorted set at the bare prefix. No lock has that name, because
+-- keys are not empty. A member is 'job\nkey'. The member's score is the time in us at which the entry is due.
 
 local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
 
--- bind writes that the lock name is bound to job, and due in grace us. Its score is even;
--- those of due.lua are odd, so that forget.lua can tell them apart.
+-- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind are even, and scores
+-- from due.lua are odd. So the score tells forget.lua whether bind has written the entry again since due.lua returned
+-- it.
 --
--- It also drops two entries that have been due for KEEP. That is more than it adds, so
--- without a keeper the index does not grow beyond what is parked within KEEP. ZREM comes
--- first because a full server refuses ZADD to a script that has not written yet.
+-- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
+-- does not grow beyond the locks that are parked within KEEP. ZREM comes before ZADD because a full server refuses ZADD
+-- to a script that has not written yet.
 local function bind(index, job, name, now_us, grace)
   local member = job .. '\n' .. name
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%d', now_us - KEEP), 'LIMIT', 0, 2)

@@ -1,4 +1,4 @@
--- Reads a record, writes nothing.
+-- Reads a record, and writes nothing.
 -- ARGV     memo 1|0
 -- Returns  {OK, state, owner, fence, first, lease ms left, reservation ms left, since us,
 --          changed us, holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN

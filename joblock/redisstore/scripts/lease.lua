@@ -1,5 +1,5 @@
--- Begins a lease of lease_ms, and reserves the key for more_ms beyond it. A reservation that
--- lasts longer stays.
+-- Begins a lease of lease_ms, and reserves the key for more_ms beyond that lease. A reservation that lasts longer
+-- stays.
 
 if lease_ms then
   at, ttl = now, lease_ms

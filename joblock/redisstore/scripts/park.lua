@@ -1,16 +1,16 @@
 -- Ends the live term and leaves the key reserved for its owner.
 -- KEYS[2]  the index, if the entry is to be written here
 -- ARGV     the beginning of the record, up to the owner; grant, nonce, reserve ms, retain ms,
---          job, us until its entry is due
+--          job, us until the entry is due
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 
 local by_grant = ARGV[2]
 --# decide
 
--- again: an earlier run of this call has parked the lock. If a Renew has taken that back
--- since, there is a lease, and this is a new Park. With another job, the caller got no
--- answer then, and now parks for this job.
+-- The local again: an earlier run of this call has parked the lock. again is false if a Renew has taken that Park back
+-- since: then there is a lease, and this call is a new Park. If the earlier run was for another job, its caller got no
+-- answer, and now parks the lock for this job.
 local again = live and owner == by and nonce == ARGV[3] and ttl == NO_TIME
 if again and job == ARGV[6] then
   resent, answer = true, {OK, fence}

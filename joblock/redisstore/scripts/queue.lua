@@ -1,26 +1,27 @@
--- Serves the queue of waiters of a key. It drops the place of the call leaving, makes the
--- first waiter the heir of a vacant key, and gives asker a place if it did not get the key.
+-- Serves the queue of waiters of a key. This stage does three things, in this order. It drops the place of the call
+-- that the local leaving names. It makes the first waiter the heir of a vacant key. It gives the asker a place if the
+-- asker did not get the key.
 --
--- Places are numbered. In the record they are these fields:
+-- Places are numbered. These fields of the record keep the places:
 --
---   q        head, the first place; tail, the place of the next to come; how many wait
---   q<n>     a line each: until when place n is kept (ms), ttl and retain of the lease (ms),
---            call, owner, holder and channel of the waiter
---   w<call>  the place of a call
---   g<n>     the other end of a gap that begins or ends at n
+--   q        head, the number of the first place; tail, the number of the next new place;
+--            how many wait
+--   q<n>     a line each: until when place n is kept (ms since 1970), ttl and retain of the
+--            lease (ms), call, owner, holder and channel of the waiter
+--   w<call>  the number of the place of a call
+--   g<n>     the number at the other end of a gap that begins or ends at n
 --
--- A waiter that leaves from between others leaves a gap. Gaps that touch are merged, and
--- there is none at either end of the queue. So joining, asking again, leaving and granting
--- each take a constant number of commands, however many wait or have left.
+-- A waiter that leaves from between other waiters leaves a gap of places. Gaps that touch are merged, and no gap is at
+-- either end of the queue. So joining, asking again, leaving and granting each take a constant number of commands,
+-- however many wait or have left.
 --
--- The place of a dead waiter is dropped when its turn comes. A call drops no more than STEPS
--- places. If there may be more, the key stays free, and the answer is MORE: the caller sends
--- the call again.
+-- The place of a dead waiter is dropped when that place is the first. A call drops no more than STEPS places. If more
+-- places of dead waiters may follow, the key stays free, and the answer is MORE: the caller sends the call again.
 
 if queue or asker then
   local STEPS = 100 -- some 1.5 ms of the server's time
 
-  -- place returns the place of a call, nil if it has none.
+  -- place returns the number of the place of call, nil if call has no place.
   local function place(call)
     local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
     if not n or n < head or n >= tail then return nil end
@@ -29,8 +30,8 @@ if queue or asker then
     return nil
   end
 
-  -- join gives the asker a place, or prolongs the one it has. It returns how many places
-  -- are before it, including those in gaps.
+  -- join gives the asker a place, or prolongs the place that the asker has. It returns how many places are before the
+  -- asker's place, including those in gaps.
   local function join()
     if not hash then
       local life = redis.call('PTTL', key)
@@ -42,7 +43,7 @@ if queue or asker then
     local n = place(asker.call)
     if not n then
       n, tail, waiting, queue_changed = tail, tail + 1, waiting + 1, true
-      redis.call('HDEL', key, 'g' .. n) -- only somebody else can have written one
+      redis.call('HDEL', key, 'g' .. n) -- only a stranger can have written this field
     end
     redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
       string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
@@ -52,15 +53,15 @@ if queue or asker then
     return n - head
   end
 
-  -- other_end reads a field g<n> and returns the other end of the gap. It returns nil if
-  -- there is no gap, or if the end is not from lo to hi.
+  -- other_end reads the text of a field g<n> and returns the other end of the gap. It returns nil if there is no gap,
+  -- or if the other end is not from lo to hi.
   local function other_end(text, lo, hi)
     local n = tonumber(text or nil)
     if n and n >= lo and n <= hi and n % 1 == 0 then return n end
     return nil
   end
 
-  -- leave gives up the place of a call.
+  -- The function leave gives up the place of call.
   local function leave(call)
     local n = place(call)
     if not n then return end
@@ -78,8 +79,8 @@ if queue or asker then
     end
   end
 
-  -- in_line reads a field q<n>. It returns the waiter and its call. The waiter is nil if
-  -- its place has ended, or if the field is not valid.
+  -- in_line reads the text of a field q<n>. It returns the waiter and the waiter's call. The waiter is nil if the place
+  -- has ended, or if the field is not valid.
   local function in_line(entry)
     local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
       '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
@@ -89,8 +90,8 @@ if queue or asker then
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
-  -- next_waiter removes places until it finds one that has not ended, and returns its
-  -- waiter, or nil. It returns nil and true if there are more places after STEPS.
+  -- next_waiter removes places until it has removed a place that has not ended, and returns the waiter of that place,
+  -- nil if there is none. It returns nil and true if STEPS places have ended and further places follow.
   local function next_waiter()
     local found
     queue_changed = true
@@ -98,9 +99,9 @@ if queue or asker then
       if head == tail then break end
       local at = redis.call('HMGET', key, 'q' .. head, 'g' .. head + 1)
       if not at[1] then
-        -- This package never writes a queue without its first place: a stranger did.
-        -- Its length cannot be trusted, so the queue is dropped rather than walked. The
-        -- waiters join anew when they ask again.
+        -- This package never writes a queue without its first place, so a stranger has written this queue. The length
+        -- of such a queue cannot be trusted. So the queue is dropped as a whole, not place by place. The waiters join
+        -- anew when they ask again.
         head, waiting = tail, 0
         break
       end

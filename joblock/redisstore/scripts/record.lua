@@ -1,70 +1,71 @@
--- Reads and writes the record. Only this file knows its format; the queue's is in queue.lua.
+-- Reads and writes the record. Only this file knows the format of the record, and only queue.lua knows the format of
+-- the queue.
 --
--- A script about a lock is a row of stages that share the locals of this file. script.go
--- lists the stages of each script. The record is read first. Then the stage of the call
--- decides: it sets the fields of the record and the answer, or the outcome that refuses
--- the call. Its branches are the rows of the transition table in package driver, in the
--- same order. After that the queue of waiters is served, the record written, and the
--- answer given.
+-- A script about a lock is a row of stages that share the locals of this file. script.go lists the stages of each
+-- script. The first stages read the record. Then the stage of the call decides: it sets the fields of the record and
+-- the answer, or sets the outcome that refuses the call. The branches of the deciding stage are the rows of the
+-- transition table in package driver, in the same order. The next stages serve the queue of waiters and write the
+-- record. The last stages answer.
 --
--- There are stages rather than functions because a script runs from its top at every
--- call. Creating its functions each time would take longer than most calls do.
+-- There are stages rather than functions because a script runs from its top at every call. Creating functions at every
+-- call would take longer than most calls take.
 --
--- KEYS[1]  the record. In a cluster no script touches another key, so scripts also run
---          while a slot migrates.
+-- KEYS[1]  the Redis key of the record. In a cluster such a script touches no other key, so
+--          that the script can run while a slot migrates.
 --
--- A value that is no record is answered with FOREIGN and never written to. Whatever a
--- stranger writes into a record may cause a refusal, but never two holders or an endless
--- loop.
+-- If the value at the key is no record, the answer is FOREIGN, and no stage writes to the value. Whatever a stranger
+-- writes into a record may cause a refusal, but never two holders or an endless loop.
 --
--- A record is a text of lines. Numbers have a fixed width: they begin with spaces, never with
--- zeros, which the Lua of miniredis would take for octal. A time is µs since 1970 in 16 bytes:
+-- A record is a text of lines. Numbers have a fixed width, filled with spaces at the front. Zeros at the front would
+-- make the Lua of miniredis read a number as octal. A time is µs since 1970 in 16 bytes. The lines are:
 --
---   'job', a letter, the fence   H: owned; R, F or D: released, forced or done. The letter
---                                is lower case if a nonce in the record has not 13 bytes
+--   'job', a letter, the fence   H: owned; R, F or D: released, forced or done. The letter is
+--                                lower case if a nonce in the record has other than 13 bytes
 --   owner
 --   holder
 --   job
 --   reason
 --   first                        the fence that the ownership began with
---   since                        when it began; empty if that is the same number as first
---   nonce                        of the call that began the term; of an ended ownership 'late'
---                                if its reservation had run out by then, else empty
---   last                         the nonce of the last END
---   changed, prior, kind         16 bytes; a letter as above, L for lapsed, - for none;
+--   since                        when the ownership began; empty if equal to first
+--   nonce                        of the call that began the term. If the ownership has ended:
+--                                'late' if the END came after the reservation, else empty
+--   last                         the nonce of the call that made the last END
+--   changed, prior, kind         the time of the last transition; how the previous ownership
+--                                ended: R, F or D as above, L for lapsed, - for none; a letter:
 --                                m or M if there is a memo, else - or h
---     and if owned               when the lease began, 16 bytes; its length in ms, 0 if
---                                parked, in 12 bytes; that of the reservation, likewise
+--     and if owned               when the lease and the reservation began, 16 bytes; the
+--                                length of the lease in ms, 0 if parked, in 12 bytes; the
+--                                length of the reservation in ms, in 12 bytes
 --
--- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h,
--- the key is a hash instead:
+-- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h, the value is a hash
+-- instead, with these fields:
 --
 --   s        the text
---   memo     what the owner left for the next one
+--   memo     what an owner left for the next owner
 --   q        head, tail and length of the queue of waiters; for the rest see queue.lua
---   q<n>     the entry of waiter n
---   g<n>     the other end of a gap in the queue
---   w<call>  the n of the waiter that came with this call
+--   q<n>     the waiter in place n of the queue
+--   g<n>     the other end of a gap that begins or ends at place n
+--   w<call>  the place of the waiter with this call
 --
--- In a cluster records are hashes from the beginning, of the kinds h and M. To make a hash of a
--- string, a script has to delete it first. While the slot migrates that would be the end of the
--- script: the server refuses each command for a key that it does not have.
+-- In a cluster records are hashes from the beginning, of the kinds h and M. To make a hash of a string, a script has to
+-- delete the string first. While the slot migrates, the next command of such a script would fail: the server refuses
+-- each command for a key that the server does not have.
 --
--- MGET gives nil for a hash, where GET would be an error and count as one in the server's
--- figures.
+-- This stage reads with MGET, which returns nil for a hash. GET would return an error, and the server's statistics
+-- would count that error.
 
 local key = KEYS[1]
 
 local clock = redis.call('TIME')
-local now = clock[1] .. clock[2] -- as the times of a record are
+local now = clock[1] .. clock[2] -- in the format of the times of a record
 if #now ~= 16 then now = string.format('%16s', clock[1] .. string.sub('00000' .. clock[2], -6)) end
 
 local record = redis.call('MGET', key)[1]
 
 --# usual grant
--- Does what nearly all calls of acquire.lua are about: nobody has the key or waits for it.
--- If that is not certain at a glance, it leaves the call to the other stages, which do the
--- same: with the row "next" of the table. This stage takes half their time.
+-- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for it. This stage tests
+-- that quickly, and leaves a call to the later stages if the test is not certain. The later stages would treat the call
+-- in the same way, by the row "next" of the table, but take twice the time.
 
 if ARGV[5] == nil then
   if not record then
@@ -80,10 +81,10 @@ if ARGV[5] == nil then
 end
 
 --# usual take
--- Does what nearly all calls of take.lua are about, as the stage usual grant does for
--- acquire.lua. The row is "parked". The index is written as in index.lua, but the entry comes
--- first: a full server refuses it, and the key is not taken. No other write of a script that
--- has written is refused.
+-- Handles the case of nearly all calls of take.lua, as the stage usual grant does for acquire.lua. The row of the table
+-- is "parked". This stage writes the index as bind in index.lua does, but begins with the ZADD of the entry. A full
+-- server refuses that ZADD: then the call ends with an error, and the key is not taken. Once a script has written, the
+-- server refuses none of its further writes.
 
 if KEYS[2] and #ARGV[2] == 13 then
   local prior, last = '-', '-------------\n'
@@ -105,9 +106,9 @@ if KEYS[2] and #ARGV[2] == 13 then
 end
 
 --# usual end
--- Does what nearly all calls of release.lua are about: the term is the present one, its
--- reservation ends in a later second, and nobody waits. All else it leaves to the other
--- stages, as the stage before does. The row is "released".
+-- Handles the case of nearly all calls of release.lua: the call names the present term, the reservation ends in a later
+-- second than now, and nobody waits. This stage leaves all other calls to the later stages, as usual grant does. The
+-- row of the table is "released".
 
 if ARGV[6] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
     and (tonumber(string.sub(record, -40, -31)) or 0) + (tonumber(string.sub(record, -12, -4)) or 0) > clock[1] + 0 and string.sub(ARGV[1], 5, 20) < now
@@ -116,12 +117,12 @@ if ARGV[6] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
 end
 
 --# fields
--- Takes the record apart.
+-- Reads the fields of the record into locals.
 
 local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local UNLISTED, MORE = 10, 11 -- only between the scripts and this package
-local MAX_FENCE = '9007199254740991' -- 2^53-1: the last integer that doubles count to
-local MAX_PLACE = 99999999999999 -- the last integer that Lua's own conversion writes in full
+local MAX_FENCE = '9007199254740991' -- 2^53-1: a double keeps each integer up to this one exactly
+local MAX_PLACE = 99999999999999 -- the largest integer that tostring writes with all digits
 local NO_TIME = '           0'
 
 local now_us = now + 0
@@ -158,7 +159,7 @@ if exists then
   end
   exists = not foreign
 end
--- Ends are in ms, rounded up: no deadline is early.
+-- lease_end and reserved_end are in ms. begun is rounded up, so that no deadline is early.
 local begun, lease_end, reserved_end = 0, 0, 0
 if exists and ended == '' then
   begun = (at - at % 1000) / 1000 + 1
@@ -167,7 +168,7 @@ if exists and ended == '' then
 end
 local live = reserved_end > now_ms
 
--- The server's clock makes fences grow even where the last one was forgotten.
+-- The server's clock makes fences grow even if the record of the last fence has expired.
 local next_fence = now
 if exists and fence >= now then next_fence = string.format('%16d', fence + 1) end
 
@@ -178,28 +179,27 @@ if queue then
   foreign = foreign or not head or head > tail or tail > MAX_PLACE or waiting > tail - head
 end
 
--- What the next stages decide:
+-- The next stages decide these locals:
 local answer -- what the script returns
-local outcome -- if there is no answer: answer.lua returns it, with who has the key
+local outcome -- if there is no answer: answer.lua returns the outcome, and who has the key
 local extra, extra2 -- the last fields that answer.lua returns
-local retain -- if set: write the record, and remember it for so many ms beyond its end
-local brief, left -- of a release; see write
+local retain -- if set: write the record, and let it expire so many ms after the ownership
+local brief, left -- of a release: see the stage write
 local resent -- an earlier run of this call took effect: the record stays as it is
-local new_memo -- the memo to write; '' deletes it
-local hash_only -- of a record that is made now: see the kinds h and M
-local vacant -- the key is free: it goes to the first waiter, if there is one
+local new_memo -- the memo to write; '' deletes the record's memo
+local hash_only -- a record that this call makes is of the kind h or M
+local vacant -- the key is free, and goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
-local push -- the channel of the heir, if it has waited
-local proof_key, own_inbox -- of the Store that calls, if it has met waiters: see the end of write
-local asker -- whom queue.lua is to serve: call, owner, holder, ttl, retain [, inbox, patience]
-local leaving -- the call whose place in the queue is given up
-local queue_changed
-local memo = false -- as it was read; nil would end an answer
+local push -- the channel of the heir, if the heir has waited
+local proof_key, own_inbox -- of the Store that calls, if that Store has met waiters: see the end of the stage write
+local asker -- whom queue.lua serves: call, owner, holder, ttl, retain [, inbox, patience]
+local leaving -- the call whose place in the queue is to be given up
+local queue_changed -- head, tail or waiting has changed
+local memo = false -- the memo that the record has; false if there is none, because nil would end an answer
 
 --# memo
--- Reads the memo, but only if it is asked for: it may be large, and the server does nothing
--- else meanwhile. A memo that is too large is not ours: the call is refused before anything
--- is written.
+-- Reads the memo, but only if the call asks for the memo: a memo may be large, and the server does nothing else during
+-- the reading. A memo that is too large is not from this package: the call is refused before anything is written.
 
 local MAX_MEMO = 65536 -- driver.MaxMemoBytes
 
@@ -209,7 +209,7 @@ if memo_wanted and hash and not foreign then
 end
 
 --# foreign
--- Answers for a value that is no record. The type is for people; it is '' if the ACL
+-- Answers for a value that is no record. The answer has the type of the value, for people. The type is '' if the ACL
 -- forbids TYPE.
 
 if foreign then
@@ -218,7 +218,7 @@ if foreign then
 end
 
 --# state
--- Finds the state of the key, and how many ms are left of it.
+-- Sets the state of the key, and remaining: how many ms are left of the lease or, without a lease, of the reservation.
 
 local STATE_FREE, STATE_HELD, STATE_PARKED, STATE_ORPHANED = 0, 1, 2, 3
 local state, remaining = STATE_FREE, 0
@@ -229,18 +229,17 @@ elseif live then
 end
 
 --# write
--- Writes what was decided, and returns the answer if there is one by now.
+-- Writes what the stages before have decided, and returns the answer if one of these stages has set the answer.
 --
--- A release sets brief and left. If brief is not 0, the record is remembered for brief ms
--- instead of retain, with two exceptions. If the clock has not reached the fence, it is
--- retain: otherwise the next fence might be smaller. A record with a memo keeps its time to
--- live, less the left ms of the reservation that was given up, if that is more than retain.
+-- A release sets brief and left. If brief is not 0, the record expires after brief ms instead of retain ms, with two
+-- exceptions. If the clock has not reached the fence, the time is retain: otherwise the next fence might be smaller. A
+-- record with a memo ignores brief. Such a record expires after the larger of two times: retain, and its previous time
+-- to live minus left. left is the rest of the reservation, which the release gives up.
 --
--- The order of the writes is for a server that is out of memory. It refuses SET and HSET,
--- but not PEXPIRE, and refuses nothing to a script that has already written. So locks that
--- exist can still be renewed, parked and released, while no new ones are made.
--- '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a shebang for a
--- syntax error.
+-- The order of the writes is for a server that is out of memory. Such a server refuses SET and HSET, but not PEXPIRE.
+-- And it refuses nothing to a script that has already written. So locks that exist can still be renewed, parked and
+-- released, while no new locks are made. '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a shebang for
+-- a syntax error.
 
 if retain then
   if new_memo == '' then
@@ -256,7 +255,7 @@ if retain then
   elseif brief and brief ~= '0' and fence <= now then
     life = brief + 0
   end
-  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- it has the queue
+  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- not before the places
   life = string.format('%d', life)
   local usual = #last == 13 and (ended ~= '' or #nonce == 13)
   local letter = ended == '' and 'H' or ended
@@ -286,8 +285,8 @@ if retain then
     if not hash then redis.call('PEXPIRE', key, life) end
   end
 elseif resent then
-  -- From Redis 7.2 on WAIT waits only for the writes of its own connection. So this makes a
-  -- write that changes nothing.
+  -- From Redis 7.2 on, WAIT waits only for the writes of its own connection. So this branch makes
+  -- a write that changes nothing.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
 end
 if queue_changed then
@@ -307,8 +306,8 @@ elseif push then
   elseif answer then
     answer = {answer, 1}
   end
-  -- If the caller's ACL forbids it the grant stands all the same, and the waiter finds it
-  -- by asking.
+  -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the
+  -- grant by asking.
   redis.pcall('PUBLISH', push, text)
 end
 if answer then return answer end

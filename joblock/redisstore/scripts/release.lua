@@ -1,16 +1,16 @@
--- Ends an ownership, and passes the key on to the first waiter. The memo stays. If grant is
--- the nonce of a waiting Acquire, that loses its place in the queue.
+-- Ends an ownership, and grants the key to the first waiter. The memo stays. If the argument grant is the nonce of a
+-- waiting Acquire, that Acquire loses its place in the queue.
 -- ARGV     the beginning of the record up to the owner, with the fence or 'any'; nonce,
 --          brief ms, retain ms
 --          [, the inbox of the caller's Store and the key for proofs, a line each
---          [, grant, reason, 0 or, to force it, the channel to tell the holder on, idle only 1|0
---          [, job, the job is done 1|0]]]
+--          [, grant, reason, force, idle only 1|0 [, job, the job is done 1|0]]]
+--          force is 0, or for a forced release the channel on which to tell the holder
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
---          {MORE, OK or LAPSED}, if it is not known yet who is first in line
---          {OK or LAPSED, call, fence and how the last ownership ended, a line each}: granted
---          to a waiter of the caller's Store
---          {OK or LAPSED, 1}: pushed without a proof
+--          {MORE, OK or LAPSED}: the first waiter is not found yet, see queue.lua
+--          {OK or LAPSED, call, fence and how the previous ownership ended, a line each}:
+--          granted to a waiter of the caller's Store
+--          {OK or LAPSED, 1}: granted to a waiter, and pushed without a proof
 
 local by_grant = ARGV[6] or ''
 --# decide
@@ -23,8 +23,8 @@ if ARGV[5] and ARGV[5] ~= '' then
 end
 
 if exists and call ~= '' and last == call then
-  -- An earlier run of this call has ended an ownership, and the next may have begun. If
-  -- the reservation had run out, that run left the nonce where it was.
+  -- An earlier run of this call has ended an ownership, and the next ownership may have begun. If the reservation had
+  -- run out before, that run has set nonce to 'late'.
   answer = ended ~= '' and nonce ~= '' and LAPSED or OK
   vacant = ended ~= ''
 elseif outcome and not force then -- refused by term.lua

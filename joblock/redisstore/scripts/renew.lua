@@ -1,6 +1,7 @@
--- Extends a live lease, or takes back the caller's own Park that got no answer.
+-- Extends a live lease, or takes back the caller's own Park that got no answer. The argument grant then names that
+-- Park.
 -- ARGV     the beginning of the record, up to the owner; grant, ttl ms, retain ms, reserve ms
---          [, with a grant: the job before the Park] [, memo; '' deletes it]
+--          [, with a grant: the job before the Park] [, memo; '' deletes the record's memo]
 -- Returns  {OK, fence} | LAPSED | {NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 

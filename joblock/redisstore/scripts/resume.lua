@@ -1,15 +1,15 @@
 -- Continues a parked or orphaned lock of the same owner.
 -- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder, job, reserve ms,
 --          in the index 1|0, a fence of the ownership or 0 for any
---          [, to take a Park back: the job before it]
+--          [, to take a Park back: the job before that Park]
 -- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
---          UNLISTED: the call recovers a job's lock, and the caller has to write the
---          index first
+--          UNLISTED: the call would recover a job's lock, and the caller has to write the
+--          entry of the index first
 --
--- The answer to a re-send does not say that the lock was recovered, because the record no
--- longer shows it.
+-- The answer to a repeated call never says that the lock was recovered, because the record no longer shows the
+-- recovery.
 
 local memo_wanted = ARGV[1] == '1'
 --# decide

@@ -1,8 +1,8 @@
--- Returns the keys that seal what tasks carry. They are a sorted set: the members are the
--- keys in hexadecimal, the scores the times in us at which they were made.
+-- Returns the keys that seal what tasks carry. The keys are in a sorted set. A member is a key in hexadecimal. The
+-- member's score is the time in us at which that key was made.
 -- KEYS[1]  the set
--- ARGV     how many to keep at most, a key to add if there is none
---          [, time, key ...]: the keys that the caller knows, added if they are missing
+-- ARGV     how many keys to keep at most, a key to add if there is none
+--          [, time, key ...]: the keys that the caller knows; a missing key is added
 -- Returns  {key, time [, key, time ...]}, the oldest first
 
 local set = KEYS[1]

@@ -1,10 +1,10 @@
--- Takes a free key for a job, and parks it at once. A key that is not free refuses the call,
--- which gets no place in the queue.
+-- Takes a free key for a job, and parks the key at once. If the key is not free, the call is refused and gets no place
+-- in the queue.
 -- KEYS[2]  the index, if the entry is to be written here
--- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until its entry is due, in a cluster h
--- Returns  a letter, fence: how the last ownership ended; from the stage usual take
---          {OK, fence, how the last ownership ended} | {HELD, state, ms left, holder, job, fence} | FOREIGN
---          {MORE}, if it is not known yet who is first in line
+-- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until the entry is due [, in a cluster: h]
+-- Returns  from the stage usual take: a text of a letter for how the previous ownership ended, and the fence
+--          {OK, fence, how the previous ownership ended} | {HELD, state, ms left, holder, job, fence} | FOREIGN
+--          {MORE}: the first waiter is not found yet, see queue.lua
 
 if live and owner == ARGV[1] and nonce == ARGV[2] and ttl == NO_TIME and job == ARGV[6] then
   resent = true
@@ -17,13 +17,13 @@ end
 if queue and not resent then asker = {call = ARGV[2]} end
 
 --# park
--- Parks the key if the caller is the heir: the reservation is as long as grant.lua has made
--- the lease, and there is no lease.
+-- Parks the key if the caller is the heir. The stage grant has made a lease and a reservation of one length. This stage
+-- drops the lease and keeps the reservation.
 
 if vacant and heir_call and not outcome then
   if KEYS[2] then
-    -- A full server must refuse a new lock, but does not refuse bind: see index.lua. It
-    -- refuses ZADD. With XX this ZADD adds nothing.
+    -- A full server must refuse a new lock. It does not refuse the ZREM and ZADD of bind: see index.lua. But it refuses
+    -- this ZADD, which adds nothing because of XX.
     if not exists then redis.call('ZADD', KEYS[2], 'XX', 0, '') end
     bind(KEYS[2], ARGV[6], string.sub(key, #KEYS[2] + 1), now_us, ARGV[7])
   end
