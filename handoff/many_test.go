@@ -164,6 +164,10 @@ func TestManyTasksOfOneKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
+				w.faults.onEach(func(_ int32, apply func() error) error {
+					time.Sleep(time.Second)
+					return apply()
+				})
 				items := manyItems(20)
 				for i := range items {
 					items[i].Unique = handoff.Unique{Key: fmt.Sprint("key-", i/2), OnConflict: policy}
@@ -219,6 +223,31 @@ func TestManyTasksOfOneLockOrID(t *testing.T) {
 		}
 		wantState(t, w.locks, "key-4", joblock.StateFree)
 		w.wantWithJob(t, lock, results[0].TaskInfo)
+	})
+}
+
+// Of two items with one task ID the first is enqueued.
+func TestManyTasksOfOneID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.faults.onEach(func(n int32, apply func() error) error {
+			time.Sleep(time.Duration(n%2) * time.Second)
+			return apply()
+		})
+		items := manyItems(40)
+		for i := range items {
+			items[i].Opts = []asynq.Option{asynq.TaskID(fmt.Sprint("t-", i/2))}
+		}
+		for i, r := range w.many(t.Context(), t, items) {
+			want, state := error(nil), joblock.StateParked
+			if i%2 > 0 {
+				want, state = asynq.ErrTaskIDConflict, joblock.StateFree
+			}
+			if !errors.Is(r.Err, want) {
+				t.Errorf("item %d: error %v, want %v", i, r.Err, want)
+			}
+			wantState(t, w.locks, fmt.Sprint("key-", i), state)
+		}
 	})
 }
 
@@ -296,6 +325,7 @@ func TestManyWhoseContextEnds(t *testing.T) {
 					}
 					return err
 				})
+				time.AfterFunc(settleFor/2, func() { wantState(t, w.locks, "key-199", joblock.StateFree) })
 				time.AfterFunc(2*settleFor, func() { close(answer) })
 				start := time.Now()
 				results := w.many(ctx, t, manyItems(200))

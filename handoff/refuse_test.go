@@ -54,6 +54,7 @@ func TestRefuse(t *testing.T) {
 		"timeout":             {joblock.ErrTimeout, 429, joblock.CodeOf(joblock.ErrTimeout), "1"},
 		"unavailable":         {&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Err: errDown}, 503, joblock.CodeOf(joblock.ErrUnavailable), "1"},
 		"closed":              {joblock.ErrClosed, 503, joblock.CodeOf(joblock.ErrClosed), "1"},
+		"not sent":            {fmt.Errorf("%w: %w", handoff.ErrNotSent, errDown), 503, joblock.CodeOf(joblock.ErrTimeout), "1"},
 		"lost":                {wasLost, 503, joblock.CodeOf(joblock.ErrLost), "1"},
 		"bad key":             {badKey, 400, joblock.CodeOf(joblock.ErrInvalid), ""},
 		"no key":              {noKey, 500, claimFailed, ""},

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/storemodel"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -142,13 +144,14 @@ func TestUsualTakesAreShort(t *testing.T) {
 		return commands
 	}
 	take("warm up", usualName(k.nonce()))
+	release := driver.ReleaseRequest{
+		Term: driver.Term{Key: "released", Owner: "owner"}, Nonce: usualName(k.nonce()), Retain: long, Brief: long,
+	}
 	for what, before := range map[string]func(key string){
 		"new": func(string) {},
 		"released": func(key string) {
 			take(key, usualName(k.nonce()))
-			rs, err := k.Release(ctx, []driver.ReleaseRequest{{
-				Term: driver.Term{Key: key, Owner: "owner"}, Nonce: usualName(k.nonce()), Retain: long, Brief: long,
-			}})
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{release})
 			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		},
 	} {
@@ -164,6 +167,26 @@ func TestUsualTakesAreShort(t *testing.T) {
 		if err != nil || rec[0].State != driver.StateParked || rec[0].Job != "q/1" || rec[0].Lease != 0 {
 			t.Errorf("%s: %+v, %v", what, rec, err)
 		}
+	}
+	rs, err := k.Release(ctx, []driver.ReleaseRequest{release}) // comes again, and ends nothing
+	wantOutcomes(t, "release again", rs, err, 1, driver.OutcomeOK)
+	if rec, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"released"}}); err != nil || rec[0].State != driver.StateParked {
+		t.Errorf("after the release came again: %+v, %v", rec, err)
+	}
+	k.rdb.ZAdd(ctx, k.prefix, redis.Z{Score: 2, Member: "q/0\nold"})
+	take("forced", usualName(k.nonce()))
+	if err := k.rdb.ZScore(ctx, k.prefix, "q/0\nold").Err(); err != redis.Nil {
+		t.Errorf("an old entry of the index: %v, want it dropped", err)
+	}
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{{
+		Term: driver.Term{Key: "forced"}, Nonce: usualName(k.nonce()), Retain: long, Kind: driver.ReleaseForced,
+	}})
+	wantOutcomes(t, "force", rs, err, 1, driver.OutcomeOK)
+	r, err := k.Take(ctx, driver.TakeRequest{
+		Key: "forced", Owner: "owner", Nonce: usualName(k.nonce()), Job: "q/1", Reserve: long, Retain: long, Grace: long,
+	})
+	if wantOutcome(t, "take", r, err, driver.OutcomeOK); r.Ended != driver.EndedForced {
+		t.Errorf("the last ownership was %s, want forced", r.Ended)
 	}
 	if n := take("another nonce", "short"); n < 8 {
 		t.Errorf("a take with another nonce takes %d commands", n)
