@@ -275,3 +275,44 @@ func TestDamagedRecords(t *testing.T) {
 		}
 	}
 }
+
+// A record that has lost its time to live, as by a PERSIST or a copy, is not forgotten while it is held.
+func TestRecordsWithoutATimeToLive(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	for _, memo := range []string{"", "memo"} {
+		for what, then := range map[string]func(driver.AcquireRequest){
+			"sent again": func(req driver.AcquireRequest) {
+				r, err := k.Acquire(ctx, req)
+				wantOutcome(t, "acquire again", r, err, driver.OutcomeOK)
+			},
+			"waited for": func(req driver.AcquireRequest) {
+				req.Owner, req.Nonce, req.Inbox = "waiter", k.nonce(), "inbox"
+				req.TTL, req.Retain, req.Patience = time.Millisecond, time.Millisecond, time.Millisecond
+				r, err := k.Acquire(ctx, req)
+				wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
+			},
+		} {
+			key := what + memo
+			req := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: long, Retain: long}
+			r, err := k.Acquire(ctx, req)
+			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+			renewal := k.renewal(driver.Term{Key: key, Owner: "owner", Fence: r.Fence})
+			renewal.Memo = []byte(memo)
+			rs, err := k.Renew(ctx, []driver.RenewRequest{renewal})
+			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
+			if err := k.rdb.Persist(ctx, k.prefix+key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			then(req)
+			time.Sleep(5 * time.Millisecond)
+			r, err = k.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "another", Nonce: k.nonce(), TTL: long, Retain: long})
+			if err != nil || r.Outcome != driver.OutcomeHeld {
+				t.Errorf("%s: acquire by another: outcome %s, %v; want held", key, r.Outcome, err)
+			}
+			if life := k.rdb.PTTL(ctx, k.prefix+key).Val(); life < long-time.Second {
+				t.Errorf("%s: the record lives for %s, less than the lease", key, life)
+			}
+		}
+	}
+}

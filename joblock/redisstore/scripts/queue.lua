@@ -34,7 +34,7 @@ if queue or asker then
   -- asker's place, including those in gaps.
   local function join()
     if not hash then
-      local life = redis.call('PTTL', key)
+      local life = math.max(redis.call('PTTL', key), reserved_end - now_ms)
       redis.call('DEL', key)
       redis.call('HSET', key, 's', record)
       redis.call('PEXPIRE', key, life)
@@ -48,7 +48,8 @@ if queue or asker then
     redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
       string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
       .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
-    local life = asker.patience + asker.retain
+    -- The reservation counts if the record has no time to live: a stranger may have removed it.
+    local life = math.max(asker.patience + asker.retain, reserved_end - now_ms)
     if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
     return n - head
   end

@@ -287,7 +287,7 @@ if retain then
 elseif resent then
   -- From Redis 7.2 on, WAIT waits only for the writes of its own connection. So this branch makes
   -- a write that changes nothing.
-  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), reserved_end - now_ms))
 end
 if queue_changed then
   if head == tail then
