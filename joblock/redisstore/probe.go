@@ -148,7 +148,8 @@ func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"
 	pushed := make(chan string, 1)
-	stop, err := p.s.Subscribe(ctx, p.id, func(push driver.Push) {
+	// Not as an own inbox: the probe is about the pushes of other processes.
+	stop, err := p.s.subscribe(ctx, p.id, false, func(push driver.Push) {
 		select {
 		case pushed <- push.Nonce:
 		default:

@@ -397,3 +397,22 @@ func TestMissingRightIsNoAnswer(t *testing.T) {
 		t.Errorf("acquire without HMGET: %+v, %v", r, err)
 	}
 }
+
+// The probe finds out that pushes do not arrive even where the server cannot say who may publish.
+func TestProbeListensToTheServer(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	ctx := context.Background()
+	for _, publish := range []string{"+publish", "-publish"} {
+		srv.SetUser(t, "locks", append(rules(onOne...), publish)...)
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
+		defer rdb.Close()
+		p := &probe{s: newKit(t, rdb).Store, id: "probe" + publish}
+		if err := errors.Join(p.transitions(ctx), p.handOver(ctx)); err != nil {
+			t.Fatalf("%s: %s: %v", publish, p.step, err)
+		}
+		if heard := p.deaf == ""; heard != (publish == "+publish") {
+			t.Errorf("%s: found %q", publish, p.deaf)
+		}
+	}
+}

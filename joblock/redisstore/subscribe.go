@@ -34,6 +34,12 @@ func (s *Store) forced() string { return s.prefix + "forced" }
 // Subscribe implements driver.Store. The subscription has a connection of its own. go-redis replaces the connection
 // when it breaks. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
+	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox, deliver)
+}
+
+// The method subscribe is Subscribe. Only if own is set, the replies to this Store's releases may deliver to inbox as
+// well. Otherwise every push goes through the server.
+func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -51,7 +57,6 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 		redis.WithChannelSendTimeout(pushTimeout),
 		redis.WithChannelHealthCheckInterval(pingEvery),
 	)
-	own := inbox != driver.ForcedInbox
 	if own {
 		s.inboxes.open(channel, deliver)
 		s.proofs.load(ctx, s)
