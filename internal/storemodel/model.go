@@ -303,7 +303,10 @@ func (m *model) renew(t *rapid.T) {
 func (m *model) release(t *rapid.T) {
 	m.sendReleases(several(t, func(r *driver.ReleaseRequest) string { return r.Key }, func() driver.ReleaseRequest {
 		req := driver.ReleaseRequest{
-			Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"), Reason: m.newNonce(),
+			Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"),
+		}
+		if rapid.Bool().Draw(t, "with a reason") {
+			req.Reason = m.newNonce()
 		}
 		req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForJob)).Draw(t, "kind")))
 		if rapid.Bool().Draw(t, "for a job") {

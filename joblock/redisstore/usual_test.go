@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -85,6 +86,50 @@ func TestUsualCallsConform(t *testing.T) {
 func TestUsualCallsFollowTheModel(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	storemodel.Run(t, usualHarness(t))
+}
+
+// mixedStore sends each call through one of some Stores.
+type mixedStore struct {
+	driver.Store // listens
+	all          []driver.Store
+}
+
+func (s mixedStore) any() driver.Store { return s.all[rand.IntN(len(s.all))] }
+
+func (s mixedStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	return s.any().Acquire(ctx, req)
+}
+
+func (s mixedStore) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	return s.any().Take(ctx, reqs)
+}
+
+func (s mixedStore) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	return s.any().Resume(ctx, reqs)
+}
+
+func (s mixedStore) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	return s.any().Park(ctx, reqs)
+}
+
+func (s mixedStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return s.any().Renew(ctx, reqs)
+}
+
+func (s mixedStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	return s.any().Release(ctx, reqs)
+}
+
+// Records that clients of one server and of a cluster write in turn are of all kinds.
+func TestMixedKindsFollowTheModel(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	h := miniHarness(t)
+	one := h.Store.(*Store)
+	cluster := newKit(t, one.ops).Store
+	giveTime(t, cluster, one.ops)
+	cluster.oneSlot = false // as of a client that is not a *redis.Client
+	h.Store = mixedStore{usualStore{one}, []driver.Store{usualStore{one}, usualStore{cluster}}}
+	storemodel.Run(t, h)
 }
 
 // A call that goes the short way takes three commands, and the other calls do not go it.
