@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// keptPolls is the number of polls for which a silent waiter keeps its place: one poll may be lost, and one may be
+	// keptPolls is the number of polls for which a silent waiter keeps its place: one poll may be lost, and another
 	// late.
 	keptPolls = 3
 
 	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at
 	// most. If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter
-	// gets a grant. If the holder lives, at most one dead waiter gets a grant, and its lease outlasts the places of the
-	// others. The price: a waiter costs the store twice as much as a holder, which renews every third of a lease.
+	// gets a grant. If the holder lives, at most one dead waiter gets a grant, and the lease of that grant outlasts the
+	// places of the other dead waiters. The price: a waiter costs the store twice as much as a holder, which renews
+	// every third of a lease.
 	leasePolls = 2 * keptPolls
 
 	// headOfLine is how many waiters watch for the end of the holder's lease. One would do, but the first few may have
@@ -62,8 +63,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 // Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
 // only delays the lock.
 //
-// A push that is lost delays a waiter by at most Config.Poll. Waiters that died delay those behind them by one TTL and
-// a poll, all together. If more than 32 died and the leases are short, the delay may be three times Config.Poll
+// A push that is lost delays a waiter by at most Config.Poll. All waiters that died together delay the waiters behind
+// them by one TTL and a poll. If more than 32 died and the leases are short, the delay may be three times Config.Poll
 // instead.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
@@ -120,7 +121,8 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	return a, nil
 }
 
-// next makes one attempt: it takes a grant that was pushed, or asks the store. pushed is nil without a push.
+// The method next makes one attempt: it takes the grant in the parameter pushed, or asks the store. Without a push,
+// pushed is nil.
 func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, error) {
 	if pushed != nil && believed(pushed.Grant, a.last.Fence, a.sent, a.l.now(), &a.o) {
 		return a.take(a.sent, driver.Reply{Fence: pushed.Grant.Fence, Ended: pushed.Grant.Ended})
@@ -158,8 +160,8 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		a.tellContended()
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be older than this attempt. So the lease counts only for the rest of it that the store reports,
-		// less the millisecond by which stores round up. The rest counts from sent, although the store measured it
+		// The grant may be older than this attempt. So only the rest of the lease counts, which the store reports, less
+		// the millisecond by which stores round up. The rest counts from sent, although the store measured the rest
 		// later.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)
 	}
@@ -211,8 +213,8 @@ func (a *acquisition) abandon() {
 }
 
 // wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment. Once per poll
-// it asks without a push, to keep the place and to find a grant whose push was lost. The first in line also ask when
-// the holder's lease ends, because the holder may have died.
+// wait asks without a push, to keep the place and to find a grant whose push was lost. The first few in line also ask
+// when the holder's lease ends, because the holder may have died.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -289,8 +291,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// sleep returns after d, at a push, or when the wait is over. It returns the push that ended the sleep, or nil. Pushes
-// before deafUntil do not end it.
+// The method sleep returns after d, at a push, or when the wait is over. The result is the push that ended the sleep,
+// or nil. A push before the time deafUntil does not end the sleep.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) *driver.Push {
 	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
@@ -318,7 +320,8 @@ func (a *acquisition) enqueue() {
 }
 
 // poll returns the time between two calls when no push comes. Waiters farther back ask less often, because with short
-// leases a crowd would do little else. If such a waiter dies, its place has mostly expired by its turn.
+// leases a crowd would do little else. If such a waiter dies, its place has mostly expired before the place becomes the
+// first.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -332,7 +335,7 @@ func (a *acquisition) untilNextPoll() time.Duration {
 	d := poll*3/4 + dice.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
 		// The holder's lease may end before the next poll; a millisecond is the precision of stores. The first in line
-		// may have died too, so the waiters behind it ask a little later.
+		// may have died too, so the next waiters also ask, a little later.
 		d = min(d, a.last.Remaining+time.Millisecond+time.Duration(ahead)*poll/(4*headOfLine))
 	}
 	return max(d, time.Millisecond)

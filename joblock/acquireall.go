@@ -17,8 +17,8 @@ type Locks []*Lock
 // overlapping keys cannot deadlock.
 //
 // AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
-// owner. Errors are those of Acquire for the first key that failed; the locks that were already taken are released. No
-// keys are ErrInvalid.
+// owner. An error is that of Acquire for the first key that failed; then the locks that were already taken are
+// released. A call without keys is ErrInvalid.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
 	return l.acquireAll(ctx, keys, opts, l.Acquire)
 }

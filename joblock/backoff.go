@@ -20,7 +20,7 @@ func (b *backoff) next() time.Duration {
 	return d
 }
 
-// wait sleeps for the next pause. It returns false when ctx ended first.
+// The method wait sleeps for the next pause. If ctx ends first, wait returns false.
 func (b *backoff) wait(ctx context.Context) bool {
 	select {
 	case <-time.After(b.next()):

@@ -15,8 +15,8 @@ import (
 // Config configures a Locker. The zero value of each field means its default. A value out of bounds is ErrInvalid.
 type Config struct {
 	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock
-	// of a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, which
-	// leaves little room for a slow network. Default 30 s.
+	// of a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, because
+	// such a TTL leaves little room for a slow network. Default 30 s.
 	TTL time.Duration
 
 	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days. Default 24 h, or TTL if TTL is
@@ -77,11 +77,11 @@ type Config struct {
 	// most 8, each of 16 to 1024 bytes.
 	//
 	// Default: SecretOfStore alone, a secret that the store keeps with the locks. A secret of your own also keeps out
-	// people who can read the locks but cannot write them.
+	// people who can read the locks but cannot write locks.
 	//
-	// Change a secret, or introduce the first one, in three steps: add the new secret at the end; put the new secret
-	// first; remove the old secret when no task that it sealed is left. Take each step in all processes before the next
-	// step.
+	// Change a secret, or introduce the first secret of your own, in three steps: add the new secret at the end; put
+	// the new secret first; remove the old secret when no task that the old secret sealed is left. Take each step in
+	// all processes before the next step.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret
@@ -156,7 +156,7 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 // under way.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
-// minBrief is how far back the store's clock may be set while new fences are still larger than forgotten ones.
+// minBrief is how far back the store's clock may be set while new fences are still larger than forgotten fences.
 const minBrief = 5 * time.Second
 
 // duration is the value of a setting or an option, with its name in errors and its bounds, both inclusive.

@@ -7,7 +7,7 @@ import (
 
 // Do takes the lock on key as Acquire does, and runs fn. The context of fn carries the lock (see FromContext), and is
 // cancelled with cause ErrLost when the lock is lost. Do releases the lock when fn returns or panics, unless fn has
-// released the lock or handed it over.
+// released the lock or handed the lock over.
 //
 // Do returns the error of Acquire or of fn. If the lock was lost while fn ran, the error matches ErrLost, whatever fn
 // returned. If the release fails, its error is joined, and the lease ends by itself.
@@ -30,7 +30,7 @@ func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context
 	defer stop()
 	defer func() {
 		if h := lock.snapshot(); h.settled() {
-			return // fn released it, or handed it over to a job
+			return // fn released the lock, or handed the lock over to a job
 		}
 		rerr := lock.Release(ctx)
 		var released *Error                                                     // perhaps wrapped by the store

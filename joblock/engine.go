@@ -148,7 +148,8 @@ func (e *engine) run() {
 	}
 }
 
-// runDue renews the locks that are due, declares lost those past their trust deadlines, and returns how long to sleep.
+// runDue renews the locks that are due, declares lost the locks past their trust deadlines, and returns how long to
+// sleep.
 func (e *engine) runDue() time.Duration {
 	now := e.l.now()
 	jumped := e.jumped(now)
@@ -182,7 +183,7 @@ func (e *engine) runDue() time.Duration {
 	e.mu.Unlock()
 
 	for _, k := range unrenewed {
-		k.check() // perhaps it is due because its trust deadline has passed
+		k.check() // perhaps k is due because its trust deadline has passed
 	}
 	for len(batch) > 0 {
 		n := min(renewBatch, len(batch))

@@ -35,7 +35,7 @@ func (e *engine) subscribeForced() {
 	stop()
 }
 
-// forcedPause is the time between two checks of one lock, which bounds the cost of forged pushes.
+// forcedPause is the time between two checks of one lock. The pause bounds the cost of forged pushes.
 const forcedPause = 200 * time.Millisecond
 
 // forced starts a check of the lock that the push f names, because a push is only a hint. The search goes over all

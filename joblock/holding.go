@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holding is what this process knows of its lock on one key. A holding is a pure value: it has no mutex, makes no call
-// and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event. Each
-// method changes the holding, and returns the request to send, the step to take, and the caller's error. Only this file
-// assigns the state.
+// holding is what this process knows of its lock on one key. A holding is a pure value: a holding has no mutex, makes
+// no call and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event.
+// Each method changes the holding, and returns the request to send, the step to take, and the caller's error. Only this
+// file assigns the state.
 //
 // In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
 // goes to the caller, and nothing else happens. A blank cannot happen.
@@ -89,7 +89,7 @@ type terms struct {
 
 	// Of a lock that was resumed. A Park that is undone leaves the lock bound to the job that resumed it.
 	resumed   bool
-	resumedBy string        // the job that resumed it, or ""
+	resumedBy string        // the job that resumed the lock, or ""
 	reserve   time.Duration // how long beyond the lease a renewal reserves the key
 }
 
@@ -108,7 +108,7 @@ type doubt uint8
 
 const (
 	noDoubt  doubt = iota // no check is under way or due
-	checking              // a check is under way, and no push came after it began
+	checking              // a check is under way, and no push came after the check began
 	doubted               // a push came, and no check has begun after it
 )
 
@@ -116,7 +116,7 @@ const (
 type step struct {
 	tell  event.Kind    // the event to tell; 0: none
 	late  time.Duration // with event.RenewedLate: how late
-	lost  *Error        // why the lock was lost just now; nil if it was not
+	lost  *Error        // why the lock was lost just now; nil if the lock was not lost
 	moved bool          // the result of next has changed
 	found bool          // the lock counted as lost, and is parked after all
 }
@@ -272,7 +272,7 @@ type renewalAnswer struct {
 	sent  time.Time
 	now   time.Time
 	reply driver.Reply // zero if there was no answer
-	again time.Time    // when to repeat a renewal without an answer; zero for one that a user asked for
+	again time.Time    // when to repeat a renewal without an answer; zero for a renewal that a user asked for
 }
 
 // renewalAnswered returns the error for a user who asked for the renewal. A refusal loses the lock, with two
@@ -327,8 +327,8 @@ func (h *holding) renewingStopped() { h.renewing = false }
 // parkBegun returns the Park to send. grace is Config.JobGrace. wait is true if a renewal is under way that would undo
 // the Park. Then nothing has changed, and the caller tries again after the answer to the renewal.
 //
-// A Park without an answer is repeated under its nonce. The repeated Park also names the present term by that nonce,
-// because a renewal may have undone the first Park.
+// A Park without an answer is repeated under the same nonce. The repeated Park also names the present term by that
+// nonce, because a renewal may have undone the first Park.
 func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration) (req driver.ParkRequest, wait bool, err error) {
 	if err := h.refusal(op); err != nil {
 		return req, false, err
@@ -346,8 +346,9 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	}, false, nil
 }
 
-// jobGrace returns the grace of a key that is parked for reserve. It is at most half of reserve, or the reservation could
-// end before a keeper checks the key. grace is Config.JobGrace.
+// jobGrace returns the grace for a key that is parked for the time reserve. The result is grace, which is
+// Config.JobGrace, but at most half of reserve. With a longer grace the reservation could end before a keeper checks
+// the key.
 func jobGrace(grace, reserve time.Duration) time.Duration {
 	return max(driver.MinPeriod, min(grace, reserve/2))
 }
@@ -372,9 +373,9 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	return h.lose(why), why
 }
 
-// reclaimBegun returns the Reclaim to send, and the time from which its lease counts. A repeated Reclaim may find the
-// grant of the first Reclaim, so both leases count from when the first one was sent. After the end of that lease there
-// is no such grant, and the Reclaim is a new call.
+// reclaimBegun returns the Reclaim to send, and the time from which the lease of the Reclaim counts. A repeated Reclaim
+// may find the grant of the first Reclaim. So both leases count from when the first Reclaim was sent. After the end of
+// that lease there is no such grant, and the Reclaim is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
 		return req, sent, invalid(op, h.key, "the lock is not parked by this handle")
@@ -390,7 +391,7 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 }
 
 // reclaimAnswered returns nil if the handle holds the lock, and otherwise the reason. Another Reclaim may have been
-// answered first, and its lock may be over by now.
+// answered first, and the lock of that Reclaim may be over by now.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}
@@ -450,9 +451,9 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	return releasing{req: req, until: until, stray: h.parkNonce != "", lost: why}, nil
 }
 
-// releaseAnswered returns the error of Release, and the event to tell with its error. The holding does not change,
-// because the handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed the
-// loss. The parameter failed is the error of a call without an answer.
+// releaseAnswered returns the error of Release, and the event to tell with the event's error. The holding does not
+// change, because the handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed
+// the loss. The parameter failed is the error of a call without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
 	case r.lost != nil: // and the loss was told then
@@ -493,7 +494,7 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 
 // verified loses the lock if rec does not show the lock held under fence. A rec that was read for an earlier term is
 // ignored. While a Park has no answer, every rec is ignored: the next renewal names the terms before and after the
-// Park, and its answer decides.
+// Park, and the answer to that renewal decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

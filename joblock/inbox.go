@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inbox receives the pushes for this Locker's waiters. All waiters share its subscription, which the first waiter
+// inbox receives the pushes for this Locker's waiters. All waiters share one subscription, which the first waiter
 // makes.
 type inbox struct {
 	l     *Locker
@@ -34,8 +34,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// open subscribes, unless there is a subscription. A waiter calls open before it takes a place in a queue. Otherwise a
-// grant could be pushed before anybody listens.
+// open subscribes, unless there is a subscription. A waiter calls open before the waiter takes a place in a queue.
+// Otherwise a grant could be pushed before anybody listens.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -76,8 +76,8 @@ func (b *inbox) expect(nonce string) <-chan driver.Push {
 	return c
 }
 
-// forget ends the delivery of pushes to a call that no longer waits. If the store has made the call a grant, the grant
-// ends when the call leaves the queue.
+// The method forget ends the delivery of pushes to a call that no longer waits. If the store has granted the key to the
+// call, the caller ends the grant: see abandon.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// cleanBatches is how many batches of new clean-ups may be under way at a time. With several, one slow node of a
-	// cluster does not delay the others.
+	// cleanBatches is how many batches of new clean-ups may be under way at a time. With several batches, one slow node
+	// of a cluster does not delay the other nodes.
 	cleanBatches = 4
 
 	// maxOverdue is how many strays are kept when their time is over and the store does not answer. Without a bound all
@@ -20,8 +20,8 @@ const (
 )
 
 // janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. The
-// goroutines of a janitor live only while there are clean-ups. Its cost is linear in the number of clean-ups: there are
-// many when the store is busy or has just come back.
+// goroutines of a janitor live only while there are clean-ups. The cost of a janitor is linear in the number of
+// clean-ups: there are many clean-ups when the store is busy or has just come back.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
@@ -79,7 +79,7 @@ func newJanitor(l *Locker) *janitor {
 	return j
 }
 
-// add takes on the release c, and repeats it until the store answers or its time is over.
+// The method add takes on the release c, and repeats c until the store answers or the time of c is over.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	if j.stopped {
@@ -214,7 +214,7 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 	return over
 }
 
-// next takes a batch: doubted clean-ups that are due, then new ones.
+// The method next takes a batch: first doubted clean-ups that are due, then new clean-ups.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
 		for q := &j.doubted[i]; len(*q) > 0 && len(batch) < renewBatch && !now.Before((*q)[0].due); {

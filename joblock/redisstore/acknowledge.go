@@ -27,8 +27,8 @@ const (
 	ackTries = 4
 )
 
-// acknowledged is runAll for Stores with Config.Replicas. It sends one pipeline per node, with a WAIT at its end. If
-// the WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the Locker
+// acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the end. If the
+// WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the Locker
 // cleans up or tries again.
 //
 // The WAIT is in the same pipeline because the WAIT has to be on the same connection as the calls: from Redis 7.2 on,
@@ -59,7 +59,7 @@ func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []
 	return out
 }
 
-// acknowledgedOn sends items to the node that has their keys. It returns the items that have to be sent again.
+// acknowledgedOn sends items to the node that has their keys, and returns the items that have to be sent again.
 func (s *Store) acknowledgedOn(
 	ctx context.Context, rdb redis.UniversalClient, node sender, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {
@@ -91,8 +91,8 @@ func (s *Store) acknowledgedOn(
 	return again
 }
 
-// acknowledgedAt sends the items that the node from redirected to addr. It returns the items that have to be sent
-// again.
+// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. It returns the items
+// that have to be sent again.
 func (s *Store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {
@@ -115,14 +115,14 @@ func (s *Store) acknowledgedAt(
 	return again
 }
 
-// follow sends cmds and a WAIT to addr, to which the node from redirected the cmds. The error is that of the method
-// enough.
+// follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The error is that
+// of the method enough.
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.
 func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
 	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
-	if strings.HasPrefix(addr, ":") {                   // from the node's host: a node may not know its own address
+	if strings.HasPrefix(addr, ":") {                   // a node that does not know its own address means its host
 		host, _, _ := net.SplitHostPort(opt.Addr)
 		addr = host + addr
 	}
@@ -150,8 +150,8 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 			if try == 1 && isNoScript(out[i].err) {
 				batch[i], unknown = sc.withSource(ctx, cmd), true
 			} else if short == nil {
-				// The next pipeline may take another connection. Then its WAIT would say nothing about the writes of
-				// this pipeline.
+				// The next pipeline may take another connection. Then the WAIT of the next pipeline would say nothing
+				// about the writes of this one.
 				short = s.enough(wait)
 			}
 		}

@@ -103,7 +103,7 @@ func (c *check) servers(ctx context.Context) error {
 	return nil
 }
 
-// The method server asks the server of rdb for its clock and its settings.
+// The method server asks the server of rdb for the time and the settings.
 func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n := &checkedServer{check: c, addr: rdb.Options().Addr}
 	sent := time.Now()

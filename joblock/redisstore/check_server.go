@@ -48,8 +48,8 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan reports whether version v is older than the version in the parameter than. It compares major and minor
-// numbers, and returns false if v is no version.
+// olderThan reports whether v is an older version than the parameter than. Only the major and minor numbers count. If v
+// is no version, olderThan returns false.
 func olderThan(v, than string) bool {
 	var have, want [2]int
 	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {

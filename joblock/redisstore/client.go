@@ -122,7 +122,7 @@ func opsClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 }
 
 // renewClusterOptions is renewOptions for a cluster. MaxRedirects stays: without redirections a client could not follow
-// a slot to its new node.
+// a slot to another node.
 func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o := cloneClusterOptions(from)
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0

@@ -88,16 +88,16 @@
 // New makes two clients, with the options of the client that New is given. The two clients connect at the first call.
 // The first waiter adds one connection, for the pushes to all waiters. joblock.Config.WatchForced adds another.
 //
-// The first client is for everything but renewals. It differs from the application's client:
+// The first client is for everything but renewals. These are the differences from the application's client:
 //
 //   - The deadline of a context ends a call (ContextTimeoutEnabled).
 //   - No connections are kept idle from the start. There is no client-side cache and no CLIENT SETINFO.
-//   - In a cluster this client calls only masters, and does not send COMMAND first. It reads the topology every 2 s
-//     rather than every minute, so that a fail-over does not outlast a lease.
+//   - In a cluster this client calls only masters, and does not send COMMAND first. This client reads the topology
+//     every 2 s rather than every minute, so that a fail-over does not outlast a lease.
 //
-// The second client is for renewals, so that no other call can fill its pool and cost a lease. The second client has
-// the differences above, and has at most 4 connections per node, timeouts of at most 1 s, one attempt per dial, no
-// re-sends (the Locker tries again itself), no Limiter and no maintenance notifications.
+// The second client is for renewals: other calls cannot fill the pool of this client and so cost a lease. The second
+// client has the differences above, and has at most 4 connections per node, timeouts of at most 1 s, one attempt per
+// dial, no re-sends (the Locker tries again itself), no Limiter and no maintenance notifications.
 //
 // OnConnect, Dialer, TLS, credentials providers and ClientName stay. The dialer of a Sentinel client works through
 // that client: close the Store before the client.
@@ -147,20 +147,20 @@
 //     last longer. Assume that a record has expired, and that the clock is then set back to before the record's last
 //     fence: the next fences are smaller. A record expires seconds after a release if every process that may ask for
 //     the record knows of the release. Where fences matter and the clock may step, give locks a joblock.Retain.
-//   - Safe replication. Replication is asynchronous: a fail-over can lose a lock that was granted, and a master that
-//     is cut off from its cluster goes on granting for a while. The fences of two such holders differ, so the resource
-//     can refuse the smaller fence. The next section says what more can be done.
+//   - Safe replication. Replication is asynchronous: a fail-over can lose a lock that was granted, and a master that is
+//     cut off from its cluster goes on granting for a while. After that, two holders may have the same key, with
+//     different fences: the resource can refuse the smaller fence. The next section says what more can be done.
 //
 // # Replicas
 //
 // With [Config].Replicas = n, a grant, a Park or a renewal counts only when n replicas have acknowledged it (WAIT).
-// Otherwise the call returns an error, and its outcome is unknown. The Locker cleans up or tries again, as after any
-// error. So while fewer than n replicas can be reached, no lock can be taken, and held locks are lost: the holders are
-// told in time, and nobody else gets the locks.
+// Otherwise the call returns an error, and the outcome of the call is unknown. The Locker cleans up or tries again, as
+// after any error. So while fewer than n replicas can be reached, no lock can be taken, and held locks are lost: the
+// holders are told in time, and nobody else gets the locks.
 //
 // The gain was measured: masters were killed under load 50 times. With Replicas 1 the promoted replica had all of
-// 10,160 granted locks. With Replicas 0 it lacked 1,075 of 10,171, in 19 of the 50 fail-overs. (One replica, one
-// machine, Redis 7.0: JOBLOCK_FAILOVERS=50 go test -run FailoverLosesNo ./joblock/redisstore.)
+// 10,160 granted locks. With Replicas 0 the promoted replica lacked 1,075 of 10,171, in 19 of the 50 fail-overs. (One
+// replica, one machine, Redis 7.0: JOBLOCK_FAILOVERS=50 go test -run FailoverLosesNo ./joblock/redisstore.)
 //
 // Replicas is no proof against loss: n replicas have the write, but a replica without the write may be promoted. Set n
 // to the number of all replicas, or choose by replica-priority which replicas may be promoted. Set

@@ -25,7 +25,7 @@ type binding struct {
 	grace    time.Duration
 }
 
-// bind writes entries to the index, in one pipeline. It returns the items of the written entries.
+// bind writes entries to the index, in one pipeline, and returns the items of the written entries.
 func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err error) {
 	replies, _, err := batch(ctx, s, s.calls, bindScript, entries, func(e *binding) *scriptCall {
 		return newCall(bindScript, s.index()).str(e.job).str(e.key).micros(e.grace)
@@ -40,7 +40,8 @@ func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err e
 
 // bindFirst returns the items of a batch of n requests that may be sent. The function of returns the entry of a
 // request, with job "" if the request is for no job. With a *redis.Client every item may be sent. With any other client
-// bindFirst writes the entries first: an item may be sent if it is for no job or its entry is written.
+// bindFirst writes the entries first: then an item may be sent if its request is for no job, or if its entry is
+// written.
 func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (items []int, err error) {
 	var entries []binding
 	for i := range n {
@@ -66,8 +67,7 @@ func (s *Store) keys(key, job string) []string {
 	return keys
 }
 
-// Due implements driver.Store. It takes one round trip. In a cluster the whole index is on
-// one node.
+// Due implements driver.Store, in one round trip: in a cluster the whole index is on one node.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLoc
 	return due, nil
 }
 
-// Forget implements driver.Store. It takes one round trip.
+// Forget implements driver.Store, in one round trip.
 func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err

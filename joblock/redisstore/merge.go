@@ -120,14 +120,14 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 // forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
 var forever = time.Unix(1<<40, 0)
 
-// The method next sends the next pipeline. It is called when a call has ended.
+// The method next sends the next pipeline. A caller calls next when its call has ended.
 func (m *merger) next() {
 	if p := m.take(); p != nil {
 		go m.send(p)
 	}
 }
 
-// The method take returns the next pipeline. If there is none, it returns nil and counts one call or pipeline less
+// The method take returns the next pipeline. If there is none, take returns nil and counts one call or pipeline less
 // under way.
 func (m *merger) take() *pipeline {
 	m.mu.Lock()
@@ -142,7 +142,7 @@ func (m *merger) take() *pipeline {
 	return p
 }
 
-// The method send sends p and then the further pipelines. It runs in a goroutine of its own: the context of one caller
+// The method send sends p and then the further pipelines. A goroutine of its own runs send: the context of one caller
 // must not end the calls of others.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {

@@ -18,15 +18,15 @@ const (
 	probeWait = 2 * time.Second
 )
 
-// The method probe asks the server what this user may do. Then it tries the transitions of a lock, at a key that no
-// application uses. It writes nothing to the index: a keeper would take the entry for a job's lock.
+// The method probe asks the server what this user may do. Then probe tries the transitions of a lock, at a key that no
+// application uses. The index stays as it is: a keeper would take an entry of the probe for a job's lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
 	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
 	if err != nil {
 		return fmt.Errorf("redisstore: check: permissions: %w", err)
 	}
-	if !usable { // the probe might take a lock and then not be allowed to give it back
+	if !usable { // the probe might be allowed to take the lock and not to release the lock
 		return nil
 	}
 	if err = p.transitions(ctx); err == nil {
@@ -76,7 +76,7 @@ func (p *probe) nonce() string {
 	return fmt.Sprintf("check-%d", p.n)
 }
 
-// The method want returns err if err is not nil. Otherwise it returns an error if the outcome of r differs from the
+// The method want returns err if err is not nil. Otherwise want returns an error if the outcome of r differs from the
 // parameter want.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {

@@ -29,7 +29,7 @@ const (
 // a seal key. So only somebody who can forge what tasks carry can forge a push with a grant.
 type proofs struct {
 	mu   sync.Mutex
-	keys []string  // in the order of the seal keys; the first key makes proofs, and any key verifies them
+	keys []string  // in the order of the seal keys; the first key makes proofs, and any key verifies a proof
 	read time.Time // when the seal keys were last read, successfully or not
 }
 

@@ -158,7 +158,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
-	if text, ok := val.(string); ok && (sc == acquireScript || sc == takeScript) && len(text) > 1 { // from a stage usual
+	if text, ok := val.(string); ok && (sc == acquireScript || sc == takeScript) && len(text) > 1 { // from a usual stage
 		f := fields{rest: []any{text[1:], text[:1]}}
 		r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
 		if err := f.end(sc.op); err != nil {

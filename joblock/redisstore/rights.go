@@ -20,7 +20,7 @@ type area struct {
 	severity Severity
 	subject  string // Finding.Subject if a right is missing
 	means    string // Finding.Means if a right is missing
-	with     string // the rule for keys or channels, for Finding.Fix: it may be missing too
+	with     string // for Finding.Fix: a rule for keys or channels, which may be missing too
 }
 
 // lockRights are for every Store.

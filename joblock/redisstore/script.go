@@ -66,8 +66,8 @@ var (
 	sealScript    = newScript("seal keys", "seal")
 )
 
-// The type script is a Lua script and the first arguments of its calls. These arguments are kept as interfaces, so that
-// a call need not box them.
+// The type script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
+// does not box each of them anew.
 type script struct {
 	op      string
 	source  any

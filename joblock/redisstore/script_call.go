@@ -51,7 +51,7 @@ func (c *scriptCall) millis(d time.Duration) *scriptCall { return c.int(max(1, m
 func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall { return c.int(millis(d)) }
 
 // The function millis returns d in milliseconds, rounded up: a lease may be longer in the store than its holder
-// believes, but not shorter. For a negative d it returns 0.
+// believes, but not shorter. For a negative d the result is 0.
 func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/time.Millisecond)) }
 
 // The function wide formats a period as in a record: in milliseconds, at least 1, and 12 bytes wide.
@@ -117,8 +117,8 @@ func (c *scriptCall) flag(b bool) *scriptCall {
 	return c.str("0")
 }
 
-// The method cmd makes the command. redis.Script.Run is not used: it would copy the arguments twice, and has no form
-// for pipelines.
+// The method cmd makes the command. The alternative redis.Script.Run copies the arguments twice, and has no form for
+// pipelines.
 func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
 	c.made = *newCmd(ctx, c.args[:c.n])
 	return &c.made

@@ -14,8 +14,8 @@ import (
 )
 
 // The method sealKeys returns the Redis key of the seal keys. That key begins with the prefix, so the ACL pattern of
-// the locks covers it. No lock has this name: package joblock reserves each name with a '%' that is not followed by two
-// hexadecimal digits.
+// the locks also covers the seal keys. No lock has this name: package joblock reserves each name with a '%' that is not
+// followed by two hexadecimal digits.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
 // String says where the locks are, as far as the client tells. The text helps to find two programs that look at
@@ -34,8 +34,7 @@ func (s *Store) String() string {
 	return fmt.Sprintf("Redis keys with the prefix %q%s", s.prefix, where)
 }
 
-// SealKeys implements driver.Store. It takes one round trip. In a cluster all seal keys are
-// on one node.
+// SealKeys implements driver.Store, in one round trip: in a cluster all seal keys are on one node.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

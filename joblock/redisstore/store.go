@@ -69,8 +69,8 @@ var (
 // returns nil. For a nil rdb or a bad cfg, joblock.New and every call return an error: see Validate.
 //
 // For a *redis.Client or a *redis.ClusterClient the Store opens connections of its own, which Close closes. The options
-// of these connections are those of rdb, with the differences in the section Connections of the package comment. The
-// Store sends its calls through any other implementation itself.
+// of these connections are those of rdb, with the differences in the section Connections of the package comment. For
+// any other implementation the Store opens no connections, and sends its calls through rdb.
 func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
@@ -124,8 +124,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire implements driver.Store. It takes one round trip. If the key is free and more than a hundred dead waiters are
-// first in the key's queue, each further hundred dead waiters take one more round trip.
+// Acquire implements driver.Store, in one round trip. If the key is free and more than a hundred dead waiters are first
+// in the key's queue, each further hundred dead waiters take one more round trip.
 func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		c := acquireCall(s, &req)
@@ -171,9 +171,9 @@ const usualNonce = 13
 
 func usual(nonce string) bool { return len(nonce) == usualNonce }
 
-// Take implements driver.Store. It takes one pipeline, or two if the client is not a *redis.Client: in a cluster the
-// index is in another slot than the record. If a key is free and more than a hundred dead waiters are first in the
-// key's queue, each further hundred dead waiters take one more pipeline.
+// Take implements driver.Store, in one pipeline, or in two if the client is not a *redis.Client: in a cluster the index
+// is in another slot than the record. If a key is free and more than a hundred dead waiters are first in the key's
+// queue, each further hundred dead waiters take one more pipeline.
 func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
 		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
@@ -199,8 +199,8 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	return replies, s.indexError(err)
 }
 
-// Resume implements driver.Store. It takes one pipeline. Items with Unpark and a Back take one more pipeline before
-// that one. Items that recover a job's lock take two more pipelines after that one.
+// Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take one more pipeline before. Items
+// that recover a job's lock take two more pipelines afterwards.
 func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	resume := func(items []int, listed bool) (unlisted []int, err error) {
@@ -240,8 +240,8 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	return replies, cmp.Or(err, failed)
 }
 
-// Park implements driver.Store. It takes one pipeline. If some request has a Job and the client is not a *redis.Client,
-// Park takes two pipelines.
+// Park implements driver.Store, in one pipeline. If some request has a Job and the client is not a *redis.Client, Park
+// takes two pipelines.
 func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
 		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
@@ -254,7 +254,7 @@ func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.R
 	return replies, s.indexError(cmp.Or(err, failed))
 }
 
-// Renew implements driver.Store. It takes one pipeline, on the connections for renewals.
+// Renew implements driver.Store, in one pipeline, on the connections for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
 		c := newCall(renewScript, s.prefix+req.Key).term(&req.Term).
@@ -270,8 +270,8 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 	return replies, err
 }
 
-// Release implements driver.Store. It takes one pipeline. If more than a hundred dead waiters are first in a key's
-// queue, each further hundred dead waiters take one more pipeline.
+// Release implements driver.Store, in one pipeline. If more than a hundred dead waiters are first in a key's queue,
+// each further hundred dead waiters take one more pipeline.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	listener := s.listener(ctx)
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
@@ -305,15 +305,15 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 }
 
 // finishReleases sends the releases in the parameter unfinished again. These releases stopped in the middle of a queue.
-// Each is sent until it finds the next waiter or the end of the queue. finishReleases reports no errors, because the
-// ownerships have already ended. If finishReleases fails, the next call that asks for the key drops the other dead
-// waiters.
+// finishReleases repeats each release until that release has found the next waiter or the end of the queue.
+// finishReleases reports no errors, because the ownerships have already ended. If finishReleases fails, the next call
+// that asks for the key drops the other dead waiters.
 func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))
 		for n, i := range unfinished {
 			again := reqs[i]
-			again.Owner, again.Kind = "", driver.ReleaseOwn // no Owner: it must end no later ownership
+			again.Owner, again.Kind = "", driver.ReleaseOwn // without an Owner it ends no later ownership
 			cmds[n] = s.releaseCall(&again, s.listener(ctx)).cmd(ctx)
 		}
 		var left []int
@@ -329,7 +329,7 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 	}
 }
 
-// Reserve implements driver.Store. It takes one pipeline.
+// Reserve implements driver.Store, in one pipeline.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *scriptCall {
 		return newCall(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Reserve).millis(req.Retain)
@@ -337,8 +337,8 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return replies, err
 }
 
-// Inspect implements driver.Store. It takes one pipeline, and asks masters only. With an error, a Record that could not
-// be read has only its Key.
+// Inspect implements driver.Store, in one pipeline, and asks masters only. With an error, a Record that could not be
+// read has only its Key.
 func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -348,7 +348,7 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return recs, err
 }
 
-// The method inspect reads the records of req.Keys. It calls the function found for each key, even if the key has no
+// The method inspect reads the records of req.Keys, and calls the function found for each key, even for a key without a
 // record.
 func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	if len(req.Keys) == 0 {

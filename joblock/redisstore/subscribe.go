@@ -31,8 +31,8 @@ func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 // The method forced returns the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
-// Subscribe implements driver.Store. The subscription has a connection of its own. go-redis replaces the connection
-// when it breaks. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes.
+// Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
+// makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox, deliver)
 }

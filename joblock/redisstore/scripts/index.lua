@@ -5,8 +5,8 @@ local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
 
 -- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind are even, and scores
--- from due.lua are odd. So the score tells forget.lua whether bind has written the entry again since due.lua returned
--- it.
+-- from due.lua are odd. So forget.lua sees by the score whether bind has written an entry again after due.lua has
+-- returned the entry.
 --
 -- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
 -- does not grow beyond the locks that are parked within KEEP. ZREM comes before ZADD because a full server refuses ZADD

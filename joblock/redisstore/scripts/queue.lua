@@ -1,6 +1,6 @@
--- Serves the queue of waiters of a key. This stage does three things, in this order. It drops the place of the call
--- that the local leaving names. It makes the first waiter the heir of a vacant key. It gives the asker a place if the
--- asker did not get the key.
+-- Serves the queue of waiters of a key. This stage does three things, in this order. First, the place of the call that
+-- the local leaving names is dropped. Second, the first waiter becomes the heir if the key is vacant. Third, the asker
+-- gets a place if the asker did not get the key.
 --
 -- Places are numbered. These fields of the record keep the places:
 --
@@ -30,8 +30,8 @@ if queue or asker then
     return nil
   end
 
-  -- join gives the asker a place, or prolongs the place that the asker has. It returns how many places are before the
-  -- asker's place, including those in gaps.
+  -- join gives the asker a place, or prolongs the place that the asker has. The result is how many places are before
+  -- the asker's place, places in gaps included.
   local function join()
     if not hash then
       local life = math.max(redis.call('PTTL', key), reserved_end - now_ms)
@@ -54,8 +54,8 @@ if queue or asker then
     return n - head
   end
 
-  -- other_end reads the text of a field g<n> and returns the other end of the gap. It returns nil if there is no gap,
-  -- or if the other end is not from lo to hi.
+  -- other_end reads the text of a field g<n> and returns the other end of the gap. The result is nil if there is no
+  -- gap, or if the other end is not from lo to hi.
   local function other_end(text, lo, hi)
     local n = tonumber(text or nil)
     if n and n >= lo and n <= hi and n % 1 == 0 then return n end
@@ -80,8 +80,8 @@ if queue or asker then
     end
   end
 
-  -- in_line reads the text of a field q<n>. It returns the waiter and the waiter's call. The waiter is nil if the place
-  -- has ended, or if the field is not valid.
+  -- in_line reads the text of a field q<n>, and returns the waiter and the waiter's call. The waiter is nil if the
+  -- place has ended, or if the field is not valid.
   local function in_line(entry)
     local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
       '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
@@ -91,8 +91,9 @@ if queue or asker then
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
-  -- next_waiter removes places until it has removed a place that has not ended, and returns the waiter of that place,
-  -- nil if there is none. It returns nil and true if STEPS places have ended and further places follow.
+  -- next_waiter removes the first place, and repeats that as long as the removed place has ended. The result is the
+  -- waiter of the last removed place, or nil if that place has ended too. The second result is true if STEPS places
+  -- have ended and further places follow.
   local function next_waiter()
     local found
     queue_changed = true

@@ -2,13 +2,13 @@
 -- the queue.
 --
 -- A script about a lock is a row of stages that share the locals of this file. script.go lists the stages of each
--- script. The first stages read the record. Then the stage of the call decides: it sets the fields of the record and
--- the answer, or sets the outcome that refuses the call. The branches of the deciding stage are the rows of the
--- transition table in package driver, in the same order. The next stages serve the queue of waiters and write the
+-- script. The first stages read the record. Then the stage of the call decides. That stage sets the fields of the
+-- record and the answer, or sets the outcome that refuses the call. The branches of the deciding stage are the rows of
+-- the transition table in package driver, in the same order. The next stages serve the queue of waiters and write the
 -- record. The last stages answer.
 --
--- There are stages rather than functions because a script runs from its top at every call. Creating functions at every
--- call would take longer than most calls take.
+-- There are stages rather than functions, because the server runs the whole script at every call. Creating functions at
+-- every call would take longer than most calls take.
 --
 -- KEYS[1]  the Redis key of the record. In a cluster such a script touches no other key, so
 --          that the script can run while a slot migrates.
@@ -63,9 +63,9 @@ if #now ~= 16 then now = string.format('%16s', clock[1] .. string.sub('00000' ..
 local record = redis.call('MGET', key)[1]
 
 --# usual grant
--- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for it. This stage tests
--- that quickly, and leaves a call to the later stages if the test is not certain. The later stages would treat the call
--- in the same way, by the row "next" of the table, but take twice the time.
+-- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for the key. A quick test
+-- shows this case. If the test is not certain, this stage leaves the call to the later stages. The later stages would
+-- treat the call in the same way, by the row "next" of the table, but take twice the time.
 
 if ARGV[5] == nil then
   if not record then
@@ -183,7 +183,7 @@ end
 local answer -- what the script returns
 local outcome -- if there is no answer: answer.lua returns the outcome, and who has the key
 local extra, extra2 -- the last fields that answer.lua returns
-local retain -- if set: write the record, and let it expire so many ms after the ownership
+local retain -- if set: write the record, which expires so many ms after the ownership
 local brief, left -- of a release: see the stage write
 local resent -- an earlier run of this call took effect: the record stays as it is
 local new_memo -- the memo to write; '' deletes the record's memo
@@ -236,10 +236,10 @@ end
 -- record with a memo ignores brief. Such a record expires after the larger of two times: retain, and its previous time
 -- to live minus left. left is the rest of the reservation, which the release gives up.
 --
--- The order of the writes is for a server that is out of memory. Such a server refuses SET and HSET, but not PEXPIRE.
--- And it refuses nothing to a script that has already written. So locks that exist can still be renewed, parked and
--- released, while no new locks are made. '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a shebang for
--- a syntax error.
+-- The order of the writes is for a server that is out of memory. Such a server refuses SET and HSET, but not PEXPIRE,
+-- and nothing to a script that has already written. So locks that exist can still be renewed, parked and released,
+-- while no new locks are made. '#!lua flags=allow-oom' would say so openly, but Redis 6.2 takes a shebang for a syntax
+-- error.
 
 if retain then
   if new_memo == '' then

@@ -22,8 +22,8 @@ if queue and not resent then asker = {call = ARGV[2]} end
 
 if vacant and heir_call and not outcome then
   if KEYS[2] then
-    -- A full server must refuse a new lock. It does not refuse the ZREM and ZADD of bind: see index.lua. But it refuses
-    -- this ZADD, which adds nothing because of XX.
+    -- A full server must refuse a new lock. The ZREM and ZADD of bind are not refused: see index.lua. But this ZADD is
+    -- refused. On a server that is not full, this ZADD adds nothing, because of XX.
     if not exists then redis.call('ZADD', KEYS[2], 'XX', 0, '') end
     bind(KEYS[2], ARGV[6], string.sub(key, #KEYS[2] + 1), now_us, ARGV[7])
   end
