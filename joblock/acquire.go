@@ -130,8 +130,9 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 	return a.try(ctx)
 }
 
-// believed reports whether a waiter takes the grant of a push without asking the store. refused is the fence of the
-// waiter's latest refusal, 0 if unknown; sent is when the waiter sent the request that was refused.
+// believed reports whether a waiter takes the grant of a push without asking the store. The parameter refused is the
+// fence in the waiter's latest refusal, 0 if unknown. The parameter sent is when the waiter sent the request that was
+// refused.
 //
 // Only a grant made after the refusal has a larger fence: a late or repeated push of an earlier grant has not. The
 // lease of the grant began after sent, so the lease counts from sent. The waiter asks if a lease counted from sent would
@@ -142,7 +143,8 @@ func believed(g *driver.Grant, refused int64, sent, now time.Time, o *options) b
 		!o.door.Memo && !o.noRenew && !past(now, sent.Add(o.ttl/3))
 }
 
-// try asks the store once. (nil, nil) means that another holds the lock; the refusal is in a.last.
+// The method try asks the store once. The result (nil, nil) means that another holder has the lock; a.last then has the
+// refusal.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
 	r, err := ask(ctx, a.l, "acquire", a.req.Key, a.l.store.Acquire, a.req)
@@ -168,8 +170,8 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	return nil, errorOf("acquire", a.req.Key, r)
 }
 
-// take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to be trusted
-// is an error, and is released in the background.
+// The method take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to
+// be trusted is an error, and is released in the background.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	now := a.l.now()
 	lock := a.l.newLock(a.req.Key, &a.o, since, now, r, false)
@@ -194,8 +196,8 @@ func (a *acquisition) held(code string) *Error {
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
 }
 
-// abandon removes, in the background, what the store may have under the present nonce, and draws a new nonce. If the
-// removal fails, the grant's lease ends, or the place expires.
+// The method abandon removes, in the background, what the store may have under the present nonce, and draws a new
+// nonce. If the removal fails, the grant's lease ends, or the place expires.
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
@@ -212,9 +214,9 @@ func (a *acquisition) abandon() {
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 
-// wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment. Once per poll
-// wait asks without a push, to keep the place and to find a grant whose push was lost. The first few in line also ask
-// when the holder's lease ends, because the holder may have died.
+// The method wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment.
+// Once per poll wait asks without a push, to keep the place and to find a grant whose push was lost. The first few in
+// line also ask when the holder's lease ends, because the holder may have died.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.hasWait && a.o.maxWait == 0 {
 		lock, err := a.try(ctx)
@@ -277,7 +279,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 			a.pushes = a.l.inbox.expect(a.req.Nonce)
 			if pushed != nil {
 				pushed = nil
-				continue // not the store was slow, but the push: ask again at once
+				continue // the push was slow, the store was not: ask again at once
 			}
 		}
 		pushed = a.sleep(ctx, d, deafUntil)
@@ -319,9 +321,9 @@ func (a *acquisition) enqueue() {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// poll returns the time between two calls when no push comes. Waiters farther back ask less often, because with short
-// leases a crowd would do little else. If such a waiter dies, its place has mostly expired before the place becomes the
-// first.
+// The method poll returns the time between two calls when no push comes. Waiters farther back ask less often, because
+// with short leases a crowd would do little else. If such a waiter dies, its place has mostly expired before the place
+// becomes the first.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.ttl/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -341,7 +343,8 @@ func (a *acquisition) untilNextPoll() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// ended returns the error of a wait that ended with ctx. err is the error of the latest attempt.
+// The method ended returns the error of a wait that ended with ctx. The parameter err is the error of the latest
+// attempt.
 func (a *acquisition) ended(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		if cause := context.Cause(ctx); cause != door.ErrMaxWait && !errors.Is(err, cause) {

@@ -74,7 +74,7 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 // Release releases all locks in one batch, and joins the errors of Lock.Release.
 func (ls Locks) Release(ctx context.Context) error { return errors.Join(ls.end(ctx)...) }
 
-// end is Release with the options of Lock.Release. The errors are in the order of the locks.
+// The method end is Release with the options of Lock.Release. The errors are in the order of the locks.
 func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
 	const op = "release"
 	errs := make([]error, len(ls))

@@ -12,14 +12,14 @@ import (
 type bounds struct {
 	timeout time.Duration
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	shared context.Context
 	cancel context.CancelFunc
 	fresh  time.Time // when current stops handing out shared
 }
 
-// bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call done when
-// the call to the store has returned.
+// The method bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call
+// the result done when the call to the store has returned.
 func (b *bounds) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
 	if ctx.Done() != nil {
 		return context.WithTimeout(ctx, b.timeout)
@@ -27,9 +27,10 @@ func (b *bounds) bound(ctx context.Context) (bounded context.Context, done conte
 	return b.detached(ctx), func() {}
 }
 
-// detached is bound for a call that goes on after ctx has ended: only the timeout ends the context.
+// The method detached does the same as the method bound for a call that goes on after ctx has ended: only the timeout
+// ends the returned context.
 func (b *bounds) detached(ctx context.Context) context.Context {
-	if ctx == context.Background() { // has no values
+	if ctx == context.Background() { // a context without values
 		return b.current()
 	}
 	return boundCtx{b.current(), ctx}
@@ -55,7 +56,8 @@ func (b *bounds) close() {
 	}
 }
 
-// boundCtx ends when the embedded context does, and has the values of the context in the field values.
+// boundCtx ends when the embedded context ends. Its values are those of a second context, the one in the field named
+// values.
 type boundCtx struct {
 	context.Context
 	values context.Context

@@ -3,8 +3,9 @@
 //
 // # Using it
 //
-// A [Locker] takes locks in a store and keeps them alive. Package redisstore has the store for Redis, and package
-// memstore has one for a single process. Package driver says what a store must do. A [Lock] is one holding of one key.
+// A [Locker] takes locks in a store and keeps the locks alive. Package redisstore has the store for Redis, and package
+// memstore has a store for a single process. Package driver says what a store must do. A [Lock] is one holding of one
+// key.
 //
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
 //	...
@@ -57,14 +58,14 @@
 //
 //	(local time at which the request was sent) + TTL − margin
 //
-// and never counts from the reply. The deadline is over when the monotonic clock or the wall clock has reached it,
-// because the monotonic clock can stand still while a machine is suspended.
+// and never counts from the reply. The deadline has passed when either clock has reached the deadline, the monotonic
+// clock or the wall clock: the monotonic clock can stand still while a machine is suspended.
 //
 // Loss is told (P2). When the lock is lost, or can no longer be trusted, every context from [Lock.Context] is cancelled
 // with cause [ErrLost]. The cancellation comes an eighth of the margin before the trust deadline, because timers are
 // late, never early. A local timer decides, so a server that hangs changes nothing. If the process was paused past the
 // deadline, the context's Err compares the clocks itself, and is right at once. After [Locker.ForceRelease] the holder
-// finds out at its next renewal, or at once with [Config].WatchForced.
+// finds out at the next renewal, or at once with [Config].WatchForced.
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger fence, also after expiry, a restart of
 // the store and a fail-over. The exception is a store whose clock was set back to before a fence that the store has
@@ -79,36 +80,37 @@
 //
 // Honest errors (P8). Every refusal and every failure is an *[Error] with one code, and errors.Is tells the sentinels
 // apart. [Retryable] reports whether the same call may succeed later. A call whose outcome is unknown returns
-// [ErrUnavailable], never [ErrHeld], and its effects in the store are cleaned up in the background. Only the error of a
-// call whose context has ended is no *Error: such an error matches the context's cause, and says nothing about the
-// lock.
+// [ErrUnavailable], never [ErrHeld], and the effects of the call in the store are cleaned up in the background. Only
+// the error of a call whose context has ended is no *Error: such an error matches the context's cause, and says nothing
+// about the lock.
 //
-// Calls are idempotent. Redis clients send a command again when its reply was lost. Each call carries a nonce, by which
+// Calls are idempotent. Redis clients send a command again when the reply was lost. Each call carries a nonce, by which
 // the store finds what the first copy of the command has done.
 //
 // # Waiting
 //
 // An Acquire that finds the key busy takes a place in the key's queue. Whoever frees the key makes the first in line
-// the owner in the same step, and pushes to that waiter's process. If the store can prove that a push is its own, the
-// push carries the grant, and a hand-over is one release and one push. Else the waiter asks for its grant. A hand-over
-// wakes nobody else. Waiters of all processes are served in the order in which they came. One subscription serves all
-// waiters of a Locker.
+// the owner in the same step, and pushes to that waiter's process. If the store can prove that the store itself has
+// made a push, the push carries the grant. Then a hand-over is one release and one push. Without such a proof, the
+// waiter asks for its grant. A hand-over wakes nobody else. Waiters of all processes are served in the order of their
+// coming. One subscription serves all waiters of a Locker.
 //
 // Pushes may be lost. So waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
-// Asking keeps their places. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
+// Asking keeps a waiter's place. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
 // serves the first in line, so nobody overtakes. A waiter's lease begins when the store makes the grant, not when the
 // waiter asks.
 //
 // A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
 // ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
-// late or repeated. So the waiter takes only a grant whose fence is larger than that of its latest refusal, and counts
-// the lease from when it sent the request that was refused. The waiter asks if that was a third of a lease ago, if it
-// wants the memo, or if the lock is not renewed.
+// late or repeated. So a waiter takes only a grant whose fence is larger than the fence of the waiter's latest refusal.
+// The lease then counts from the time at which the waiter sent the refused request. The waiter asks for the grant in
+// three cases: that request was sent a third of a lease ago or earlier, the waiter wants the memo, or the lock is not
+// renewed.
 //
 // # Several holders
 //
 // Package limit lets up to n callers have a key at a time. Package singleflight computes a result once in the cluster
-// and shares the result. Package memo keeps what a holder leaves for the next.
+// and shares the result. Package memo keeps what a holder leaves for the next holder.
 //
 // # The locks of jobs
 //

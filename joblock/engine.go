@@ -42,7 +42,7 @@ type engine struct {
 	watch    sync.Once // starts the goroutine that watches for forced releases
 	watching sync.WaitGroup
 
-	mu         sync.Mutex // guards what follows, without lastRun
+	mu         sync.Mutex // guards the fields below, except lastRun
 	queue      lockQueue  // by Lock.next
 	stopped    bool
 	awake      time.Time // when the goroutine wakes up next
@@ -58,7 +58,8 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// add puts k under the engine's care. After stop, add loses k and returns ErrClosed.
+// The method add puts k under the engine's care. After the method stop was called, add makes k lost and returns
+// ErrClosed.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -110,7 +111,7 @@ func (e *engine) wakeForLocked(k *Lock) {
 	signal(e.wake)
 }
 
-// signal puts a value into c, a channel with room for one, unless c is full.
+// The function signal puts a value into c, a channel with room for one value, unless c is full.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -118,8 +119,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// stop ends the engine. Locks still held are lost to this process. stop waits for the calls under way, as long as ctx
-// lasts.
+// The method stop ends the engine. Locks still held are lost to this process. stop waits for the calls under way, as
+// long as ctx lasts.
 func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -194,8 +195,8 @@ func (e *engine) runDue() time.Duration {
 	return wait
 }
 
-// jumped reports whether the wall clock has run ahead of the monotonic clock since the last run: the machine was
-// suspended, or the clock was set. The queue is sorted by the monotonic clock, so any lock may then be past its
+// The method jumped reports whether the wall clock has run ahead of the monotonic clock since the last run: the machine
+// was suspended, or the clock was set. The queue is sorted by the monotonic clock, so any lock may then be past its
 // deadline.
 func (e *engine) jumped(now time.Time) bool {
 	last := e.lastRun
@@ -206,8 +207,8 @@ func (e *engine) jumped(now time.Time) bool {
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// renew sends one batch. The timeout of the call leaves time for another try before the shortest lease in the batch
-// ends.
+// The method renew sends one batch of renewals. The timeout of the call leaves time for another try before the shortest
+// lease in the batch ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL
@@ -230,7 +231,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		}
 		// Later than the slack, or the renewal would be due again at once: a refused connection takes no time.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
-		_ = k.renewed(a, nil) // which tells and logs a loss
+		_ = k.renewed(a, nil) // renewed tells and logs a loss
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)

@@ -143,7 +143,7 @@ func invalid(op, key, format string, args ...any) *Error {
 	return &Error{Code: codeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
 }
 
-// shorten returns s, cut at a rune boundary to at most n bytes and an ellipsis.
+// shorten returns s. If s has more than n bytes, shorten cuts s at a rune boundary, and adds an ellipsis.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -151,8 +151,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if not nil, is why
-// the call's context has ended, and is joined to err. If err is an *Error, unanswered returns err.
+// The function unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if
+// not nil, is why the call's context has ended, and is joined to err. If err is an *Error, unanswered returns err.
 func unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -164,8 +164,8 @@ func unanswered(op, key string, cause, err error) error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
 
-// ended returns the error of a call whose context has ended. The error is no *Error, because such a call says nothing
-// about the lock.
+// The function ended returns the error of a call whose context has ended. The error is no *Error, because such a call
+// says nothing about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }

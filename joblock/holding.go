@@ -103,7 +103,7 @@ const (
 	lockLost
 )
 
-// doubt is the progress of the check that a push of a forced release starts.
+// The type doubt is the progress of the check that a push of a forced release starts.
 type doubt uint8
 
 const (
@@ -112,7 +112,7 @@ const (
 	doubted               // a push came, and no check has begun after it
 )
 
-// step is what the Lock has to do after an event.
+// The type step is what the Lock has to do after an event.
 type step struct {
 	tell  event.Kind    // the event to tell; 0: none
 	late  time.Duration // with event.RenewedLate: how late
@@ -121,8 +121,8 @@ type step struct {
 	found bool          // the lock counted as lost, and is parked after all
 }
 
-// granted is the first event: this process learns, at the time now, that the store has granted fence. The lease counts
-// from the time sent.
+// The method granted is the first event: this process learns, at the time now, that the store has granted a term with
+// this fence. The lease counts from the time sent.
 func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, now, fence)
@@ -134,19 +134,19 @@ func (h *holding) begin(sent, now time.Time, fence int64) {
 	h.extend(sent)
 }
 
-// extend begins a lease that was asked for at the time sent.
+// The method extend begins a lease that was asked for at the time sent.
 func (h *holding) extend(sent time.Time) {
 	h.trust = h.trusted(sent)
 	h.renewAt = sent.Add(h.ttl / 3)
 }
 
-// trusted returns the trust deadline of a lease that was asked for at the time sent.
+// The method trusted returns the trust deadline of a lease that was asked for at the time sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
-// live reports whether the handle still holds the lock, perhaps with a Park under way.
+// The method live reports whether the handle still holds the lock, perhaps with a Park under way.
 func (h *holding) live() bool { return h.state == lockHeld || h.state == lockParking }
 
-// settled reports whether the handle was released or handed over.
+// The method settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
 // lostAt returns when to tell the loss for the trust deadline trust. The result is a little earlier than trust, because
@@ -158,12 +158,12 @@ func (h *holding) expired(now time.Time) bool {
 	return h.live() && past(now, h.lostAt(h.trust))
 }
 
-// past reports whether the monotonic clock or the wall clock of now has reached t.
+// The function past reports whether the monotonic clock or the wall clock of now has reached t.
 func past(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// next returns when the next event is due. live is false when the handle is over.
+// The method next returns when the next event is due. The result live is false when the handle is over.
 func (h *holding) next() (at time.Time, live bool) {
 	at = h.lostAt(h.trust)
 	if h.state == lockHeld && h.renewing && !h.underWay && h.renewAt.Before(at) {
@@ -209,7 +209,7 @@ func (h *holding) lose(why *Error) step {
 	return step{tell: event.Lost, lost: why, moved: true}
 }
 
-// term returns the present term, with the nonce of a Park without an answer, if there is one.
+// The method term returns the present term. If there is a Park without an answer, the term has the nonce of that Park.
 func (h *holding) term() driver.Term {
 	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
 }
@@ -236,8 +236,8 @@ func (h *holding) ownerShared() { h.shared = true }
 // remembered raises to at least d the time for which the store keeps the memo after the end of the lock.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
-// renewalDue returns the renewal to send at now. send is false if none is due. A renewal that is almost due is sent
-// along with others. Only one renewal that was due is under way at a time.
+// renewalDue returns the renewal to send at the time now. The result send is false if none is due. A renewal that is
+// almost due is sent along with other renewals. Only one renewal that was due is under way at a time.
 func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
 		h.renewing = false
@@ -249,7 +249,7 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	return h.renewal(), true
 }
 
-// slack returns how much earlier than due a renewal may be sent along with others.
+// The method slack returns how much earlier than due a renewal may be sent along with other renewals.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
 func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
@@ -324,8 +324,9 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to send. grace is Config.JobGrace. wait is true if a renewal is under way that would undo
-// the Park. Then nothing has changed, and the caller tries again after the answer to the renewal.
+// parkBegun returns the Park to send. The parameter grace is Config.JobGrace. The result wait is true if a renewal is
+// under way that would undo the Park. Then nothing has changed, and the caller tries again after the answer to the
+// renewal.
 //
 // A Park without an answer is repeated under the same nonce. The repeated Park also names the present term by that
 // nonce, because a renewal may have undone the first Park.
@@ -415,7 +416,7 @@ func lateGrant(op, key string) *Error {
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
 
-// releasing is a Release under way.
+// The type releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
 	until time.Time // when the lock is free in the store even without the Release
@@ -424,7 +425,7 @@ type releasing struct {
 }
 
 // releaseBegun returns the Release to send, which is req for the present term. The handle is over at once. After a loss
-// the Release removes what the store may still have of the lock. reserve is Config.Reserve.
+// the Release removes what the store may still have of the lock. The parameter reserve is Config.Reserve.
 func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve time.Duration) (releasing, error) {
 	why := h.refusal(op)
 	if why != nil && h.state != lockLost {
@@ -471,8 +472,8 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 	return event.Lost, why, errorOf(op, h.key, reply)
 }
 
-// doubted records a push which claims that the term of fence was taken away. check reports whether to start a check. A
-// check under way is repeated instead, because the push may be about a later event.
+// The method doubted records a push which claims that the term with this fence was taken away. The result check says
+// whether to start a check. A check under way is repeated instead, because the push may be about a later event.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false
@@ -482,7 +483,8 @@ func (h *holding) doubted(fence int64) (check bool) {
 	return check
 }
 
-// verifyBegun returns the fence of the term to check. check is false if no push came after the latest check began.
+// verifyBegun returns the fence of the term to check. The result check is false if no push came after the latest check
+// began.
 func (h *holding) verifyBegun() (fence int64, check bool) {
 	if h.state != lockHeld || h.doubt != doubted {
 		h.doubt = noDoubt
@@ -492,9 +494,9 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 	return h.fence, true
 }
 
-// verified loses the lock if rec does not show the lock held under fence. A rec that was read for an earlier term is
-// ignored. While a Park has no answer, every rec is ignored: the next renewal names the terms before and after the
-// Park, and the answer to that renewal decides.
+// The method verified loses the lock if rec does not show the lock held under the parameter fence. A rec that was read
+// for an earlier term is ignored. While a Park has no answer, every rec is ignored: the next renewal names the terms
+// before and after the Park, and the answer to that renewal decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

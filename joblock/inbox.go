@@ -34,8 +34,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// open subscribes, unless there is a subscription. A waiter calls open before the waiter takes a place in a queue.
-// Otherwise a grant could be pushed before anybody listens.
+// The method open subscribes, unless there is a subscription. A waiter calls open before the waiter takes a place in a
+// queue. Otherwise a grant could be pushed before anybody listens.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -67,7 +67,7 @@ func (b *inbox) open(ctx context.Context, key string) error {
 	})
 }
 
-// expect returns the channel for the pushes to the waiting call with that nonce.
+// The method expect returns the channel for the pushes to the waiting call with that nonce.
 func (b *inbox) expect(nonce string) <-chan driver.Push {
 	c := make(chan driver.Push, 1)
 	b.mu.Lock()

@@ -97,8 +97,8 @@ func (j *janitor) add(c cleanup) {
 	signal(j.wake)
 }
 
-// stop waits for the remaining clean-ups, as long as ctx lasts. When the store has not answered for CallTimeout, stop
-// returns ErrUnavailable.
+// The method stop waits for the remaining clean-ups, as long as ctx lasts. When the store has not answered for
+// CallTimeout, stop returns ErrUnavailable.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
@@ -147,8 +147,8 @@ func (j *janitor) run(running chan struct{}) {
 	}
 }
 
-// sendDue sends what is due. failed are the clean-ups whose time is over, and wait is how long to wait. more is false
-// when no clean-up is left: then the goroutine must end.
+// sendDue sends what is due. The result failed has the clean-ups whose time is over, and the result wait is how long to
+// wait. The result more is false when no clean-up is left: then the goroutine must end.
 func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -189,8 +189,9 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	return failed, max(0, wait), more
 }
 
-// thin removes clean-ups whose time is over from the list fresh: while the store hangs, more may come than can be sent.
-// Up to maxOverdue strays stay. thin runs when the list has doubled, so each clean-up is examined only a few times.
+// The method thin removes clean-ups whose time is over from the list fresh. While the store hangs, more clean-ups may
+// come than can be sent. Up to maxOverdue strays stay. The caller calls thin when the list has doubled, so each
+// clean-up is examined only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if len(j.fresh) < max(j.crowded, maxOverdue) {
 		if len(j.fresh) == 0 {
@@ -227,7 +228,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// retry takes a batch from the list silent. over are the clean-ups whose time is over.
+// The method retry takes a batch from the list silent. The result over has the clean-ups whose time is over.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := len(j.silent); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
@@ -244,7 +245,7 @@ func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	return batch, over
 }
 
-// abort empties the lists, and returns the clean-ups that never had an answer.
+// The method abort empties the lists, and returns the clean-ups that never had an answer.
 func (j *janitor) abort() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -288,7 +289,7 @@ func (j *janitor) send(batch []cleanup, retry bool) {
 	}()
 }
 
-// release sends one batch. An error is only logged, because clean-ups without an answer are sent again.
+// The method release sends one batch. An error is only logged, because clean-ups without an answer are sent again.
 func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
@@ -303,8 +304,8 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// finish drops the clean-ups that are settled, and puts the others on their lists. After stop, failed are the clean-ups
-// that never had an answer.
+// The method finish drops the clean-ups that are settled, and puts each of the others on its list. After the method
+// stop was called, the result failed has the clean-ups that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -349,9 +350,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// doubt keeps a stray that the store did not find, to ask the store about the stray twice more. The first time is soon:
-// a server that was stopped applies its buffered calls as soon as it goes on. The second time is when every connection
-// that could deliver the call has certainly ended.
+// The method doubt keeps a stray that the store did not find, to ask the store about the stray twice more. The first
+// time is soon: a server that was stopped applies its buffered calls as soon as it goes on. The second time is when
+// every connection that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

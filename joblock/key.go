@@ -30,7 +30,7 @@ const minSecretBytes = 16
 //
 // A key that was not built with Key must be UTF-8 without invisible characters. Each '%' must precede two upper-case
 // hexadecimal digits. All other keys with '%' belong to the toolkit. Calls that take a lock refuse the toolkit's keys
-// with ErrInvalid; ForceRelease and calls that read locks accept them.
+// with ErrInvalid; ForceRelease and calls that read locks accept the toolkit's keys.
 func Key(parts ...string) string {
 	if len(parts) == 1 && parts[0] != "" && !strings.ContainsFunc(parts[0], needsEscape) {
 		return parts[0]
@@ -48,7 +48,7 @@ func Key(parts ...string) string {
 	return b.String()
 }
 
-// KeyBuilder builds the keys of one function, or of one application. It is safe for concurrent use.
+// KeyBuilder builds the keys of one function, or of one application. A KeyBuilder is safe for concurrent use.
 type KeyBuilder struct {
 	prefix string
 	secret []byte
@@ -59,7 +59,7 @@ type KeyBuilder struct {
 // prefix.
 //
 // If secret is not nil, an HMAC-SHA256 replaces what follows the prefix. Then nobody who can read the Redis, or who can
-// make the application build keys, can enumerate keys or plant them in advance. A secret of fewer than 16 bytes is
+// make the application build keys, can enumerate the keys or take keys in advance. A secret of fewer than 16 bytes is
 // ErrInvalid.
 func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
 	if secret != nil && len(secret) < minSecretBytes {
@@ -107,9 +107,9 @@ func escapePart(b *strings.Builder, p string) {
 
 // invisible reports whether r shows nothing itself, but may change what shows beside r. With such characters two
 // different keys could look alike, or a key could look like another text on an operator's screen. Names may contain
-// such characters, and some scripts need them. So Key writes them as %XX, and checkKey refuses a key that contains
-// them. Characters that Unicode has not assigned yet count as visible: which characters those are depends on the Go
-// release, and two programs must not make different keys of one text.
+// such characters, and some scripts need such characters. So Key writes an invisible character as %XX, and checkKey
+// refuses a key that contains one unescaped. Characters that Unicode has not assigned yet count as visible: which
+// characters those are depends on the Go release, and two programs must not make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }

@@ -23,7 +23,7 @@ type Lock struct {
 	silent    bool // no events
 
 	mu       sync.Mutex // guards what follows
-	h        holding    // the terms in it never change, and are read without mu
+	h        holding    // h.terms never changes, and is read without mu
 	memo     []byte
 	asOf     time.Time     // when memo was read, by the store's clock
 	done     chan struct{} // made on demand, closed when the lock is lost
@@ -32,7 +32,7 @@ type Lock struct {
 
 	// Guarded by engine.mu.
 	next  time.Time // when the lock is due
-	index int       // in the engine's heap, -1 when not in it
+	index int       // place in the engine's heap, -1 if the lock is not in the heap
 }
 
 // newLock returns the handle for the grant r, of which this process learns at the time now. The lease counts from the
@@ -58,7 +58,7 @@ func (l *Locker) newLock(key string, o *options, sent, now time.Time, r driver.R
 	return k
 }
 
-// unlock unlocks k.mu and takes the step s.
+// The method unlock unlocks k.mu, and then does what the step s says.
 func (k *Lock) unlock(s step) {
 	if s == (step{}) {
 		k.mu.Unlock()
@@ -95,7 +95,7 @@ func (k *Lock) unlock(s step) {
 }
 
 // eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
-// the only reference to k. The caller unlocks k.mu before it tells the event.
+// the only reference to k. The caller unlocks k.mu, and then tells the event.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
 		return event.Event{}
@@ -112,10 +112,10 @@ func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	return e
 }
 
-// none reports whether k is nil, or was not made by a Locker.
+// The method none reports whether k is nil, or was not made by a Locker.
 func (k *Lock) none() bool { return k == nil || k.l == nil }
 
-// open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of its Locker.
+// The method open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of the lock's Locker.
 func (k *Lock) open(op string) error {
 	if k.none() {
 		return nilLock(op)
@@ -150,8 +150,8 @@ func (k *Lock) Fence() int64 { return k.snapshot().fence }
 // earlier. Every renewal moves the deadline.
 func (k *Lock) ExpiresAt() time.Time { return k.snapshot().trust }
 
-// Prior returns how the previous ownership of the key ended: EndedLapsed when its holder died or was cut off, EndedNone
-// when the store remembers no previous ownership.
+// Prior returns how the previous ownership of the key ended: EndedLapsed if the holder died or was cut off, EndedNone
+// if the store remembers no previous ownership.
 func (k *Lock) Prior() Ended {
 	if k.none() {
 		return EndedNone
@@ -159,8 +159,8 @@ func (k *Lock) Prior() Ended {
 	return k.prior
 }
 
-// Done returns a channel that is closed when the lock is lost, at the latest at its trust deadline. For a lock that is
-// released or handed over the channel stays open, because such a lock is not lost.
+// Done returns a channel that is closed when the lock is lost, at the latest at the lock's trust deadline. For a lock
+// that is released or handed over the channel stays open, because such a lock is not lost.
 func (k *Lock) Done() <-chan struct{} {
 	if k.none() {
 		closed := make(chan struct{})
@@ -192,7 +192,7 @@ func (k *Lock) Err() error {
 	return nil // because an error that holds a nil *Error is not nil
 }
 
-// check declares the lock lost if its trust deadline has passed.
+// The method check declares the lock lost if the lock's trust deadline has passed.
 func (k *Lock) check() {
 	now := k.l.now()
 	k.mu.Lock()

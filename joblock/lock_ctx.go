@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// lockCtx is a context that ends when a lock is lost. Its Err reads the clocks. So Err is right after a pause of the
-// process, even before the timer of the deadline has fired.
+// lockCtx is a context that ends when a lock is lost. The method Err reads the clocks. So Err is right after a pause of
+// the process, even before the timer of the deadline has fired.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -77,15 +77,15 @@ func (c *lockCtx) Err() error {
 	if h := c.lock.snapshot(); h.state == lockLost {
 		c.cancel(h.over)
 	}
-	// The parent may be the context of another lock. Its Err reads the clocks too. If that lock is lost, Err cancels
-	// this context before it returns.
+	// The parent may be the context of another lock. The parent's Err reads the clocks too. If that other lock is lost,
+	// the parent's Err cancels this context before returning.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
 		return err
 	}
 	return c.Context.Err()
 }
 
-// carriedLocks are the locks of one context, and outer those of its parent.
+// carriedLocks are the locks that one context adds. The field outer has the carriedLocks of the parent context.
 type carriedLocks struct {
 	locks Locks // never empty
 	outer *carriedLocks
@@ -102,9 +102,9 @@ func carriedBy(ctx context.Context) *carriedLocks {
 // by now: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
 // Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
 //
-// Of several locks FromContext returns the innermost. Of locks that were taken together it returns the first in the
-// order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should ask for
-// the key that protects the resource:
+// Of several locks FromContext returns the innermost. Of locks that were taken together FromContext returns the first
+// in the order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should
+// ask for the key that protects the resource:
 //
 //	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
 func FromContext(ctx context.Context) (lock *Lock, ok bool) {

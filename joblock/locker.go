@@ -19,8 +19,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Locker takes locks in a store and keeps them alive. Make one Locker per process and store with New, share it freely,
-// and Close it when the process stops.
+// Locker takes locks in a store and keeps the locks alive. Make one Locker per process and store with New, share the
+// Locker freely, and Close the Locker when the process stops.
 type Locker struct {
 	store   driver.Store
 	cfg     Config
@@ -78,10 +78,10 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 // Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
 // the keys when the leases end. Release locks before Close if others need the keys at once.
 //
-// Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as its
-// own ctx lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases end by
-// themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout, whatever
-// ctx allows.
+// Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as the
+// ctx of the second lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases
+// end by themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
+// whatever ctx allows.
 func (l *Locker) Close(ctx context.Context) error {
 	const op = "close"
 	if l == nil || l.store == nil {
@@ -101,7 +101,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	err := errors.Join(
 		l.engine.stop(ctx),
 		sleep.While(ctx, l.seals.Wait),
-		sleep.While(ctx, l.waiters.Wait), // which leave their queues because of closing
+		sleep.While(ctx, l.waiters.Wait), // waiters leave their queues because of closing
 		l.janitor.stop(ctx),
 	)
 	l.inbox.close()
@@ -113,7 +113,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// enter counts a call that waits, until the call runs waiters.Done. It returns ErrClosed after Close.
+// The method enter counts a call that waits, until the call runs waiters.Done. After Close, enter returns ErrClosed.
 func (l *Locker) enter(op, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *Locker) enter(op, key string) error {
 	return err
 }
 
-// open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
+// The method open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
 func (l *Locker) open(op, key string) error {
 	if l == nil || l.store == nil {
 		return invalid(op, key, "the Locker is nil or was not made by New")
@@ -137,7 +137,7 @@ func (l *Locker) open(op, key string) error {
 	}
 }
 
-// check returns the error of open, or ErrInvalid for a bad key.
+// The method check returns the error of the method open, or ErrInvalid for a bad key.
 func (l *Locker) check(op string, keys ...string) error {
 	if err := l.open(op, only(keys)); err != nil {
 		return err
@@ -150,8 +150,8 @@ func (l *Locker) check(op string, keys ...string) error {
 	return nil
 }
 
-// call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, unanswered() makes the error. If ctx
-// has ended before, f does not run, and ended() makes the error.
+// The method call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, the function unanswered
+// makes the error. If ctx has ended before, f does not run, and the function ended makes the error.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
@@ -164,7 +164,7 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// ask calls a method of the store with req, in the way of Locker.call. With an error the answer is the zero A. A zero
+// The function ask calls a method of the store with req, by Locker.call. With an error the answer is the zero A. A zero
 // driver.Reply means no answer.
 func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
 	err = l.call(ctx, op, key, func(ctx context.Context) error {
@@ -177,8 +177,8 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 	return answer, err
 }
 
-// askAll is ask for a batch of requests, some of which may have an error already: those are not sent. It adds the errors
-// of requests without an answer. Other requests keep their answers.
+// askAll is ask for a batch of requests. A request that has an error already is not sent. A request without an answer
+// gets an error. The other requests have their answers.
 func askAll[Q any](
 	ctx context.Context, l *Locker, op string, reqs []Q, errs []error, keyOf func(*Q) string,
 	method func(context.Context, []Q) ([]driver.Reply, error),
@@ -216,9 +216,9 @@ func askAll[Q any](
 	return replies
 }
 
-// inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each request;
-// one without an answer is zero. The error is that of the first call that failed. After a call that used up the time of
-// ctx, the later calls fail at once.
+// inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each
+// request. The reply to a request without an answer is zero. The error is that of the first call that failed. After a
+// call that used up the time of ctx, the later calls fail at once.
 func inBatches[Q any](
 	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
 ) (replies []driver.Reply, failed error) {
@@ -238,7 +238,7 @@ func inBatches[Q any](
 	return replies, failed
 }
 
-// only returns the element of a list of one, and the zero T for any other list.
+// The function only returns the element of a list that has one element, and the zero T for any other list.
 func only[T any](list []T) (one T) {
 	if len(list) == 1 {
 		one = list[0]
@@ -249,13 +249,13 @@ func only[T any](list []T) (one T) {
 // newOwner returns a random UUIDv4. uuid.New does the same with one more allocation.
 func newOwner() string {
 	var id uuid.UUID
-	_, _ = rand.Read(id[:]) // never fails
+	_, _ = rand.Read(id[:]) // rand.Read never fails
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id.String()
 }
 
 // newNonce returns a name for one call and its repeats. The name need not be secret, only different from the names of
-// other calls on the same key. It has 13 bytes: redisstore is faster with names of that length.
+// other calls on the same key. A nonce has 13 bytes: redisstore is faster with nonces of that length.
 func newNonce() string {
 	const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var name [13]byte

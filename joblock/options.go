@@ -77,7 +77,7 @@ func (option) park()              {}
 func (option) release()           {}
 func (option) reason()            {}
 
-// options are the values of one call's options, or the defaults of the options that the call takes.
+// The type options has the values of one call's options, or the defaults of the options that the call takes.
 type options struct {
 	ttl      time.Duration
 	retain   time.Duration
@@ -93,7 +93,7 @@ type options struct {
 	noRenew  bool
 	maxRenew time.Duration
 	minRenew time.Duration // the least maxRenew; 0 for the default, which may be 0: no bound
-	why      string        // of Reason
+	why      string        // the text in the option Reason
 	kind     driver.ReleaseKind
 	door     door.Option // what only the toolkit asks for
 }
@@ -111,8 +111,8 @@ func MaxWait(d time.Duration) AcquireOption {
 }
 
 // Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. An owner token is a secret, because
-// whoever knows it can release the lock (see NewToken). Locks are not re-entrant: an owner that holds a lock cannot
-// acquire the lock again. Default: a random UUIDv4.
+// whoever knows the owner token can release the lock (see NewToken). Locks are not re-entrant: an owner that holds a
+// lock cannot acquire the lock again. Default: a random UUIDv4.
 func Owner(owner string) TryOption {
 	return option(func(o *options) { o.owner, o.hasOwn, o.shared = owner, true, true })
 }
@@ -154,7 +154,7 @@ func Reason(text string) ReasonOption {
 	return option(func(o *options) { o.why = text })
 }
 
-// IfIdle releases the lock only while nobody runs under it; see Locker.Release.
+// IfIdle releases the lock only while nobody runs under the lock; see Locker.Release.
 func IfIdle() ReleaseOption {
 	return option(func(o *options) { o.kind = driver.ReleaseIdle })
 }

@@ -28,7 +28,7 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 func (l *Locker) parkLocks(ctx context.Context, locks Locks, optsOf func(i int) []ParkOption) ([]Token, []error) {
 	const op = "park"
 	tokens, errs := make([]Token, len(locks)), make([]error, len(locks))
-	reqs := make([]driver.ParkRequest, len(locks)) // one without a Key is not sent
+	reqs := make([]driver.ParkRequest, len(locks)) // a request without a Key is not sent
 	for i, k := range locks {
 		if errs[i] = l.open(op, k.h.key); errs[i] == nil {
 			reqs[i], errs[i] = k.parkRequest(ctx, op, optsOf(i))

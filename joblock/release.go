@@ -30,7 +30,7 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 	return k.end(ctx, op, o.why)
 }
 
-// end is Release without checks. end works while the Locker is closing, for waiters that leave their queues.
+// The method end is Release without checks. It works while the Locker is closing, for waiters that leave their queues.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
 	return only(k.l.endLocks(ctx, op, reason, Locks{k}))
 }
@@ -74,7 +74,7 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) [
 }
 
 // ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the error of the
-// batch; it counts if there is no answer.
+// batch, which counts if there is no answer.
 func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed error) error {
 	if reply.Outcome != driver.OutcomeUnknown {
 		failed = nil
@@ -95,7 +95,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 }
 
 // Release releases the lock of token, whichever holder in the owner's chain has the lock. A holder that is alive finds
-// out at its next renewal. The option Reason gives the reason.
+// out at the next renewal of its lock. The option Reason gives the reason.
 //
 // IfIdle frees the lock only while nobody runs under the lock. Use IfIdle when a job will not run again, but an attempt
 // may still be at work. ForJob frees the lock only while the lock is bound to that job, because the lock may have been
@@ -130,9 +130,10 @@ func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []Relea
 	return errs
 }
 
-// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. A live holder's
-// contexts end with ErrLost at its next renewal, or at once if its Locker has Config.WatchForced. Until then two
-// callers may hold the lock, with different fences. Status shows the reason, which has at most 256 bytes.
+// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. The contexts of a
+// live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has Config.WatchForced.
+// Until then two callers may hold the lock, with different fences. Status shows the reason, which has at most 256
+// bytes.
 //
 // Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable the outcome is unknown.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
@@ -149,7 +150,8 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 	return errs[0]
 }
 
-// end ends ownerships for callers that have no Lock. It sets errs, and does not send a request that has an error already.
+// The method end ends ownerships for callers that have no Lock. The errors go into errs. A request that has an error
+// already is not sent.
 func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest, errs []error) {
 	for i := range reqs {
 		reqs[i].Nonce, reqs[i].Retain = newNonce(), l.cfg.Retain

@@ -8,9 +8,9 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Resume takes a parked lock, or one whose holder has died, by its token, mostly in another process. The lock gets a
-// new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live holder is
-// never pre-empted.
+// Resume takes a lock by its token, mostly in another process. The lock is parked, or its holder has died. The lock
+// gets a new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live
+// holder is never pre-empted.
 //
 // Errors, with which the caller holds nothing:
 //
@@ -81,8 +81,8 @@ func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r d
 
 func resumedKey(req *driver.ResumeRequest) string { return req.Key }
 
-// resume sends resumptions. While the store does not answer some of them, resume repeats those under the same nonces,
-// until ctx ends. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
+// The method resume sends resumptions. It repeats the resumptions without an answer, under the same nonces, until ctx
+// ends. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies, err := l.store.Resume(ctx, reqs)
 	if len(replies) != len(reqs) {
@@ -90,7 +90,7 @@ func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]dri
 	}
 	for pause := (backoff{10 * time.Millisecond}); err != nil && CodeOf(err) == "" && pause.wait(ctx); {
 		var todo []driver.ResumeRequest // without an answer so far
-		var at []int                    // their places in reqs
+		var at []int                    // the places of todo in reqs
 		for i, r := range replies {
 			if r.Outcome == driver.OutcomeUnknown {
 				todo, at = append(todo, reqs[i]), append(at, i)

@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// Singleton runs fn on one Locker of the cluster at a time, namely the one that holds the lock on key. The other
+// Singleton runs fn on one Locker of the cluster at a time, namely the Locker that holds the lock on key. The other
 // Lockers wait in line. The next Locker runs its fn
 //
 //   - at once when the holder releases the lock;
-//   - at most a TTL and a quarter of a poll after the holder has crashed, or one poll later if more than seven in line
-//     have died with the holder. A poll is Config.Poll, or a sixth of the TTL if that is shorter.
+//   - at most a TTL and a quarter of a poll after the holder has crashed, or one poll later if more than seven Lockers
+//     in line have died with the holder. A poll is Config.Poll, or a sixth of the TTL if that sixth is shorter.
 //
 // The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost. Then fn
 // should return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.

@@ -69,8 +69,8 @@ func (s Status) Locked() bool {
 	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
 }
 
-// Status reads the states of keys, and returns them in the order of keys. A key that nobody owns has StateFree, which
-// is no error. A value that is no lock has StateForeign.
+// Status reads the states of keys, and returns the states in the order of keys. A key that nobody owns has StateFree,
+// which is no error. A value that is no lock has StateForeign.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error Status returns no states at all: a key that could not be
 // read would look free.
@@ -92,7 +92,7 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	return out, nil
 }
 
-// inspectAll reads records. Its errors are about the key named, or about no key if named is "".
+// inspectAll reads records. The parameter named is the Key of the error, "" if the error is not about one key.
 func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
 	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // takeAll is door.Locker.Take.
 //
 // A Take without an answer may have parked the key for a job that is never enqueued. The janitor releases such a key.
-// If the store is silent for longer than a TTL and there are too many such keys, the janitor gives some of them up.
-// The keeper frees those, because their jobs do not exist.
+// If the store is silent for longer than a TTL and there are too many such keys, the janitor gives some of the keys up.
+// The keeper frees the keys that the janitor has given up, because their jobs do not exist.
 func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []door.Taken {
 	reqs, errs := make([]driver.TakeRequest, len(takes)), make([]error, len(takes))
 	for i, t := range takes {

@@ -16,7 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// maxTokenBytes bounds every form of a token. Longer input is refused before any of it is decoded.
+// maxTokenBytes bounds every form of a token. Longer input is refused before any decoding.
 const maxTokenBytes = 2048
 
 const (
@@ -29,7 +29,7 @@ const (
 //
 // Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read tokens. The text form is base64url,
 // JSON is the text form in quotes, and binary and msgpack are a msgpack array. Decoding checks version, field types,
-// bounds and canonical form, and its errors are ErrInvalid.
+// bounds and canonical form. The errors of decoding are ErrInvalid.
 type Token struct {
 	key   string
 	owner secret
@@ -52,8 +52,8 @@ func (s secret) reveal() string {
 }
 
 // NewToken returns a token for the lock of owner on key, even before owner has taken the lock. A job can carry the
-// token, and take the lock when it runs, with the option Owner. Until then Resume returns ErrNotFound, or ErrNotOwner
-// while another owns the key. Locker.Release accepts the token too.
+// token, and take the lock when the job runs, with the option Owner. Until then Resume returns ErrNotFound, or
+// ErrNotOwner while another owns the key. Locker.Release accepts the token too.
 //
 // owner has 1 to 128 bytes. ttl is from a millisecond to 366 days. Anything else is ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
@@ -71,7 +71,7 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	return t, nil
 }
 
-// ParseToken reads the text form of a token. Its errors are ErrInvalid.
+// ParseToken reads the text form of a token. A bad text is ErrInvalid.
 func ParseToken(text string) (Token, error) {
 	var t Token
 	err := t.UnmarshalText([]byte(text))
@@ -87,7 +87,7 @@ func (t Token) IsZero() bool { return t == Token{} }
 // Digest returns a short digest of the owner, as Status shows it. The digest may be logged.
 func (t Token) Digest() string { return digest(t.owner.reveal()) }
 
-// String describes the token without the owner. It does not return the text form.
+// String describes the token without the owner. The description is not the text form.
 func (t Token) String() string {
 	if t.IsZero() {
 		return "token(none)"
@@ -198,8 +198,8 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. The length is checked before
-// the bytes are allocated, because UnmarshalBinary gets them only afterwards.
+// DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. DecodeMsgpack checks the
+// length before the bytes are allocated; a check in UnmarshalBinary would come after that.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
@@ -218,7 +218,7 @@ func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// check returns ErrInvalid for a token that names no possible lock.
+// The method check returns ErrInvalid for a token that names no possible lock.
 func (t Token) check() error {
 	const op = "token"
 	if t.IsZero() {

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// executeDue executes what is due, one after the other, until Run ends. executeDue returns an error if the ledger could
-// not be written or the lock was lost.
+// executeDue executes what is due, one execution after the other, until Run ends. executeDue returns an error if the
+// ledger could not be written or the lock was lost.
 func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	for ctx.Err() == nil {
 		m := s.momentOf(j, l)

@@ -24,7 +24,7 @@ type job struct {
 	busy    bool      // a goroutine claims or executes the job, or waits for its lock
 	floor   time.Time // Moment.Floor
 	order   int64     // Fence of the latest order with which this node has updated the ledger
-	trouble error     // the reason why this node cannot execute the job; nil: it can
+	trouble error     // the reason why this node cannot execute the job; nil if this node can
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
 }
 

@@ -13,7 +13,7 @@ const maxJitter, maxRetries = 24 * time.Hour, 100
 // give a job the same options: the node that executes or skips a tick uses its own options.
 type Option func(*options)
 
-// options are the settings with which a job was registered.
+// The type options has the settings with which a job was registered.
 type options struct {
 	ledger.Job
 	zone                                   *time.Location

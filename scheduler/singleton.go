@@ -31,7 +31,7 @@ type Runner interface {
 // Runner is joblock.ErrInvalid. Other errors are those of joblock.Locker.Singleton, which gets opts.
 //
 // A tick of the service that comes while no node holds the lock is lost. If a tick comes at the moment at which a node
-// loses the lock, two nodes may enqueue the task of that tick. Where every tick counts use Task.
+// loses the lock, two nodes may enqueue the task of that tick. If every tick counts, use Task instead.
 func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error),
 	opts ...joblock.AcquireOption) error {
 	if newRunner == nil {

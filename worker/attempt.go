@@ -29,8 +29,8 @@ type attempt struct {
 
 	tokens     []joblock.Token // the carried tokens, sorted by key
 	asked      []joblock.Token // the carried tokens, in the order of the envelope
-	untilStart []joblock.Token // those of tokens whose locks are released when the handler starts
-	fromStart  []joblock.Token // those of tokens whose locks are acquired when the handler starts
+	untilStart []joblock.Token // the part of tokens whose locks are released when the handler starts
+	fromStart  []joblock.Token // the part of tokens whose locks are acquired when the handler starts
 
 	taken    []string      // the keys of fromStart whose locks this attempt was the first to acquire
 	startsAt asynq.Handler // the handler at which untilStart is released; nil for Middleware itself
@@ -38,7 +38,7 @@ type attempt struct {
 
 	retried int // the retries charged before this attempt
 	budget  int // the MaxRetry of the task's author
-	limit   int // the MaxRetry in asynq: budget, and one more if the task has a spare retry
+	limit   int // the MaxRetry in asynq: budget, plus 1 if the task has a spare retry
 
 	locks joblock.Locks // the locks that this attempt holds
 }
@@ -64,7 +64,8 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
-	// Attempts resume in the order of keys: of two attempts with common keys one gets all, instead of each getting some.
+	// Attempts resume in the order of keys. So of two attempts with common keys one gets all locks, instead of each
+	// getting some.
 	slices.SortFunc(a.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range a.tokens[1:] {
 		if token.Key() == a.tokens[i].Key() {
@@ -276,7 +277,7 @@ func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.L
 	return locks.(joblock.Locks), errs
 }
 
-// The method gone handles err, with which Locker.Resume has refused token. It returns a lock, or the error of the
+// The method gone handles err, with which Locker.Resume has refused token. The result is a lock, or the error of the
 // attempt. If both results are nil, the task succeeds without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	e, ok := as[*joblock.Error](err)
@@ -365,7 +366,7 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 // reacquire acquires the lock again under the owner token in the parameter token, so that later attempts can resume the
 // lock. A park then binds the lock to the job, so that the lock outlives a crash of this process.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	// OwnKey: the key may be one of the toolkit's own, for a permit or for a job that waits for another job.
+	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
 		joblock.Owner(door.IdentityOf(token).Owner), joblock.TTL(door.IdentityOf(token).TTL))
 	if err != nil {

@@ -1,6 +1,7 @@
 // Package worker is the job side of a lock that travels with a task. It has two parts. The asynq middleware
-// Worker.Middleware resumes the locks that a task carries, renews them while the handler runs, and releases them when
-// the job is done or has finally failed. The keeper, Worker.Run, looks after the locks of tasks that nobody runs.
+// Worker.Middleware resumes the locks that a task carries, renews the locks while the handler runs, and releases the
+// locks when the job is done or has finally failed. The keeper, Worker.Run, looks after the locks of tasks that nobody
+// runs.
 //
 //	w, err := worker.New(locks, asynq.NewInspector(redisOpt), nil)
 //	...
@@ -96,9 +97,10 @@
 // Meanwhile the next attempt finds the lock busy and is snoozed. The Locker repeats a release that had no answer. A
 // park is not repeated: the reservation that the attempt already has stands.
 //
-// asynq does not wait for a handler after its timeout, so the next attempt may start while the old one still runs. The
-// next attempt finds the lock busy and is snoozed. The old attempt keeps its lease for at most Config.Overrun after its
-// context ended. When the lease has ended, the next attempt gets the lock under a greater fence, or the lock is freed.
+// asynq does not wait for a handler after the timeout, so the next attempt may start while the old attempt still runs.
+// The next attempt finds the lock busy and is snoozed. The old attempt keeps its lease for at most Config.Overrun after
+// its context ended. When the lease has ended, the next attempt gets the lock under a greater fence, or the lock is
+// freed.
 //
 // A process that dies leaves its locks orphaned: reserved for their tasks until asynq recovers the tasks. Each renewal
 // prolongs the reservation to Config.Reserve beyond the lease. A process that calls Close leaves its locks parked, and
@@ -146,10 +148,10 @@
 //	no such queue             as for no such task, but only if this process has met the queue before
 //	no answer                 Run leaves the lock alone
 //
-// Run frees a lock only if nobody holds it and it has not changed since Run read it. Status shows the lock as forced,
-// with the reason. If a person runs the task after all, its next attempt finds the lock gone, and Config.Gone decides.
-// EXITS.md beside this file lists every way in which a task can end: what becomes of its lock, within how long, and the
-// test that shows it.
+// Run frees a lock only if nobody holds the lock, and if the lock has not changed since Run read the record. Status
+// shows the lock as forced, with the reason. If a person runs the task after all, the next attempt finds the lock gone,
+// and Config.Gone decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
+// within how long, and the test that shows it.
 //
 // One process of the cluster works as the keeper: the holder of the lock on the key "%keeper". Per round and lock, the
 // keeper sends two commands to asynq's Redis. The locks' store gets one pipelined read per 500 locks, and one more read
@@ -158,8 +160,8 @@
 //
 // The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //
-// Without a keeper, a lock that nobody gives back is freed when its reservation ends. A task that waits for longer than
-// its reservation may find its lock gone.
+// Without a keeper, a lock that nobody gives back is freed when the reservation ends. A task that waits for longer than
+// the reservation may find its lock gone.
 //
 // # Groups
 //
@@ -211,8 +213,8 @@
 // A task with a spare retry is not snoozed this way. A task that is snoozed parks the locks that it carries.
 //
 // A carried lock belongs to its job until the job is done. So two tasks wait for ever if each carries the lock that the
-// other takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one task are
-// safe: each snooze gives up both keys.
+// other task takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one
+// task are safe: each snooze gives up both keys.
 //
 // # What is not promised
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/internal/reuse"
 )
 
-// inflight counts activities, so that Close can wait for their ends. A sync.WaitGroup cannot do this: background work
-// may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
+// The type inflight counts activities, so that Close can wait until all have ended. A sync.WaitGroup cannot do this:
+// background work may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
 type inflight struct {
 	closing context.Context // ends when close is called
 	close   context.CancelFunc

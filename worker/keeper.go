@@ -35,7 +35,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // KeeperStats counts the checks of locks by Run in this process. A check counts as one of Held, Kept, Over, Foreign,
 // Unanswered and Freed, unless the lock was resumed or ended during the check.
 type KeeperStats struct {
-	Leading bool // this Worker's Run is the one that works
+	Leading bool // this Worker's Run does the checks; of all Runs on a store, one does
 
 	Checked    int64            // checks of locks that were due
 	Held       int64            // somebody held the lock

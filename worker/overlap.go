@@ -132,7 +132,8 @@ type overlap struct {
 	pace    pace
 }
 
-// process handles one delivery. It acquires the lock if the task needs one, calls h.next and releases the lock.
+// The method process handles one delivery. It acquires a lock if the task needs a lock, calls h.next and releases the
+// lock.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err
@@ -259,8 +260,8 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// acquire acquires the lock. For a busy lock acquire waits in place: until latest if the task cannot be snoozed, and
-// otherwise as long as MaxWait allows.
+// The method acquire acquires the lock. For a busy lock acquire waits in place: until the time latest if the task
+// cannot be snoozed, and otherwise as long as MaxWait allows.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {

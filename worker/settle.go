@@ -156,7 +156,7 @@ func (a *attempt) unsettled() []joblock.Token {
 // until the attempt's deadline: asynq would ignore the result.
 const settleWait = time.Second
 
-// The method behind calls the parameter settle in the background. It waits for settle, but at most settleWait, and at
+// The method behind calls the parameter settle in the background, and waits for settle, but at most settleWait, and at
 // most half of the time until the attempt's deadline. Close waits for settle. Until settle has returned, the locks are
 // held or reserved, so the next attempt is snoozed. When the attempt's context has ended, the wait has no bound.
 func (a *attempt) behind(settle func()) {

@@ -120,8 +120,8 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) erro
 	return e
 }
 
-// The method rerun runs the task again as soon as asynq has archived the task with the error e. It returns false if the
-// task may still be in the archive, or asynq may still archive the task.
+// The method rerun runs the task again as soon as asynq has archived the task with the error e. The result is false if
+// the task may still be in the archive, or asynq may still archive the task.
 func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {

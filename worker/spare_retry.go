@@ -40,7 +40,8 @@ func budget(env envelope.Envelope, limit int) int {
 
 type retriesKey struct{}
 
-// retries has budget, the MaxRetry of the task's author, and limit, the MaxRetry in asynq.
+// The type retries has two numbers: budget is the MaxRetry that the task's author asked for, and limit is the MaxRetry
+// in asynq.
 type retries struct{ budget, limit int }
 
 // withRetries returns a child of ctx with both numbers, in which asynq.GetMaxRetry returns budget.
@@ -48,9 +49,9 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// The method archive archives a task whose last attempt is over, and frees the task's locks. It works in the
-// background: first it waits until asynq has set the task to retry with the last error that the parameter text gives.
-// Close waits for the background work.
+// The method archive archives a task whose last attempt is over, and frees the task's locks. All of that happens in the
+// background: first archive waits until asynq has set the task to retry with the last error that the parameter text
+// gives. Close waits for the background work.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)

@@ -55,8 +55,8 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// The method trusted returns the envelope of a task. ok is false if the task has no envelope, or no genuine one. An
-// error says that the locks' store did not answer.
+// The method trusted returns the envelope of a task. The result ok is false if the task has no envelope, or no genuine
+// envelope. An error says that the locks' store did not answer.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)

@@ -55,8 +55,8 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]driver.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
-// Subscribe counts as Watch, and its pushes as Forced, if inbox is driver.ForcedInbox. For
-// a waiter's inbox it counts as Listen and Push.
+// Subscribe counts as Watch, and its pushes as Forced, if inbox is driver.ForcedInbox. For all other inboxes Subscribe
+// counts as Listen, and its pushes as Push.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	call, pushes := Listen, Push
 	if inbox == driver.ForcedInbox {

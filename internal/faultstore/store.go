@@ -28,7 +28,7 @@ const (
 	Inspect  = "inspect"
 	List     = "list"
 	Listen   = "listen" // Subscribe to an inbox of waiters
-	Push     = "push"   // a push to such an inbox
+	Push     = "push"   // a push to an inbox of waiters
 	Watch    = "watch"  // Subscribe to driver.ForcedInbox
 	Forced   = "forced" // a push to driver.ForcedInbox
 )
@@ -49,11 +49,11 @@ const (
 	Hang
 	// HangApplied applies the call and then blocks until ctx ends.
 	HangApplied
-	// Slow applies the call at once and returns the reply after Fault.Delay, even if ctx has ended by then. So does a
-	// client that ignores its context while it reads.
+	// Slow applies the call at once and returns the reply after Fault.Delay, even if ctx has ended by then. A client
+	// that ignores its context while reading behaves in this way.
 	Slow
-	// Late applies the call after Fault.Delay and then returns the reply, even if ctx has ended by then. So does a
-	// network that delays a request.
+	// Late applies the call after Fault.Delay and then returns the reply, even if ctx has ended by then. A network that
+	// delays a request behaves in this way.
 	Late
 	// Stray fails at once, but applies the call after Fault.Delay.
 	Stray
@@ -76,7 +76,7 @@ type Store struct {
 	inner  driver.Store
 	strays sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	faults map[string]Fault
 	counts map[string]count
 }
@@ -112,8 +112,7 @@ func (s *Store) Clear(calls ...string) {
 	}
 }
 
-// Calls returns how often the named call was made, failures included. For "" it returns
-// the number of all calls.
+// Calls returns how often the named call was made, failures included. For "" Calls returns the number of all calls.
 func (s *Store) Calls(call string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ type entry struct {
 	mark int64 // of the last Due that returned the entry; 0 if the entry was written since then
 }
 
-// list writes the entry of a key that is bound to a job, and drops those that nobody has
-// asked for in time.
+// The method list writes the entry of a key that is bound to a job. It drops the entries that no Due has returned in
+// time.
 func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
 	maps.DeleteFunc(s.index, func(_ pair, e entry) bool { return now.Sub(e.due) >= driver.JobKeep })
 	s.index[pair{key, job}] = entry{due: now.Add(grace)}
@@ -102,7 +102,7 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return out, nil
 }
 
-// List implements driver.Store. A cursor is the last key of the page before.
+// List implements driver.Store. A cursor is the last key of the previous page.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	var page driver.ListPage
 	now, err := s.enter(ctx)

@@ -22,8 +22,8 @@ type record struct {
 	holder, job, reason string
 	memo                []byte
 
-	ended driver.Ended // stays EndedNone when the time just runs out
-	prior driver.Ended // how the ownership before ended
+	ended driver.Ended // stays EndedNone when the reservation runs out
+	prior driver.Ended // how the previous ownership ended
 
 	end     string // nonce of the last END, also under later ownerships
 	endLate bool   // the reservation had run out at that END
@@ -63,13 +63,13 @@ func (r *record) howEnded(now time.Time) driver.Ended {
 	return r.ended
 }
 
-// named reports whether t names the present term.
+// The method named reports whether t names the present term.
 func (r *record) named(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// keep remembers the record for retain after its reservation, and as long as somebody's
-// place is kept in it.
+// The method keep makes the store remember the record for the time retain after the reservation, and as long as a place
+// in the record has not ended.
 func (r *record) keep(now time.Time, retain time.Duration) {
 	r.expires = later(now, r.until).Add(retain)
 	for _, p := range r.queue {
@@ -77,12 +77,13 @@ func (r *record) keep(now time.Time, retain time.Duration) {
 	}
 }
 
-// leave gives up the place of an Acquire, if the Acquire has a place.
+// The method leave gives up the place of an Acquire, if the Acquire has a place.
 func (r *record) leave(nonce string) {
 	r.queue = slices.DeleteFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
 }
 
-// join gives an Acquire a place, or keeps the place that the Acquire has. It returns the number of places before that one.
+// The method join gives an Acquire a place, or keeps the place that the Acquire has. The result is the number of places
+// before the Acquire's place.
 func (r *record) join(now time.Time, req driver.AcquireRequest) int {
 	at := slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == req.Nonce })
 	if at < 0 {

@@ -12,19 +12,20 @@ import (
 type Store struct {
 	Now func() time.Time // the clock; nil means time.Now
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	records map[string]record
-	fence   int64 // the last one given
+	fence   int64 // the last fence given
 	index   map[pair]entry
-	marks   int64 // the last one given
+	marks   int64 // the last mark given
 	seals   []driver.SealKey
 	inboxes map[string][]*listener
-	pushes  []func() // of the present call, to be delivered after it
+	pushes  []func() // deliveries that the present call has to make at its end
 }
 
 var _ driver.Store = (*Store)(nil)
 
-// step calls f with the record of a key, as one atomic step. If f gives the record a fence, the store keeps the record.
+// The method step calls f with the record of a key, as one atomic step. If f gives the record a fence, the store keeps
+// the record.
 func (s *Store) step(ctx context.Context, key string, f func(r *record, now time.Time) driver.Reply) (driver.Reply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Store) step(ctx context.Context, key string, f func(r *record, now time
 	return reply, nil
 }
 
-// steps is step for a batch. After an error no item has an answer.
+// The function steps does the same as the method step for each item of a batch. After an error no item has an answer.
 func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f func(R, *record, time.Time) driver.Reply) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs)) // all of OutcomeUnknown
 	for i, req := range reqs {
@@ -52,7 +53,8 @@ func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f
 	return replies, nil
 }
 
-// enter begins a call, and exit ends the call. In between s.mu is locked, and all code of the call sees the same time.
+// The method enter begins a call, and the method exit ends the call. In between s.mu is locked, and all code of the
+// call sees the same time.
 func (s *Store) enter(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, err
@@ -76,7 +78,7 @@ func (s *Store) exit() {
 	}
 }
 
-// find returns the record of a key. If there is none, find returns a record with fence 0.
+// The method find returns the record of a key. If there is none, find returns a record with fence 0.
 func (s *Store) find(now time.Time, key string) record {
 	if r := s.records[key]; now.Before(r.expires) {
 		return r

@@ -34,7 +34,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	})
 }
 
-// acquired returns the answer to the Acquire that began the present term.
+// The method acquired returns the answer to the Acquire that began the present term.
 func (r *record) acquired(now time.Time, req driver.AcquireRequest) driver.Reply {
 	reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior, Lease: r.lease.Sub(now)}
 	if req.Memo {
@@ -241,33 +241,33 @@ func (s *Store) grant(r *record, now time.Time, req driver.AcquireRequest) {
 	r.extend(now, req.TTL, 0, req.Retain)
 }
 
-// serve is GRANT to a waiter, and the push that tells the waiter.
+// The method serve is GRANT to a waiter, and the push that tells the waiter.
 func (s *Store) serve(r *record, now time.Time, first driver.AcquireRequest) {
 	s.grant(r, now, first)
 	s.push(first.Inbox, driver.Push{Nonce: first.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}})
 }
 
-// term is TERM. The fences of all keys are one sequence, so they grow for each key, also
-// where its record was forgotten.
+// The method term is TERM. The fences of all keys are one sequence, so the fences of a key grow even if its record was
+// forgotten.
 func (s *Store) term(r *record, now time.Time, nonce string) {
 	s.fence++
 	r.fence, r.nonce, r.changed = s.fence, nonce, now
 }
 
-// extend is LEASE.
+// The method extend is LEASE.
 func (r *record) extend(now time.Time, ttl, reserve, retain time.Duration) {
 	r.lease = after(now, ttl)
 	r.until = later(r.until, r.lease.Add(reserve))
 	r.keep(now, retain)
 }
 
-// after is the deadline d from now. It is in whole milliseconds, as a database may keep it,
-// and rounded up: it must not be early.
+// The function after returns the deadline d from now. A database may keep times in whole milliseconds. So the deadline
+// is rounded up: it must not be early.
 func after(now time.Time, d time.Duration) time.Time {
 	return now.Truncate(time.Millisecond).Add(d + time.Millisecond)
 }
 
-// finish is END, but for who comes next.
+// The method finish is END without the GRANT to the first in line.
 func (r *record) finish(now time.Time, req driver.ReleaseRequest) {
 	remembered := r.expires.Sub(later(now, r.until)) // beyond the reservation
 	r.end, r.endLate = req.Nonce, !r.live(now)

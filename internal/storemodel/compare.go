@@ -20,7 +20,7 @@ func (m *model) compare(call, key, nonce string, want prediction, got driver.Rep
 	if r := m.locks[key]; r != nil {
 		fence = r.fence
 		if m.stepped && r.phase(m.now) == absent {
-			fence = 0 // of forgotten records only the clock knows, and it went back
+			fence = 0 // the record was forgotten, and the clock, from which the store makes fences, was set back
 		}
 	}
 	switch {
@@ -59,7 +59,7 @@ func (m *model) compare(call, key, nonce string, want prediction, got driver.Rep
 	}
 }
 
-// compareGrant checks the push to a waiter and returns the fence that it was given.
+// compareGrant checks the push to a waiter, and returns the fence of the waiter's grant.
 func (m *model) compareGrant(call, key string, before int64, want prediction) int64 {
 	records, err := m.Store.Inspect(m.ctx, driver.InspectRequest{Keys: []string{key}})
 	if err != nil || len(records) != 1 {
@@ -88,7 +88,7 @@ func (m *model) compareClock(now time.Time) {
 	}
 }
 
-// clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
+// The method clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
 func (m *model) clock(at time.Duration) time.Time { return m.epoch.Add(at).Truncate(time.Millisecond) }
 
 func replyDiff(want prediction, got driver.Reply) string {
@@ -132,7 +132,7 @@ func (m *model) compareRecords(*rapid.T) {
 		if r := m.locks[got.Key]; want.Fence != 0 {
 			want.Since, want.Changed = m.clock(r.since), m.clock(r.changed)
 		}
-		want.Now, want.Waiters = got.Now, got.Waiters // compared otherwise, if at all
+		want.Now, want.Waiters = got.Now, got.Waiters // other code compares these two fields
 		if bytes.Equal(got.Memo, want.Memo) {
 			want.Memo = got.Memo // nil is as good as empty
 		}

@@ -10,24 +10,25 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// never is the due time of an entry that does not exist.
+// The constant never is the due time of an entry that need not exist.
 const never = time.Duration(math.MaxInt64)
 
-// listed is what the model knows of an entry of the index: that it may be due from
-// earliest on, and must be from latest on. They differ where a store may write an
-// entry, or not, and by what a store may add to keep marks apart.
+// The type listed is what the model knows of an entry of the index. The entry may be due from earliest on, and must be
+// due from latest on. The two times differ if a store may leave the entry out. They also differ by the time that a
+// store may add to keep marks apart.
 type listed struct {
 	earliest, latest time.Duration
 	mark             int64 // of the last Due that returned the entry; 0 if the entry was certainly written since then
 	rewritten        bool  // the entry may have been written since that Due
 }
 
-// pairOf is a key and a job. It is the key type of the model's index.
+// pairOf is a key and a job, and is the key type of the map model.index.
 type pairOf struct{ key, job string }
 
 func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
 
-// bound notes that a call has written an index entry. If the parameter sure is false, a store need not have written it.
+// The method bound notes that a call has written an index entry. If the parameter sure is false, a store need not have
+// written the entry.
 func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
 	old := m.index[pair]
@@ -77,8 +78,8 @@ func (m *model) due(t *rapid.T) {
 	}
 }
 
-// forget takes out one of the last entries that were looked at; it may have been
-// written or looked at since.
+// The method forget calls Store.Forget for one of the last four entries that a Due has returned. Since then the entry
+// may have been written again or returned by another Due.
 func (m *model) forget(t *rapid.T) {
 	if len(m.found) == 0 {
 		return

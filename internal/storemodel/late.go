@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// delay sends a call that does not arrive yet. The call arrives at any later time, or never. After the arrival the call
-// may be sent again, like other calls.
+// The method delay sends a call that does not arrive yet. The call arrives at any later time, or never. After the
+// arrival the call may be sent again, like other calls.
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
 		m.acquire, m.take, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
@@ -17,7 +17,7 @@ func (m *model) delay(t *rapid.T) {
 	m.delaying = false
 }
 
-// arrive makes one of the delayed calls arrive.
+// The method arrive makes one of the delayed calls arrive.
 func (m *model) arrive(t *rapid.T) {
 	if len(m.late) == 0 {
 		return
@@ -28,8 +28,8 @@ func (m *model) arrive(t *rapid.T) {
 	m.send(call)
 }
 
-// stepBack sets the store's clock back, but not past the moment when a record was forgotten:
-// a store may or may not know that record again.
+// stepBack sets the store's clock back, but not to before the moment at which a record was forgotten. Before that
+// moment a store may or may not know the record again.
 func (m *model) stepBack(t *rapid.T) {
 	most := m.now
 	for _, r := range m.locks {

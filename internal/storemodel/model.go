@@ -1,7 +1,6 @@
-// Package storemodel drives a store through random histories and compares every answer and
-// every record with a reference implementation. It is not part of storetest because it needs
-// a clock that moves only on command, and the module rapid, which writers of stores elsewhere
-// need not have.
+// Package storemodel drives a store through random histories, and compares every answer and every record with a
+// reference implementation. Package storemodel is not a part of storetest because of two needs: a clock that moves only
+// on command, and the module rapid. Authors of stores elsewhere need not have either.
 package storemodel
 
 import (
@@ -18,10 +17,9 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// Run checks the store of h, which must be Exact. A history is about a few keys, owners
-// and jobs. Terms may be stale; calls are sent again, arrive late or never; and where h
-// has a Step, the store's clock is set back. The number of histories is rapid's flag
-// -rapid.checks.
+// Run checks the store of h. The field h.Exact must be set. A history is about a few keys, owners and jobs. Terms may
+// be stale. Calls are sent again, arrive late or never arrive. If h has a Step, the store's clock is set back. The flag
+// -rapid.checks gives the number of histories.
 func Run(t *testing.T, h *storetest.Harness) {
 	if !h.Exact {
 		t.Fatal("storemodel: the Harness is not Exact")
@@ -64,7 +62,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 	})
 }
 
-// model is one history.
+// The type model is one history.
 type model struct {
 	*rapid.T
 	*storetest.Harness
@@ -92,7 +90,7 @@ type model struct {
 	found []driver.JobLock // the entries that were due, oldest first
 }
 
-// held names the present term of a record and the call that made it.
+// The type held names the present term of a record, and the call that began that term.
 type held struct {
 	fence int64
 	grant string
@@ -171,7 +169,7 @@ func (m *model) wait(t *rapid.T) {
 	m.sendAcquire(req)
 }
 
-// waited picks one of those who waited of late; it may have been served since.
+// The method waited picks one of the latest Acquires that waited. Its waiter may have got the key since then.
 func (m *model) waited(t *rapid.T) (driver.AcquireRequest, bool) {
 	if len(m.waits) == 0 {
 		return driver.AcquireRequest{}, false
@@ -196,7 +194,7 @@ func (m *model) giveUp(t *rapid.T) {
 	}
 }
 
-// several draws one request, or a few for different keys.
+// The function several draws one request, or a few requests for different keys.
 func several[R any](t *rapid.T, keyOf func(*R) string, draw func() R) []R {
 	var reqs []R
 	for range max(1, rapid.IntRange(-2, 3).Draw(t, "items")) {
@@ -208,7 +206,7 @@ func several[R any](t *rapid.T, keyOf func(*R) string, draw func() R) []R {
 	return reqs
 }
 
-// sendBatch sends requests for different keys in one call. It compares each reply.
+// sendBatch sends requests for different keys in one call, and compares each reply.
 func sendBatch[R any](
 	m *model, call string, reqs []R, nameOf func(*R) (key, nonce string), predict func(*reference, R) prediction,
 	method func(context.Context, []R) ([]driver.Reply, error), then func(R, prediction),
@@ -323,7 +321,7 @@ func (m *model) sendReleases(reqs []driver.ReleaseRequest) {
 		func(r *reference, req driver.ReleaseRequest) prediction { return r.release(m.now, req) }, m.Store.Release, nil)
 }
 
-// resend repeats one of the last calls, most often of the last few.
+// The method resend repeats an earlier call, most often one of the last few calls.
 func (m *model) resend(t *rapid.T) {
 	if len(m.sent) == 0 {
 		return
@@ -346,8 +344,8 @@ func (m *model) send(call func()) {
 
 func (m *model) advance(t *rapid.T) {
 	d := millis(rapid.IntRange(0, 250).Draw(t, "ms"))
-	// A store may still have a record in the very millisecond in which its retention
-	// ends, and for as long as a place was kept. So time does not stop there.
+	// A store may still have a record in the very millisecond in which the retention ends, and then for as long as a
+	// place was kept. So the advance does not end at such a time.
 	ends := func(r *reference) bool { return r.expires <= m.now+d && m.now+d <= r.gone }
 	for slices.ContainsFunc(slices.Collect(maps.Values(m.locks)), ends) {
 		d += time.Millisecond

@@ -10,10 +10,11 @@ import (
 
 const (
 	heardInbox   = "heard"
-	unheardInbox = "unheard" // nobody listens to it any more: its pushes are lost
+	unheardInbox = "unheard" // nobody listens to this inbox any more: its pushes are lost
 )
 
-// pushTimeout is how long the test waits for a push. It guards against hanging; it is no requirement.
+// pushTimeout is how long the test waits for a push. The timeout only ends a test that would hang, and is no
+// requirement.
 const pushTimeout = 10 * time.Second
 
 // pushes has the pushes to heardInbox that were not read yet.
@@ -41,8 +42,8 @@ func (p pushes) clear() {
 	}
 }
 
-// await reads the next push. Its nonce must be the parameter call. If the push carries a grant, it
-// must be this one.
+// The method await reads the next push. The nonce of the push must be the parameter call. If the push carries a grant,
+// that grant must be the parameter grant.
 func (p pushes) await(call string, grant driver.Grant) error {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()

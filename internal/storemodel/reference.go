@@ -6,18 +6,17 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// reference is a second implementation of one record, which Run compares
-// stores with. It is written the other way round from a real one, by the state in
-// which a call finds the record and then by the call, so that it is unlikely to
-// be wrong in the same place. Times count from the begin of the test. It does not
-// make fences but takes over the store's.
+// The type reference is a second implementation of one record. Run compares stores with it. A real store decides first
+// by the call and then by the state of the record. The reference decides first by the state, so that it is unlikely to
+// be wrong in the same place as a real store. Times count from the beginning of the test. The reference makes no
+// fences, and takes over the fences of the store.
 type reference struct {
 	owner, nonce string
 	last         string // nonce of the call that ended an ownership last
 	fence        int64
 	lease, until time.Duration // ends of the lease, 0 if parked, and of the reservation
 	holder, job  string
-	prior        driver.Ended // of the ownership before
+	prior        driver.Ended // how the previous ownership ended
 	ended        driver.Ended
 	late         bool // released after the reservation had run out
 	reason       string
@@ -26,8 +25,8 @@ type reference struct {
 	since        time.Duration
 	changed      time.Duration
 
-	// The record is remembered until expires and forgotten by gone. In between a store
-	// may remember it because of its waiters; the model does not touch it then.
+	// A store remembers the record until the time expires, and has forgotten the record at the time gone. In between a
+	// store may remember the record because of waiters. The model makes no call about the record in that time.
 	expires, gone time.Duration
 
 	line   []inLine // waiters, and callers that have stopped waiting without a call
@@ -67,26 +66,26 @@ var phaseStates = map[phase]driver.State{
 	running: driver.StateHeld, waiting: driver.StateParked, orphan: driver.StateOrphaned,
 }
 
-// names reports whether t names the present term of an ownership that stands.
+// The method names reports whether t names the present term of an ownership that has not ended.
 func (r *reference) names(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// prediction is what a call must answer. Its apply, if any, is what the call does
-// to the record once the store has said which fence it gave.
+// The type prediction is what a call must answer. The field apply, if set, is what the call does to the record. It runs
+// when the fence in the store's answer is known.
 type prediction struct {
 	reply driver.Reply
-	again bool // a re-send: of the first answer only outcome, fence and memo are looked at
-	grows bool // the fence must be a larger one
+	again bool // a repeated call: only the outcome, the fence and the memo of its answer are compared
+	grows bool // the fence must be larger than the record's fence
 
 	// lateToo also allows Lapsed: a store may remember that the release was late.
 	lateToo bool
 
 	grants *inLine      // the waiter that becomes the owner, if any; under a larger fence
-	how    driver.Ended // with grants: how the ownership before ended
+	how    driver.Ended // with grants: how the previous ownership ended
 
-	queued              bool // the caller waits: of the places before it the store counts
-	minAhead, countable int  // at least those, and fewer than these
+	queued              bool // the caller waits
+	minAhead, countable int  // with queued: Reply.Ahead is at least minAhead, and less than countable
 
 	apply func(r *reference)
 }
@@ -112,7 +111,7 @@ func (r *reference) again(memo bool) prediction {
 	return prediction{again: true, reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Memo: asked(memo, r.memo)}}
 }
 
-// asked is a memo as it is told to whoever asks for it.
+// The function asked returns the memo in the reply to a request: text if the request asks for the memo, else nil.
 func asked(memo bool, text string) []byte {
 	if !memo {
 		return nil
@@ -285,7 +284,7 @@ func (r *reference) release(now time.Duration, req driver.ReleaseRequest) predic
 	return p
 }
 
-// releaseOnly is what release does once the place in the queue has been left.
+// releaseOnly is the part of release after the place in the queue was given up.
 func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) prediction {
 	how := map[bool]driver.Ended{false: driver.EndedReleased, true: driver.EndedDone}[req.Done]
 	reply := driver.Reply{Outcome: driver.OutcomeOK}
@@ -328,7 +327,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 			r.nonce, r.last, r.changed = req.Nonce, req.Nonce, now
 			r.lease, r.until, r.line = 0, 0, nil
 			r.keep(now, req.Retain)
-			if req.Brief > 0 && r.memo == "" { // unless the clock is behind the fence
+			if req.Brief > 0 && r.memo == "" { // Brief counts, unless the clock is behind the fence
 				r.expires = now + req.Brief
 			}
 		}
@@ -337,21 +336,21 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 	return p
 }
 
-// prolong sets a lease from now, and a reservation that covers the lease and hold.
+// The method prolong begins a lease of ttl now, and reserves the key for at least the time hold beyond the lease.
 func (r *reference) prolong(now, ttl, hold, retain time.Duration) {
 	r.lease = deadline(now, ttl)
 	r.until = max(r.until, r.lease+hold)
 	r.keep(r.until, retain)
 }
 
-// keep remembers the record for retain after its ownership.
+// The method keep sets how long a store remembers the record: for the time retain after the ownership.
 func (r *reference) keep(end, retain time.Duration) {
 	r.expires = end + retain
 	r.gone = max(r.gone, r.expires)
 }
 
-// rounding is how much later than asked a deadline may be. It is that much later if an exact
-// clock is not at a whole millisecond.
+// rounding is how much later than requested a deadline may be. On an exact clock a deadline is later if the clock is
+// not at a whole millisecond.
 const rounding = time.Millisecond
 
 // The method deadline returns the time d from now, rounded up.

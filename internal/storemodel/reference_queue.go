@@ -7,14 +7,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inLine is a place in the queue: the Acquire that waits, as it was sent last.
+// inLine is a place in the queue, with the latest repeat of the Acquire that waits.
 type inLine struct {
 	driver.AcquireRequest
-	number int           // counted from the first that ever came
+	number int           // how many places were given out before this one
 	until  time.Duration // when the store drops the place
 }
 
-// next is the first waiter whose place has not ended, or nil.
+// The method next returns the first waiter whose place has not ended, or nil.
 func (r *reference) next(now time.Duration, ph phase) *inLine {
 	if ph == absent {
 		return nil
@@ -27,12 +27,12 @@ func (r *reference) next(now time.Duration, ph phase) *inLine {
 	return nil
 }
 
-// without returns the queue after a call has left the queue.
+// The method without returns the queue without the place of a call.
 func (r *reference) without(call string) []inLine {
 	return slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return w.Nonce == call })
 }
 
-// The method before returns how the last ownership ended, and which memo it left.
+// The method before returns how the last ownership ended, and the memo that stays.
 func (r *reference) before(ph phase) (driver.Ended, string) {
 	switch ph {
 	case ranOut:
@@ -43,7 +43,7 @@ func (r *reference) before(ph phase) (driver.Ended, string) {
 	return driver.EndedNone, ""
 }
 
-// begin makes the caller of req the owner. The call drops the places before the caller's in the queue.
+// The method begin makes the caller of req the owner, and drops the places up to the caller's place.
 func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior driver.Ended, memo string) {
 	next := reference{
 		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now, changed: now,
@@ -58,7 +58,7 @@ func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior dr
 	*r = next
 }
 
-// serve makes a waiter the owner, on the occasion of somebody else's call.
+// The method serve makes the waiter in the parameter next the owner, in the call of somebody else.
 func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) prediction {
 	memo := r.memo
 	return prediction{
@@ -77,7 +77,7 @@ func (p prediction) thenQueue(r *reference, now time.Duration, req driver.Acquir
 		}
 		r.queue(now, req)
 	}
-	after := *r // a copy, to see where it will stand
+	after := *r // a copy, to find the place that the call will have
 	after.line = slices.Clone(r.line)
 	p.apply(&after)
 	p.queued = true
@@ -93,7 +93,7 @@ func (p prediction) thenQueue(r *reference, now time.Duration, req driver.Acquir
 	return p
 }
 
-// queue gives a call a place, or keeps the one it has.
+// The method queue gives a call a place, or prolongs the place that the call has.
 func (r *reference) queue(now time.Duration, req driver.AcquireRequest) {
 	w := inLine{AcquireRequest: req, number: r.joined, until: now + req.Patience}
 	if i := slices.IndexFunc(r.line, func(w inLine) bool { return w.Nonce == req.Nonce }); i >= 0 {
@@ -106,7 +106,7 @@ func (r *reference) queue(now time.Duration, req driver.AcquireRequest) {
 	r.gone = max(r.gone, w.until+req.Retain)
 }
 
-// waiters is how many are in line at least, and at most.
+// The method waiters returns the least and the largest number of waiters that a store may report.
 func (r *reference) waiters(now time.Duration) (atLeast, atMost int) {
 	ph := r.phase(now)
 	if ph == absent {

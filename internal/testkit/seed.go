@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/internal/dice"
 )
 
-// Seed makes the packages under test draw their random numbers from seed until the test
-// ends. Two goroutines that draw at the same time may still swap their numbers.
+// Seed makes the packages under test draw their random numbers from a source with this seed, until the test ends. Two
+// goroutines that draw at the same time may still swap their numbers.
 func Seed(t testing.TB, seed uint64) {
 	t.Helper()
 	restore := dice.Seed(seed)
@@ -22,7 +22,7 @@ func Seed(t testing.TB, seed uint64) {
 	})
 }
 
-// EnvSeed returns the seed in $JOBLOCK_SEED, or a new seed if $JOBLOCK_SEED is empty. It logs the seed.
+// EnvSeed returns and logs the seed in $JOBLOCK_SEED, or a new seed if $JOBLOCK_SEED is empty.
 func EnvSeed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// WantErr ends the test if err is nil. It fails the test if err does not match each of the targets.
+// WantErr ends the test if err is nil, and fails the test if err does not match all targets.
 func WantErr(t testing.TB, err error, targets ...error) {
 	t.Helper()
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package driver is the contract between package joblock and the stores that keep its locks. Only authors of stores
-// need this package. The guide docs/writing-a-store.md shows them a small store, worked out in full.
+// Package driver is the contract between package joblock and the stores that keep the locks. Only authors of stores
+// need this package. The guide docs/writing-a-store.md shows a small store, worked out in full.
 //
 // [Store] lists the calls. The transition table below says what each call does to a record. Package storetest checks
 // a store against each row of the table and against the rest of this page.

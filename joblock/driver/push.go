@@ -8,7 +8,7 @@ const ForcedInbox = ""
 // a Push may save the call: see "Grants in pushes" in the package comment.
 type Push struct {
 	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox
-	Grant *Grant // the grant to that Acquire, or nil; read-only, because several subscribers may share it
+	Grant *Grant // the grant to that Acquire, or nil; read-only, because several subscribers may share the Grant
 
 	// Key and Fence name the live lease that a forced release has ended. Only a Push to ForcedInbox sets these two
 	// fields.

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/seal"
 )
 
-// Read returns the envelope in headers. It is envelope.Open without the checks of seal, job and task type.
+// Read returns the envelope in headers, as envelope.Open does, but does not check the seal, the job and the task type.
 func Read(headers map[string]string) (envelope.Opened, bool, error) {
 	var text string
 	if parts := strings.SplitN(headers[envelope.Header], ".", 5); len(parts) == 5 {

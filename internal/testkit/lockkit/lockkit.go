@@ -28,7 +28,8 @@ const (
 	CallTimeout = 3 * time.Second
 )
 
-// Kit is a Locker on a memstore with injected faults. Its clocks are those of the synctest bubble in which New was called.
+// Kit is a Locker on a memstore with injected faults. The clocks of a Kit are those of the synctest bubble in which New
+// was called.
 type Kit struct {
 	*testing.T
 	Mem   *memstore.Store
