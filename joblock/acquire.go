@@ -23,8 +23,8 @@ const (
 	// every third of a lease.
 	leasePolls = 2 * keptPolls
 
-	// headOfLine is how many waiters watch for the end of the holder's lease. One would do, but the first few may have
-	// died.
+	// headOfLine is how many waiters watch for the end of the holder's lease. One waiter would do, but the first few
+	// waiters may have died.
 	headOfLine = 8
 
 	// nearLine is how many waiters ask leasePolls times in a lease, even in a short lease.

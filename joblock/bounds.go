@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// bounds makes the contexts that bound calls to the store. Most calls come with a context that never ends by itself,
-// and all releases do. A timer for each call would be most of what the call allocates. So calls that begin shortly
-// after one another share a context.
+// The type bounds makes the contexts that bound calls to the store. Most calls come with a context that never ends by
+// itself, and all releases do. A timer for each call would be most of what the call allocates. So calls that begin
+// shortly after one another share a context.
 type bounds struct {
 	timeout time.Duration
 
@@ -47,7 +47,7 @@ func (b *bounds) current() context.Context {
 	return b.shared
 }
 
-// close ends the shared context. No call is under way any more.
+// The method close ends the shared context. The caller ensures that no call is under way.
 func (b *bounds) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return l.do(ctx, key, fn, opts, l.Acquire)
 }
 
-// acquirer is Locker.Acquire, or a function of package limit that takes a lock in the same way.
+// The type acquirer is Locker.Acquire, or a function of package limit that takes a lock in the same way.
 type acquirer = func(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error)
 
 func (l *Locker) do(ctx context.Context, key string, fn func(ctx context.Context) error, opts []AcquireOption, acquire acquirer) (err error) {

@@ -51,7 +51,7 @@ func identityOf(lockOrToken any) (id door.Identity) {
 	return id
 }
 
-// inside is the door.Locker of a Locker that may be nil.
+// The type inside is the door.Locker of a Locker that may be nil.
 type inside struct{ l *Locker }
 
 func (in inside) Ring() *seal.Ring {

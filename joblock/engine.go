@@ -26,9 +26,9 @@ const (
 	complainEvery = time.Second
 )
 
-// engine renews all leases of a Locker, and declares locks lost at their trust deadlines. One goroutine keeps the
-// deadlines. Calls to the store run in other goroutines, because a loss must be told even if a call never returns. The
-// holdings decide when something is due, and what an answer means.
+// The type engine renews all leases of a Locker, and declares locks lost at their trust deadlines. One goroutine keeps
+// the deadlines. Calls to the store run in other goroutines, because a loss must be told even if a call never returns.
+// The holdings decide when something is due, and what an answer means.
 //
 // Lock order: engine.mu before Lock.mu, never the other way round.
 type engine struct {

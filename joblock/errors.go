@@ -40,7 +40,7 @@ var (
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
 	// ErrBusy: the token is right, but another holder of the token holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
-	// ErrLost: the caller held the lock, and has lost the lock or can no longer trust to hold the lock. A context from
+	// ErrLost: the caller held the lock, and has lost the lock or can no longer rely on the lock. A context from
 	// Lock.Context is cancelled with this error as its cause.
 	ErrLost error = &Error{Code: codeLost}
 	// ErrUnavailable: the store did not answer. Whether the call took effect is unknown.

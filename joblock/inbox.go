@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inbox receives the pushes for this Locker's waiters. All waiters share one subscription, which the first waiter
-// makes.
+// The type inbox receives the pushes for this Locker's waiters. All waiters share one subscription, which the first
+// waiter makes.
 type inbox struct {
 	l     *Locker
 	name  string
@@ -84,8 +84,8 @@ func (b *inbox) forget(nonce string) {
 	delete(b.waiting, nonce)
 }
 
-// deliver hands p to the call that p is for, and does not block. Of several pushes that the call has not read, deliver
-// keeps one: the push whose grant has the largest fence.
+// The method deliver hands p to the call that p is for, and does not block. Of several pushes that the call has not
+// read, deliver keeps one: the push whose grant has the largest fence.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

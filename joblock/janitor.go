@@ -19,8 +19,8 @@ const (
 	maxOverdue = 10_000
 )
 
-// janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. The
-// goroutines of a janitor live only while there are clean-ups. The cost of a janitor is linear in the number of
+// The type janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway.
+// The goroutines of a janitor live only while there are clean-ups. The cost of a janitor is linear in the number of
 // clean-ups: there are many clean-ups when the store is busy or has just come back.
 type janitor struct {
 	l      *Locker
@@ -59,7 +59,7 @@ type cleanup struct {
 	overdue bool      // kept after until, and counted in janitor.overdue
 }
 
-// cleanups is a first-in, first-out list. To grow, the list copies only the clean-ups that it still has.
+// The type cleanups is a first-in, first-out list. To grow, the list copies only the clean-ups that it still has.
 type cleanups []cleanup
 
 func (q *cleanups) push(c cleanup) { *q = append(*q, c) }

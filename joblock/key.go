@@ -54,9 +54,9 @@ type KeyBuilder struct {
 	secret []byte
 }
 
-// NewKeyBuilder returns a KeyBuilder whose keys all begin with the name function and "::". The function Key makes no
-// such key, so the keys of different builders differ from each other and from plain keys. An empty name means no
-// prefix.
+// NewKeyBuilder returns a KeyBuilder. All keys of the KeyBuilder begin with the parameter function, which is a name,
+// and "::". Package joblock's Key makes no such key, so the keys of different builders differ from each other and from
+// plain keys. An empty name means no prefix.
 //
 // If secret is not nil, an HMAC-SHA256 replaces what follows the prefix. Then nobody who can read the Redis, or who can
 // make the application build keys, can enumerate the keys or take keys in advance. A secret of fewer than 16 bytes is
@@ -105,11 +105,11 @@ func escapePart(b *strings.Builder, p string) {
 	}
 }
 
-// invisible reports whether r shows nothing itself, but may change what shows beside r. With such characters two
-// different keys could look alike, or a key could look like another text on an operator's screen. Names may contain
-// such characters, and some scripts need such characters. So Key writes an invisible character as %XX, and checkKey
-// refuses a key that contains one unescaped. Characters that Unicode has not assigned yet count as visible: which
-// characters those are depends on the Go release, and two programs must not make different keys of one text.
+// The function invisible reports whether r shows nothing itself, but may change what shows beside r. With such
+// characters two different keys could look alike, or a key could look like another text on an operator's screen. Names
+// may contain such characters, and some scripts need such characters. So Key writes an invisible character as %XX, and
+// checkKey refuses a key that contains one unescaped. Characters that Unicode has not assigned yet count as visible:
+// which characters those are depends on the Go release, and two programs must not make different keys of one text.
 func invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }

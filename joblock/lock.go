@@ -123,7 +123,7 @@ func (k *Lock) open(op string) error {
 	return k.l.open(op, k.h.key)
 }
 
-// snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
+// The method snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
 func (k *Lock) snapshot() holding {
 	if k.none() {
 		return holding{}

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// tell passes e to the Observer, if e has a Kind and there is an Observer. The caller holds no mutex.
+// The method tell passes e to the Observer, if e has a Kind and there is an Observer. The caller holds no mutex.
 func (l *Locker) tell(e event.Event) {
 	if l.cfg.Observer == nil || e.Kind == 0 {
 		return

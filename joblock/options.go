@@ -63,10 +63,11 @@ type ReasonOption interface {
 	reason()
 }
 
-// applier is every option. The other methods of the interfaces only mark the calls that take the option.
+// The type applier is every option. The other methods of the interfaces only mark the calls that take the option.
 type applier interface{ apply(*options) }
 
-// option implements every option interface. The functions below return only those interfaces that fit the option.
+// The type option implements every option interface. The functions below return only those interfaces that fit the
+// option.
 type option func(*options)
 
 func (f option) apply(o *options) { f(o) }

@@ -92,8 +92,8 @@ func (k *Lock) beginPark(ctx context.Context, op, job string, reserve time.Durat
 }
 
 // Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle holds the lock again,
-// under a new fence. A lock that was acquired has no job and no reservation again. A lock that was resumed has the job
-// and the reservation of its Resume again.
+// under a new fence. A lock that was acquired has neither a job nor a reservation, as before the Park. A lock that was
+// resumed has the job and the reservation of its Resume, as before the Park.
 //
 // Errors, with which the handle is still parked:
 //

@@ -35,7 +35,7 @@ func (k *Lock) end(ctx context.Context, op, reason string) error {
 	return only(k.l.endLocks(ctx, op, reason, Locks{k}))
 }
 
-// ending is a lock whose Release is under way.
+// The type ending is a lock whose Release is under way.
 type ending struct {
 	releasing
 	at   int // place of the lock in the batch
@@ -73,8 +73,8 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) [
 	return errs
 }
 
-// ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the error of the
-// batch, which counts if there is no answer.
+// The method ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the
+// error of the batch, which counts if there is no answer.
 func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed error) error {
 	if reply.Outcome != driver.OutcomeUnknown {
 		failed = nil

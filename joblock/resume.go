@@ -59,7 +59,8 @@ func (l *Locker) resumeTokens(ctx context.Context, tokens []Token, opts []Resume
 	return locks, errs
 }
 
-// resumed returns the lock for the answer r to a resumption that was sent at the time sent.
+// The method resumed returns the lock for the answer r to a resumption. That resumption was sent at the time in the
+// parameter sent.
 func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
 		l.tellContended(token.key, o.owner, r)

@@ -44,7 +44,8 @@ func (l *Locker) checkTake(op string, t door.Take) error {
 	return err
 }
 
-// taken returns the result of a Take with the answer r. The parameter err is the reason why there is no answer, or nil.
+// The method taken returns the result of a Take with the answer r. The parameter err is the reason why there is no
+// answer, or nil.
 func (l *Locker) taken(op string, req *driver.TakeRequest, r driver.Reply, err error) door.Taken {
 	switch {
 	case errors.Is(err, ErrUnavailable):

@@ -37,9 +37,9 @@ type Token struct {
 	ttl   time.Duration
 }
 
-// secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call the
-// Token's methods but prints the fields of the Token. Of a unique.Handle fmt prints only an address. Of a *string too,
-// but then equal Tokens would not be ==.
+// The type secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call
+// the Token's methods but prints the fields of the Token. Of a unique.Handle fmt prints only an address. Of a *string
+// too, but then equal Tokens would not be ==.
 type secret struct{ h unique.Handle[string] }
 
 func newSecret(s string) secret { return secret{unique.Make(s)} }
@@ -236,7 +236,7 @@ func (t Token) check() error {
 	return nil
 }
 
-// checkToken returns the error of open, or ErrInvalid for a bad token.
+// checkToken returns the error of Locker.open, or ErrInvalid for a bad token.
 func (l *Locker) checkToken(op string, t Token) error {
 	if err := l.open(op, t.key); err != nil {
 		return err
@@ -269,7 +269,7 @@ func decodeString(dec *msgpack.Decoder, r *bytes.Reader) (string, error) {
 
 func tokenError(detail string) error { return invalid("token", "", "%s", detail) }
 
-// digest returns a hash of owner that may be shown, "" for no owner.
+// The function digest returns a hash of owner that may be shown, "" for no owner.
 func digest(owner string) string {
 	if owner == "" {
 		return ""

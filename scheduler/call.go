@@ -17,8 +17,8 @@ import (
 // queuePoll is how long OverlapQueue waits between two calls of enqueue while the task of an earlier tick is not done.
 const queuePoll = 2 * time.Second
 
-// call calls the job's function. While retries are left, call repeats a failed attempt. call returns the number of
-// attempts and the error of the last attempt.
+// The method call calls the job's function. While retries are left, call repeats a failed attempt. The method returns
+// the number of attempts and the error of the last attempt.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = context.WithValue(ctx, tickKey{}, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
@@ -37,8 +37,8 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 	}
 }
 
-// attempt calls the function once, in a goroutine of its own. attempt waits until the function has ended: by return, by
-// panic or by runtime.Goexit.
+// The method attempt calls the function once, in a goroutine of its own, and waits until the function has ended: by
+// return, by panic or by runtime.Goexit.
 func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
 	if j.timeout > 0 {
 		var cancel context.CancelFunc

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// claim takes the lock of a job and executes what is due. claim frees the slot that the caller has taken. claim returns
-// the time of the next read of the ledger.
+// The method claim takes the lock of a job and executes what is due. Then claim frees the slot that the caller has
+// taken. The result is the time of the next read of the ledger.
 func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 	defer func() { <-s.slots }()
 	lock, err := s.locks.TryAcquire(ctx, j.key, s.lockOptions()...)
@@ -65,7 +65,8 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// release only logs an error: the Locker repeats a release without an answer, and a lost lock needs no release.
+// If the release fails, the method release only logs the error: the Locker repeats a release without an answer, and a
+// lost lock needs no release.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

@@ -106,8 +106,8 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 	s.recheck(j, soon(now.Add(v.Reserved)))
 }
 
-// start calls f in a goroutine. j is busy until f has returned. The result of f is the time of the next read of the
-// ledger. Only the loop of Run may call start.
+// The method start calls f in a goroutine. The job j is busy until f has returned. The result of f is the time of the
+// next read of the ledger. Only the loop of Run may call start.
 func (s *Scheduler) start(j *job, f func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

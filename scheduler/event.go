@@ -58,7 +58,7 @@ var eventLevels = map[Kind]slog.Level{
 	EventMissed: slog.LevelWarn, EventFailed: slog.LevelError,
 }
 
-// report logs an event and passes it to Config.Observe.
+// The method report logs an event, and passes the event to Config.Observe.
 func (s *Scheduler) report(e Event) {
 	attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
 	add := func(isSet bool, key string, value any) {

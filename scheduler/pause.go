@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// Pause skips the ticks of a job, from the next one on, until Resume. The running execution goes on. Another node still
-// takes over an execution that was broken off.
+// Pause skips the ticks of a job, from the next tick on, until Resume. The running execution goes on. Another node
+// still takes over an execution that was broken off.
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
 // whether Run is running or not. Each call returns when its request is on record. The store forgets a request after 366

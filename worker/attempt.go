@@ -18,8 +18,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// attempt is one delivery of a task that carries locks, or that WithoutOverlapping acquires a lock for. This file has
-// the part of the attempt before the handler, and settle.go the part after the handler.
+// The type attempt is one delivery of a task that carries locks, or that WithoutOverlapping acquires a lock for. This
+// file has the part of the attempt before the handler, and settle.go the part after the handler.
 type attempt struct {
 	w     *Worker
 	ctx   context.Context // asynq's context; GetMaxRetry returns budget
@@ -59,7 +59,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// carry sets the tokens and the retries from env.
+// The method carry sets the tokens and the retries from env.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart

@@ -79,7 +79,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// places returns how many tasks of a server may wait in place: a quarter, rounded up, but 0 if concurrency is 1.
+// The function places returns how many tasks of a server may wait in place: a quarter, rounded up, but 0 if concurrency
+// is 1.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does

@@ -32,7 +32,7 @@ const (
 	answerPoll = 50 * time.Millisecond
 )
 
-// settle releases or parks the locks after the handler has returned err. The result is the error for asynq.
+// The method settle releases or parks the locks after the handler has returned err. The result is the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()

@@ -67,9 +67,9 @@ func jittered(d time.Duration) time.Duration {
 	return d + dice.N(d/4+1)
 }
 
-// pace computes the pauses of the tasks that one use of WithoutOverlapping snoozes. The pause grows with each snooze in
-// this process, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come back soon
-// if the locks are held for short times, and otherwise do not keep the server busy.
+// The type pace computes the pauses of the tasks that one use of WithoutOverlapping snoozes. The pause grows with each
+// snooze in this process, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come
+// back soon if the locks are held for short times, and otherwise do not keep the server busy.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
@@ -84,8 +84,8 @@ func (p *pace) next(most time.Duration) time.Duration {
 	return jittered(d)
 }
 
-// brisk reports whether locks are held for such short times that a short wait in place beats a snooze, even if all
-// places are taken. After one snooze brisk returns false, until a lock was held for a short time.
+// The method brisk reports whether locks are held for such short times that a short wait in place beats a snooze, even
+// if all places are taken. After one snooze brisk returns false, until a lock was held for a short time.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,8 @@ type entry struct {
 	mark int64 // of the last Due that returned the entry; 0 if the entry was written since then
 }
 
-// The method list writes the entry of a key that is bound to a job. It drops the entries that no Due has returned in
-// time.
+// The method list writes the entry of a key that is bound to a job. Entries that no Due has returned in time are
+// dropped.
 func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
 	maps.DeleteFunc(s.index, func(_ pair, e entry) bool { return now.Sub(e.due) >= driver.JobKeep })
 	s.index[pair{key, job}] = entry{due: now.Add(grace)}

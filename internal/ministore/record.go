@@ -95,7 +95,7 @@ func (r *record) join(now time.Time, req driver.AcquireRequest) int {
 	return at
 }
 
-// The method next returns the first waiter whose place has not ended, and drops the places before.
+// The method next returns the first waiter whose place has not ended, and drops the places before that place.
 func (r *record) next(now time.Time) (driver.AcquireRequest, bool) {
 	for len(r.queue) > 0 {
 		if p := r.queue[0]; now.Before(p.until) {

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// compare checks an answer against a prediction, and then updates the reference.
+// The method compare checks an answer against a prediction, and then updates the reference.
 func (m *model) compare(call, key, nonce string, want prediction, got driver.Reply, err error) {
 	if err != nil {
 		m.Fatalf("%s %s: %v", call, key, err)
@@ -134,7 +134,7 @@ func (m *model) compareRecords(*rapid.T) {
 		}
 		want.Now, want.Waiters = got.Now, got.Waiters // other code compares these two fields
 		if bytes.Equal(got.Memo, want.Memo) {
-			want.Memo = got.Memo // nil is as good as empty
+			want.Memo = got.Memo // a nil memo counts as an empty memo
 		}
 		if !reflect.DeepEqual(got, want) {
 			m.Fatalf("%s: the store has %+v, want %+v", got.Key, got, want)

@@ -116,7 +116,8 @@ func (m *model) newNonce() string {
 	return fmt.Sprintf("%d.%d", m.history, m.nonce)
 }
 
-// The method term draws a term: mostly the present term, sometimes an earlier one, somebody else's, or none.
+// The method term draws a term: mostly the present term, sometimes an earlier term, a term of somebody else, or no
+// term.
 func (m *model) term(t *rapid.T) driver.Term {
 	key := m.key(t)
 	term := driver.Term{Key: key, Owner: drawOwner.Draw(t, "owner")}

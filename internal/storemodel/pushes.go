@@ -17,7 +17,7 @@ const (
 // requirement.
 const pushTimeout = 10 * time.Second
 
-// pushes has the pushes to heardInbox that were not read yet.
+// The type pushes has the pushes to heardInbox that were not read yet.
 type pushes chan driver.Push
 
 func listen(t *testing.T, store driver.Store) pushes {

@@ -6,10 +6,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type reference is a second implementation of one record. Run compares stores with it. A real store decides first
-// by the call and then by the state of the record. The reference decides first by the state, so that it is unlikely to
-// be wrong in the same place as a real store. Times count from the beginning of the test. The reference makes no
-// fences, and takes over the fences of the store.
+// The type reference is a second implementation of one record. Run compares stores with the reference. A real store
+// decides first by the call and then by the state of the record. The reference decides first by the state, so that it
+// is unlikely to be wrong in the same place as a real store. Times count from the beginning of the test. The reference
+// makes no fences, and takes over the fences of the store.
 type reference struct {
 	owner, nonce string
 	last         string // nonce of the call that ended an ownership last
@@ -71,8 +71,8 @@ func (r *reference) names(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// The type prediction is what a call must answer. The field apply, if set, is what the call does to the record. It runs
-// when the fence in the store's answer is known.
+// The type prediction is what a call must answer. The field apply, if set, is what the call does to the record. The
+// model calls apply after the answer of the store, which has the fence.
 type prediction struct {
 	reply driver.Reply
 	again bool // a repeated call: only the outcome, the fence and the memo of its answer are compared

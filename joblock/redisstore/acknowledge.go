@@ -27,9 +27,9 @@ const (
 	ackTries = 4
 )
 
-// acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the end. If the
-// WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the Locker
-// cleans up or tries again.
+// The method acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the
+// end. If the WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the
+// Locker cleans up or tries again.
 //
 // The WAIT is in the same pipeline because the WAIT has to be on the same connection as the calls: from Redis 7.2 on,
 // WAIT waits only for the last write of its own connection. For the same reason a script that answers with a grant
@@ -115,8 +115,8 @@ func (s *Store) acknowledgedAt(
 	return again
 }
 
-// follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The error is that
-// of the method enough.
+// The method follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The
+// error is that of the method enough.
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.
@@ -161,7 +161,7 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 	}
 }
 
-// granted reports whether an answer needs the replicas' acknowledgement.
+// The function granted reports whether an answer needs the replicas' acknowledgement.
 func granted(sc *script, a answer) bool {
 	if a.err != nil {
 		return false
@@ -195,9 +195,9 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// redirected returns the address of the node to ask instead. The node that answered has lost the key's slot (MOVED), or
-// has lost the key while the slot migrates (ASK). After MOVED the client reads the topology again, but not at once.
-// Until then the client asks the old node.
+// The function redirected returns the address of the node to ask instead. The node that answered has lost the key's
+// slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client reads the topology again, but
+// not at once. Until then the client asks the old node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

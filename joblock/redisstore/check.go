@@ -45,7 +45,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 	return c.report, err
 }
 
-// check is one call of Check.
+// The type check is one call of Check.
 type check struct {
 	s *Store
 
@@ -60,7 +60,7 @@ func (c *check) add(f Finding) {
 	c.report = append(c.report, f)
 }
 
-// has reports whether the report has a Finding about subject.
+// The method has reports whether c.report has a Finding about subject.
 func (c *check) has(subject string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,14 +18,14 @@ var errUnlisted = errors.New("redisstore: not in the index")
 // name. The ACL pattern of the locks covers that name.
 func (s *Store) index() string { return s.prefix }
 
-// binding is an entry of the index. The entry is to be written before key is bound to job.
+// The type binding is an entry of the index. The entry is to be written before key is bound to job.
 type binding struct {
 	item     int // index of the request, in the batch that binds the key
 	key, job string
 	grace    time.Duration
 }
 
-// bind writes entries to the index, in one pipeline, and returns the items of the written entries.
+// The method bind writes entries to the index, in one pipeline, and returns the items of the written entries.
 func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err error) {
 	replies, _, err := batch(ctx, s, s.calls, bindScript, entries, func(e *binding) *scriptCall {
 		return newCall(bindScript, s.index()).str(e.job).str(e.key).micros(e.grace)
@@ -38,9 +38,9 @@ func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err e
 	return items, s.indexError(err)
 }
 
-// bindFirst returns the items of a batch of n requests that may be sent. The function of returns the entry of a
-// request, with job "" if the request is for no job. With a *redis.Client every item may be sent. With any other client
-// bindFirst writes the entries first: then an item may be sent if its request is for no job, or if its entry is
+// bindFirst returns the indexes of those requests that may be sent, of a batch of n. The call of(i) returns the entry
+// for request i, with job "" if the request is for no job. With a *redis.Client every request may be sent. With any
+// other client bindFirst first writes the entries. Then a request may be sent if it is for no job, or if its entry is
 // written.
 func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (items []int, err error) {
 	var entries []binding

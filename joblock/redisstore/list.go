@@ -106,8 +106,8 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 	return nodes[i], at, following, nil
 }
 
-// cursor says where the next page begins: a SCAN cursor and, in a cluster, the address of the master that made the SCAN
-// cursor. The zero cursor is the beginning of a listing. In ListPage.Next the zero cursor is the end.
+// The type cursor says where the next page begins: a SCAN cursor and, in a cluster, the address of the master that made
+// the SCAN cursor. The zero cursor is the beginning of a listing. In ListPage.Next the zero cursor is the end.
 type cursor struct {
 	node string
 	scan uint64

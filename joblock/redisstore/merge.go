@@ -21,9 +21,9 @@ const (
 	mergeMost = 100
 )
 
-// merger makes single calls for many goroutines. While few calls are under way, each caller sends its own call at once.
-// Further calls wait until a call under way is answered, and then go in one pipeline. A pipeline is cheaper than single
-// calls: most of the cost of a small call is system calls, on both sides.
+// The type merger makes single calls for many goroutines. While few calls are under way, each caller sends its own call
+// at once. Further calls wait until a call under way is answered, and then go in one pipeline. A pipeline is cheaper
+// than single calls: most of the cost of a small call is system calls, on both sides.
 //
 // go-redis has AutoPipeline for the same purpose. AutoPipeline is experimental, and takes a goroutine per call.
 type merger struct {
@@ -36,7 +36,8 @@ type merger struct {
 	waiting  []*pipeline
 }
 
-// pipeline is a number of calls that go together. Until the channel done is closed, only the merger may use the cmds.
+// The type pipeline is a number of calls that go together. Until the channel done is closed, only the merger may use
+// the cmds.
 type pipeline struct {
 	cmds  []*redis.Cmd // guarded by the merger's mu until sent
 	sent  bool         // the pipeline is no longer in merger.waiting
@@ -53,7 +54,7 @@ func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	return unmerged(rdb, via)
 }
 
-// unmerged returns a merger that sends every call at once.
+// The function unmerged returns a merger that sends every call at once.
 func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
@@ -117,7 +118,7 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	}
 }
 
-// forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
+// The variable forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
 var forever = time.Unix(1<<40, 0)
 
 // The method next sends the next pipeline. A caller calls next when its call has ended.

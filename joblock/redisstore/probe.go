@@ -143,7 +143,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	return err
 }
 
-// handOver makes a second owner wait for the lock until a push grants it.
+// handOver makes a second owner wait for the lock, until a push tells the grant.
 func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"

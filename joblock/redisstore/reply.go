@@ -102,7 +102,7 @@ func (f *fields) state() driver.State {
 	return driver.State(n)
 }
 
-// endings are the letters for driver.Ended in records and replies.
+// The map endings has the letters for driver.Ended in records and replies.
 var endings = map[string]driver.Ended{
 	"":  driver.EndedNone,
 	"-": driver.EndedNone,

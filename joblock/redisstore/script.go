@@ -14,8 +14,8 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// stages are the parts of scripts: "record" is scripts/record.lua up to the first line that
-// begins with "--# ", and "record#write" is the part of that file after "--# write".
+// The map stages has the parts of scripts: "record" is scripts/record.lua up to the first line that begins with "--# ",
+// and "record#write" is the part of that file after "--# write".
 var stages = readStages()
 
 func readStages() map[string]string {

@@ -66,7 +66,7 @@ const (
 	fenceBytes  = 16 // width of a fence
 )
 
-// fill writes n in decimal to the end of text, and fills the rest of text with spaces.
+// The function fill writes n in decimal to the end of text, and fills the rest of text with spaces.
 func fill(text []byte, n int64) {
 	i := len(text) - 1
 	for ; i == len(text)-1 || n > 0; i-- {

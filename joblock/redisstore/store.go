@@ -143,7 +143,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 }
 
 func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
-	// One text for all three parts takes one allocation.
+	// The call has three parts of the record as arguments. One text for all three takes one allocation.
 	var ttl [periodBytes]byte
 	fill(ttl[:], max(1, millis(req.TTL)))
 	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
