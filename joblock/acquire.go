@@ -83,7 +83,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return lock, err
 }
 
-// acquisition is one call of TryAcquire or Acquire.
+// The type acquisition is one call of TryAcquire or Acquire.
 type acquisition struct {
 	l    *Locker
 	o    options
@@ -134,10 +134,10 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 // fence in the waiter's latest refusal, 0 if unknown. The parameter sent is when the waiter sent the request that was
 // refused.
 //
-// Only a grant made after the refusal has a larger fence: a late or repeated push of an earlier grant has not. The
-// lease of the grant began after sent, so the lease counts from sent. The waiter asks if a lease counted from sent would
-// be due for renewal. The waiter also asks for what a push does not carry: the memo, and the whole lease of a lock that
-// is not renewed.
+// Only a grant made after the refusal has a larger fence. So a late or repeated push of an earlier grant is not
+// believed. The lease of the grant began after sent, so the lease counts from sent. The waiter asks if a lease counted
+// from sent would be due for renewal. The waiter also asks for what a push does not carry: the memo, and the whole
+// lease of a lock that is not renewed.
 func believed(g *driver.Grant, refused int64, sent, now time.Time, o *options) bool {
 	return g != nil && refused > 0 && g.Fence > refused && g.Fence <= driver.MaxFence &&
 		!o.door.Memo && !o.noRenew && !past(now, sent.Add(o.ttl/3))

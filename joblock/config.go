@@ -40,9 +40,9 @@ type Config struct {
 	// distinguish ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time.
 	// From a millisecond to 366 days. Default 5 min.
 	//
-	// The store remembers a lock that nobody else can ask for only for twice CallTimeout, at least 5 s. Such a lock was
-	// released by its holder and has no memo. No token was made of the lock, and the lock was taken without the options
-	// Owner and Retain.
+	// If nobody else can ask for a lock, the store remembers the lock for twice CallTimeout, at least 5 s, and not for
+	// Retain. Such a lock was released by its holder and has no memo. No token was made of the lock, and the lock was
+	// taken without the options Owner and Retain.
 	Retain time.Duration
 
 	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation.
@@ -141,8 +141,8 @@ func (c *Config) validate() error {
 	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
-// The method margin returns how long before the end of a lease trust in the lease ends: Config.Margin or its default,
-// but at most half of ttl, the length of the lease.
+// The method margin returns the time between the trust deadline and the end of a lease. That time is Config.Margin or
+// its default, but at most half of ttl, the length of the lease.
 func (c *Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return min(c.Margin, ttl/2)

@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holding is what this process knows of its lock on one key. A holding is a pure value: a holding has no mutex, makes
-// no call and reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event.
-// Each method changes the holding, and returns the request to send, the step to take, and the caller's error. Only this
-// file assigns the state.
+// The type holding is what this process knows of its lock on one key. A holding is a pure value: a holding has no
+// mutex, makes no call and reads no clock. A Lock guards its holding and calls the methods in the table below, one for
+// each event. Each method changes the holding, and returns the request to send, the step to take, and the caller's
+// error. Only this file assigns the state.
 //
 // In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
 // goes to the caller, and nothing else happens. A blank cannot happen.
@@ -78,7 +78,7 @@ type holding struct {
 	releaseNonce string
 }
 
-// terms are the part of a holding that never changes.
+// The type terms is the part of a holding that never changes.
 type terms struct {
 	key        string
 	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers

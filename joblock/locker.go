@@ -238,7 +238,7 @@ func inBatches[Q any](
 	return replies, failed
 }
 
-// The function only returns the element of a list that has one element, and the zero T for any other list.
+// The call only(list) returns the element of a list that has one element, and the zero T for any other list.
 func only[T any](list []T) (one T) {
 	if len(list) == 1 {
 		one = list[0]

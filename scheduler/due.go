@@ -17,7 +17,8 @@ const (
 	spread     = 50 * time.Millisecond
 	spreadStep = 10 * time.Millisecond
 
-	// settling is the pause before a node reads the ledger of a claimed job again. Most executions take less time.
+	// The constant settling is the pause before a node reads the ledger of a claimed job again. Most executions take
+	// less time.
 	settling = 500 * time.Millisecond
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// job is a registered job, with the state of the job on this node.
+// The type job is a registered job, with the state of the job on this node.
 type job struct {
 	options
 	name string

@@ -84,7 +84,7 @@ func (s *Scheduler) changeOrder(ctx context.Context, op, name string,
 }
 
 // readLedgers returns the store's time, the ledger of the named job, and the ledgers of all jobs that have orders. A
-// ledger that cannot be decoded is left out, unless it is the named job's.
+// ledger that cannot be decoded is left out, except the ledger of the named job.
 func (s *Scheduler) readLedgers(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := slices.Collect(maps.Keys(all.Jobs))
 	if _, ok := all.Jobs[name]; !ok {

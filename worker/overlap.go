@@ -120,7 +120,7 @@ const (
 	failIfBusy
 )
 
-// overlap is one use of WithoutOverlapping.
+// The type overlap is one use of WithoutOverlapping.
 type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string

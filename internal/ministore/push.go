@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// listener is one call of Subscribe.
+// The type listener is one call of Subscribe.
 type listener struct {
 	deliver func(driver.Push)
 	busy    sync.WaitGroup // deliveries that exit has still to make

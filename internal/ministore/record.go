@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
+// The type record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
 type record struct {
 	fence int64  // of the present term
 	first int64  // that the ownership began with
@@ -32,7 +32,7 @@ type record struct {
 	queue   []place
 }
 
-// place is a waiter's place in the queue: the last request of the waiter's Acquire.
+// The type place is a waiter's place in the queue: the last request of the waiter's Acquire.
 type place struct {
 	driver.AcquireRequest
 	until time.Time

@@ -33,7 +33,7 @@ type reference struct {
 	joined int      // places ever given out
 }
 
-// phase is the state in which a call finds a record. Each kind of free record has its own phase.
+// The type phase is the state in which a call finds a record. Each kind of free record has its own phase.
 type phase int
 
 const (
@@ -349,8 +349,8 @@ func (r *reference) keep(end, retain time.Duration) {
 	r.gone = max(r.gone, r.expires)
 }
 
-// rounding is how much later than requested a deadline may be. On an exact clock a deadline is later if the clock is
-// not at a whole millisecond.
+// The constant rounding is how much later than requested a deadline may be. On an exact clock a deadline is later if
+// the clock is not at a whole millisecond.
 const rounding = time.Millisecond
 
 // The method deadline returns the time d from now, rounded up.

@@ -43,7 +43,7 @@ func (r *reference) before(ph phase) (driver.Ended, string) {
 	return driver.EndedNone, ""
 }
 
-// The method begin makes the caller of req the owner, and drops the caller's place and all places before.
+// The method begin makes the caller of req the owner, and drops the caller's place and all places before that place.
 func (r *reference) begin(now time.Duration, req driver.AcquireRequest, prior driver.Ended, memo string) {
 	next := reference{
 		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now, changed: now,

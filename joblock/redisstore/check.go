@@ -164,7 +164,7 @@ func denied(err error) bool {
 	return false
 }
 
-// info is the answer to INFO.
+// The type info is the answer to INFO.
 type info map[string]string
 
 func parseInfo(text string) info {

@@ -104,8 +104,8 @@ func (s *Store) parseGrant(text string) (driver.Push, bool) {
 	return driver.Push{Nonce: nonce}, true
 }
 
-// The function push returns a Push with the grant that lines describes: two lines, the fence and a letter that the map
-// endings knows. If lines is not valid, the Push has no Grant.
+// The function push returns a Push with a grant. The parameter lines has two lines: the fence, and a letter that the
+// map endings knows. If lines is not valid, the Push has no Grant.
 func push(nonce, lines string) driver.Push {
 	number, letter, _ := strings.Cut(lines, "\n")
 	fence, err := strconv.ParseInt(strings.TrimLeft(number, " "), 10, 64)

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The type right is a rule, which ACL SETUSER takes after a "+", and a call that needs the rule. In call, $key and
-// $index stand for Redis keys, and $channel stands for a channel.
+// The type right is a rule, which ACL SETUSER takes after a "+", and a call that needs the rule. In the field call,
+// $key and $index stand for Redis keys, and $channel stands for a channel.
 type right struct{ rule, call string }
 
 // The type area is a part of a Store's work, and the rights which that part needs. The package comment lists the same

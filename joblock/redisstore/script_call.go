@@ -190,8 +190,8 @@ func some[R any](
 	return left, err
 }
 
-// The method send makes a batch of calls in one pipeline. With Config.Replicas, send calls acknowledged for calls that
-// grant, bind or prolong a lock.
+// The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs
+// a lock goes through the method acknowledged.
 func (s *Store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	if s.replicas > 0 && sc != releaseScript && sc != reserveScript {
 		return s.acknowledged(ctx, m, sc, cmds)
