@@ -149,8 +149,8 @@ func (h *holding) live() bool { return h.state == lockHeld || h.state == lockPar
 // The method settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
-// lostAt returns when to tell the loss for the trust deadline trust. The result is a little earlier than trust, because
-// timers are late, never early, and the loss must be told by the deadline.
+// lostAt returns when to tell the loss of a lock whose trust deadline is the parameter trust. The result is a little
+// earlier than trust. For timers are late, never early, and the loss must be told by the deadline.
 func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
 
 // expired reports whether it is time to declare the lock of a live handle lost.

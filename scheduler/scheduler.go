@@ -37,8 +37,9 @@ type Scheduler struct {
 	wrote      time.Time     // when this node last wrote an order, by its own clock
 }
 
-// New returns a Scheduler that claims ticks with locks. New sends nothing to the store. New returns joblock.ErrInvalid
-// if locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the value and the bound.
+// New returns a Scheduler that claims ticks with the Locker in the parameter locks. New sends nothing to the store. New
+// returns joblock.ErrInvalid if locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the
+// value and the bound.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	if locks == nil {
 		return nil, invalid("new", "", "the Locker is nil")

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The reasons with which this package releases locks. joblock's Status shows them.
+// The reasons with which this package releases locks. joblock's Status shows the reasons.
 const (
 	reasonDone    = "job done"
 	reasonRevoked = "job revoked"

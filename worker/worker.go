@@ -41,9 +41,10 @@ type Worker struct {
 	running atomic.Bool // Run has not returned
 }
 
-// New returns a Worker that resumes locks with the Locker locks and looks up tasks with inspector. The Worker closes
-// neither locks nor inspector. A nil cfg has all defaults. New fails with joblock.ErrInvalid if locks or inspector is
-// nil, if locks was not made by joblock.New, or if a field of cfg is out of bounds.
+// New returns a Worker. The Worker resumes locks with the Locker in the parameter locks, and looks up tasks with
+// inspector. The Worker closes neither locks nor inspector. A nil cfg has all defaults. New fails with
+// joblock.ErrInvalid if locks or inspector is nil, if locks was not made by joblock.New, or if a field of cfg is out of
+// bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, invalid("locks is nil")

@@ -25,8 +25,9 @@ type reference struct {
 	since        time.Duration
 	changed      time.Duration
 
-	// A store remembers the record until the time expires, and has forgotten the record at the time gone. In between a
-	// store may remember the record because of waiters. The model makes no call about the record in that time.
+	// A store remembers the record until the time in the field expires. From the time in the field gone on, a store has
+	// forgotten the record. In between a store may remember the record because of waiters, so the model makes no calls
+	// in that time.
 	expires, gone time.Duration
 
 	line   []inLine // waiters, and callers that have stopped waiting without a call
@@ -72,7 +73,7 @@ func (r *reference) names(t driver.Term) bool {
 }
 
 // The type prediction is what a call must answer. The field apply, if set, is what the call does to the record. The
-// model calls apply after the answer of the store, which has the fence.
+// model calls apply when the answer of the store has told the fence.
 type prediction struct {
 	reply driver.Reply
 	again bool // a repeated call: only the outcome, the fence and the memo of its answer are compared

@@ -91,8 +91,8 @@ func (s *Store) acknowledgedOn(
 	return again
 }
 
-// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. It returns the items
-// that have to be sent again.
+// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. The result again has
+// the items that have to be sent again.
 func (s *Store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {

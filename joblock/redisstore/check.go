@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check reports what endangers locks on these servers, and what to change. Check looks at the kind of client, eviction,
-// version, persistence, full memory, replicas, clocks, permissions and pushes. Call Check when a program starts, from
-// monitoring, or for a person at a terminal:
+// Check reports what endangers locks on the servers of s, and what to change. Check looks at the kind of client,
+// eviction, version, persistence, full memory, replicas, clocks, permissions and pushes. Call Check when a program
+// starts, from monitoring, or for a person at a terminal:
 //
 //	report, err := store.Check(ctx)
 //	if err == nil {

@@ -47,8 +47,7 @@ func (p guardedPipeline) Exec(ctx context.Context) (cmds []redis.Cmder, err erro
 	return p.Pipeliner.Exec(ctx)
 }
 
-// The function recovered stops a panic, and makes an error of the panic: of the call by setting *err, and of each of
-// cmds.
+// The function recovered stops a panic, and makes the panic an error. Then *err and each of cmds have that error.
 func recovered(err *error, cmds ...redis.Cmder) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("redisstore: a hook of the application's client panicked: %v", p)

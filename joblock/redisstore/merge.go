@@ -12,8 +12,8 @@ import (
 
 const (
 	// mergeAbove is how many calls and pipelines may be under way before further calls wait to go together. A smaller
-	// number saves more system calls. A larger number shortens the wait of a call to a distant server, which is about a
-	// round trip divided by mergeAbove.
+	// number saves more system calls. A larger number shortens the waits before calls to a distant server. Such a wait
+	// is about a round trip divided by mergeAbove.
 	mergeAbove = 4
 
 	// mergeMost is how many calls a pipeline has at most. A longer pipeline would keep the server from its other work
