@@ -255,7 +255,7 @@ if retain then
   elseif brief and brief ~= '0' and fence <= now then
     life = brief + 0
   end
-  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- not before the places
+  if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- keeps the queue as long as before
   life = string.format('%d', life)
   local usual = #last == 13 and (ended ~= '' or #nonce == 13)
   local letter = ended == '' and 'H' or ended
