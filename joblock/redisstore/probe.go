@@ -148,7 +148,8 @@ func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"
 	pushed := make(chan string, 1)
-	// Not as an own inbox: the probe is about the pushes of other processes.
+	// The parameter own is false: the probe is about pushes that go through the server, as pushes of other processes
+	// do.
 	stop, err := p.s.subscribe(ctx, p.id, false, func(push driver.Push) {
 		select {
 		case pushed <- push.Nonce:

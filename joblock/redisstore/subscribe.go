@@ -37,8 +37,8 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox, deliver)
 }
 
-// The method subscribe is Subscribe. Only if own is set, the replies to this Store's releases may deliver to inbox as
-// well. Otherwise every push goes through the server.
+// The method subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
+// grant for inbox. If own is false, every push to inbox goes through the server.
 func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

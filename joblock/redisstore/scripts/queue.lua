@@ -48,7 +48,7 @@ if queue or asker then
     redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
       string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
       .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
-    -- The reservation counts if the record has no time to live: a stranger may have removed it.
+    -- The reservation counts if the record has no time to live: a stranger may have removed that time.
     local life = math.max(asker.patience + asker.retain, reserved_end - now_ms)
     if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
     return n - head

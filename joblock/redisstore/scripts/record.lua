@@ -285,8 +285,8 @@ if retain then
     if not hash then redis.call('PEXPIRE', key, life) end
   end
 elseif resent then
-  -- From Redis 7.2 on, WAIT waits only for the writes of its own connection. So this branch makes
-  -- a write that changes nothing.
+  -- From Redis 7.2 on, WAIT waits only for the writes of its own connection. So this branch writes the same time to
+  -- live again, or one up to the end of the reservation if a stranger has removed the time to live.
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), reserved_end - now_ms))
 end
 if queue_changed then
