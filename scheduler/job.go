@@ -29,7 +29,7 @@ type job struct {
 }
 
 // fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of
-// RunAtStart, which changes with every release.
+// RunAtStart, because that ID changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.QueueOverlap, o.cancel, o.AtMostOnce, o.timeout,

@@ -25,9 +25,9 @@ type reference struct {
 	since        time.Duration
 	changed      time.Duration
 
-	// A store remembers the record until the time in the field expires. From the time in the field gone on, a store has
-	// forgotten the record. In between a store may remember the record because of waiters, so the model makes no calls
-	// in that time.
+	// The field expires is the time until which a store remembers the record. The field gone is the time from which on
+	// a store has forgotten the record. In between a store may remember the record because of waiters, so the model
+	// makes no calls in that time.
 	expires, gone time.Duration
 
 	line   []inLine // waiters, and callers that have stopped waiting without a call
