@@ -165,7 +165,7 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error, repeat run.
+// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error, repeat the method run.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -231,7 +231,7 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue sets the queue and the ID of the new task. After an error, repeat run.
+// settleQueue sets the queue and the ID of the new task. After an error, repeat the method run.
 //
 // asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
 // same name, could pass for a member. But aggregated members have left their group: a candidate that waits is a copy.
@@ -287,7 +287,7 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 
 // move binds the lock of token to the new task, and returns the lock's new token and true. The parameter from is the
 // job that the lock is bound to before the call. If that job is not a member, move returns token and false. After an
-// error, repeat run.
+// error, the caller must repeat the method run.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {

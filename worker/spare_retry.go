@@ -44,7 +44,7 @@ type retriesKey struct{}
 // in asynq.
 type retries struct{ budget, limit int }
 
-// withRetries returns a child of ctx with both numbers, in which asynq.GetMaxRetry returns budget.
+// withRetries returns a child of ctx that has both numbers. In that child, asynq.GetMaxRetry returns budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
