@@ -97,8 +97,8 @@ func (a *attempt) settleAbandoned() {
 
 // whatBecame asks the Inspector whether a task will run again. If the task will run, the result over is "", and delay
 // is the time until the run. If the task will not run, over is the reason for the release of the locks. Without an
-// answer over is "": the reservation of the locks ends by itself. If the parameter archive is not "", a task that waits
-// for a retry with the last error archive will not run: this Worker archives the task.
+// answer, the result over is "": the reservation of the locks ends by itself. The parameter archive, if not "", is a
+// last error. A task that waits for a retry with that last error will not run: this Worker archives the task.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
