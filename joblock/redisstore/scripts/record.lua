@@ -306,8 +306,7 @@ elseif push then
   elseif answer then
     answer = {answer, 1}
   end
-  -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the
-  -- grant by asking.
+  -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the grant by asking.
   redis.pcall('PUBLISH', push, text)
 end
 if answer then return answer end
