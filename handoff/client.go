@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/reuse"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -52,8 +51,6 @@ type Client struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup // the watches
 
-	senders reuse.Pool // wait for asynq's Redis
-
 	mu      sync.Mutex // guards watches; Close and watch take mu, so that no watch begins after Close
 	watches int
 }
@@ -84,7 +81,6 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 		locks: locks, ring: ring, client: client, inspector: inspector,
 		reserve: cmp.Or(cfg.Reserve, defaultReserve),
 		logger:  cfg.Logger,
-		senders: reuse.New(),
 	}
 	if c.logger == nil {
 		c.logger = slog.Default()

@@ -47,7 +47,7 @@ func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	if ctx.Done() == nil { // ctx cannot end while asynq waits for Redis
 		send()
 	} else {
-		d.c.senders.Go(d.c.closing.Done(), send)
+		go send()
 	}
 	if sleep.Until(ctx, d.sent) != nil || d.sendErr != nil {
 		return nil

@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"sync"
-
-	"github.com/joblock/toolkit/internal/reuse"
 )
 
 // The type inflight counts activities, so that Close can wait until all have ended. A sync.WaitGroup cannot do this:
@@ -13,15 +11,13 @@ type inflight struct {
 	closing context.Context // ends when close is called
 	close   context.CancelFunc
 
-	pool reuse.Pool // of background
-
 	mu   sync.Mutex // guards n
 	n    int
 	zero *sync.Cond // signals that n is 0
 }
 
 func newInflight() *inflight {
-	t := &inflight{pool: reuse.New()}
+	t := new(inflight)
 	t.closing, t.close = context.WithCancel(context.Background())
 	t.zero = sync.NewCond(&t.mu)
 	return t
@@ -43,10 +39,10 @@ func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++
 	t.mu.Unlock()
-	t.pool.Go(t.closing.Done(), func() {
+	go func() {
 		defer t.end()
 		f()
-	})
+	}()
 }
 
 // The method end ends the count of one activity.
