@@ -214,7 +214,7 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 }
 
 // The method waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is.
-// So waits looks up the sealed job, which must wait in a group of this name with the same envelope and payload. An
+// So waits looks up the sealed job, which must wait in the group m.group with the same envelope and payload as c. An
 // exact copy in the same group passes: then the task that is aggregated first gets the lock.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {

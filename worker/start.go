@@ -35,9 +35,9 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.next.ProcessTask(ctx, task)
 }
 
-// startsAt returns the handler of the chain next at which a task starts: a startedHandler, or else the last
-// overlapHandler. The result is nil if the task starts in Middleware itself, and anyStarted if another package hides
-// the startedHandler.
+// startsAt returns the handler at which a task starts: a startedHandler, or else the last overlapHandler. The parameter
+// next is the first handler of the chain. The result is nil if the task starts in Middleware itself, and anyStarted if
+// another package hides the startedHandler.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {

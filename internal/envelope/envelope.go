@@ -60,7 +60,7 @@ type Envelope struct {
 // tasks have the same name.
 func Job(queue, taskID string) string { return queueEscaper.Replace(queue) + "/" + taskID }
 
-// ParseJob is the reverse of Job. ok is false if job is not the name of a task.
+// ParseJob is the reverse of Job. ok is true if job has the form of a result of Job, with a task ID that is not empty.
 func ParseJob(job string) (queue, taskID string, ok bool) {
 	queue, taskID, ok = strings.Cut(job, "/")
 	queue = queueUnescaper.Replace(queue)

@@ -48,7 +48,8 @@ func Limit(key string) (limit string, ok bool) {
 // with an emptyMark and a number.
 const emptyMark = "%!"
 
-// Empty returns the text for the empty part with this number. The first part of a key has number 1.
+// Empty returns the text that joblock.Key writes into a key in place of the empty part with this number. The first part
+// of a key has number 1.
 func Empty(number int) string { return emptyMark + strconv.Itoa(number) }
 
 // CheckParts returns a sentence about the first empty part of key, or "" if no part is empty.

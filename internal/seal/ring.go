@@ -31,7 +31,7 @@ type Config struct {
 	// return an error at once.
 	Load func(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error)
 
-	// Sources are secrets, or nil for the store's keys. Every source verifies; the first source seals.
+	// Sources lists secrets. A nil element stands for the store's keys. Every source verifies; the first source seals.
 	Sources [][]byte
 
 	// Where returns a name of the store, for people.

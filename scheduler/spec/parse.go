@@ -52,9 +52,10 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone splits the parameter words into a zone and the other words. If words begin with no zone, cutZone returns the
-// parameters. cutZone refuses the name Local. A comparison with time.Local would be wrong: time.Local may have the name
-// of the zone in the environment variable TZ, and programs set time.Local to time.UTC.
+// cutZone splits a spec's words into the zone and the other words. If the first word sets no zone, cutZone returns the
+// parameter zone, or UTC for nil, and all words. cutZone refuses the name Local. A comparison with time.Local would be
+// wrong: time.Local may have the name of the zone in the environment variable TZ, and programs set time.Local to
+// time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC

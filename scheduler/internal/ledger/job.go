@@ -64,8 +64,8 @@ func (j *Job) ticks(after, until time.Time) []time.Time {
 	return ticks
 }
 
-// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one. After an execution one
-// more tick may wait, for QueueOverlap.
+// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one. If afterExecution is
+// true, the result is one larger, for the tick of QueueOverlap. The result is at most maxWaiting.
 func (j *Job) room(afterExecution bool) int {
 	room := max(j.CatchUp.Most, 1)
 	if afterExecution {

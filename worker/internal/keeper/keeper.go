@@ -102,8 +102,8 @@ func (k *Keeper) lead(ctx context.Context) error {
 // The method nap returns the pause between two passes.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
-// pass checks all due locks. After an error, the locks that pass has read are due again after Config.Every, and the
-// other locks stay due.
+// pass checks all due locks. After an error, the locks already read are due again after Config.Every, and the other
+// locks stay due.
 func (k *Keeper) pass(ctx context.Context) error {
 	later := k.cfg.Every - k.nap() // a lock may be due for one nap before a pass reads it
 	for {
