@@ -391,8 +391,8 @@ func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Durat
 	}, h.reclaimSent, nil
 }
 
-// reclaimAnswered returns nil if the handle holds the lock, and otherwise the reason. Another Reclaim may have been
-// answered first, and the lock of that Reclaim may be over by now.
+// reclaimAnswered returns nil if the handle holds the lock, and otherwise the reason. If another Reclaim was answered
+// first, the handle may hold the lock already, or may have lost or released the lock since.
 func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply) (step, error) {
 	if r.Outcome != driver.OutcomeUnknown {
 		h.reclaimNonce, h.reclaimSent = "", time.Time{}

@@ -51,8 +51,8 @@ type ResumeRequest struct {
 	Grace   time.Duration // as in ParkRequest, for the entry that Resume may write to the index
 
 	// Unpark says that the caller takes its own Park back. Back is the job that the record had before that Park. The
-	// Store binds the record to Back again, even if the record is already bound to Back. Reserve replaces the
-	// reservation that the Park made.
+	// Store binds the record to Back again, even if the record is already bound to Back. A reservation as in the
+	// field Reserve replaces the reservation that the Park made.
 	Unpark bool
 	Back   string
 

@@ -113,9 +113,10 @@ type Release struct {
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of jobs that do not exist or will not run again, whoever owns the locks. Status shows these
-// locks as forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If
-// Release.Fence is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
+// Free frees the locks of the given jobs, whoever owns the locks. Each job must be one that does not exist or will not
+// run again: Free does not look the job up in the queue. Status shows these locks as forced, with the reason. Free
+// takes no lock from an attempt that runs and none from another job. If Release.Fence is set, Free takes no lock from
+// a later job of the same name either. Repeating a Free does no harm.
 //
 // The errors are in the order of the releases; nil means success. Besides the errors of the package comment, Free
 // returns:

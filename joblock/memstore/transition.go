@@ -214,7 +214,7 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
 // grant is the step GRANT of the transition table, for req. grant returns the push for a caller that waits. The push
-// carries the grant, because nobody but the Store can deliver a push.
+// carries the grant: only the Store can deliver a push, so the waiter may trust the push without asking.
 func (r *record) grant(now instant, req driver.AcquireRequest) push {
 	*r = record{
 		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,

@@ -136,7 +136,7 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	return o
 }
 
-// The function off returns the option that makes go-redis store v: -1 for 0.
+// The function off returns v, or -1 if v is 0. go-redis turns the option -1 into 0, and 0 into a default.
 func off[T ~int | ~int64](v T) T {
 	if v == 0 {
 		return -1
@@ -144,7 +144,7 @@ func off[T ~int | ~int64](v T) T {
 	return v
 }
 
-// timeoutOff is the function off for the timeouts of Options, which store 0 for -1, and -1 for -2.
+// timeoutOff is the function off for timeouts of Options: go-redis turns such a -1 into 0, and such a -2 into -1.
 func timeoutOff(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d - 1

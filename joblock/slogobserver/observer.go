@@ -52,7 +52,7 @@ func Level(e event.Event) slog.Level {
 	return slog.LevelDebug
 }
 
-// unset has the values of fields that an event does not set.
+// unset has the zero value of each type of field. A field with its zero value is not logged.
 var unset = []slog.Value{
 	slog.StringValue(""), slog.Int64Value(0), slog.DurationValue(0), slog.BoolValue(false), slog.AnyValue(nil),
 }

@@ -44,7 +44,7 @@ const (
 	keeps                 // same fence, and held, parked or orphaned as before
 )
 
-// The calls have the names of the table's headings.
+// Each constant is the heading of a call in the transition table of package driver.
 const (
 	everyCall = "Every call"
 	acquire   = "Acquire"
@@ -149,7 +149,7 @@ func rowOf(call, name string) (row, bool) {
 	return row{}, false
 }
 
-// The type found has the fences and nonces of the record that the request under test may name.
+// The type found has fences and nonces for the request under test. All are those of the record that the call finds.
 type found struct {
 	held
 	first int64  // the fence that the ownership began with
