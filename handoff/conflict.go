@@ -34,8 +34,8 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case err != nil:
 		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
-	// The lock can name another caller's task: a lock is parked for a TaskID that exists until asynq refuses the
-	// enqueue. Replace notices that when it resumes the token.
+	// The lock can name another caller's task: if a call parks a lock for a TaskID that exists already, the lock is
+	// bound to the other task until asynq refuses the enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
@@ -52,7 +52,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	case over:
 		return c.freeOver(ctx, held)
 	case other.State == asynq.TaskStateActive:
-		// The task may be active only to find its lock busy, because somebody else is replacing the task.
+		// The task may be active only because a worker finds its lock busy: another call may be replacing the task.
 		soon = u.replaces()
 	case u.replaces():
 		return c.replace(ctx, u, spec, other, held)
@@ -72,8 +72,8 @@ func foreign(held *joblock.Error, detail string) error {
 	return own(&e)
 }
 
-// tokenIn returns the token for key that task carries, and the other tokens of task. ok is false if there is none for
-// key.
+// tokenIn returns the token for key that task carries, and the other tokens of task. If task carries no token for key,
+// ok is false.
 func (c *Client) tokenIn(ctx context.Context, task *asynq.TaskInfo, key string) (token joblock.Token, rest []joblock.Token, ok bool, err error) {
 	tokens, err := c.tokensOf(ctx, task)
 	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == key })

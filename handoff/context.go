@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// held is what one middleware holds for one request.
+// The type held has what one middleware holds for one request.
 type held struct {
 	locks joblock.Locks
 	outer *held // of the middleware around it, nil for the outermost

@@ -123,8 +123,8 @@ func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ erro
 	return done, err
 }
 
-// enqueue enqueues the task with the tokens of h. If there is no task in the end, enqueue takes the locks back. A
-// parameter err that is not nil says why not all locks are parked: then nothing is sent.
+// enqueue enqueues the task with the tokens of h. If there is no task in the end, enqueue takes the locks back. If the
+// parameter err is not nil, not all locks are parked, and nothing is sent.
 func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, error) {
 	if cause := context.Cause(ctx); err == nil && cause != nil {
 		err = h.notSent(cause)
@@ -155,8 +155,8 @@ func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 // reserve returns for how long the locks stay reserved for the job.
 func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
 
-// prepare makes the tokens of each of hs: it parks the locks of all hs in one batch, and takes the unique keys in
-// another. The errors are in the order of hs. After an error some of the locks of that handover may be parked, but a
+// prepare makes the tokens of each of hs: prepare parks the locks of all hs in one batch, and takes the unique keys in
+// another batch. The errors are in the order of hs. After an error some locks of that handover may be parked, but its
 // key is not taken. A key that is not free is an ErrHeld.
 func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
 	errs := make([]error, len(hs))
@@ -196,7 +196,7 @@ func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
 	return errs
 }
 
-// undo gives the locks of a task that does not exist back to their handles, the last lock first. It frees a key that
+// undo gives the locks of a task that does not exist back to their handles, the last lock first. undo frees a key that
 // Client.prepare has taken. The error is nil if the key is free already, or somebody else's.
 func (h *handover) undo(ctx context.Context) error {
 	var errs []error
@@ -213,7 +213,7 @@ func (h *handover) undo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// takeBack undoes the hand-over, until ctx ends. It returns err, the reason, joined with the error of undo.
+// takeBack tries to undo the hand-over until ctx ends. takeBack returns err, the reason, joined with the error of undo.
 func (h *handover) takeBack(ctx context.Context, err error) error {
 	rerr := h.undo(ctx)
 	if rerr == nil {

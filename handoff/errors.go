@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Reasons that Status shows for locks that were released here.
+// The reasons of this package's releases, as Status shows them.
 const (
 	reasonRequestOver = "request over"
 	reasonNotEnqueued = "its job was not enqueued"

@@ -21,13 +21,13 @@ const MaxItems = driver.MaxBatch
 // own. More senders are hardly faster, and leave fewer connections of asynq's pool to others.
 const manySenders = 16
 
-// ErrNotSent says that a task was certainly not sent to asynq, because ctx or EnqueueMany ended before. The unique key
-// of the task is free, and its locks are the caller's. Only if the error matches joblock.ErrUnavailable too, the locks'
-// store did not answer when they were taken back.
+// ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The task's
+// unique key is free, or its locks are the caller's. Only if the error matches joblock.ErrUnavailable too, the store
+// has not answered the call that takes the key or the locks back.
 var ErrNotSent = errors.New("not sent")
 
-// errOtherUnknown is why EnqueueMany ends early although its context has not ended. It does not wrap the other task's
-// error: JobOf and joblock.ErrUnavailable must tell about the item that has the error.
+// errOtherUnknown is why EnqueueMany ends early although its context has not ended. errOtherUnknown does not wrap the
+// other task's error: JobOf and joblock.ErrUnavailable must tell about the item that has the error.
 var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
 
 // Item is a task for EnqueueMany, with either Unique or Locks.
@@ -35,10 +35,10 @@ type Item struct {
 	Task *asynq.Task
 	Opts []asynq.Option // override those of Task, as in asynq
 
-	// Unique enqueues Task as by EnqueueUnique.
+	// Unique enqueues Task as EnqueueUnique does.
 	Unique Unique
 
-	// Locks are handed over to the job of Task as by EnqueueAll.
+	// Locks are handed over to the job of Task as EnqueueAll does.
 	Locks joblock.Locks
 }
 
@@ -52,17 +52,17 @@ type Result struct {
 // store, parks all locks in another, and then sends several tasks at a time. So the order of tasks in a queue is not
 // the order of the items.
 //
-// The results are in the order of the items. Each is that of the single call for its item, and one item's failure
+// The results are in the order of the items. Each result is that of a single call for the item, and one item's failure
 // does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
-// with the same unique key the first gets the key, and Unique.OnConflict of the second decides about the second.
+// items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second.
 //
 // EnqueueMany ends early when ctx ends, or when it is unknown whether one of the tasks exists. The tasks that are left
 // are not sent: their errors match ErrNotSent, and the cause of ctx if ctx has ended. EnqueueMany returns at most three
 // seconds after the end of ctx, or nine if it replaces a job.
 //
-// EnqueueMany itself returns an error only about all items. Then nothing was done, and there are no results: more than
-// MaxItems items are ErrInvalid, ctx has ended before, or the locks' store did not answer when this process needed its
-// first seal key.
+// EnqueueMany itself returns an error only if it has done nothing. There are then no results. The reason is one of
+// three: more than MaxItems items (ErrInvalid), a ctx that had ended before the call, or a store of the locks that did
+// not answer when this process needed its first seal key.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	const op = "enqueue many"
 	if err := c.check(op); err != nil {
@@ -84,7 +84,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	return results, nil
 }
 
-// many is an EnqueueMany. Each line is items that must be handled one after another.
+// many is one call of EnqueueMany. A line is a list of items that must be handled one after another.
 type many struct {
 	c     *Client
 	lines [][]*manyItem
@@ -98,9 +98,9 @@ type manyItem struct {
 	err    error // of Client.prepare
 }
 
-// readItems puts items with a key or a job in common into one line. It sets the results of bad items.
+// readItems puts items with a key or a job in common into one line. readItems sets the results of bad items.
 func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem) {
-	lineOf := make(map[string]int, 2*len(items)) // by key or job; one that is both does no harm
+	lineOf := make(map[string]int, 2*len(items)) // by key or job; a text that is both does no harm
 	for i, item := range items {
 		h, err := c.itemHandover(item)
 		if err != nil {
@@ -164,7 +164,7 @@ func (m *many) run(ctx context.Context) {
 	var senders, others sync.WaitGroup
 	m.each(running, &senders, func(line []*manyItem) { m.send(ctx, running, stop, line) })
 	if sleep.While(running, senders.Wait) != nil {
-		// Not by the senders: each may still wait for asynq, or look a task up.
+		// Other goroutines than the senders do this: a sender may still wait for asynq, or look a task up.
 		dctx, cancel := settling(ctx)
 		defer cancel()
 		m.each(context.WithoutCancel(ctx), &others, func(line []*manyItem) { notSent(dctx, context.Cause(running), line) })
@@ -173,7 +173,7 @@ func (m *many) run(ctx context.Context) {
 	senders.Wait()
 }
 
-// each calls f for each line that nobody has begun, until ctx ends.
+// The method each calls f for every line that nobody has begun, until ctx ends.
 func (m *many) each(ctx context.Context, wg *sync.WaitGroup, f func(line []*manyItem)) {
 	for range min(manySenders, len(m.lines)) {
 		wg.Go(func() {
@@ -188,7 +188,7 @@ func (m *many) each(ctx context.Context, wg *sync.WaitGroup, f func(line []*many
 	}
 }
 
-// send handles the items of a line, until the context running ends. ctx is that of the call.
+// send handles the items of a line, until the context running ends. The parameter ctx is that of EnqueueMany.
 func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, line []*manyItem) {
 	for i, it := range line {
 		if i > 0 && running.Err() == nil {
@@ -207,7 +207,7 @@ func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, 
 	}
 }
 
-// The function notSent takes the locks of items back that are not sent because of cause, until ctx ends.
+// The function notSent takes back the locks of items that are not sent because of cause. The end of ctx ends its tries.
 func notSent(ctx context.Context, cause error, items []*manyItem) {
 	for _, it := range items {
 		err := it.err

@@ -42,9 +42,9 @@ func MaxRetryAfter(d time.Duration) MiddlewareOption {
 }
 
 // MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over all routes of one
-// Middleware. Default 1,000. Each of them costs this process about 13 KB, and the store a place in a queue. A request
-// beyond the bound does not wait: it is served if its locks are free, and else refused with 429. With n below 1 no
-// request waits.
+// Middleware. Default 1,000. A waiting request costs this process about 13 KB, and the store a place in a queue. A
+// request beyond the bound does not wait: it is served if its locks are free, and else refused with 429. With n below 1
+// no request waits.
 func MaxWaiting(n int) MiddlewareOption {
 	return func(m *middleware) { m.maxWaiting = int64(n) }
 }

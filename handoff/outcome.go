@@ -37,13 +37,13 @@ var (
 	errSilent  = errors.New("asynq's inspector has not answered in time")
 )
 
-// settling returns a context with the values of ctx. It ends after settleFor, and not with ctx.
+// settling returns a context with the values of ctx. The new context ends after settleFor, whether or not ctx ends.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
 
-// settle finds out what an enqueue has done that failed, or that had not returned when ctx ended. dctx bounds the
-// search. If the task was enqueued, the error is nil. If not, the error is the one for the caller of Enqueue.
+// settle finds out what an enqueue has done that has failed, or has not returned before the end of ctx. dctx bounds the
+// search. If the task was enqueued, the error is nil. Otherwise the error is the one for the caller of Enqueue.
 func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, outcome, readErr := d.find(dctx)
 	var cause error
@@ -55,7 +55,7 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	default:
 	}
 	if ended := context.Cause(ctx); ended != nil && !errors.Is(cause, ended) {
-		cause = errors.Join(cause, ended) // asynq has flattened it to text
+		cause = errors.Join(cause, ended) // asynq has flattened the error of ctx to text
 	}
 	switch outcome {
 	case enqueued:
@@ -79,12 +79,12 @@ func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
 
-// find finds out, until ctx ends, what the enqueue has done. With outcome unknown the error says why.
+// find finds out, until ctx ends, what the enqueue has done. If the outcome is unknown, the error says why.
 //
-// find first waits for asynq to return, because asynq may write the task after any lookup. Then find looks the task
-// up, and after rereadPause again unless the first lookup was decisive. A lookup that finds no task is decisive only
-// after a definite answer of the enqueue: a server that was frozen answers new questions and applies older commands
-// in no particular order.
+// find first waits for asynq to return, because asynq may write the task after any lookup. Then find looks the task up.
+// Unless that lookup was decisive, find looks the task up again after rereadPause. A lookup that finds no task is
+// decisive only after a definite answer of the enqueue: a server that was frozen answers new questions and applies
+// older commands in no particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	if d.sent == nil { // not all locks could be parked, and nothing was sent
 		return nil, notEnqueued, nil

@@ -132,8 +132,8 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	return f
 }
 
-// over reports whether err says that a context has ended: ctx, or a context that the handler has derived from ctx. An
-// EnqueueMany that has ended early counts too.
+// The function over reports whether err says that a context has ended: ctx, or a context that the handler has derived
+// from ctx. An EnqueueMany that has ended early counts too.
 func over(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && errors.Is(err, cause) || errors.Is(err, ErrNotSent) ||

@@ -18,13 +18,13 @@ import (
 // the worker finds its lock busy and snoozes the task.
 const deletePause = 50 * time.Millisecond
 
-// replacement puts a new task in the place of one that waits. It takes the lock with the old task's token, so that
-// the old task cannot start. It enqueues the new task, deletes the old one, and only then parks the lock for the new
-// one. So the lock is the old job's while the old task exists. After a crash at any step one of the tasks runs: the
-// old one when the lease has run out, or the new one when the keeper finds that the old one is gone.
+// replacement puts a new task in the place of a task that waits. First it takes the lock with the old task's token, so
+// that the old task cannot start. Then it enqueues the new task and deletes the old task. Only then it parks the lock
+// for the new task. So the lock is the old job's while the old task exists. After a crash at any step one task runs:
+// the old task when the lease has run out, or the new task when the keeper finds that the old task is gone.
 //
-// The roads not taken: to delete the old task first loses both in a crash, and to park the lock for the new task
-// first lets the older payload run last.
+// The roads not taken: to delete the old task first loses both in a crash, and to park the lock for the new task first
+// lets the older payload run last.
 type replacement struct {
 	c    *Client
 	next dispatch // of the new task

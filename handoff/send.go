@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// dispatch is a task on its way into asynq, with the tokens that the task carries. It does not use the locks'
-// handles.
+// dispatch is a task on its way into asynq, with the tokens that the task carries. A dispatch does not use the handles
+// of the locks.
 type dispatch struct {
 	*taskSpec
 	c      *Client
@@ -35,7 +35,7 @@ func (d *dispatch) seal(ctx context.Context) error {
 	return d.wrap(err)
 }
 
-// send enqueues the task with its header, and waits for asynq's answer or the end of ctx. It returns nil if asynq has
+// send enqueues the task with its header, and waits for asynq's answer or the end of ctx. send returns nil if asynq has
 // reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)

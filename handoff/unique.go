@@ -155,19 +155,19 @@ const (
 	uniqueTries = 7
 )
 
-// EnqueueUnique enqueues task as the only job of u.Key. It takes the key for the job in one step, without waiting for
-// the key, and then enqueues task with the token of the key. The key does not lapse, however long the job waits and however
-// often the job is retried. The key is free when the job is done, has finally failed or no longer exists.
+// EnqueueUnique enqueues task as the only job of u.Key. EnqueueUnique takes the key for the job in one step, without
+// waiting for the key, and then enqueues task with the key's token. The key does not lapse, however long the job waits
+// and however often it is retried. The key is free when the job is done, has finally failed or no longer exists.
 //
 // If another job has the key, u.OnConflict decides; the package comment has a table of all cases.
 //
-// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job.
-// After an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost:
-// then the new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the
-// key. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that
-// fails.
+// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job. After
+// an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost: then the
+// new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the key. The
+// option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that fails.
 //
-// For many tasks at once see EnqueueMany. EnqueueUnique returns at most three seconds after the end of ctx, like Enqueue, or nine when it replaces a job.
+// EnqueueUnique returns at most three seconds after the end of ctx, or nine if it replaces a job. For many tasks see
+// EnqueueMany.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
 	h, err := c.uniqueHandover(u, task, opts)
 	if err != nil {
@@ -205,7 +205,7 @@ func (h *handover) enqueueUnique(ctx context.Context, err error) (Enqueued, erro
 	}
 }
 
-// tryUnique is one try of enqueueUnique. The result again is true if another try in a moment may succeed.
+// tryUnique is one try of enqueueUnique. The second result is true if another try in a moment may succeed.
 func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, again bool, _ error) {
 	var held *joblock.Error
 	switch {

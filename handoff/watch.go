@@ -15,7 +15,7 @@ const (
 	// needs an operator.
 	watchFor = 5 * time.Minute
 
-	// maxWatches bounds the watches of one Client: in an outage every request that had parked a lock starts one.
+	// maxWatches bounds the watches of one Client. In an outage, every request that had parked a lock starts a watch.
 	maxWatches = 256
 
 	watchPauseMin = 500 * time.Millisecond
@@ -61,8 +61,8 @@ func (h *handover) reconcile(ctx context.Context) {
 }
 
 // abandon releases the locks of a task that does not exist. Locks with handles are released through their handles: a
-// handle knows whether an earlier Reclaim was answered. abandon skips a handle whose token is not the one of the
-// enqueue: the caller has used that handle since. An error means that the store has not answered for a lock.
+// handle knows whether an earlier Reclaim was answered. abandon skips a handle whose token is not that of the enqueue:
+// the caller has used that handle since. An error means that the store has not answered for a lock.
 func (h *handover) abandon(ctx context.Context) error {
 	if h.parked == nil {
 		if err := h.undo(ctx); errors.Is(err, joblock.ErrUnavailable) {

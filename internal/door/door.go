@@ -87,7 +87,7 @@ type Locker interface {
 	// of opts is []joblock.AcquireOption.
 	Do(ctx context.Context, key string, fn func(context.Context) error, opts, acquire any) error
 
-	// AcquireAll is joblock.Locker.AcquireAll, but takes each lock with acquire, as Do does. The result is a
+	// AcquireAll is joblock.Locker.AcquireAll, but takes each lock with the parameter acquire; see Do. The result is a
 	// joblock.Locks.
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 

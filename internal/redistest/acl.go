@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// Password is that of every user made by [Server.SetUser].
+// Password is the password of every user that [Server.SetUser] makes.
 const Password = "pw"
 
-// SetUser makes the ACL user with the rules, as ACL SETUSER takes them, and with no
-// others.
+// SetUser makes an ACL user. The user has the given rules, in the form of ACL SETUSER, and no other rules.
 func (s *Server) SetUser(t testing.TB, user string, rules ...string) {
 	t.Helper()
 	args := []any{"acl", "setuser", user, "reset", "on", ">" + Password}
@@ -24,8 +23,7 @@ func (s *Server) SetUser(t testing.TB, user string, rules ...string) {
 	}
 }
 
-// Denied returns what users were not allowed, as the server's ACL LOG has it: "hkeys
-// (command, lua)".
+// Denied returns what users tried and were not allowed, from the server's ACL LOG, such as "hkeys (command, lua)".
 func (s *Server) Denied(t testing.TB) []string {
 	t.Helper()
 	entries, err := s.Client(t).ACLLog(context.Background(), 100).Result()
@@ -39,8 +37,8 @@ func (s *Server) Denied(t testing.TB) []string {
 	return out
 }
 
-// Rules returns the rules "+command" that stand in a text in the block behind a heading,
-// up to the next heading: the rights that a package's documentation lists.
+// Rules returns the rules, such as "+get", from the comment in file that follows heading, up to the next heading. A
+// package lists there the rights that it needs.
 func Rules(t testing.TB, file, heading string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -14,16 +14,14 @@ import (
 //go:embed shim/clock.c
 var clockShim []byte
 
-// Clock is the wall clock of a server that StartClock has started. Its method may be
-// called from any goroutine.
+// Clock is the wall clock of a server that StartClock has started. Any goroutine may call Set.
 type Clock struct {
 	t    testing.TB
 	file string
 }
 
-// StartClock is [Start] for a server whose wall clock can be set while it runs. The
-// library that does it is compiled for the test: without a C compiler, which make test
-// installs, the test fails.
+// StartClock is [Start] for a server whose wall clock a test can set while the server runs. The test compiles the
+// library that sets the clock. Without a C compiler, which make test installs, the test fails.
 func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +33,7 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	if err := os.WriteFile(c.file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name, err := exec.Command("go", "env", "CC").Output() // the one that make test has seen to
+	name, err := exec.Command("go", "env", "CC").Output() // make test has installed this compiler
 	cc := strings.Fields(string(name))
 	if err != nil || len(cc) == 0 {
 		t.Fatalf("go env CC: %v, %q", err, name)
@@ -48,11 +46,11 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// Set has the server's clock differ by d, in whole seconds, from that of this machine.
-// It takes effect with the server's next look at its clock.
+// Set makes the server's clock differ by d, in whole seconds, from the clock of this machine. The server sees the
+// difference when it next reads its clock.
 func (c *Clock) Set(d time.Duration) {
 	c.t.Helper()
-	// In place: the server has the file mapped.
+	// Write the file in place, because the server has mapped the file.
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err != nil {
 		c.t.Error(err)

@@ -17,20 +17,19 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// failoverTimeout bounds how long a promotion may take; usually it takes 2 to 3 s.
+// failoverTimeout bounds how long a promotion may take. A promotion usually takes 2 to 3 s.
 const failoverTimeout = time.Minute
 
-// Cluster is a Redis Cluster. Its methods, apart from Client, may be called from any
-// goroutine.
+// Cluster is a Redis Cluster. All methods except Client may be called from any goroutine.
 type Cluster struct {
 	t       testing.TB
 	masters int
 	nodes   []*Server // the masters first, then the replicas, in rounds
 }
 
-// StartCluster starts a cluster and returns when every node serves its slots and every
-// replica has its data, which takes about two seconds: Redis makes a master wait that
-// long after its start. Nodes and arguments are as with [Start].
+// StartCluster starts a cluster, and returns when every node serves its slots and every replica has its data. That
+// takes about two seconds: Redis makes a master wait that long after its start. Each node is started as by [Start] with
+// args.
 func StartCluster(t testing.TB, masters, replicasPer int, args ...string) *Cluster {
 	t.Helper()
 	bin := binary(t)
@@ -52,14 +51,14 @@ func StartCluster(t testing.TB, masters, replicasPer int, args ...string) *Clust
 
 var errPortTaken = errors.New("a port was taken")
 
-// prepareCluster writes the nodes' files. Each node finds the finished topology in its
-// nodes.conf: that saves the joining by MEET and gossip, and with it seconds and races.
+// prepareCluster writes the nodes' files. Each node finds the finished topology in its nodes.conf. So the nodes need
+// not join by MEET and gossip, which takes seconds and has races.
 func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []string) *Cluster {
 	t.Helper()
 	n := masters * (1 + replicasPer)
 	ports, buses := freePorts(t, n), freePorts(t, n)
-	// Short where there is somebody to promote. Where there is not, a machine that is
-	// merely busy must not bring the cluster down.
+	// The timeout is short if there are replicas to promote. Without replicas, a machine that is merely busy must not
+	// bring the cluster down.
 	nodeTimeout := 15 * time.Second
 	if replicasPer > 0 {
 		nodeTimeout = time.Second
@@ -81,7 +80,7 @@ func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []s
 	return c
 }
 
-// nodesConf returns the topology as node me has it.
+// nodesConf returns the nodes.conf of the node with the number me.
 func nodesConf(me, masters int, ports, buses []int) []byte {
 	var b strings.Builder
 	for i := range ports {
@@ -121,8 +120,7 @@ func (c *Cluster) killAll() {
 	}
 }
 
-// await waits until every one of the nodes finds the cluster whole, and every replica
-// among them is in step.
+// await waits until every one of the nodes sees a whole cluster, and every replica among the nodes is in step.
 func (c *Cluster) await(timeout time.Duration, nodes []*Server) error {
 	err := poll(timeout, func() (bool, error) {
 		for _, s := range nodes {
@@ -142,7 +140,7 @@ func (c *Cluster) await(timeout time.Duration, nodes []*Server) error {
 	return nil
 }
 
-// Addrs returns the addresses of all nodes, the first masters first.
+// Addrs returns the addresses of all nodes. The nodes that were started as masters come first.
 func (c *Cluster) Addrs() []string {
 	out := make([]string, len(c.nodes))
 	for i, s := range c.nodes {
@@ -151,12 +149,11 @@ func (c *Cluster) Addrs() []string {
 	return out
 }
 
-// Node returns node i in the order of Addrs, to be killed, paused or restarted. Node
-// masters+i is a replica of node i.
+// Node returns node i in the order of Addrs, so that a test can kill, pause or restart the node. Node masters+i is a
+// replica of node i.
 func (c *Cluster) Node(i int) *Server { return c.nodes[i] }
 
-// Client returns a client of the cluster with default settings, closed at the end of
-// the test.
+// Client returns a client of the cluster with default settings. The client is closed at the end of the test.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	t.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
@@ -180,8 +177,8 @@ func (c *Cluster) Home(slot int) int {
 	return 0 // there are no more slots
 }
 
-// Failover kills node i, a master, waits until a replica of it was promoted and all
-// remaining nodes agree, and returns the promoted node. Other nodes must be running.
+// Failover kills node i, which must be a master. Failover returns the node that was promoted in its place, when all
+// nodes but node i agree on the promotion. All other nodes must be running.
 func (c *Cluster) Failover(i int) *Server {
 	c.t.Helper()
 	c.nodes[i].Kill()
@@ -221,8 +218,8 @@ func (c *Cluster) AwaitFailover(i int) *Server {
 	return promoted
 }
 
-// Rejoin starts node i again after a fail-over from it, and returns when it is a
-// replica in step with the node that took its place.
+// Rejoin starts node i again after a fail-over, and returns when node i is a replica in step with the node that took
+// its place.
 func (c *Cluster) Rejoin(i int) {
 	c.t.Helper()
 	c.nodes[i].Restart()

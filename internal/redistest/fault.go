@@ -26,15 +26,15 @@ type Match func(Command) bool
 // Any matches every command.
 func Any(Command) bool { return true }
 
-// Named matches commands by name, in any case.
+// Named matches commands by name, in upper or lower case.
 func Named(names ...string) Match {
 	return func(c Command) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, c.Name()) })
 	}
 }
 
-// Mentioning matches commands that have an argument in which s occurs, such as the
-// key that a script works on. The command's name is not looked at.
+// Mentioning matches commands that have an argument in which s occurs, such as the key of a script. Mentioning does not
+// look at the command's name.
 func Mentioning(s string) Match {
 	return func(c Command) bool {
 		return len(c.Args) > 1 &&
@@ -49,7 +49,7 @@ func All(ms ...Match) Match {
 	}
 }
 
-// Action is what a fault does to a command that it matches.
+// Action is what a fault does to a matching command.
 type Action struct {
 	kind  actionKind
 	delay time.Duration
@@ -72,31 +72,31 @@ const (
 // Pass does nothing: the fault only counts.
 func Pass() Action { return Action{kind: pass} }
 
-// DropReply lets the command run, throws its reply away and closes the connection.
-// The client cannot tell it from DropRequest.
+// DropReply lets the command run, throws the reply away and closes the connection. The client cannot distinguish
+// DropReply from DropRequest.
 func DropReply() Action { return Action{kind: dropReply} }
 
-// DropRequest closes the connection before the command reaches the server. Replies
-// of commands before it in a pipeline may be lost as well.
+// DropRequest closes the connection before the command reaches the server. Replies to earlier commands of a pipeline
+// may be lost as well.
 func DropRequest() Action { return Action{kind: dropRequest} }
 
-// SwallowReply lets the command run, and from its reply on the client hears nothing
-// more on this connection, which stays open and on which commands still run.
+// SwallowReply lets the command run. From the command's reply on, the client gets nothing more on this connection. The
+// connection stays open, and later commands still run.
 func SwallowReply() Action { return Action{kind: swallowReply} }
 
-// Swallow makes the connection a black hole from this command on: it stays open and
-// nothing passes in either direction.
+// Swallow makes the connection a black hole from this command on: the connection stays open, and nothing passes in
+// either direction.
 func Swallow() Action { return Action{kind: swallow} }
 
-// DelayRequest holds the command, and all behind it on the connection, for d.
+// DelayRequest holds the command, and everything behind the command on the connection, for d.
 func DelayRequest(d time.Duration) Action { return Action{kind: delayRequest, delay: d} }
 
-// DelayReply lets the command run at once and holds its reply, and all behind it on
-// the connection, for d.
+// DelayReply lets the command run at once, and holds the reply, and everything behind the reply on the connection, for
+// d.
 func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
 
-// Fail answers the command with an error reply, "READONLY You can't write against a
-// read only replica." for example, and keeps it from the server.
+// Fail answers the command with an error reply, for example "READONLY You can't write against a read only replica.",
+// and does not send the command to the server.
 func Fail(text string) Action { return Action{kind: fail, text: text} }
 
 // Fault is an armed fault. Its methods may be called from any goroutine.
@@ -122,27 +122,25 @@ func (f *Fault) Hits() int {
 	return f.hits
 }
 
-// Seen returns how many commands have matched since the fault was armed, those that
-// went by unharmed because it was used up included.
+// Seen returns how many commands have matched since the fault was armed, whether or not the fault has struck them.
 func (f *Fault) Seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen
 }
 
-// Struck returns a channel that is closed when the fault strikes for the first time,
-// before what it does is done.
+// Struck returns a channel that is closed when the fault strikes for the first time, before the action begins.
 func (f *Fault) Struck() <-chan struct{} { return f.hit }
 
-// Disarm ends the fault; connections that it has broken stay broken.
+// Disarm ends the fault. Connections that the fault has broken stay broken.
 func (f *Fault) Disarm() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left = 0
 }
 
-// strike counts the command and reports whether the fault applies. armed is false
-// when another fault has claimed the command already.
+// strike counts the command and reports whether the fault applies. The parameter armed is false if another fault
+// applies to the command already.
 func (f *Fault) strike(c Command, armed bool) bool {
 	if !f.match(c) {
 		return false

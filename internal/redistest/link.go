@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// link is one proxied connection: a goroutine for each direction, and between them
-// the queue of replies that the server owes.
+// link is one proxied connection. A link has a goroutine for each direction, and a queue of the replies that the server
+// owes.
 type link struct {
 	proxy  *Proxy
 	client net.Conn
@@ -22,14 +22,14 @@ type link struct {
 	owed   []answer   // the answers to come, in order
 	toHole bool       // what the client sends is thrown away
 	inHole bool       // what the server sends is thrown away
-	subs   bool       // has subscribed: in RESP2 some arrays are no replies
+	subs   bool       // the client has subscribed: in RESP2 some arrays are no replies
 }
 
 func newLink(p *Proxy, client, server net.Conn) *link {
 	return &link{proxy: p, client: client, server: server, gone: make(chan struct{})}
 }
 
-// run serves the link until one side ends it, and leaves both connections closed.
+// run serves the link until client or server ends it, and leaves both connections closed.
 func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.upstream)
@@ -37,7 +37,7 @@ func (l *link) run() {
 	wg.Wait()
 }
 
-// close ends both directions; it may be called more than once.
+// close ends both directions. close may be called more than once.
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.gone)
@@ -74,13 +74,13 @@ func (l *link) upstream() {
 	}
 }
 
-// forward deals with one command, and returns false when the link has to end.
+// forward handles one command. forward returns false if the link must end.
 func (l *link) forward(raw []byte, c Command) bool {
 	l.mu.Lock()
 	hole := l.toHole
 	l.mu.Unlock()
 	if hole {
-		return true // not counted either: it goes nowhere
+		return true // a command in a black hole is not counted
 	}
 	act := l.proxy.judge(c)
 	switch act.kind {
@@ -104,25 +104,24 @@ func (l *link) forward(raw []byte, c Command) bool {
 	return err == nil
 }
 
-// answer is an answer that the client waits for, and what is to become of it.
+// answer is an answer that the client waits for, with the action for that answer.
 type answer struct {
 	act  Action
-	push string // when it comes as a push: the push's first element
+	push string // the first element of the push, if the answer comes as a push
 }
 
 // subscribing are the commands that are answered by a push for each channel.
 var subscribing = []string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"}
 
-// leaving are those for which the number of pushes is not known beforehand.
+// leaving are the commands that are answered by a number of pushes that is not known beforehand.
 var leaving = []string{"UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}
 
-// pushed are the first elements of what a server sends to subscribers. RESP2 sends
-// them as arrays, like replies.
+// pushed are the first elements of the messages that a server sends to subscribers. RESP2 sends these messages as
+// arrays, like replies.
 var pushed = slices.Concat([]string{"MESSAGE", "PMESSAGE", "SMESSAGE"}, subscribing, leaving)
 
-// owe puts the answer to come into the queue, before the command is sent: afterwards
-// the answer could overtake it. An answer of the proxy's own is written at once if
-// nothing stands before it.
+// owe puts the coming answer to c into the queue. Call owe before c is sent: otherwise the answer could come before its
+// entry in the queue. If the answer is made by the proxy and the queue is empty, owe writes the answer at once.
 func (l *link) owe(c Command, act Action) bool {
 	name := c.Name()
 	l.mu.Lock()
@@ -148,8 +147,8 @@ func (l *link) owe(c Command, act Action) bool {
 
 func errorReply(act Action) []byte { return []byte("-" + act.text + "\r\n") }
 
-// write sends to the client unless that direction is a black hole. The lock is not
-// held while writing: a client that does not read must not block the proxy's methods.
+// write sends raw to the client, unless that direction is a black hole. write does not hold the lock while it sends: a
+// client that does not read must not block the proxy's methods.
 func (l *link) write(raw []byte) bool {
 	l.mu.Lock()
 	hole := l.inHole
@@ -176,9 +175,8 @@ func (l *link) downstream() {
 	}
 }
 
-// deliver deals with one answer of the server, and returns false when the link has to
-// end. Answers leave the queue after they were written, so that upstream never takes
-// the queue for empty while something stands before its own.
+// deliver handles one answer of the server. deliver returns false if the link must end. An answer leaves the queue
+// after it was written: upstream must not find an empty queue while the client has not got an earlier answer.
 func (l *link) deliver(got reply) bool {
 	due, asked := l.due(got)
 	if !asked {
@@ -210,7 +208,7 @@ func (l *link) deliver(got reply) bool {
 	}
 }
 
-// due returns the owed answer that got is, and false if it was not asked for.
+// due returns the queue's entry for the reply got, or false if no command waits for got.
 func (l *link) due(got reply) (answer, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +223,7 @@ func (l *link) due(got reply) (answer, bool) {
 	return l.owed[0], true
 }
 
-// settle removes the answer that was dealt with, and returns the next.
+// settle removes the first entry of the queue, and returns the next entry.
 func (l *link) settle() (next answer, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,7 +234,7 @@ func (l *link) settle() (next answer, more bool) {
 	return l.owed[0], true
 }
 
-// wait sleeps for d, or returns false when the link ends before.
+// wait sleeps for d. wait returns false if the link ends before d is over.
 func (l *link) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,13 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Mini returns a miniredis whose keys expire by the clock, which inside a
-// testing/synctest bubble is the bubble's clock. It is closed at the end of the
-// test.
+// Mini returns a miniredis whose keys expire by the clock. In a testing/synctest bubble that is the bubble's clock. The
+// miniredis is closed at the end of the test.
 //
-// It has no address: a goroutine that waits in Accept keeps the clock of a bubble
-// from advancing, so connections are made in memory by [MiniClient]. For what needs
-// an address there is [MiniServer].
+// The miniredis has no address: a goroutine that waits in Accept keeps the clock of a bubble from advancing.
+// [MiniClient] connects in memory. For a test that needs an address there is [MiniServer].
 func Mini(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -27,8 +25,8 @@ func Mini(t testing.TB) *miniredis.Miniredis {
 	return m
 }
 
-// MiniServer is [Mini] listening on 127.0.0.1, at m.Addr(). It does not work inside
-// a testing/synctest bubble.
+// MiniServer is [Mini] with an address on 127.0.0.1, which the method Addr of the result returns. MiniServer does not
+// work inside a testing/synctest bubble.
 func MiniServer(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := Mini(t)
@@ -38,14 +36,14 @@ func MiniServer(t testing.TB) *miniredis.Miniredis {
 	return m
 }
 
-// MiniClient returns a client of m, from [Mini] or [MiniServer], whose connections
-// are made in memory. It works inside a testing/synctest bubble if m was made in the
-// same bubble. It is closed at the end of the test.
+// MiniClient returns a client of m, a result of [Mini] or [MiniServer]. The client's connections are in memory. The
+// client works inside a testing/synctest bubble if m was made in that bubble. The client is closed at the end of the
+// test.
 func MiniClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{
-		// Never dialed, but looked up unless it is a literal IP, and a look-up in a
-		// bubble leaves a goroutine of the resolver behind that breaks the next one.
+		// The address is never dialed. It is a literal IP because a name would be looked up: in a bubble, a look-up
+		// leaves a goroutine of the resolver behind, which breaks the next look-up.
 		Addr:   "127.0.0.1:1",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 	})
@@ -56,8 +54,8 @@ func MiniClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 // MiniBackend returns the name of miniredis for [Ran], with the version that was
 // compiled in: "miniredis 2.40.0".
 func MiniBackend() string {
-	// Test binaries carry no module versions in their build information, but the path
-	// of a module's source has one: …/miniredis/v2@v2.40.0/miniredis.go.
+	// Test binaries carry no module versions in their build information, but the path of a module's source has the
+	// version: …/miniredis/v2@v2.40.0/miniredis.go.
 	pc := reflect.ValueOf(miniredis.NewMiniRedis).Pointer()
 	file, _ := runtime.FuncForPC(pc).FileLine(pc)
 	_, version, found := strings.Cut(file, "@v")

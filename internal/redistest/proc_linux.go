@@ -2,10 +2,9 @@ package redistest
 
 import "syscall"
 
-// dieWithParent makes the kernel kill the child when the thread that started it
-// dies, so that a test binary that is killed leaves no server behind. Threads of
-// a Go program end with it, except those that a goroutine keeps locked beyond its
-// own end; no test here does that.
+// dieWithParent makes the kernel kill the child when the thread that started the child dies. So a test binary that is
+// killed leaves no server behind. A thread of a Go program dies before the program only if a goroutine ends while
+// locked to the thread. No goroutine here does.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent has no equivalent outside Linux: there, servers of a test binary
-// that is killed outright have to be stopped by hand.
+// dieWithParent does nothing outside Linux. If a test binary is killed there, stop its servers by hand.
 func dieWithParent() *syscall.SysProcAttr { return nil }

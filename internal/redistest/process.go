@@ -15,27 +15,27 @@ import (
 	"time"
 )
 
-// startTimeout bounds how long a server may take to answer. It is a guard against
-// hanging, not an expectation: a server is usually up within 20 ms.
+// startTimeout bounds how long a server may take to answer. The bound is a guard against hanging, not an expectation: a
+// server usually answers within 20 ms.
 const startTimeout = 30 * time.Second
 
-// process is one redis-server child on a fixed port. Its methods report trouble
-// with Errorf, never with FailNow, so that tests may call them from any goroutine.
+// process is one redis-server child on a fixed port. The methods report trouble with Errorf and never with FailNow. So
+// tests may call the methods from any goroutine.
 type process struct {
 	t    testing.TB
 	bin  string
 	dir  string
 	port int
 	args []string
-	env  []string // added to that of this process
+	env  []string // additions to the environment of this process
 
 	mu   sync.Mutex // guards cmd and done
 	cmd  *exec.Cmd
 	done chan struct{} // closed once the child was waited for
 }
 
-// ServerEnv names the environment variable with the program to start instead of
-// redis-server: another version, or another server that speaks like it.
+// ServerEnv is the name of the environment variable with the program to start instead of redis-server. The program is
+// another version, or another server with the same protocol.
 const ServerEnv = "JOBLOCK_SERVER"
 
 // binary returns the path of the server's program, or ends the test.
@@ -55,8 +55,8 @@ func binary(t testing.TB) string {
 	return bin
 }
 
-// newProcess prepares a child that will be killed at the end of the test. The
-// directory is made at once, so that configuration can be written before start.
+// newProcess prepares a child that will be killed at the end of the test. newProcess makes the child's directory, so
+// that a caller can write configuration before the start.
 func newProcess(t testing.TB, bin string, port int, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, bin: bin, dir: t.TempDir(), port: port, args: args}
@@ -86,15 +86,14 @@ func (p *process) run() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = cmd.Wait() // a killed child is no error here; readiness tells the rest
+		_ = cmd.Wait() // a killed child is no error here; awaitReady reports other trouble
 	}()
 	p.cmd, p.done = cmd, done
 	return p.awaitReady(cmd.Process.Pid, done)
 }
 
-// awaitReady waits until the child itself answers. The process id is compared
-// because another test's server may have taken the port first, and would answer
-// just as well.
+// awaitReady waits until the child itself answers. awaitReady compares the process id: another test's server may have
+// taken the port first, and would answer just as well.
 func (p *process) awaitReady(pid int, done <-chan struct{}) error {
 	want := "process_id:" + strconv.Itoa(pid)
 	return poll(startTimeout, func() (bool, error) {
@@ -107,28 +106,28 @@ func (p *process) awaitReady(pid int, done <-chan struct{}) error {
 		if err != nil || !hasLine(info, want) {
 			return false, nil
 		}
-		pong, err := ask(p.addr(), "PING") // refused while it loads its data set
+		pong, err := ask(p.addr(), "PING") // a server that loads its data set refuses PING
 		return err == nil && pong == "PONG", nil
 	})
 }
 
-// kill ends the child with SIGKILL, paused or not, and waits for it. It does
-// nothing when there is none.
+// kill ends the child with SIGKILL, even if the child is paused, and waits for its end. Without a child, kill does
+// nothing.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end((*os.Process).Kill)
 }
 
-// shutdown ends the child with SIGTERM and waits, so that what is configured to
-// be persisted is.
+// shutdown ends the child with SIGTERM, and waits until the child has persisted its data, if so configured, and has
+// ended.
 func (p *process) shutdown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end(terminate)
 }
 
-// end is called with p.mu held.
+// end ends the child with how, and waits for its end. Call end with p.mu locked.
 func (p *process) end(how func(*os.Process) error) {
 	if p.cmd == nil {
 		return
@@ -154,7 +153,7 @@ func (p *process) restart() {
 	}
 }
 
-// signal applies how to the running child.
+// signal calls how with the process of the running child.
 func (p *process) signal(what string, how func(*os.Process) error) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -168,7 +167,7 @@ func (p *process) signal(what string, how func(*os.Process) error) {
 	}
 }
 
-// pid returns the child's process id, 0 when it does not run.
+// pid returns the child's process id, or 0 if the child does not run.
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +187,7 @@ func (p *process) log() string {
 	return string(b)
 }
 
-// portTaken reports whether the last start failed because of the port.
+// portTaken reports whether the last start failed because another process had the port.
 func (p *process) portTaken() bool {
 	return strings.Contains(p.log(), "Address already in use")
 }
@@ -201,10 +200,9 @@ func freePort(t testing.TB) int {
 	return freePorts(t, 1)[0]
 }
 
-// freePorts returns n different ports that were free a moment ago. They are taken from
-// below the ranges that Linux, macOS and Windows use for outgoing connections and for
-// port 0: a server that is restarted must find its port still free, whatever
-// connections were made in between. Callers start again on portTaken.
+// freePorts returns n different ports that were free a moment ago. The ports are below the ranges that Linux, macOS and
+// Windows use for outgoing connections and for port 0: a server that is restarted must find its port free, whatever
+// connections were made in between. If portTaken is true after a start, callers take new ports.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var out []int
@@ -214,7 +212,7 @@ func freePorts(t testing.TB, n int) []int {
 		if err != nil {
 			continue
 		}
-		defer l.Close() // not before all are found, so that they differ
+		defer l.Close() // after all ports are found, so that the ports differ
 		if !claim(t, port) {
 			continue
 		}
@@ -226,10 +224,9 @@ func freePorts(t testing.TB, n int) []int {
 	return nil
 }
 
-// claim keeps a port from other tests until this one has ended, also of other
-// processes and while nothing listens on it: a server that was killed is to find it
-// free when it is started again. The port of another loopback address stands for it,
-// where there is one.
+// claim keeps a port from other tests, in this process and in others, until this test ends, even while nothing listens
+// on the port: a killed server must find its port free at its next start. To claim a port, claim listens on that port
+// of another loopback address, if the machine has one. claim returns false if another test has the port.
 func claim(t testing.TB, port int) bool {
 	t.Helper()
 	const second = "127.0.0.2"
@@ -246,8 +243,7 @@ func claim(t testing.TB, port int) bool {
 	return true
 }
 
-// poll calls f every few milliseconds until it says yes or fails, or until the
-// time is up.
+// poll calls f every few milliseconds, until f returns true or an error or the time is up.
 func poll(timeout time.Duration, f func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

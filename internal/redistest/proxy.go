@@ -6,17 +6,16 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and one server and breaks things on request. It
-// understands RESP, so a fault strikes whole commands, inside pipelines too, and
-// "the command ran and its reply was lost" means exactly that: the proxy has read
-// the reply. It does not support CLIENT REPLY and MONITOR.
+// Proxy stands between clients and one server, and breaks connections on request. A Proxy understands RESP, so a fault
+// strikes whole commands, inside pipelines too. With DropReply the command has certainly run: the proxy has read the
+// reply. A Proxy does not support CLIENT REPLY and MONITOR.
 //
-// Its methods may be called from any goroutine.
+// The methods may be called from any goroutine.
 type Proxy struct {
 	t      testing.TB
 	target string
 	addr   string
-	wg     sync.WaitGroup // everything that serves
+	wg     sync.WaitGroup // the goroutines that serve
 
 	mu       sync.Mutex // guards the rest
 	listener net.Listener
@@ -26,8 +25,7 @@ type Proxy struct {
 	closed   bool
 }
 
-// NewProxy starts a proxy on 127.0.0.1 in front of target. It is closed at the end of
-// the test.
+// NewProxy starts a proxy on 127.0.0.1 in front of target. The proxy is closed at the end of the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, links: make(map[*link]struct{})}
@@ -47,8 +45,8 @@ func (p *Proxy) Addr() string { return p.addr }
 // Once arms a fault that strikes the first matching command.
 func (p *Proxy) Once(match Match, action Action) *Fault { return p.Times(1, match, action) }
 
-// Times arms a fault that strikes the first n matching commands. Where several faults
-// match, the one that was armed first strikes, and those with [Pass] count as well.
+// Times arms a fault that strikes the first n matching commands. If several faults match, the fault that was armed
+// first strikes. Besides, every matching fault with [Pass] counts the command.
 func (p *Proxy) Times(n int, match Match, action Action) *Fault {
 	f := newFault(n, match, action)
 	p.mu.Lock()
@@ -60,8 +58,8 @@ func (p *Proxy) Times(n int, match Match, action Action) *Fault {
 // Always arms a fault that strikes every matching command until [Proxy.Heal].
 func (p *Proxy) Always(match Match, action Action) *Fault { return p.Times(-1, match, action) }
 
-// BlackHole swallows everything in both directions on every connection, those to come
-// included, until [Proxy.Heal]. Connections are accepted and stay open.
+// BlackHole swallows everything in both directions, on present and future connections, until [Proxy.Heal]. The proxy
+// accepts new connections. All connections stay open.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +69,7 @@ func (p *Proxy) BlackHole() {
 	}
 }
 
-// Cut closes all present connections. New ones are welcome.
+// Cut closes all present connections. The proxy accepts new connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,8 +78,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse closes all connections and refuses new ones until [Proxy.Heal], as a server
-// that is down does.
+// Refuse closes all connections and refuses new ones until [Proxy.Heal], like a server that is down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +91,8 @@ func (p *Proxy) Refuse() {
 	}
 }
 
-// Heal disarms all faults and accepts connections again. Connections that lost bytes
-// are closed: their streams are out of step for good.
+// Heal disarms all faults and accepts connections again. Heal closes connections that have lost bytes: their streams
+// are out of step for good.
 func (p *Proxy) Heal() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -118,7 +115,7 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// listen opens the listener at p.addr and serves it.
+// listen opens the listener at p.addr and serves the connections.
 func (p *Proxy) listen() error {
 	l, err := net.Listen("tcp", p.addr)
 	if err != nil {
@@ -151,7 +148,7 @@ func (p *Proxy) serve(from net.Listener, client net.Conn) {
 	}
 	l := newLink(p, client, server)
 	p.mu.Lock()
-	if p.listener != from { // refused since it was accepted
+	if p.listener != from { // Refuse was called after the accept
 		l.close()
 	}
 	if p.hole {
@@ -167,7 +164,7 @@ func (p *Proxy) serve(from net.Listener, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// judge returns what to do with a command, and counts it.
+// judge counts a command, and returns the action for the command.
 func (p *Proxy) judge(c Command) Action {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,12 +10,11 @@ import (
 // [Ran] appends.
 const BackendsEnv = "JOBLOCK_BACKENDS"
 
-// Ran records that the test really exercised the back end: when it has ended and
-// neither failed nor was skipped, a line "backend<TAB>test name" is appended to the
-// file named by $JOBLOCK_BACKENDS. Without that variable it does nothing.
+// Ran records that the test really exercised the back end. When the test has ended, and has neither failed nor been
+// skipped, Ran appends a line "backend<TAB>test name" to the file named by $JOBLOCK_BACKENDS. Without that variable Ran
+// does nothing.
 //
-// backend is a name and, where there is one, a version: "memstore", [MiniBackend]
-// or [Server.Backend].
+// The parameter backend is a name and, if there is one, a version: "memstore", [MiniBackend] or [Server.Backend].
 func Ran(t testing.TB, backend string) {
 	t.Helper()
 	path := os.Getenv(BackendsEnv)

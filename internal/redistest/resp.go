@@ -13,9 +13,8 @@ import (
 
 var errProtocol = errors.New("redistest: not RESP")
 
-// readCommand reads one command as a client sends it: an array of bulk strings, or
-// a line of words. It returns the bytes as they came and the arguments, the
-// command's name first.
+// readCommand reads one command as a client sends it: an array of bulk strings, or a line of words. The result raw has
+// the bytes as they came. The result args has the command's name and then its arguments.
 func readCommand(r *bufio.Reader) (raw []byte, args []string, err error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -68,7 +67,7 @@ func readReply(r *bufio.Reader) (reply, error) {
 	return out, nil
 }
 
-// firstElement returns the first element of an aggregate if it is a string.
+// firstElement returns the first element of an aggregate, or "" if that element is not a string.
 func firstElement(raw []byte) string {
 	parts := strings.SplitN(string(raw), "\r\n", 4)
 	switch {
@@ -119,7 +118,7 @@ func readValue(r *bufio.Reader, raw []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// readLine reads up to and including CRLF. The line has at least one byte before it.
+// readLine reads up to and including CRLF. Before the CRLF the line has at least one byte.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -131,7 +130,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line, nil
 }
 
-// readBody appends size bytes and the CRLF behind them.
+// readBody appends size bytes and the CRLF that follows the bytes.
 func readBody(r *bufio.Reader, raw []byte, size int) ([]byte, error) {
 	start := len(raw)
 	raw = append(raw, make([]byte, size+2)...)
@@ -157,9 +156,8 @@ func encode(args []string) []byte {
 	return []byte(b.String())
 }
 
-// ask sends one command on a connection of its own and returns a string or number.
-// It is what the readiness checks use: a go-redis client would send a handshake,
-// retry, and keep a pool.
+// ask sends one command on a new connection, and returns the reply, a string or a number. The readiness checks use ask:
+// a go-redis client would send a handshake, retry, and keep a pool.
 func ask(addr string, args ...string) (string, error) {
 	const timeout = 2 * time.Second
 	c, err := net.DialTimeout("tcp", addr, timeout)

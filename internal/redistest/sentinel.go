@@ -20,8 +20,8 @@ const (
 	sentinelQuorum = 2
 )
 
-// Sentinel is a master with one replica, watched by three sentinels. Its methods, apart
-// from Client, may be called from any goroutine.
+// Sentinel is a master with one replica, watched by three sentinels. All methods except Client may be called from any
+// goroutine.
 type Sentinel struct {
 	t     testing.TB
 	nodes []*Server // the sentinels
@@ -31,9 +31,8 @@ type Sentinel struct {
 	replica *Server
 }
 
-// StartSentinel starts a master, a replica and three sentinels, and returns when the
-// replica is in step and the sentinels know each other. args are for master and replica,
-// as with [Start].
+// StartSentinel starts a master, a replica and three sentinels. It returns when the replica is in step and the
+// sentinels know each other. Master and replica are started as by [Start] with args.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	master := Start(t, args...)
@@ -52,8 +51,8 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// startSentinels starts the sentinels, all again if a port was taken: each has the
-// ports of the others in its configuration.
+// startSentinels starts the sentinels. If a port was taken, all sentinels start again: each sentinel has the ports of
+// the others in its configuration.
 func (s *Sentinel) startSentinels(bin string) {
 	s.t.Helper()
 	for try := 1; ; try++ {
@@ -83,15 +82,15 @@ func (s *Sentinel) startSentinels(bin string) {
 	}
 }
 
-// conf returns the configuration of sentinel me. It names the replica and the other
-// sentinels, which they would otherwise find out in some seconds.
+// conf returns the configuration of sentinel me. The configuration names the replica and the other sentinels: the
+// sentinel would need some seconds to find them.
 func (s *Sentinel) conf(me int, ports []int) []byte {
 	id := func(i int) string { return fmt.Sprintf("%040x", 0xb000+i) }
 	var b strings.Builder
 	fmt.Fprintf(&b, "port %d\nbind 127.0.0.1\nsentinel myid %s\n", ports[me], id(me))
 	fmt.Fprintf(&b, "sentinel monitor %s 127.0.0.1 %d %d\n", MasterName, s.master.p.port, sentinelQuorum)
 	fmt.Fprintf(&b, "sentinel down-after-milliseconds %s 1000\n", MasterName)
-	// Much shorter and a fail-over is given up before it is through, again and again.
+	// With a much shorter timeout, sentinels give up each fail-over before its end.
 	fmt.Fprintf(&b, "sentinel failover-timeout %s 3000\n", MasterName)
 	fmt.Fprintf(&b, "sentinel known-replica %s 127.0.0.1 %d\n", MasterName, s.replica.p.port)
 	for i, port := range ports {
@@ -102,15 +101,15 @@ func (s *Sentinel) conf(me int, ports []int) []byte {
 	return []byte(b.String())
 }
 
-// hurry shortens a sentinel's periods. Servers before 7.0 do not know the command; they
-// are only slower, so an error is no matter. A ping period much below 300 ms makes the
-// sentinels take the replica for dead just when it is needed.
+// hurry shortens a sentinel's periods. Servers before 7.0 do not know the command and are only slower, so hurry ignores
+// errors. With a ping period much below 300 ms, the sentinels take the replica for dead just when the replica is
+// needed.
 func hurry(addr string) {
 	_, _ = ask(addr, "SENTINEL", "DEBUG", "INFO-PERIOD", "100", "PING-PERIOD", "300", "ASK-PERIOD", "50",
 		"PUBLISH-PERIOD", "100", "MIN-LINK-RECONNECT-PERIOD", "500", "ELECTION-TIMEOUT", "1000")
 }
 
-// agree reports whether every sentinel sees the master, the replica and the others.
+// agree reports whether every sentinel sees the master, the replica and the other sentinels.
 func (s *Sentinel) agree() (bool, error) {
 	want := fmt.Sprintf("status=ok,address=%s,slaves=1,sentinels=%d", s.master.Addr(), sentinels)
 	for _, n := range s.nodes {
@@ -131,22 +130,22 @@ func (s *Sentinel) Addrs() []string {
 	return out
 }
 
-// Master returns the present master, as of the last Failover or AwaitFailover.
+// Master returns the master, as of the last Failover or AwaitFailover.
 func (s *Sentinel) Master() *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.master
 }
 
-// Replica returns the other server.
+// Replica returns the server that is not the master.
 func (s *Sentinel) Replica() *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.replica
 }
 
-// Client returns a client that asks the sentinels for the master, with default settings
-// otherwise. It is closed at the end of the test.
+// Client returns a client that asks the sentinels for the master, and has default settings. The client is closed at the
+// end of the test.
 func (s *Sentinel) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: MasterName, SentinelAddrs: s.Addrs()})
@@ -154,8 +153,8 @@ func (s *Sentinel) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Failover kills the master and waits until the replica was promoted and all sentinels
-// say so. The killed server can be restarted as Replica.
+// Failover kills the master, and waits until the replica was promoted and all sentinels report the promotion. The
+// method Replica then returns the killed server, which can be restarted.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	s.Master().Kill()

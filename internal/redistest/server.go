@@ -9,28 +9,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is one redis-server process. Apart from Client, its methods may be
-// called from any goroutine; they report trouble with Errorf on the test that
-// started it.
+// Server is one redis-server process. All methods except Client may be called from any goroutine, and report trouble
+// with Errorf on the test that started the server.
 type Server struct {
 	p *process
 }
 
-// startTries is how often a start is repeated when the chosen port was taken
-// between choosing and using it.
+// startTries is how often a start is tried if, each time, another process takes the chosen port before the server does.
 const startTries = 5
 
-// Start starts a redis-server on 127.0.0.1 with a port and a directory of its
-// own, and returns when it answers. It persists nothing unless args, which are
-// put behind the command line ("--appendonly", "yes"), ask for it. The server is
-// killed at the end of the test. Without a redis-server to start, the test fails.
+// Start starts a redis-server on 127.0.0.1 with a port and a directory of its own, and returns when the server answers.
+// Start adds args to the end of the command line. Without args such as "--appendonly", "yes" the server persists
+// nothing. The server is killed at the end of the test. Without a redis-server to start, the test fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, nil, func() []string { return args })
 }
 
-// start is Start with additions to the server's environment, and with arguments that
-// are asked for anew with every try, as there may be a port among them.
+// start is Start with additions to the server's environment. Each try calls args anew, because args may choose a port.
 func start(t testing.TB, env []string, args func() []string) *Server {
 	t.Helper()
 	bin := binary(t)
@@ -61,20 +57,19 @@ func serverArgs(port int, extra []string) []string {
 	}, extra...)
 }
 
-// Addr returns the server's address, "127.0.0.1:port". It stays the same across
-// Restart.
+// Addr returns the server's address, "127.0.0.1:port". Restart does not change the address.
 func (s *Server) Addr() string { return s.p.addr() }
 
-// Dir returns the server's directory, where its append-only file is if it has one.
+// Dir returns the server's directory. An append-only file would be in that directory.
 func (s *Server) Dir() string { return s.p.dir }
 
-// Pid returns the id of the server's process, 0 while it does not run.
+// Pid returns the id of the server's process, or 0 if the server does not run.
 func (s *Server) Pid() int { return s.p.pid() }
 
 // Log returns what the server has printed since it was last started.
 func (s *Server) Log() string { return s.p.log() }
 
-// Client returns a client with default settings, closed at the end of the test.
+// Client returns a client with default settings. The client is closed at the end of the test.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
@@ -82,22 +77,22 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
+// Kill ends the server with SIGKILL, like a crash, and waits until the process is gone.
 func (s *Server) Kill() { s.p.kill() }
 
-// Shutdown ends the server with SIGTERM and waits: what it is configured to
-// persist is persisted.
+// Shutdown ends the server with SIGTERM, and waits until the server has persisted its data, if so configured, and has
+// ended.
 func (s *Server) Shutdown() { s.p.shutdown() }
 
-// Restart starts the server again on the same port and directory, and returns
-// when it answers. A server that still runs is killed first.
+// Restart starts the server again on the same port and directory, and returns when the server answers. A server that
+// still runs is killed first.
 func (s *Server) Restart() {
 	s.p.t.Helper()
 	s.p.restart()
 }
 
-// Stop pauses the server with SIGSTOP: connections stay open, and nothing answers
-// until Cont. It ends with the test as usual if Cont is never called.
+// Stop pauses the server with SIGSTOP: connections stay open, and nothing answers until Cont. The end of the test kills
+// a paused server too.
 func (s *Server) Stop() {
 	s.p.t.Helper()
 	s.p.signal("stop", pause)
@@ -125,8 +120,8 @@ func (s *Server) Backend() string {
 	return name + " " + version
 }
 
-// identity asks the server what it is. Servers that are not Redis report as
-// redis_version which Redis they can stand in for, and their own beside it.
+// identity asks the server for its name and version. A server that is not Redis reports two versions: redis_version is
+// that of the Redis that the server can stand in for, and another field has the server's own version.
 func (s *Server) identity() (name, version string) {
 	s.p.t.Helper()
 	info, err := ask(s.Addr(), "INFO", "server")
@@ -138,8 +133,7 @@ func (s *Server) identity() (name, version string) {
 	return name + "-server", cmp.Or(infoField(info, name+"_version"), infoField(info, "redis_version"))
 }
 
-// infoField returns the value of a "name:value" line of an INFO answer, "" if
-// there is none.
+// infoField returns the value of a "name:value" line of an INFO answer, or "" if there is no such line.
 func infoField(info, name string) string {
 	for l := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(l, name+":"); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// migrateTimeout bounds how long one key may take to its new node.
+// migrateTimeout bounds how long the move of one key to its new node may take.
 const migrateTimeout = 10 * time.Second
 
 // Slot returns the hash slot of key.
@@ -31,14 +31,13 @@ func (c *Cluster) Slot(key string) int {
 	return 0
 }
 
-// Server returns the number of the node that serves slot, as that node has it, which
-// is right also after slots were moved and masters replaced; see [Cluster.Owner] for
-// how it began.
+// Server returns the number of the node that serves slot now, according to that node. The answer is right after slots
+// were moved and masters replaced too. [Cluster.Home] has the node that served slot at the start.
 func (c *Cluster) Server(slot int) int {
 	c.t.Helper()
 	found := -1
 	err := poll(failoverTimeout, func() (bool, error) {
-		var claim []int // two while a killed master has not heard yet
+		var claim []int // two nodes while a killed master does not know its successor yet
 		for i, s := range c.nodes {
 			if nodes, err := ask(s.Addr(), "CLUSTER", "NODES"); err == nil && servedBy(nodes, slot) == nodeID(i) {
 				claim = append(claim, i)
@@ -69,8 +68,8 @@ func (c *Cluster) Masters() (out []int) {
 
 func nodeID(i int) string { return fmt.Sprintf("%040x", 0xa000+i) }
 
-// servedBy returns the id of the node that serves slot, as CLUSTER NODES has it, ""
-// if none does.
+// servedBy returns the id of the node that serves slot according to nodes, the answer of CLUSTER NODES. servedBy
+// returns "" if no node does.
 func servedBy(nodes string, slot int) string {
 	for line := range strings.Lines(nodes) {
 		words := strings.Fields(line)
@@ -82,7 +81,7 @@ func servedBy(nodes string, slot int) string {
 			if !isRange {
 				last = first
 			}
-			from, ferr := strconv.Atoi(first) // not where it is [slot->-node]
+			from, ferr := strconv.Atoi(first) // an error for [slot->-node]
 			to, terr := strconv.Atoi(last)
 			if ferr == nil && terr == nil && from <= slot && slot <= to {
 				return words[0]
@@ -92,17 +91,16 @@ func servedBy(nodes string, slot int) string {
 	return ""
 }
 
-// SlotMove is a slot on its way from one master to another. Until Finish, keys that
-// are still there are served by the old one, which answers ASK for all others. Its
-// methods may be called from any goroutine, one at a time.
+// SlotMove is a slot on its way from one master to another. Until Finish, the old master serves the keys that it still
+// has, and answers ASK for all other keys. Any goroutine may call the methods, but only one at a time.
 type SlotMove struct {
 	c        *Cluster
 	slot     int
 	from, to int
 }
 
-// BeginMove begins to move slot to node to, a master that does not serve it. The move
-// must be finished.
+// BeginMove begins to move slot to the node with the number to, a master that does not serve slot. The test must call
+// Finish.
 func (c *Cluster) BeginMove(slot, to int) *SlotMove {
 	c.t.Helper()
 	m := &SlotMove{c: c, slot: slot, from: c.Server(slot), to: to}
@@ -121,7 +119,7 @@ func (m *SlotMove) set(node int, args ...string) {
 	}
 }
 
-// Keys returns the keys that are still to be moved, in their order.
+// Keys returns the keys that are still to be moved, sorted.
 func (m *SlotMove) Keys() []string {
 	m.c.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: m.c.nodes[m.from].Addr()})
@@ -134,7 +132,7 @@ func (m *SlotMove) Keys() []string {
 	return keys
 }
 
-// Move moves keys. One that is gone is no error.
+// Move moves keys. A key that does not exist any more is no error.
 func (m *SlotMove) Move(keys ...string) {
 	m.c.t.Helper()
 	if len(keys) == 0 {
@@ -144,7 +142,7 @@ func (m *SlotMove) Move(keys ...string) {
 	defer rdb.Close()
 	host, port, _ := strings.Cut(m.c.nodes[m.to].Addr(), ":")
 	for _, key := range keys {
-		// What a move that broke off has left there is older.
+		// REPLACE: if an earlier move broke off, the new node's copy of the key is older.
 		err := rdb.Do(context.Background(), "MIGRATE", host, port, key, 0, migrateTimeout.Milliseconds(), "REPLACE").Err()
 		if err != nil {
 			m.c.t.Errorf("move %q: %v", key, err)
@@ -152,14 +150,14 @@ func (m *SlotMove) Move(keys ...string) {
 	}
 }
 
-// Finish moves what is left and returns when all nodes that answer know the new
-// master of the slot and, where there are replicas, the master's replicas have it all.
+// Finish moves the remaining keys. It returns when all nodes that answer know the slot's new master, and the replicas
+// of the new master have all keys.
 func (m *SlotMove) Finish() {
 	m.c.t.Helper()
 	for keys := m.Keys(); len(keys) > 0 && !m.c.t.Failed(); keys = m.Keys() {
 		m.Move(keys...)
 	}
-	m.set(m.to, "NODE", nodeID(m.to)) // the new one first: the old one goes on sending there
+	m.set(m.to, "NODE", nodeID(m.to)) // the new master first: the old master still sends clients there
 	m.set(m.from, "NODE", nodeID(m.to))
 	err := poll(failoverTimeout, func() (bool, error) {
 		for _, s := range m.c.nodes {
@@ -176,7 +174,7 @@ func (m *SlotMove) Finish() {
 	m.awaitReplicas()
 }
 
-// awaitReplicas returns when the replicas of the new master have what was moved.
+// awaitReplicas returns when the replicas of the new master have the moved keys.
 func (m *SlotMove) awaitReplicas() {
 	rdb := redis.NewClient(&redis.Options{Addr: m.c.nodes[m.to].Addr(), ReadTimeout: 2 * migrateTimeout})
 	defer rdb.Close()

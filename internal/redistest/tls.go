@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// TLS is what clients of a server need that speaks TLS.
+// TLS has what clients of a server with TLS need.
 type TLS struct {
 	Addr   string          // "127.0.0.1:port"
 	Roots  *x509.CertPool  // vouches for the server
-	Client tls.Certificate // the server wants one of its own authority, as this is
+	Client tls.Certificate // a certificate of the authority that the server trusts
 }
 
-// StartTLS is [Start] for a server that speaks TLS as well, on a port of its own and
-// with an authority made for the test. It wants clients there to have a certificate.
+// StartTLS is [Start] for a server that also speaks TLS, on a second port and with an authority made for the test. On
+// that port, clients must show a certificate.
 func StartTLS(t testing.TB, args ...string) (*Server, *TLS) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func StartTLS(t testing.TB, args ...string) (*Server, *TLS) {
 	return s, out
 }
 
-// certificate makes a certificate that parent vouches for, or itself without one.
+// certificate makes a certificate that parent vouches for. Without a parent, the certificate vouches for itself.
 func certificate(t testing.TB, c, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,7 +78,7 @@ func certificate(t testing.TB, c, parent *x509.Certificate, parentKey *ecdsa.Pri
 	if parent == nil {
 		parent, parentKey = c, key
 	}
-	// A day to either side: the test may run while somebody sets the clock.
+	// Valid from a day ago until a day from now: the test may run while somebody sets the clock.
 	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().AddDate(0, 0, -1), time.Now().AddDate(0, 0, 1)
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
 	if err != nil {

@@ -158,7 +158,7 @@ func (k *kit) free(key string) {
 }
 
 // runOut parks a key for one Unit and waits until the reservation has run out. A test calls runOut after its waiters
-// have joined. A short lease would have to begin before the waiters join.
+// have joined. A short lease cannot replace runOut: the lease could run out before the waiters join.
 func (k *kit) runOut(key string) {
 	k.Helper()
 	r := k.inspect(key)

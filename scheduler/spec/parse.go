@@ -117,7 +117,7 @@ func parseCalendar(words []string) (calendar, error) {
 	}
 	c[dow] = c[dow]&^(1<<sunday) | c[dow]>>sunday
 	// If both fields are restricted, one match is enough. So a range over all values of one field matches every day.
-	// Store all values for both: then days sees all values only in a field that is not restricted.
+	// Such a spec gets all values in both fields: the method days then treats neither field as restricted.
 	allDays, allWeek := fields[dom].all(), fields[dow].all()
 	if !stars[dom] && !stars[dow] && (c[dom] == allDays || c[dow] == allWeek) {
 		c[dom], c[dow] = allDays, allWeek

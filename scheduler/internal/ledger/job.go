@@ -6,8 +6,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// punctual is how late a node may claim a tick before the tick counts as missed. In less time the other nodes notice
-// that the first node died before its first write.
+// punctual is how late a node may claim a tick before the tick counts as missed. If a node dies before its first write,
+// the other nodes notice that in less time, and claim the tick.
 const punctual = time.Minute
 
 // maxCounted bounds how many missed ticks are counted. A job that ticks every second has 31 million ticks a year.

@@ -37,7 +37,7 @@ type Ledger struct {
 	Definition Definition `json:"def,omitzero"`
 
 	// past has the executions before Execution, the newest first: a JSON array on a second line of the memo. Only
-	// History decodes past: every node reads every ledger, but only people read the history.
+	// History decodes the array: every node reads every ledger, but only people read the history.
 	past []byte
 }
 

@@ -11,7 +11,7 @@ const (
 	// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
 	clockReset = 24 * time.Hour
 
-	// setBack is how far the clock must be behind a ledger to count as set back. A node's estimate has a smaller error.
+	// setBack is how far the clock must be behind a ledger to count as set back. A node's clock reading errs by less.
 	setBack = 10 * time.Second
 
 	// maxBroken is how often nodes execute a tick again. After that the tick is lost: its function may crash the nodes.
@@ -60,8 +60,8 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	}
 	news = l.define(j, m)
 	if l.Spec != j.SpecText {
-		// Nothing is caught up with after a change of the spec. The change alone is not worth a write: during a deploy
-		// nodes with the old spec and nodes with the new spec take turns.
+		// A change of the spec skips the missed ticks. The change alone is not worth a write: during a deploy nodes
+		// with the old spec and nodes with the new spec take turns.
 		l.Spec, l.Last = j.SpecText, max(l.Last, m.Floor.UnixMilli())
 	}
 	if j.AtStart && !slices.Contains(l.Starts, j.StartID) {
