@@ -185,7 +185,7 @@ func (h *holding) refusal(op string) error {
 	return &e
 }
 
-// handedOver returns the error of every call on the handle after Park.
+// handedOver returns the error of a call on the handle after Park, other than Reclaim.
 func (h *holding) handedOver(op, job string) *Error {
 	return &Error{Code: codeNotOwner, Op: op, Key: h.key, Job: job, Detail: "the lock was handed over by Park"}
 }
