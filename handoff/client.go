@@ -30,8 +30,8 @@ type Config struct {
 }
 
 const (
-	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs after half of the reservation,
-	// or a second later.
+	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs a reservation when half of it is
+	// over, or up to a second later.
 	minReserve = 10 * time.Second
 
 	defaultReserve = time.Hour

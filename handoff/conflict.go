@@ -84,7 +84,7 @@ func (c *Client) tokenIn(ctx context.Context, task *asynq.TaskInfo, key string) 
 	return token, slices.Delete(tokens, i, i+1), true, err
 }
 
-// carried reports whether task carries the current token of the lock in held.
+// carried reports whether task carries the current token of the lock that the error held is about.
 func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
 	token, _, ok, err := c.tokenIn(ctx, task, held.Key)
 	if err != nil || !ok {

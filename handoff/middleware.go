@@ -102,8 +102,8 @@ func newMiddleware(opts ...MiddlewareOption) *middleware {
 // that were handed over, released or kept (Keep) are excepted. A connection that the handler has hijacked has no lock
 // after the release. The handler gets the ResponseWriter unchanged.
 //
-// Middlewares can be nested, on different keys. One Claim locks its keys in the same order everywhere, but two nested
-// middlewares can wait for each other. So nest middlewares in the same order everywhere, or set no Claim.MaxWait.
+// Middlewares can be nested, on different keys. One Claim locks its keys in the same order everywhere, but requests in
+// nested middlewares can wait for each other. So nest them in the same order everywhere, or set no Claim.MaxWait.
 //
 // If locks, claim or the next handler is nil, every request is answered with 500, and the log says why. A route that
 // is wired wrongly must not be served without its lock. A panic would take down the rest of the server too.

@@ -61,10 +61,10 @@ const (
 	// The old task is deleted when the new task is in its queue. A job that runs is left alone, as with Reject.
 	Replace
 
-	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one
-	// job waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The
-	// running job has the lock on Key. The waiting job has the lock on Key and "%next", until the worker can take the
-	// lock on Key for it. Until must be UntilDone.
+	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one job
+	// waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The running job
+	// has the lock on Key. The waiting job has the lock on another key, Key+"%next", until the worker can take the lock
+	// on Key for it. Until must be UntilDone.
 	KeepLast
 )
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// watchFor is how long a Client goes on, in the background, to look for a task whose enqueue was unclear after
-	// settleFor. Afterwards the task's locks are left to their reservation. A fail-over takes less; a longer outage
-	// needs an operator.
+	// watchFor is how long a Client goes on looking, in the background, for a task whose enqueue was still unclear
+	// after settleFor. Afterwards the task's locks are left to their reservation. A fail-over takes less time than
+	// watchFor. A longer outage needs an operator.
 	watchFor = 5 * time.Minute
 
 	// maxWatches bounds the watches of one Client. In an outage, every request that had parked a lock starts a watch.

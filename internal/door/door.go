@@ -94,8 +94,8 @@ type Locker interface {
 	// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: nobody
 	// holds the lock until the job resumes the token. For many keys Take sends batches of a bounded size. The results
 	// are in the order of takes, and independent of each other. A result is a token or an error: ErrHeld, ErrInvalid,
-	// ErrClosed, or ErrUnavailable if the store did not answer. What a Take without an answer has left behind is
-	// removed in the background. If ctx has already ended, the errors are the cause of ctx.
+	// ErrClosed, or ErrUnavailable if the store did not answer. If a Take without an answer has parked its key, the
+	// Locker frees the key in the background. If ctx has already ended, the errors are the cause of ctx.
 	Take(ctx context.Context, op string, takes []Take) []Taken
 
 	// The four methods below are calls of package joblock for several locks or tokens at once, in batches of a bounded

@@ -31,8 +31,8 @@ func (c *Cluster) Slot(key string) int {
 	return 0
 }
 
-// Server returns the number of the node that serves slot now, according to that node. The answer is right after slots
-// were moved and masters replaced too. [Cluster.Home] has the node that served slot at the start.
+// Server returns the number of the node that serves slot now, according to that node. The answer is also correct if
+// slots were moved or masters replaced. [Cluster.Home] has the node that served slot at the start.
 func (c *Cluster) Server(slot int) int {
 	c.t.Helper()
 	found := -1

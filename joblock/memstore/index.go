@@ -16,12 +16,12 @@ type index struct {
 
 type entry struct {
 	// Mark is when the entry is due, in µs. The method bound sets an even Mark, and the method due sets an odd Mark, so
-	// that Forget can tell a later write from the Due that returned the entry.
+	// that Forget sees whether the entry was written after the Due that returned it.
 	driver.JobLock
 	at int // position in index.order
 }
 
-// The method bound writes the entry of key and job, and makes the entry due after the time grace. The method bound also
+// The method bound writes the entry of key and job, and makes the entry due after the parameter grace. The method bound also
 // drops up to two entries that have been due for JobKeep. So the index stays small where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
@@ -40,7 +40,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.move(e, due+due%2)
 }
 
-// The method due returns up to req.Limit entries that are due, and makes each of them due again req.Later from now.
+// The method due returns up to req.Limit entries that are due, and makes each of them due again after req.Later.
 func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
 	mark := now.us + req.Later.Microseconds()
 	mark += 1 - mark%2

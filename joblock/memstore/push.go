@@ -13,7 +13,7 @@ type listener struct {
 	deliver func(driver.Push)
 
 	// busy counts the deliveries that have begun. The count grows only under Store.mu and while the listener is
-	// registered. So a Wait that begins after the listener was removed is final.
+	// registered. So no delivery begins after a Wait that began after the listener was removed.
 	busy sync.WaitGroup
 }
 

@@ -269,7 +269,7 @@ func (r *record) end(now instant, req driver.ReleaseRequest) {
 	r.keep(now, retain)
 }
 
-// keep sets when the record expires: the time retain after the end of the ownership, but not before queue.kept.
+// keep sets when the record expires: the parameter retain after the end of the ownership, but not before queue.kept.
 func (r *record) keep(now instant, retain time.Duration) {
 	r.expires = max(r.until, now.ms) + retain.Milliseconds()
 	if r.queue != nil {
@@ -286,7 +286,7 @@ func (r record) granted(memo bool) answer {
 	return a
 }
 
-// taken returns the answer OutcomeOK to the Take that began the present term.
+// The method taken returns the answer OutcomeOK to the Take that began the present term.
 func (r record) taken() answer {
 	a := r.granted(false)
 	a.Ended = r.prior
@@ -303,7 +303,7 @@ func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	return a
 }
 
-// over returns the answer OutcomeReleased.
+// The method over returns the answer OutcomeReleased.
 func (r record) over() answer {
 	return answer{Reply: driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}}
 }

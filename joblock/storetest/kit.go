@@ -224,7 +224,7 @@ func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	}
 }
 
-// wantState fails the test unless the key is in the state want. wantState returns the key's record.
+// wantState fails the test unless the key's state is the parameter want. wantState returns the key's record.
 func (k *kit) wantState(key string, want driver.State) driver.Record {
 	k.Helper()
 	r := k.inspect(key)

@@ -71,13 +71,13 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue fails the test unless Due returns the entries want. The entries are due again after the constant long.
+// wantDue fails the test unless Due returns the parameter want. The entries are due again after the constant long.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)
 }
 
-// wantLocks fails the test unless the parameter locks has the entries want. Each string of want is "job key".
+// wantLocks fails the test unless the entries of locks are the parameter want. Each string of want is "job key".
 func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
 	k.Helper()
 	var got []string

@@ -55,7 +55,7 @@ type waiters struct {
 	served []service
 }
 
-// service is one grant: between which moments the caller joined, and the fence of the grant.
+// service is one grant: the moments before and after the caller joined, and the fence of the grant.
 type service struct {
 	who           string
 	asked, joined int64

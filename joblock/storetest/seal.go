@@ -28,7 +28,7 @@ func old(n byte) driver.SealKey {
 	return driver.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
 }
 
-// wantSealKeys fails the test unless the secrets of got are those with the numbers want.
+// wantSealKeys fails the test unless the secrets of got are those with the numbers in want.
 func (k *kit) wantSealKeys(got []driver.SealKey, want ...byte) {
 	k.Helper()
 	var numbers []byte

@@ -20,7 +20,7 @@ const (
 	reminder = time.Hour        // the shortest time between two reports of a contest
 )
 
-// Definition has the definitions of the job with which nodes have written the ledger. A Definition shows whether two
+// Definition says with which definitions of the job nodes have written the ledger. A Definition shows whether two
 // applications share a job by mistake. Times are milliseconds of the store's clock.
 type Definition struct {
 	Program string   `json:"by"`             // of the node that wrote last
