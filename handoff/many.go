@@ -27,7 +27,8 @@ const manySenders = 16
 var ErrNotSent = errors.New("not sent")
 
 // errOtherUnknown is why EnqueueMany ends early although its context has not ended. errOtherUnknown does not wrap the
-// other task's error: JobOf and joblock.ErrUnavailable must tell about the item that has the error.
+// other task's error. If it did, JobOf and joblock.ErrUnavailable would describe the other task instead of the item
+// that was not sent.
 var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
 
 // Item is a task for EnqueueMany, with either Unique or Locks.

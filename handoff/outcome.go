@@ -14,8 +14,9 @@ import (
 
 const (
 	// settleFor bounds how long Enqueue goes on after the end of its context, or after an error of asynq. After
-	// settleFor the search goes on in the background; see watchFor. asynq's Client and Inspector can take longer: by
-	// default go-redis gives up on a silent server only after some twenty seconds, whatever the context says.
+	// settleFor the Client goes on, in the background, to look for the task; see watchFor. asynq's Client and Inspector
+	// can take longer than settleFor: by default go-redis gives up on a silent server only after some twenty seconds,
+	// whatever the context says.
 	settleFor = 3 * time.Second
 
 	// rereadPause lies between the two lookups after an enqueue without a definite answer. During the first lookup

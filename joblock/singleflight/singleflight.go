@@ -33,8 +33,8 @@ func Do[T any](
 // DoFunc calls ttl with the result of fn, under the lock. A result whose ttl is below a millisecond is not kept. A
 // ttl above 366 days counts as 366 days. A nil ttl is ErrInvalid.
 //
-// The store may drop a kept result early if a waiter dies just after the store has granted the lock to that waiter.
-// In that case the store keeps the result for Config.Retain, or for the time that the option Retain gives.
+// If a waiter dies just after the store has granted the lock to that waiter, the store may drop a kept result before
+// its ttl has passed: when the time in the option Retain, or else Config.Retain, has passed since that lock ended.
 func DoFunc[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
