@@ -123,9 +123,9 @@ func TaskKey(task *asynq.Task) string {
 	return joblock.Key("unique", task.Type(), fmt.Sprintf("%x", sha256.Sum256(task.Payload())))
 }
 
-// JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job
-// has the lock. Remaining of the *joblock.Error is how long the job has the lock at least: the rest of its lease
-// while the job runs, and else of its reservation. The worker renews leases, and the keeper prolongs reservations.
+// JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job has
+// the lock. The job has the lock at least for Remaining of the *joblock.Error: the rest of the lease while the job
+// runs, and else the rest of the reservation. The worker renews leases, and the keeper prolongs reservations.
 func JobOf(err error) (queue, taskID string, ok bool) {
 	var e *joblock.Error
 	if !errors.As(err, &e) {

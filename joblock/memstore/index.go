@@ -21,8 +21,8 @@ type entry struct {
 	at int // position in index.order
 }
 
-// The method bound writes the entry of key and job, and makes the entry due after the parameter grace. The method bound also
-// drops up to two entries that have been due for JobKeep. So the index stays small where no keeper runs.
+// The method bound writes the entry of key and job, and makes the entry due after the parameter grace. The method bound
+// also drops up to two entries that have been due for JobKeep. So the index stays small where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {

@@ -45,7 +45,7 @@ func (j *Job) NextDue(after time.Time) time.Time {
 }
 
 // ticks returns the ticks that are later than the parameter after and not later than the parameter until, the oldest
-// first. The result has at most maxCounted ticks: the newest CatchUp.Most and, of the others, the oldest.
+// first. The result has at most maxCounted ticks: the newest CatchUp.Most ticks, and the oldest of the other ticks.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {
