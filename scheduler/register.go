@@ -10,8 +10,9 @@ import (
 
 const maxNameBytes = 128
 
-// Func registers fn. One node calls fn at every tick of spec; package spec has the syntax. The name identifies the job
-// in the whole cluster: 1 to 128 bytes of UTF-8. You can register jobs before Run and while Run is running.
+// Func registers fn. At every tick of spec, one node calls fn, and at the next tick perhaps another node. Package spec
+// has the syntax. The name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. You can register jobs
+// before Run and while Run is running.
 //
 // The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom). The context may end early,
 // with one of these causes (context.Cause):

@@ -158,7 +158,8 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 // The method job returns the name of the new task's job.
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// The type candidate is a task that may be a member: the task's envelope is genuine.
+// The type candidate is a task with a genuine envelope. The envelope may still be copied from another task: see the
+// methods waits and settleQueue.
 type candidate struct {
 	envelope.Opened
 	queue, id string // the job that the envelope was sealed for

@@ -139,8 +139,8 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry:
-// asynq still sees the spare retry.
+// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry.
+// Without that match, asynq would use the spare retry after the author's last attempt.
 type finalError struct {
 	err   error
 	spent bool // the attempt was beyond the author's retries

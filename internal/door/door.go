@@ -80,7 +80,8 @@ type Locker interface {
 	// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
-	// Inspect reads all records of the request, or returns an error about key.
+	// Inspect reads the records of all req.Keys, or returns an error. The parameter key is the Key of that error: "" if
+	// the error is not about one key.
 	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)
 
 	// Do is joblock.Locker.Do, but takes the lock with acquire, which has the signature of Locker.Acquire. The type

@@ -9,7 +9,7 @@ import (
 // values. A wall-clock time is the Unix seconds at which a clock in UTC shows that time.
 type calendar [6]uint64
 
-// The indexes of the elements of a calendar, and of the array fields.
+// The indexes of the elements of a calendar, and of the array that is named fields.
 const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
 
 // farthest is more than the longest time between two ticks, in seconds: 8 years, because 2100 has no 29 February.

@@ -17,7 +17,8 @@ const (
 	stride = 24 * 3600  // less than between two changes of a zone; the least was 4 days, in Africa/Freetown in 1939
 )
 
-// maxSkipped bounds the search of a rhythm: how many matching days in a row a zone may skip. No zone has skipped two.
+// maxSkipped bounds the search for a rhythm's next tick: how many matching days in a row a zone may skip. No zone has
+// skipped two.
 const maxSkipped = 16
 
 // nextMultiple returns the first tick of @every after an instant.

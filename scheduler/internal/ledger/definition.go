@@ -39,8 +39,8 @@ func (d Definition) Contested() bool {
 	return d.Back >= contested && d.Latest-d.First >= rollout.Milliseconds() && d.Since <= settled
 }
 
-// define records that a node with j's definition updates the ledger, and reports a change of the definition. The change
-// alone is not worth a write.
+// define records that a node with j's definition updates the ledger, and returns the News of a change of the
+// definition, if any. For such a change alone, the caller need not write the ledger.
 func (l *Ledger) define(j *Job, m Moment) []News {
 	d, now := &l.Definition, m.Now.UnixMilli()
 	change := errors.New("its options have changed")
