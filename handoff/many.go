@@ -61,9 +61,9 @@ type Result struct {
 // are not sent: their errors match ErrNotSent, and the cause of ctx if ctx has ended. EnqueueMany returns at most three
 // seconds after the end of ctx, or nine if it replaces a job.
 //
-// EnqueueMany itself returns an error only if it has done nothing. There are then no results. The reason is one of
-// three: more than MaxItems items (ErrInvalid), a ctx that had ended before the call, or a store of the locks that did
-// not answer when this process needed its first seal key.
+// EnqueueMany itself returns an error only if it has done nothing. There are then no results. Reasons are more than
+// MaxItems items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not
+// answer when this process needed its first seal key.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	const op = "enqueue many"
 	if err := c.check(op); err != nil {
