@@ -36,10 +36,10 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 	return s.register("func", name, spec, call, options{}, opts)
 }
 
-// Task registers enqueue. One node calls enqueue at every tick of spec, to put one task into a queue. For asynq, use
-// package asynqtick. An enqueue of your own must use tick.ID() as the task's ID. The function enqueue must return nil
-// if the queue already has a task of that ID: another node has enqueued the task and died. If enqueue returns
-// asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
+// Task registers enqueue. At every tick of spec, one node calls enqueue to put one task into a queue, and at the next
+// tick perhaps another node does. For asynq, use package asynqtick. An enqueue of your own must use tick.ID() as the
+// task's ID. The function enqueue must return nil if the queue already has a task of that ID: another node has enqueued
+// the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
 //
 // Task is like Func, with these differences:
 //

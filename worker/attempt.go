@@ -321,8 +321,9 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	return lock, err
 }
 
-// The method duplicate reports whether this is a duplicate delivery of a job that is done by the record of token's
-// lock. If asynq has the task as completed, somebody has run the task again, and duplicate returns false.
+// The method duplicate is for a token whose lock's record says that a job is done. The method reports whether this
+// attempt is a duplicate delivery of that job. If asynq has a completion time for the task, somebody has run the
+// completed task again, and duplicate returns false.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {

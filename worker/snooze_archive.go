@@ -34,9 +34,9 @@ const (
 	// released the mark yet.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp is how long rerun waits for asynq to archive the task and for RunTask to succeed. When
-	// rerun has given up, the keeper must run the task. rerunGiveUp is longer than asynq's lease on the task, half a
-	// minute: asynq repeats a failed write until the lease ends.
+	// rerunGiveUp is how long rerun waits for asynq to archive the task and for RunTask to succeed. When rerun has
+	// given up, the keeper must run the task. rerunGiveUp is longer than asynq's lease on the task, half a minute:
+	// asynq repeats a failed write until the lease ends.
 	rerunGiveUp = 45 * time.Second
 
 	// mostInArchive is how many tasks of this process stay in the archive for their whole pause. Further tasks run

@@ -117,8 +117,9 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 // ctx bounds the wait for handlers that ignore their context: when ctx ends, Close returns the cause of ctx. An attempt
 // that ends later is still settled, until the Locker is closed. Close may be called again.
 //
-// A task with locks that begins after Close is snoozed, and the locks do not change. The keeper, or the end of the
-// reservation, frees the lock of an ended task whose old attempt still has a lease. A nil Worker has nothing to close.
+// A task with locks that begins after Close is snoozed, and the locks do not change. If a task has ended while an
+// old attempt still has the lease of the task's lock, Close does not wait to free that lock: the keeper frees the lock,
+// or the end of the reservation does. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil

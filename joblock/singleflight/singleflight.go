@@ -91,7 +91,7 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 }
 
 // compute runs fn under lock and shares the result of fn. If compute cannot share the result, only other callers miss
-// the result. So compute logs the reason, unless the lock is lost.
+// the result. So compute logs the reason and still returns the result. If the lock is lost, compute returns ErrLost.
 func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)
 	defer stop()
