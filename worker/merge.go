@@ -288,7 +288,7 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 
 // move binds the lock of token to the new task, and returns the lock's new token and true. The parameter from is the
 // job that the lock is bound to before the call. If that job is not a member, move returns token and false. After an
-// error, the caller must repeat the method run.
+// error, merge.run must be called again.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {

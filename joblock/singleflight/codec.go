@@ -25,8 +25,8 @@ var magic = [4]byte{'j', 'l', 'r', 1}
 
 const headerBytes = 4 + 3*8
 
-// encodeResult makes a memo of v, without the header. encodeResult returns ErrInvalid for a value that is too large,
-// and msgpack's error for a value that has no encoding.
+// encodeResult makes a memo of v. The memo begins with headerBytes zero bytes, which stampResult overwrites.
+// encodeResult returns ErrInvalid for a value that is too large, and msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, headerBytes))
 	if err := msgpack.NewEncoder(b).Encode(&v); err != nil {

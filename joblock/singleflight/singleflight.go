@@ -55,8 +55,8 @@ type flight[T any] struct {
 	fn    func(context.Context) (T, error)
 }
 
-// run returns the kept result, or takes the lock and computes a result. The store remembers the record for at least the
-// time retain.
+// run returns the kept result, or takes the lock and computes a result. The lock's option Retain is the longer of retain
+// and the time that opts, or else Config.Retain, gives.
 func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock.AcquireOption) (v T, err error) {
 	asked, err := f.in.Asked(op, f.key, opts)
 	if err == nil && f.fn == nil {
