@@ -166,7 +166,8 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error, repeat the method run.
+// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error,
+// merge.run must be called again.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -232,7 +233,7 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue sets the queue and the ID of the new task. After an error, repeat the method run.
+// settleQueue sets the queue and the ID of the new task. After an error, merge.run must be called again.
 //
 // asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
 // same name, could pass for a member. But aggregated members have left their group: a candidate that waits is a copy.

@@ -260,8 +260,8 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// The method acquire acquires the lock. For a busy lock acquire waits in place: until the time latest if the task
-// cannot be snoozed, and otherwise as long as MaxWait allows.
+// The method acquire acquires the lock. If the lock is busy, acquire waits in place. A task that should be snoozed, but
+// cannot be, waits until the time latest. Any other task waits as long as MaxWait allows, but not beyond latest.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {

@@ -30,7 +30,7 @@ import (
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
-	// markWait is how long the method mark waits for the lock. The process that last ran the task again may not have
+	// markWait is how long the method mark waits for a busy mark. The process that last ran the task again may not have
 	// released the mark yet.
 	markWait = 2 * time.Second
 
