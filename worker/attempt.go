@@ -91,8 +91,8 @@ func (a *attempt) log() *slog.Logger {
 	return a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type())
 }
 
-// holder returns who, followed by the number of the attempt: the holder that Status and List show. A rerun beyond the
-// budget counts as the last attempt.
+// holder returns the parameter who, followed by the number of the attempt. Status and List show the result as the
+// holder. A rerun beyond the budget counts as the last attempt.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
@@ -267,7 +267,7 @@ func (a *attempt) tryResumeAll() error {
 	return nil
 }
 
-// The method resume resumes tokens in one batch. A lock is nil if it has an error.
+// The method resume resumes tokens in one batch. A lock is nil if its token could not be resumed.
 func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.Locks, []error) {
 	in := door.Of(a.w.locks)
 	opts := []joblock.ResumeOption{

@@ -64,9 +64,9 @@ type Config struct {
 	Every time.Duration
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
-	// New adds the inspector that is its parameter. If a database has no Inspector here and the queues have the same
-	// names, the keeper frees the locks of that database's tasks. If a keeper cannot have all Inspectors, give the locks
-	// of each database a prefix of their own, or run no keeper. Default none.
+	// New adds the inspector that is its parameter. If a database has no Inspector here, and its queues have the names
+	// of queues that an Inspector knows, the keeper frees the locks of that database's tasks. If a keeper cannot have
+	// all Inspectors, give the locks of each database a prefix of their own, or run no keeper. Default none.
 	Inspectors []*asynq.Inspector
 
 	// DryRun makes the keeper log and count the changes that it would make, and change no lock. Only one keeper of the

@@ -92,8 +92,8 @@ func places(concurrency int) int {
 }
 
 // The method failed is the ErrorHandler that Configure sets. The method calls handler, the user's ErrorHandler, unless
-// err snoozes the task or handler has already received err. The method frees the locks of a task that ends without a
-// middleware.
+// err snoozes the task or handler has already received err. If asynq ends the task without a call of Middleware, the
+// method frees the task's locks.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()

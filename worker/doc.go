@@ -18,8 +18,8 @@
 //	locks.Close(ctx)
 //
 // Tasks without locks pass through untouched. Register Middleware first, as the outermost middleware: code outside of
-// Middleware runs without the locks. If Middleware or Configure is missing, or WithoutOverlapping is registered before
-// Middleware, the first affected task makes the Worker log an error or a warning to Config.Logger.
+// Middleware runs without the locks. If Middleware is not registered, Configure is not called, or WithoutOverlapping is
+// registered before Middleware, the first affected task makes the Worker log an error or a warning to Config.Logger.
 //
 // To snooze a task is to give the task back to asynq for a while without charging a retry.
 //
@@ -65,11 +65,12 @@
 //	held by somebody else     the task is snoozed, for Config.Snooze at most
 //	gone                      the lock has lapsed, was forced, or was released by a final failure before somebody ran
 //	                          the task again: Config.Gone decides
-//	done                      the lock's record says that the job is done or revoked. If asynq has the task as
-//	                          completed, somebody has run the task again: Config.Gone decides. Otherwise the delivery
-//	                          is a duplicate: the task succeeds without a call of the handler
+//	done                      the lock's record says that the job is done or revoked. If asynq has a completion time
+//	                          for the task, somebody has run the completed task again: Config.Gone decides. Otherwise
+//	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
-//	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the job
+//	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing that job by
+//	                          this one
 //
 // A lock that a job has only until the job starts (handoff.EnqueueUnique) is released just before the handler is
 // called; Started has the details. If that lock is gone already, as at a retry, Config.Gone is not asked. A job
@@ -86,7 +87,7 @@
 //	panic                     as after an error; the panic continues
 //	the context has ended     asynq has moved on: timeout, shutdown, cancellation, lost asynq lease. The Worker asks
 //	                          the Inspector for the task: parked while the task lives, released otherwise
-//	never called              released on the last attempt, if the deadline had passed when asynq took the task
+//	handler never called      released on the last attempt, if the deadline had passed when asynq took the task
 //
 // A job that loses its lock again and again is tried again and again, at the pace of RetryDelayFunc: asynq counts no
 // snoozes, and the job is not to blame. An error that is not due to the loss is a failure like any other. So is the
@@ -95,7 +96,7 @@
 // asynq gets the handler's result when the locks are settled. A slow store delays the result by a second at most, and
 // by at most half of the time that the attempt has left. The rest is settled in the background, and Close waits for it.
 // Meanwhile the next attempt finds the lock busy and is snoozed. The Locker repeats a release that had no answer. A
-// park is not repeated: the reservation that the attempt already has stands.
+// park is not repeated: the attempt's own reservation of the lock remains in force.
 //
 // asynq does not wait for a handler after the timeout, so the next attempt may start while the old attempt still runs.
 // The next attempt finds the lock busy and is snoozed. The old attempt keeps its lease for at most Config.Overrun after
@@ -107,7 +108,8 @@
 // the next attempts get them at once.
 //
 // A handler may release its lock early, or hand the lock over to another task with Park. Then the handler's own task
-// leaves the lock alone, and a retry of that task waits until the other task is done.
+// leaves the lock alone. If the lock was handed over, a retry of the handler's own task waits until the other task is
+// done.
 //
 // # Contention never costs a job
 //
@@ -118,8 +120,8 @@
 //
 // The handler is not called at the spare retry:
 //
-//	the last attempt ended by   asynq sets the task to retry, and charges the retry if Config.IsFailure says so. The
-//	timeout, CancelProcessing   worker archives the task within moments, charged or not, as asynq alone would
+//	the last attempt ended by   asynq sets the task to retry, and charges the retry if the server's IsFailure says so.
+//	timeout, CancelProcessing   The worker archives the task within moments, charged or not, as asynq alone would
 //	or panic
 //	it ended by a crash         the task comes back once more and is archived without a run. Its last error then begins
 //	                            with "worker: no retries left". The ErrorHandler gets asynq.ErrLeaseExpired; asynq alone
@@ -129,8 +131,8 @@
 //
 // RunTask runs an archived task each time, however the previous run ended. That run is the task's last attempt. While
 // another job has the key, the task is snoozed by way of the archive; see below. After a rerun that crashed, RunTask
-// may be needed twice if the handler released its lock early, or has the lock only until it starts: that delivery looks
-// like the delivery of a job whose last attempt crashed.
+// may be needed twice if the handler released its lock early, or the task has the lock only until the task starts: the
+// first delivery then looks like the delivery of a job whose last attempt crashed.
 //
 // All this needs Configure. Without Configure, an attempt waits in place for a busy lock, as long as the task's timeout
 // allows. So does the attempt of a task that another package enqueued with locks but without a spare retry.
@@ -167,15 +169,15 @@
 //
 // With Configure, the task that a group is aggregated into takes over the locks of the group's members. asynq does not
 // say which task a member is. So the Worker asks the Inspector for the task that the member's header was sealed for:
-// that task must wait in this group, with the same header and payload. The new task carries up to 1,024 locks; bound
-// them with GroupMaxSize. The locks are bound to the new task before asynq has that task, so they always have an owner.
-// If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the keeper
-// frees the locks of aggregated tasks.
+// that task must wait in this group, with the same header and payload. The new task carries up to 1,024 locks; limit
+// the members with GroupMaxSize. The locks are bound to the new task before asynq has that task, so they always have an
+// owner. If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the
+// keeper frees the locks of aggregated tasks.
 //
 // # Locks that tasks do not carry
 //
-// WithoutOverlapping takes a lock when a task is about to run, on a key made of the task, and releases the lock when
-// the attempt ends. It works for the tasks of every client. With Limit, several tasks may run at a time.
+// WithoutOverlapping takes a lock when a task is about to run, on a key computed from the task, and releases the lock
+// when the attempt ends. It works for the tasks of every client. With Limit, several tasks may run at a time.
 //
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
@@ -189,8 +191,8 @@
 //
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
 // waiting task takes up one of the server's Concurrency, and its own timeout runs. MaxWait and Need bound the wait.
-// After that, the task is snoozed and comes back at the end of the line: after a second if locks here are held for a
-// short time, after Config.Snooze if they are held for long.
+// After that, the task is snoozed and comes back at the end of the line: after a second if the locks of this
+// WithoutOverlapping are held for a short time, after Config.Snooze if they are held for long.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the
 //	                            attempt fails

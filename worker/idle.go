@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees the locks of a task that has ended without a middleware. A lock with a lease is checked again when
-// the lease has ended. An attempt that still runs settles the lock; otherwise the lease ends.
+// releaseIdle frees those locks of an ended task that no attempt holds. A lock with a lease is checked again when the
+// lease has ended. An attempt that still runs settles the lock; otherwise the lease ends.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	// ForJob: a handler may have handed the lock over to another job.

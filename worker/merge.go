@@ -235,8 +235,9 @@ func (m *merge) waits(c candidate) (bool, error) {
 
 // settleQueue sets the queue and the ID of the new task. After an error, merge.run must be called again.
 //
-// asynq does not say in which queue the group is. So the copy of a task that waits in another queue, in a group of the
-// same name, could pass for a member. But aggregated members have left their group: a candidate that waits is a copy.
+// asynq does not say in which queue the group is. So a member may be the copy of a task, if that task waits in another
+// queue, in a group with the same name. But aggregated members have left their group: if the job that a candidate's
+// envelope was sealed for still waits, the candidate is a copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -321,8 +322,8 @@ func (m *merge) close() {
 	}
 }
 
-// mayTake reports whether a lock that is bound to job may be moved. job must be a member, or the new task of an earlier
-// aggregation that asynq did not enqueue. A lock that is bound to any other job was handed over by a handler.
+// mayTake reports whether a lock that is bound to job may be moved. job must be a member, or a task that an earlier
+// aggregation made and asynq did not enqueue. A lock that is bound to any other job was handed over by a handler.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

@@ -51,8 +51,8 @@ func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait = &d }
 }
 
-// Need sets how much time before the deadline a task needs to run. A task that waits in place is snoozed when only d is
-// left. Default nine tenths of the time that is left when the wait begins.
+// Need sets how much time a task needs for its run. A task that waits in place is snoozed when only d is left before
+// the deadline. Default nine tenths of the time that is left when the wait begins.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
@@ -70,7 +70,7 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBus
 // comment says what happens to a task whose key is busy.
 //
 // The handler's context ends if the lock is lost. joblock.FromContext returns the lock of WithoutOverlapping, also
-// inside Middleware. joblock.LocksFromContext(ctx).ByKey returns a lock that the task carries.
+// if the task carries locks. joblock.LocksFromContext(ctx).ByKey returns a lock that the task carries.
 //
 // Attempts fail with joblock.ErrInvalid if the key is not valid, if an option is out of bounds, if the task carries a
 // lock on the key only until the task starts (handoff.UntilStarted), or if the key function, the next handler, an

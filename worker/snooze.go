@@ -60,7 +60,7 @@ func (a *attempt) logSnoozed(snoozed *snoozeError) {
 	a.log().Info("worker: task snoozed", "delay", snoozed.delay, "cause", snoozed.err)
 }
 
-// jittered returns d plus up to a quarter, and at least a second, because asynq cuts delays to whole seconds. Without
+// jittered raises d to at least a second, because asynq cuts delays to whole seconds, and adds up to a quarter. Without
 // the jitter, tasks that were snoozed together would come back together.
 func jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
@@ -75,7 +75,7 @@ type pace struct {
 	pause time.Duration
 }
 
-// The method next returns the pause for the next snooze: at most the parameter most, before the jitter.
+// The method next returns the pause for the next snooze. Before the jitter, the pause is no longer than most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 // Started is an asynq.MiddlewareFunc that marks the place where a task begins to run. A task that has a key only until
 // the task starts (handoff.EnqueueUnique) gives the key up at that place.
 //
-// Register Started last, as the innermost, if another package's middleware follows Middleware. From this package, the
-// other middleware hides each WithoutOverlapping that comes later. Without Started, Middleware gives the key up. But if
-// one or more WithoutOverlapping directly follow Middleware, the last of these gives the key up when it has acquired
-// its own lock.
+// Register Started last, as the innermost, if another package's middleware follows Middleware. This package cannot see
+// a WithoutOverlapping that comes after such a middleware. Without Started, Middleware gives the key up. But if one or
+// more WithoutOverlapping directly follow Middleware, the last of these gives the key up when it has acquired its own
+// lock.
 //
 // Register Started for each mux of the Worker or for none. If Started is registered for one mux, a task of another mux
 // keeps the key until the job ends. With a nil next, each task fails with joblock.ErrInvalid.

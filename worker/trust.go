@@ -75,7 +75,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 }
 
 // The method envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error
-// that snoozes the task. If the task cannot be snoozed, envelope waits in place until the attempt's context ends.
+// that snoozes the task. If the task cannot be snoozed, envelope waits in place until the store answers or the
+// attempt's context ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())

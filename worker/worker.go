@@ -32,7 +32,7 @@ type Worker struct {
 	places  atomic.Int64 // how many tasks of the server may wait in place; -1 until Configure is called
 	waiting atomic.Int64 // how many tasks wait in place
 
-	inArchive  atomic.Int64 // how many tasks this process has snoozed by way of asynq's archive
+	inArchive  atomic.Int64 // how many tasks this Worker now has in asynq's archive for a snooze
 	hasStarted atomic.Bool  // the method Started was called
 
 	open *inflight // unsettled attempts, background work, and Run
