@@ -190,8 +190,8 @@
 // handler would run without a lock.
 //
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
-// waiting task takes up one of the server's Concurrency, and its own timeout runs. MaxWait and Need bound the wait.
-// After that, the task is snoozed and comes back at the end of the line: after a second if the locks of this
+// waiting task occupies one worker of the server's Concurrency, and its own timeout runs. MaxWait and Need bound the
+// wait. After that, the task is snoozed and comes back at the end of the line: after a second if the locks of this
 // WithoutOverlapping are held for a short time, after Config.Snooze if they are held for long.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the

@@ -41,7 +41,7 @@ func Limit(n int) OverlapOption {
 }
 
 // MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. Need also bounds the wait. A
-// waiting task takes up one of the server's Concurrency. The default:
+// waiting task occupies one worker of the server's Concurrency. The default:
 //
 //	DropIfBusy, FailIfBusy                                             0
 //	fewer than a quarter (rounded up) of the server's tasks wait       3 s

@@ -58,7 +58,8 @@ var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt starts the attempt in ctx if the attempt starts at h. The error snoozes the task.
+// startAt calls the method start of the attempt in ctx, if the task starts at h and no earlier call has done so. The
+// error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler) error {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	if !ok || a.started {
