@@ -25,8 +25,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 // attempt runs on, because asynq counts no snoozes. The cost is bounded: one task comes back for one running attempt.
 const busyPause = 2 * time.Second
 
-// snooze returns an error that snoozes the task, if err says that somebody has the lock, that the store does not answer,
-// or that the Worker or the Locker was closed. For any other err, snooze returns nil.
+// snooze returns an error that snoozes the task, if err says that somebody has the lock, that the store does not
+// answer, or that the Worker or the Locker was closed. For any other err, snooze returns nil.
 func (w *Worker) snooze(err error) *snoozeError {
 	e, ok := as[*joblock.Error](err)
 	if !ok {
