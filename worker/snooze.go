@@ -75,7 +75,7 @@ type pace struct {
 	pause time.Duration
 }
 
-// The method next returns the pause for the next snooze. Before the jitter, the pause is no longer than most.
+// The method next returns the pause for the next snooze. Before the jitter, the pause is at most the parameter most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
