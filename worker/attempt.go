@@ -345,8 +345,8 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// The method elsewhere returns an error that snoozes the task if token's lock is bound to another job: a handler handed
-// the lock over, or handoff is replacing the other job by this one.
+// If token's lock is bound to another job, the method elsewhere returns an error that snoozes the task: a handler handed
+// the lock over, or handoff is replacing the other job by this one. elsewhere returns an error of Status unchanged.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {

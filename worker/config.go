@@ -58,7 +58,7 @@ type Config struct {
 	Overrun time.Duration
 
 	// Every is the time between two checks of a lock by the keeper. The lock of an archived or deleted task is freed
-	// that much later. With very many locks a round may take longer than Every. The first check of a parked lock comes
+	// at the next check. With very many locks a round may take longer than Every. The first check of a parked lock comes
 	// joblock.Config.JobGrace after the park. From 100 ms to half of Reserve. Default: the smaller of 30 s and a
 	// quarter of Reserve.
 	Every time.Duration

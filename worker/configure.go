@@ -141,8 +141,8 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs that a task with locks has failed with err outside of Middleware. Middleware wraps errors in a
-// retryError or a finalError.
+// failedOutside logs, once per Worker, that a task with locks has failed outside of Middleware. It is not logged if err
+// is a retryError, in which Middleware wraps errors, or comes from asynq, a panic, an ended context or joblock.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
