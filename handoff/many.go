@@ -1,9 +1,11 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -95,11 +97,13 @@ type many struct {
 // manyItem is an item that can be enqueued.
 type manyItem struct {
 	*handover
+	at     int // index of the item
 	result *Result
 	err    error // of Client.prepare
 }
 
-// readItems puts items with a key or a job in common into one line. readItems sets the results of bad items.
+// readItems puts items with a key or a job in common into one line, in the order of the items. If an item has something
+// in common with two lines, they become one line. readItems sets the results of bad items.
 func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem) {
 	lineOf := make(map[string]int, 2*len(items)) // by key or job; a text that is both does no harm
 	for i, item := range items {
@@ -108,21 +112,22 @@ func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem)
 			results[i].Err = err
 			continue
 		}
-		names, line := append(h.keys(), h.job), len(lines)
-		for _, name := range names {
-			if earlier, ok := lineOf[name]; ok {
-				line = earlier
+		line := len(lines)
+		lines = append(lines, []*manyItem{{handover: h, at: i, result: &results[i]}})
+		for _, name := range h.names() {
+			if other, ok := lineOf[name]; ok && other != line {
+				for _, it := range lines[other] {
+					for _, name := range it.names() {
+						lineOf[name] = line
+					}
+				}
+				lines[line], lines[other] = append(lines[other], lines[line]...), nil
 			}
-		}
-		if line == len(lines) {
-			lines = append(lines, nil)
-		}
-		lines[line] = append(lines[line], &manyItem{handover: h, result: &results[i]})
-		for _, name := range names {
 			lineOf[name] = line
 		}
+		slices.SortFunc(lines[line], func(a, b *manyItem) int { return cmp.Compare(a.at, b.at) })
 	}
-	return lines
+	return slices.DeleteFunc(lines, func(line []*manyItem) bool { return line == nil })
 }
 
 func (c *Client) itemHandover(item Item) (*handover, error) {
@@ -140,15 +145,16 @@ func (c *Client) itemHandover(item Item) (*handover, error) {
 // The method notSent returns the error for a task that was not sent because of cause.
 func (s *taskSpec) notSent(cause error) error { return s.wrap(fmt.Errorf("%w: %w", ErrNotSent, cause)) }
 
-// keys returns the keys that h takes or hands over.
-func (h *handover) keys() (keys []string) {
+// The method names returns the job of h, and the keys that h takes or hands over.
+func (h *handover) names() []string {
 	if h.locks == nil {
-		return []string{h.unique.slot()}
+		return []string{h.job, h.unique.slot()}
 	}
+	names := []string{h.job}
 	for _, lock := range h.locks {
-		keys = append(keys, lock.Key())
+		names = append(names, lock.Key())
 	}
-	return keys
+	return names
 }
 
 // run makes the tokens for the first item of each line, and then handles the lines.

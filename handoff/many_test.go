@@ -251,6 +251,28 @@ func TestManyTasksOfOneID(t *testing.T) {
 	})
 }
 
+// An item may have its key in common with one item and its task ID with another. All three are then handled in order.
+func TestManyTasksInAChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.faults.onEach(func(_ int32, apply func() error) error {
+			time.Sleep(time.Second)
+			return apply()
+		})
+		items := manyItems(6)
+		items[2].Opts = []asynq.Option{asynq.TaskID("t-0")}
+		items[3].Unique.Key, items[3].Opts = "key-2", []asynq.Option{asynq.TaskID("t-1")}
+		items[5].Unique.Key, items[5].Opts = "key-4", []asynq.Option{asynq.TaskID("t-3")}
+		results := w.many(t.Context(), t, items)
+		for i, want := range []error{nil, nil, asynq.ErrTaskIDConflict, asynq.ErrTaskIDConflict, nil, joblock.ErrHeld} {
+			if !errors.Is(results[i].Err, want) {
+				t.Errorf("item %d: error %v, want %v", i, results[i].Err, want)
+			}
+		}
+		wantState(t, w.locks, "key-2", joblock.StateFree)
+	})
+}
+
 // Bad items are refused, and the others enqueued.
 func TestManyWithBadItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
