@@ -21,6 +21,9 @@ const (
 
 	// proofPause lies between two readings of the seal keys. Seal keys hardly ever change.
 	proofPause = time.Minute
+
+	// proofTimeout bounds a reading of the seal keys.
+	proofTimeout = 10 * time.Second
 )
 
 // The type proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
@@ -28,23 +31,44 @@ const (
 // script that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from
 // a seal key. So only somebody who can forge what tasks carry can forge a push with a grant.
 type proofs struct {
-	mu   sync.Mutex
-	keys []string  // in the order of the seal keys; the first key makes proofs, and any key verifies a proof
-	read time.Time // when the seal keys were last read, successfully or not
+	mu     sync.Mutex
+	keys   []string           // in the order of the seal keys; the first key makes proofs, and any key verifies a proof
+	read   time.Time          // when the latest reading of the seal keys began
+	stop   context.CancelFunc // of that reading
+	closed bool
+
+	reading sync.WaitGroup
 }
 
-// The method load reads the seal keys, unless a reading was tried within the last proofPause. Without keys, pushes
-// carry no grants, and a waiter asks for its grant.
-func (p *proofs) load(ctx context.Context, s *Store) {
+// The method load reads the seal keys in the background, unless a reading has begun within the last proofPause. Without
+// keys, pushes carry no grants, and a waiter asks for its grant. No call waits for the reading: in a cluster the node
+// with the seal keys may be away while the node with the lock answers.
+func (p *proofs) load(s *Store) {
 	p.mu.Lock()
-	due := p.read.IsZero() || time.Since(p.read) > proofPause
-	if due {
-		p.read = time.Now()
-	}
-	p.mu.Unlock()
-	if !due {
+	defer p.mu.Unlock()
+	if p.closed || !p.read.IsZero() && time.Since(p.read) <= proofPause {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), proofTimeout)
+	p.read, p.stop = time.Now(), cancel
+	p.reading.Go(func() {
+		defer cancel()
+		p.readKeys(ctx, s)
+	})
+}
+
+// The method close ends the reading under way. Later calls of load do nothing.
+func (p *proofs) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.stop != nil {
+		p.stop()
+	}
+	p.mu.Unlock()
+	p.reading.Wait()
+}
+
+func (p *proofs) readKeys(ctx context.Context, s *Store) {
 	var req driver.SealKeysRequest
 	_, _ = rand.Read(req.Fresh[:]) // rand.Read never fails
 	found, err := s.SealKeys(ctx, req)
@@ -164,6 +188,7 @@ func (s *Store) handOver(val any) any {
 	switch {
 	case len(list) == 2 && list[1] == int64(1):
 		s.passesOn.Store(true)
+		s.proofs.load(s)
 	case len(list) == 3 && named && told:
 		s.inboxes.mu.RLock()
 		defer s.inboxes.mu.RUnlock()
@@ -182,11 +207,11 @@ func (s *Store) handOver(val any) any {
 // The method listener returns what a release sends about its Store, a line each: the inbox to which the script need not
 // push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter, listener returns
 // "".
-func (s *Store) listener(ctx context.Context) string {
+func (s *Store) listener() string {
 	own := s.inboxes.own()
 	if own == "" && !s.passesOn.Load() {
 		return ""
 	}
-	s.proofs.load(ctx, s)
+	s.proofs.load(s)
 	return own + "\n" + s.proofs.key()
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -23,6 +26,16 @@ func (k *kit) waitOf(t *testing.T, key, inbox, nonce string) (pushes chan driver
 	held, err = k.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "next", Nonce: nonce, TTL: long, Retain: long, Inbox: inbox, Patience: long})
 	wantOutcome(t, "wait", held, err, driver.OutcomeHeld)
 	return pushes, held
+}
+
+// awaitProofs waits until the Store has read the seal keys.
+func (k *kit) awaitProofs(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); k.proofs.key() == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the seal keys were not read")
+		}
+	}
 }
 
 func pushed(t *testing.T, pushes chan driver.Push) driver.Push {
@@ -52,6 +65,10 @@ func TestPushesCarryTheirGrantWithAProof(t *testing.T) {
 		key, nonce := fmt.Sprint("key ", i), fmt.Sprint("waits ", i)
 		term := releaser.acquire(key)
 		pushes, held := k.waitOf(t, key, fmt.Sprint("inbox ", i), nonce)
+		k.awaitProofs(t)
+		if i > 0 {
+			releaser.awaitProofs(t)
+		}
 		if held.Fence != term.Fence {
 			t.Errorf("held under fence %d, want %d", held.Fence, term.Fence)
 		}
@@ -142,4 +159,28 @@ func TestWithoutSealKeysPushesCarryNoGrant(t *testing.T) {
 			t.Errorf("push %+v, want %q alone", p, nonce)
 		}
 	}
+}
+
+// In a cluster the node with the seal keys may be away while those with the locks answer. Then pushes carry no grant,
+// but neither a release nor a wait is held up.
+func TestSealKeysThatDoNotAnswerHoldUpNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	hung := proxy.Times(1<<30, redistest.Mentioning(k.sealKeys()), redistest.SwallowReply())
+	defer hung.Disarm()
+	k.passesOn.Store(true)
+	term := k.acquire("key")
+	pushes, _ := k.waitOf(t, "key", "inbox", "waits")
+	rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+	if p := pushed(t, pushes); p.Nonce != "waits" {
+		t.Errorf("pushed %+v", p)
+	}
+	<-hung.Struck()
 }

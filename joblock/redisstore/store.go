@@ -114,6 +114,7 @@ func (s *Store) Validate() error {
 // Close closes the connections that the Store has opened, but not the client that New was given. If the Store has
 // opened connections, calls under way and later calls fail. A second Close returns nil.
 func (s *Store) Close() error {
+	s.proofs.close()
 	if !s.owned {
 		return nil
 	}
@@ -273,7 +274,7 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 // Release implements driver.Store, in one pipeline. If more than a hundred dead waiters are first in a key's queue,
 // each further hundred dead waiters take one more pipeline.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	listener := s.listener(ctx)
+	listener := s.listener()
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
 		return s.releaseCall(req, listener)
 	})
@@ -314,7 +315,7 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 		for n, i := range unfinished {
 			again := reqs[i]
 			again.Owner, again.Kind = "", driver.ReleaseOwn // without an Owner it ends no later ownership
-			cmds[n] = s.releaseCall(&again, s.listener(ctx)).cmd(ctx)
+			cmds[n] = s.releaseCall(&again, s.listener()).cmd(ctx)
 		}
 		var left []int
 		for n, a := range releaseScript.runAll(ctx, s.calls, cmds) {

@@ -59,7 +59,7 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	)
 	if own {
 		s.inboxes.open(channel, deliver)
-		s.proofs.load(ctx, s)
+		s.proofs.load(s)
 	}
 	done := make(chan struct{})
 	go func() {
