@@ -25,6 +25,10 @@ const (
 	// ackTries is how often a call is sent to the master of a slot. A call is sent again if the server does not know
 	// the script, or if the slot moves while a redirected call is on its way.
 	ackTries = 4
+
+	// ackHops is how many further redirections of one try are followed: a slot may have moved twice, and be moving again,
+	// since the client read the topology.
+	ackHops = 2
 )
 
 // The method acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the
@@ -86,31 +90,39 @@ func (s *Store) acknowledgedOn(
 		}
 	}
 	for addr, items := range elsewhere {
-		again = append(again, s.acknowledgedAt(ctx, rdb, node, addr, sc, items, cmds, out, try)...)
+		again = append(again, s.acknowledgedAt(ctx, rdb, node, addr, sc, items, cmds, out, try, ackHops)...)
 	}
 	return again
 }
 
-// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. The result again has
-// the items that have to be sent again.
+// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. If the node at addr
+// redirects an item too, acknowledgedAt follows, at most hops times. To begin again would not help then: the cluster
+// client may still name the first node. The result again has the items that have to be sent again.
 func (s *Store) acknowledgedAt(
-	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
+	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try, hops int,
 ) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items))
 	for _, i := range items {
 		batch = append(batch, cmds[i])
 	}
 	as, short := s.follow(ctx, from, addr, sc, batch)
+	elsewhere := make(map[string][]int) // by address
 	for n, i := range items {
 		out[i] = as[n]
-		_, on := redirected(ctx, rdb, out[i].err)
+		next, on := redirected(ctx, rdb, out[i].err)
 		switch {
+		case on && hops > 0:
+			cmds[i] = newCmd(ctx, cmds[i].Args())
+			elsewhere[next] = append(elsewhere[next], i)
 		case on && try < ackTries:
 			cmds[i] = newCmd(ctx, cmds[i].Args())
 			again = append(again, i)
 		case short != nil && granted(sc, out[i]):
 			out[i] = answer{err: short}
 		}
+	}
+	for next, items := range elsewhere {
+		again = append(again, s.acknowledgedAt(ctx, rdb, from, next, sc, items, cmds, out, try, hops-1)...)
 	}
 	return again
 }
