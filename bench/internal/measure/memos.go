@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/joblock/toolkit/bench/internal/report"
@@ -133,6 +134,7 @@ func (b *Bench) memoRound(ctx context.Context, s *report.Section, c memoCase, su
 	if err := c.do(ctx, k, warmUp, warmUpPairs); err != nil {
 		return fmt.Errorf("warming up: %w", err)
 	}
+	runtime.GC() // else the garbage of the memos is collected while the clock runs
 	before, err := used(ctx, b.Server)
 	if err != nil {
 		return err
