@@ -78,7 +78,7 @@ func Quick() Scale {
 		Locks: 100, TTL: 3 * time.Second, Periods: 1,
 		Jobs: 50, Work: []time.Duration{time.Millisecond},
 		Enqueue: 50,
-		Memos:   100,
+		Memos:   5,
 		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 		Again:   5 * time.Second,
 	}
