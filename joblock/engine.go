@@ -177,8 +177,13 @@ func (e *engine) runDue() time.Duration {
 		e.placeLocked(k)
 	}
 	wait := time.Hour
-	if len(e.queue) > 0 {
+	switch {
+	case len(e.queue) > 0:
 		wait = min(max(0, e.queue[0].next.Sub(now)), clockCheck)
+	case e.awake.After(now):
+		// The lock that woke the goroutine is over already. The next lock may be as short. An hour's sleep now would
+		// make that lock wake the goroutine too.
+		wait = min(e.awake.Sub(now), clockCheck)
 	}
 	e.awake = now.Add(wait)
 	e.mu.Unlock()

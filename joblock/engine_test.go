@@ -29,6 +29,37 @@ func TestLockIsHeldForADay(t *testing.T) {
 	})
 }
 
+// A lock that was released before the engine's goroutine ran leaves the queue empty. If the goroutine
+// then slept until the next lock wakes it, each of many short locks would wake it.
+func TestShortLocksDoNotWakeTheEngine(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"long leases": time.Minute, "short leases": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				runs, last := 0, time.Time{}
+				for range 100 {
+					lock := k.acquire("key", joblock.TTL(ttl))
+					wantNil(t, "Release", lock.Release(t.Context()))
+					synctest.Wait()
+					if ran := joblock.EngineRan(k.locks); !ran.Equal(last) {
+						runs, last = runs+1, ran
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if runs > 2 { // the first run may come before the first lock
+					t.Errorf("the engine ran %d times for 100 locks in 100 ms, want at most 2", runs)
+				}
+				end := time.Now()
+				time.Sleep(50 * time.Minute)
+				synctest.Wait()
+				if ran := joblock.EngineRan(k.locks); ran.Sub(end) > time.Second {
+					t.Errorf("the engine ran %v after the last lock, want a sleep of an hour", ran.Sub(end))
+				}
+			})
+		})
+	}
+}
+
 func TestRenewalsGoInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

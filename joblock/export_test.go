@@ -23,6 +23,9 @@ func NewWithClock(store driver.Store, cfg *Config, now func() time.Time) *Locker
 	return newLocker(store, cfg.withDefaults(), now)
 }
 
+// EngineRan returns when the goroutine of the engine last ran. The goroutine must be asleep.
+func EngineRan(l *Locker) time.Time { return l.engine.lastRun }
+
 // CheckKey is the check that every key passes before it is used.
 func CheckKey(key string) error { return checkKey("test", key) }
 
