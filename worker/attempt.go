@@ -18,29 +18,30 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type attempt is one delivery of a task that carries locks, or that WithoutOverlapping acquires a lock for. This
-// file has the part of the attempt before the handler, and settle.go the part after the handler.
+// The type attempt is one delivery of a task. The task carries locks, or WithoutOverlapping acquires a lock for the
+// task. File attempt.go has what happens before the handler is called, and settle.go what happens when the handler has
+// ended.
 type attempt struct {
 	w     *Worker
-	ctx   context.Context // asynq's context; GetMaxRetry returns budget
+	ctx   context.Context // asynq's context, or a child; after the method carry, asynq.GetMaxRetry(ctx) is budget
 	task  *asynq.Task
 	id    string
 	queue string
 
-	tokens     []joblock.Token // the carried tokens, sorted by key
-	asked      []joblock.Token // the carried tokens, in the order of the envelope
-	untilStart []joblock.Token // the part of tokens whose locks are released when the handler starts
-	fromStart  []joblock.Token // the part of tokens whose locks are acquired when the handler starts
+	tokens     []joblock.Token // the tokens that the task carries, sorted by key
+	asked      []joblock.Token // the same tokens, in the order of the hand-over
+	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
+	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
 
-	taken    []string      // the keys of fromStart whose locks this attempt was the first to acquire
-	startsAt asynq.Handler // the handler at which untilStart is released; nil for Middleware itself
-	started  bool          // untilStart was released
+	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
+	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
+	started  bool          // the method start has succeeded
 
 	retried int // the retries charged before this attempt
 	budget  int // the MaxRetry of the task's author
 	limit   int // the MaxRetry in asynq: budget, plus 1 if the task has a spare retry
 
-	locks joblock.Locks // the locks that this attempt holds
+	locks joblock.Locks // the locks that this attempt has resumed or acquired
 }
 
 func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
@@ -59,7 +60,8 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// The method carry sets the tokens and the retries from env.
+// The method carry copies the tokens and the author's MaxRetry from env into a, and env into a.ctx. The method returns
+// joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
@@ -76,7 +78,7 @@ func (a *attempt) carry(env envelope.Envelope) error {
 	return nil
 }
 
-// The method left returns the time until the attempt's deadline.
+// The method left returns the time until the attempt's deadline, or driver.MaxPeriod if there is no deadline.
 func (a *attempt) left() time.Duration {
 	deadline, ok := a.ctx.Deadline()
 	if !ok {
@@ -91,21 +93,24 @@ func (a *attempt) log() *slog.Logger {
 	return a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type())
 }
 
-// holder returns the parameter who, followed by the number of the attempt. Status and List show the result as the
-// holder. A rerun beyond the budget counts as the last attempt.
+// The method holder returns a label such as "host:123 attempt 2/4", which Status and List show as the holder. The label
+// begins with the parameter who, which is cut if the label would be too long. A run after the author's last attempt
+// shows two equal numbers, such as "5/5".
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
 	return strings.ToValidUTF8(who, "") + tries
 }
 
-// The method last reports whether a failure of this attempt is final.
+// The method last reports whether the task's author allows no further attempt after this attempt.
 func (a *attempt) last() bool { return a.retried >= a.budget }
 
-// The method spent reports whether this attempt is beyond the retries of the task's author.
+// The method spent reports whether the author's last attempt is already over. This attempt is then the spare retry, or
+// somebody has run the archived task again.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
-// mayCarry reports whether the task carries locks. Outside of Middleware the seal is not verified.
+// mayCarry reports whether the task carries locks. Outside of Middleware the seal is not verified: mayCarry then
+// returns true for a forged header too.
 func (a *attempt) mayCarry() bool {
 	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
 		return len(env.Tokens) > 0
@@ -113,8 +118,11 @@ func (a *attempt) mayCarry() bool {
 	return carries(a.task)
 }
 
-// refuse returns the result of an attempt that begins after Close. asynq does not wait for the goroutine to start, so
-// asynq may call the handler even after Shutdown.
+// The method refuse returns the result of an attempt that begins after Worker.Close: an error that snoozes the task. If
+// the task cannot be snoozed, refuse waits for the end of a.ctx and returns the cause.
+//
+// An attempt can begin even after the server's Shutdown: asynq does not wait until the goroutine of a task has called
+// the handler.
 func (a *attempt) refuse() error {
 	err := workerClosed()
 	if a.canSnooze() {
@@ -126,7 +134,8 @@ func (a *attempt) refuse() error {
 	return context.Cause(a.ctx)
 }
 
-// run resumes the locks, calls next, and settles the locks. The error is for asynq.
+// The method run carries out the attempt: run resumes the locks, calls next, and settles the locks. The result is the
+// error for asynq. At the spare retry run does not call next: the error makes asynq archive the task.
 func (a *attempt) run(next asynq.Handler) error {
 	if err := a.bounce(); err != nil {
 		return err
@@ -168,8 +177,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// The method handed returns the locks in the order of the hand-over, so that joblock.FromContext returns the same lock
-// as at the enqueue.
+// The method handed returns a.locks in the order of the hand-over. joblock.FromContext returns the first of these locks
+// to the handler.
 func (a *attempt) handed() joblock.Locks {
 	var locks joblock.Locks
 	for _, token := range a.asked {
@@ -180,8 +189,9 @@ func (a *attempt) handed() joblock.Locks {
 	return locks
 }
 
-// limitOverrun ends the renewal of the locks when Config.Overrun has passed since the end of the attempt's context: a
-// handler that hangs must not hold its locks for ever. The caller calls the returned function when the handler returns.
+// limitOverrun makes the attempt stop renewing its locks when Config.Overrun has passed since the end of a.ctx, and
+// logs a warning then. So a handler that hangs does not hold its locks for ever. The caller must call the returned
+// function when the handler has ended.
 func (a *attempt) limitOverrun() (returned func()) {
 	running, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(a.ctx, func() {
@@ -200,11 +210,13 @@ func (a *attempt) limitOverrun() (returned func()) {
 	}
 }
 
-// waitPoll is the pause of a task that waits in place, between two calls of the locks' store.
+// waitPoll is the pause of a task that waits in place for a carried lock, or for a store that does not answer. After
+// each waitPoll the task calls the locks' store again.
 const waitPoll = 500 * time.Millisecond
 
-// resumeAll resumes all locks of the task and sets a.locks. After an error the attempt holds no lock. If the task
-// succeeds without a call of the handler, resumeAll returns nil and leaves a.locks nil.
+// resumeAll resumes the locks that the task carries, and sets a.locks. A task that should be snoozed, but cannot be,
+// waits in place. After an error the locks that were resumed are settled. If the task must succeed without a call of
+// the handler, resumeAll returns nil and leaves a.locks nil.
 func (a *attempt) resumeAll() error {
 	for {
 		err := a.tryResumeAll()
@@ -267,7 +279,8 @@ func (a *attempt) tryResumeAll() error {
 	return nil
 }
 
-// The method resume resumes tokens in one batch. A lock is nil if its token could not be resumed.
+// The method resume resumes tokens together. Locks and errors are in the order of tokens. A token has either a lock or
+// an error.
 func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.Locks, []error) {
 	in := door.Of(a.w.locks)
 	opts := []joblock.ResumeOption{
@@ -277,8 +290,9 @@ func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.L
 	return locks.(joblock.Locks), errs
 }
 
-// The method gone handles err, with which Locker.Resume has refused token. The result is a lock, or the error of the
-// attempt. If both results are nil, the task succeeds without a call of the handler.
+// The method gone decides what follows the error err of Locker.Resume for token. If the lock is gone, Config.Gone
+// decides. The method returns a lock that it has acquired again, or the error that ends the attempt. If both results
+// are nil, the task must succeed without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	e, ok := as[*joblock.Error](err)
 	if !ok || !isGone(err) {
@@ -321,9 +335,10 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 	return lock, err
 }
 
-// The method duplicate is for a token whose lock's record says that a job is done. The method reports whether this
-// attempt is a duplicate delivery of that job. If asynq has a completion time for the task, somebody has run the
-// completed task again, and duplicate returns false.
+// The method duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only
+// if the lock of token has ended as joblock.EndedDone. The result is false in two cases: another job was done under the
+// lock, or somebody has run the completed task again, so that asynq has a completion time for the task. The error is
+// joblock's, or joblock.ErrUnavailable if asynq does not answer.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -345,8 +360,10 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 	return info.CompletedAt.IsZero(), nil
 }
 
-// If token's lock is bound to another job, the method elsewhere returns an error that snoozes the task: a handler handed
-// the lock over, or handoff is replacing the other job by this one. elsewhere returns an error of Status unchanged.
+// The method elsewhere is for a token that was refused with joblock.ErrNotOwner. If the owner of token has the lock,
+// but for another job, elsewhere returns an error that snoozes the task. That happens when a handler hands the lock
+// over, or while handoff replaces the other job by this attempt's job. Otherwise the result is nil, or the error of
+// Status.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -364,8 +381,9 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire acquires the lock again under the owner token in the parameter token, so that later attempts can resume the
-// lock. A park then binds the lock to the job, so that the lock outlives a crash of this process.
+// reacquire acquires the lock of token again. The owner token stays the same, so that later attempts can resume the
+// lock. reacquire then parks and resumes the lock at once, which binds the lock to the job. So the key stays reserved
+// for the job if this process crashes.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
@@ -381,12 +399,14 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return locks[0], errs[0]
 }
 
-// The method start releases the locks of untilStart. A lock that is gone does not matter: the lock only kept other jobs
-// from being enqueued, and an earlier attempt may have released the lock. start returns an error that snoozes the task
+// The method start releases the locks of a.untilStart, which only keep other jobs from being enqueued. A lock that is
+// gone is no error, because an earlier attempt may have released the lock. start returns an error that snoozes the task
 // in two cases:
 //
-//   - somebody holds the lock in order to replace this task: the task must not run
-//   - the store does not answer: while the handler runs, other jobs would be refused without need
+//   - the lock itself is held, or bound to another job: somebody is replacing this task, so the task must not run
+//   - the store does not answer, or the Locker was closed: a lock that stays would refuse other jobs without need
+//
+// Any other error is logged, and the task runs.
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
 		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))

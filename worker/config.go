@@ -12,21 +12,21 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Gone is the policy for an attempt whose lock no longer exists or belongs to somebody else.
+// Gone is the policy for a task whose lock, when an attempt begins, no longer exists or belongs to somebody else.
 type Gone uint8
 
 const (
 	// Reacquire acquires the lock again and runs the handler. While somebody else has the lock, the task is snoozed.
-	// Others may have held the lock in the meantime.
+	// Others may have held the lock after the task had lost the lock.
 	Reacquire Gone = iota
-	// Skip lets the task succeed without a call of the handler.
+	// Skip lets the task succeed without a call of the handler. The task's other locks are released.
 	Skip
-	// Fail fails the attempt with the error of Locker.Resume, without a call of the handler. asynq charges the attempt,
-	// and archives the task after the last attempt.
+	// Fail fails the attempt with the error of Locker.Resume, without a call of the handler. As after any error, asynq
+	// charges a retry, or archives the task after the last attempt.
 	Fail
 )
 
-// String returns the name in lower case.
+// String returns "reacquire", "skip" or "fail".
 func (g Gone) String() string {
 	if g > Fail {
 		return fmt.Sprintf("Gone(%d)", uint8(g))
@@ -34,51 +34,60 @@ func (g Gone) String() string {
 	return [...]string{"reacquire", "skip", "fail"}[g]
 }
 
-// Config configures a Worker. A zero field means the field's default. New refuses negative values.
+// Config configures a Worker. A zero field means the field's default. New refuses fields that are out of bounds.
 type Config struct {
-	// Gone is the policy for a lock that Locker.Resume reports as gone. Default Reacquire.
+	// Gone is the policy for a lock that, when an attempt begins, no longer exists or belongs to somebody else. Default
+	// Reacquire.
 	Gone Gone
 
-	// Reserve is how long a lock stays reserved for the task. While the task waits, Reserve counts from the time at
-	// which the task is due, and must cover the time in the queue. While the task runs, Reserve counts from the end of
-	// the lease, and must cover asynq's recovery of a crashed worker's tasks, which takes minutes. From 1 s to 183
-	// days. Default 1 h.
+	// Reserve is how long a lock stays reserved for a task that does not run.
+	//
+	//   - For a task that waits, Reserve counts from the time at which the task is due. Without a keeper, choose
+	//     Reserve longer than tasks wait in the queue.
+	//   - After a crash, Reserve counts from the end of the lease. Choose Reserve longer than asynq takes to recover
+	//     the tasks of a crashed worker: some minutes.
+	//
+	// From 1 s to 183 days. Default 1 h.
 	Reserve time.Duration
 
-	// Snooze is the longest pause of a task that found its lock held or the store unavailable. The pause ends earlier
-	// when the holder's lease ends. The pause lasts at most two seconds if the holder is an earlier attempt of the same
-	// task. But no pause is shorter than a second, because asynq counts in seconds. Jitter then adds up to a quarter.
-	// asynq notices the end of a pause within DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default
-	// 10 s.
+	// Snooze is the longest pause of a task that found its lock held or the store unavailable. A pause is no longer
+	// than the rest of the holder's lease or reservation. If the holder is an earlier attempt of the same task, the
+	// pause is two seconds at most. But no pause is shorter than a second, because asynq counts in seconds. Jitter
+	// prolongs each pause by up to a quarter. asynq notices the end of a pause within
+	// asynq.Config.DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
 	Snooze time.Duration
 
-	// Overrun is how long the Worker renews the locks of a handler that runs on after its context has ended. A long
-	// Overrun protects a slow handler. A short Overrun lets the next attempt start sooner. From 1 ms to 183 days.
-	// Default 1 min.
+	// Overrun is how long the Worker renews the locks of a handler that runs on after the end of the attempt's context.
+	// A long Overrun protects a slow handler. A short Overrun lets the next attempt start sooner. From 1 ms to 183
+	// days. Default 1 min.
 	Overrun time.Duration
 
-	// Every is the time between two checks of a lock by the keeper. The lock of an archived or deleted task is freed
-	// at the next check. With very many locks a round may take longer than Every. The first check of a parked lock comes
-	// joblock.Config.JobGrace after the park. From 100 ms to half of Reserve. Default: the smaller of 30 s and a
-	// quarter of Reserve.
+	// Every is how often the keeper checks each lock. When a task was archived or deleted, the next check frees the
+	// task's lock; the package comment has the exceptions. With very many locks, a lock may be checked less often. The
+	// first check of a parked lock comes joblock.Config.JobGrace after the park. From 100 ms to half of Reserve.
+	// Default: the smaller of 30 s and a quarter of Reserve.
 	Every time.Duration
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
-	// New adds the inspector that is its parameter. If a database has no Inspector here, and its queues have the names
-	// of queues that an Inspector knows, the keeper frees the locks of that database's tasks. If a keeper cannot have
-	// all Inspectors, give the locks of each database a prefix of their own, or run no keeper. Default none.
+	// New adds the inspector in its own parameter. Default none.
+	//
+	// Leave out no database. If a left-out database has a queue of the same name as a database with an Inspector, the
+	// keeper frees the locks of the tasks in the left-out database's queue. If a keeper cannot have all Inspectors,
+	// give the locks of each database a prefix of their own, or run no keeper.
 	Inspectors []*asynq.Inspector
 
-	// DryRun makes the keeper log and count the changes that it would make, and change no lock. Only one keeper of the
-	// cluster works: set DryRun in all processes or in none.
+	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks that it would free, and
+	// KeeperStats counts the changes that the keeper would make. Only one keeper of the cluster works: set DryRun in
+	// all processes or in none.
 	DryRun bool
 
-	// Logger gets a record for each lock that is busy, gone or lost, that the keeper has freed, or that an attempt
-	// cannot give back. Default slog.Default().
+	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost
+	// or freed, about headers that are not genuine, and about failed calls. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// withDefaults returns a checked copy of c with the defaults. A nil c has all defaults.
+// withDefaults returns a copy of c in which zero fields have their defaults. A nil c has all defaults. If a field is
+// out of bounds, the error is joblock.ErrInvalid.
 func (c *Config) withDefaults() (Config, error) {
 	var out Config
 	if c != nil {

@@ -14,18 +14,19 @@ import (
 
 // Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped, so
 // that asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call Configure
-// once per Worker: servers with different settings need Workers of their own. With a nil Worker, Configure returns cfg.
+// once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
 //
-// The functions of cfg get the handler's own error and the author's MaxRetry. For tasks with locks, the calls differ
-// from those of asynq alone:
+// The functions of cfg get the handler's own error. In ErrorHandler, asynq.GetMaxRetry returns the author's MaxRetry.
+// For tasks with locks, the calls of these functions differ from the calls by asynq alone:
 //
-//	a snooze         calls none of the functions. Only the snooze after the loss of a lock calls RetryDelayFunc
-//	RetryDelayFunc   is called when the handler has ended, before ErrorHandler and IsFailure, because the lock is
-//	                 reserved for the delay. A panic calls RetryDelayFunc twice, first with an error of this package
-//	IsFailure        is called once more if the last attempt ends by a timeout, a panic or a crash, because asynq still
-//	                 sees the spare retry. If IsFailure then returns true, asynq charges that retry too, and Retried
-//	                 shows one more than the author's MaxRetry. IsFailure may also be called with
-//	                 asynq.ErrLeaseExpired before an attempt that follows a crash
+//	a snooze         calls no function, except that a snooze after the loss of a lock calls RetryDelayFunc
+//	RetryDelayFunc   is called before ErrorHandler and IsFailure when the handler returns an error with retries
+//	                 left, because the lock is reserved for the delay. A panic with retries left calls RetryDelayFunc
+//	                 twice: the first call has an error of this package
+//	IsFailure        is also called when the last attempt ends by a timeout, a panic or a crash, because asynq still
+//	                 has the spare retry. If IsFailure returns true, asynq charges the spare retry: TaskInfo.Retried
+//	                 is then one more than the author's MaxRetry. After a crash, IsFailure may be called a second
+//	                 time with asynq.ErrLeaseExpired
 //	ErrorHandler     is also called after a crash of the last attempt
 func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	if w == nil {
@@ -79,8 +80,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// The function places returns how many tasks of a server may wait in place: a quarter, rounded up, but 0 if concurrency
-// is 1.
+// The function places returns how many tasks of a server may wait in place: a quarter of concurrency, rounded up, but 0
+// if concurrency is 1. A concurrency below 1 stands for the number of CPUs, as in asynq.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
@@ -91,9 +92,12 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// The method failed is the ErrorHandler that Configure sets. The method calls handler, the user's ErrorHandler, unless
-// err snoozes the task or handler has already received err. If asynq ends the task without a call of Middleware, the
-// method frees the task's locks.
+// The method failed is the ErrorHandler that Configure sets. The parameter handler is the user's ErrorHandler. The
+// method calls handler, unless err snoozes the task or handler has already received err.
+//
+// When the author's last attempt has failed, Middleware may not have settled the task's locks. So the method frees the
+// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method
+// does neither, because asynq will recover the task.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
@@ -141,8 +145,9 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs, once per Worker, that a task with locks has failed outside of Middleware. It is not logged if err
-// is a retryError, in which Middleware wraps errors, or comes from asynq, a panic, an ended context or joblock.
+// failedOutside logs, once per Worker, that a task was run without the locks that it carries: err does not show that
+// Middleware was called. failedOutside logs nothing for a retryError, in which Middleware wraps the handler's error. It
+// also logs nothing for a panic, asynq.ErrLeaseExpired or an error of joblock, or if the attempt's context has ended.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {

@@ -21,7 +21,10 @@
 // Middleware runs without the locks. If Middleware is not registered, Configure is not called, or WithoutOverlapping is
 // registered before Middleware, the first affected task makes the Worker log an error or a warning to Config.Logger.
 //
-// To snooze a task is to give the task back to asynq for a while without charging a retry.
+// To snooze a task is to give the task back to asynq for a while without charging a retry. A task that waits in place
+// keeps its worker of the server's Concurrency busy until the wait is over. To settle the locks of an attempt is to
+// release or park the locks when the attempt ends. The author of a task is the program that enqueues the task. A rerun
+// is a run of an archived task, by Inspector.RunTask.
 //
 // # Trust
 //

@@ -9,7 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error that this package found itself. An ownError wraps a *joblock.Error.
+// ownError is an error that this package itself has found, not the Locker, the store or asynq. An ownError wraps a
+// *joblock.Error, so that callers can compare with the sentinels of joblock.
 type ownError struct {
 	text string
 	err  error // the *joblock.Error
@@ -31,17 +32,17 @@ func as[E error](err error) (target E, ok bool) {
 	return target, ok
 }
 
-// isGone reports whether err says that the lock has ended or belongs to somebody else.
+// isGone reports whether err says that the lock has ended, or belongs to another owner or another job.
 func isGone(err error) bool {
 	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }
 
-// noTask reports whether err, from an asynq.Inspector, says that the task does not exist.
+// noTask reports whether err, from an asynq.Inspector, says that the task or the task's queue does not exist.
 func noTask(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
-// The function original returns the handler's error, without the retryError or finalError around it.
+// The function original returns the error that a retryError or finalError wraps. Any other err is returned unchanged.
 func original(err error) error {
 	if re, ok := as[*retryError](err); ok {
 		return re.error

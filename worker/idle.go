@@ -10,8 +10,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees those locks of an ended task that no attempt holds. A lock with a lease is checked again when the
-// lease has ended. An attempt that still runs settles the lock; otherwise the lease ends.
+// releaseIdle frees the locks of tokens that nobody holds and that are bound to the attempt's task. Call releaseIdle if
+// the task will not run again. The parameter reason is the reason that Status shows.
+//
+// A lock that somebody holds is left to its holder, and is checked again when the lease has ended. If the store does
+// not answer, the lock is checked again after Config.Snooze. These checks are in the background, until Close.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	// ForJob: a handler may have handed the lock over to another job.
@@ -32,8 +35,9 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 	}
 }
 
-// recheck repeats releaseIdle for one token after pause, unless somebody has run the archived task again by then. If
-// Close ends the pause, the lock stays reserved.
+// The method recheck repeats releaseIdle for one token, in the background, when the time in the parameter pause is
+// over. If the task then lives, because somebody has run the archived task, recheck does nothing. If Close ends the
+// pause, the lock stays reserved, and a warning is logged.
 func (a *attempt) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
 	job, done := door.JobDone(ctx)
 	ctx = a.w.open.closing

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// The type inflight counts activities, so that Close can wait until all have ended. A sync.WaitGroup cannot do this:
-// background work may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
+// The type inflight counts activities, so that Worker.Close can wait until all activities have ended. A sync.WaitGroup
+// would not do: background work may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
 type inflight struct {
-	closing context.Context // ends when close is called
-	close   context.CancelFunc
+	closing context.Context    // ends when the function in the field close is called
+	close   context.CancelFunc // makes the method begin refuse new activities
 
 	mu   sync.Mutex // guards n
-	n    int
-	zero *sync.Cond // signals that n is 0
+	n    int        // the number of activities
+	zero *sync.Cond // signals that n is 0, or that the context of a waiting caller has ended
 }
 
 func newInflight() *inflight {
@@ -34,7 +34,7 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// background counts f as an activity, even after close, and calls f in a goroutine.
+// The method background counts f as an activity, even after the call of close, and calls f in a new goroutine.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++
@@ -45,7 +45,7 @@ func (t *inflight) background(f func()) {
 	}()
 }
 
-// The method end ends the count of one activity.
+// The method end says that one counted activity has ended.
 func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

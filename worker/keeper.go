@@ -2,18 +2,19 @@ package worker
 
 import "context"
 
-// Run is the keeper; the package comment has its rules. Start one Run in every process that has a Worker:
+// Run is the keeper, which looks after the locks of tasks that nobody runs. The package comment has the keeper's rules.
+// Start one Run in every process that has a Worker:
 //
 //	go w.Run(ctx)
 //
-// When the Run that works as the keeper returns, another Run takes over at once. When the process of that Run dies,
-// another Run takes over within one TTL of the Locker.
+// Of all these Runs, one works as the keeper, and the others wait. When the working Run returns, another Run takes over
+// at once. When the process of the working Run dies, another Run takes over within about one TTL of the Locker.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //
-//	joblock.ErrClosed    the Worker or the Locker was closed before the call
-//	joblock.ErrInvalid   the Worker is nil; an earlier Run of this Worker has not returned; or the value at the keeper's
-//	                     key, "%keeper", is no lock
+//	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
+//	joblock.ErrInvalid   the Worker is nil, an earlier Run of this Worker has not returned, or the value at the key
+//	                     "%keeper" is no lock
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
@@ -32,22 +33,24 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts the checks of locks by Run in this process. A check counts as one of Held, Kept, Over, Foreign,
-// Unanswered and Freed, unless the lock was resumed or ended during the check.
+// KeeperStats counts the locks that this Worker's Run has checked as the keeper. Each check adds one to Checked, and
+// one to Held, Kept, Over, Foreign, Unanswered or Freed. But a lock that was to be freed adds only to Checked if the
+// lock was resumed or ended during the check. A lock that was to be prolonged adds to Kept and to Unanswered if the
+// store did not answer.
 type KeeperStats struct {
-	Leading bool // this Worker's Run does the checks; of all Runs on a store, one does
+	Leading bool // this Worker's Run now works as the keeper
 
-	Checked    int64            // checks of locks that were due
+	Checked    int64            // all checks
 	Held       int64            // somebody held the lock
-	Kept       int64            // the task lives, or the enqueue may be under way
-	Extended   int64            // of Kept: Run prolonged the reservation
+	Kept       int64            // left alone or prolonged: the task lives, or the enqueue may be under way
+	Extended   int64            // of Kept: Run prolonged the reservation, or would without Config.DryRun
 	Over       int64            // the lock had ended, or belonged to another job
 	Foreign    int64            // left alone: the task's queue is in none of the asynq databases of the Inspectors
 	Unanswered int64            // left alone: asynq or the locks' store did not answer
-	Freed      map[string]int64 // freed by Run, by the reason in Status; with Config.DryRun, what Run would free
+	Freed      map[string]int64 // by the reason in Status: Run freed the lock, or would without Config.DryRun
 }
 
-// KeeperStats returns a copy of the counts. The counts of a nil Worker are zero.
+// KeeperStats returns the counts since New. The counts of a nil Worker are zero.
 func (w *Worker) KeeperStats() KeeperStats {
 	if w == nil {
 		return KeeperStats{}
