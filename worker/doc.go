@@ -14,7 +14,7 @@
 // when srv.Run has returned.
 //
 //	srv.Shutdown()
-//	w.Close(ctx) // settles the locks of handlers that Shutdown cut short; ends Run
+//	w.Close(ctx) // settles the locks of handlers that Shutdown cut short; ends w.Run
 //	locks.Close(ctx)
 //
 // Tasks without locks pass through untouched. Register Middleware first, as the outermost middleware: code outside of
@@ -37,16 +37,17 @@
 //	sealed for another task     the header was copied, as some tracing middlewares do
 //	the key is not known here   the header was forged; or the enqueuing process uses another Redis, database, prefix or
 //	                            Secrets than this Worker
-//	another version             the header is from a newer build
+//	another version             the header was forged; or it is from a newer build of the toolkit
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
-// task is snoozed. With Secrets, a header is also genuine if the enqueuing process keeps its locks in another store.
-// The Worker then logs an ERROR, and Config.Gone decides, because the locks are not in this store.
+// task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its
+// locks in another store. The Worker then logs an ERROR, and Config.Gone decides, because the locks are not in the
+// Worker's store.
 //
-// When the locks' store loses all data, no job is lost. Each process that knows the key puts the key back: within ten
-// seconds if the process enqueues or runs jobs, and as soon as it meets an unknown key. A Worker that knows the key
-// finds the locks gone, and Config.Gone decides. A Worker that starts later and does not find the key runs the jobs
-// that were sealed with the lost key, without locks and with one retry more.
+// When the locks' store loses all data, no job is lost. Each process that knows the key of the seals puts the key back:
+// within ten seconds if the process enqueues or runs jobs, and at once when the process meets an unknown key. A Worker
+// that knows the key finds the locks gone, and Config.Gone decides. A Worker that starts later may not find the key.
+// Such a Worker runs the jobs that were sealed with the lost key, without locks and with one retry more.
 //
 // Knowledge of a task's ID is not enough to take its locks. The seal does not stop the following:
 //
@@ -65,19 +66,19 @@
 //	                          the order of the hand-over. If a lock is lost, ctx ends with cause joblock.ErrLost.
 //	                          Status shows a holder such as "host:123 attempt 2/4"
 //	busy                      another attempt still runs: the task is snoozed, for two seconds at most
-//	held by somebody else     the task is snoozed, for Config.Snooze at most
 //	gone                      the lock has lapsed, was forced, or was released by a final failure before somebody ran
 //	                          the task again: Config.Gone decides
+//	held by somebody else     Config.Gone decides. Reacquire, the default, snoozes the task, for Config.Snooze at most
 //	done                      the lock's record says that the job is done or revoked. If asynq has a completion time
 //	                          for the task, somebody has run the completed task again: Config.Gone decides. Otherwise
 //	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
-//	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing that job by
-//	                          this one
+//	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the other
+//	                          job by this task's job
 //
-// A lock that a job has only until the job starts (handoff.EnqueueUnique) is released just before the handler is
-// called; Started has the details. If that lock is gone already, as at a retry, Config.Gone is not asked. A job
-// enqueued with handoff.KeepLast acquires its second lock at the same moment.
+// A lock that a job has only until the job starts (handoff.UntilStarted) is released just before the handler is called;
+// Started has the details. If that lock is gone already, as at a retry, the handler is called all the same. A job
+// enqueued with handoff.KeepLast first acquires the lock on its key, and then releases the lock that it waited with.
 //
 // When the handler has ended, the locks are:
 //
@@ -86,7 +87,7 @@
 //	error, last attempt       released, and asynq archives the task
 //	error, earlier attempt    parked for the retry's delay plus Config.Reserve
 //	error because a lock      parked. The task is snoozed for the delay of a retry, on the last attempt too. The error
-//	was lost                  must match joblock.ErrLost, or be that of the context that the loss ended
+//	was lost                  must match joblock.ErrLost, or be the error of the handler's context after the loss
 //	panic                     as after an error; the panic continues
 //	the context has ended     asynq has moved on: timeout, shutdown, cancellation, lost asynq lease. The Worker asks
 //	                          the Inspector for the task: parked while the task lives, released otherwise
@@ -102,9 +103,9 @@
 // park is not repeated: the attempt's own reservation of the lock remains in force.
 //
 // asynq does not wait for a handler after the timeout, so the next attempt may start while the old attempt still runs.
-// The next attempt finds the lock busy and is snoozed. The old attempt keeps its lease for at most Config.Overrun after
-// its context ended. When the lease has ended, the next attempt gets the lock under a greater fence, or the lock is
-// freed.
+// The next attempt finds the lock busy and is snoozed. The old attempt renews its lease for at most Config.Overrun
+// after the end of its context. When the lease has ended, the next attempt gets the lock under a greater fence. If
+// there is no next attempt, the lock is freed.
 //
 // A process that dies leaves its locks orphaned: reserved for their tasks until asynq recovers the tasks. Each renewal
 // prolongs the reservation to Config.Reserve beyond the lease. A process that calls Close leaves its locks parked, and
@@ -118,15 +119,15 @@
 //
 // A task whose lock is busy does not fail and is not charged a retry, whatever its MaxRetry. But asynq archives a task
 // that has no retries left, even if IsFailure says that the error does not count. So handoff enqueues every task with
-// one spare retry and records the author's number in the header. asynq.GetMaxRetry returns the author's number in the
-// handler and in the ErrorHandler. The Inspector and asynqmon show one more.
+// one retry more than its author asked for: the spare retry. The header has the author's own MaxRetry, which
+// asynq.GetMaxRetry returns in the handler and in the ErrorHandler. The Inspector and asynqmon show one more.
 //
 // The handler is not called at the spare retry:
 //
 //	the last attempt ended by   asynq sets the task to retry, and charges the retry if the server's IsFailure says so.
 //	timeout, CancelProcessing   The worker archives the task within moments, charged or not, as asynq alone would
 //	or panic
-//	it ended by a crash         the task comes back once more and is archived without a run. Its last error then begins
+//	the last attempt crashed    the task comes back once more and is archived without a run. Its last error then begins
 //	                            with "worker: no retries left". The ErrorHandler gets asynq.ErrLeaseExpired; asynq alone
 //	                            would not call the ErrorHandler
 //	the process dies between    the job may run once more
@@ -134,11 +135,12 @@
 //
 // RunTask runs an archived task each time, however the previous run ended. That run is the task's last attempt. While
 // another job has the key, the task is snoozed by way of the archive; see below. After a rerun that crashed, RunTask
-// may be needed twice if the handler released its lock early, or the task has the lock only until the task starts: the
-// first delivery then looks like the delivery of a job whose last attempt crashed.
+// may be needed twice: the first delivery may look like the delivery of a job whose last attempt crashed. That happens
+// if the handler released its lock early, or if the task has the lock only until the task starts.
 //
 // All this needs Configure. Without Configure, an attempt waits in place for a busy lock, as long as the task's timeout
-// allows. So does the attempt of a task that another package enqueued with locks but without a spare retry.
+// allows. With Configure, that is true only for the last attempt of a task that has no spare retry, because another
+// package enqueued the task with its locks.
 //
 // # The keeper
 //
@@ -150,7 +152,7 @@
 //	active
 //	archived, completed       Run frees the lock if the task carries the lock, or the park is a minute old
 //	no such task              Run frees the lock if the park is a minute old: the enqueue may still be under way
-//	no such queue             as for no such task, but only if this process has met the queue before
+//	no such queue             as for no such task, but only if the keeper's process has met the queue before
 //	no answer                 Run leaves the lock alone
 //
 // Run frees a lock only if nobody holds the lock, and if the lock has not changed since Run read the record. Status
@@ -180,42 +182,45 @@
 // # Locks that tasks do not carry
 //
 // WithoutOverlapping takes a lock when a task is about to run, on a key computed from the task, and releases the lock
-// when the attempt ends. It works for the tasks of every client. With Limit, several tasks may run at a time.
+// when the attempt ends. WithoutOverlapping works for the tasks of every client, with handoff and without. With Limit,
+// several tasks may run at a time.
 //
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
 //		return task.Type() // "" if the task needs no lock
 //	}, worker.Limit(3)))
 //
-// A carried lock guards the job. The lock of WithoutOverlapping guards attempts: it is free between two attempts, and
-// free after a crash as soon as its lease has ended. A task that carries a lock on the wanted key already has the lock.
-// If the task gives that lock up when it starts (handoff.UntilStarted), the attempt fails with joblock.ErrInvalid: the
-// handler would run without a lock.
+// A lock that a task carries guards the job. The lock of WithoutOverlapping guards attempts: the key is free between
+// two attempts, and after a crash as soon as the lease has ended. If a task carries a lock on the wanted key,
+// WithoutOverlapping takes no other lock. But if the task has the carried lock only until the task starts
+// (handoff.UntilStarted), the attempt fails with joblock.ErrInvalid: the handler would run without a lock.
 //
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
-// waiting task occupies one worker of the server's Concurrency, and its own timeout runs. MaxWait and Need bound the
-// wait. After that, the task is snoozed and comes back at the end of the line: after a second if the locks of this
-// WithoutOverlapping are held for a short time, after Config.Snooze if they are held for long.
+// waiting task occupies one worker of the server's Concurrency, and the task's timeout runs. MaxWait and Need bound the
+// wait. After the wait the task is snoozed, and later waits at the end of the line. The pause is about a second if this
+// WithoutOverlapping holds its locks for a short time, and grows up to Config.Snooze if the locks are held for long.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the
 //	                            attempt fails
 //	store unavailable           snoozed
 //	either, last attempt        snoozed by way of the archive; if the store is unavailable, after a wait in place
-//	either, without Configure   waited for in place, for half of the task's timeout; then the attempt fails by asynq's
-//	                            rules
+//	either, without Configure   the task waits in place, for half of the time until its deadline; then the attempt
+//	                            fails
 //
-// By way of the archive: asynq archives a task that has no retries left, whatever the error. After the pause this
-// process calls Inspector.RunTask. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
+// To be snoozed by way of the archive is to be archived and run again. asynq archives a task that has no retries left,
+// whatever the error. After the pause the Worker calls Inspector.RunTask. The task keeps its ID, options and
+// asynq.Unique lock. What an operator sees:
 //
 //   - The task is in the archive for some seconds. Its last error contains "worker: snoozed without charge". Emptying
 //     the archive in those seconds deletes the task.
 //   - asynq counts a failure and logs "Retry exhausted". The user's ErrorHandler is not called.
-//   - asynq deletes the oldest of more than 10,000 archived tasks. So at most 500 tasks of a process wait in the
-//     archive at a time; the process runs further tasks again at once.
-//   - If the process dies, the keeper runs the task again. The keeper finds the task by a lock on "%again:" and the
-//     job.
+//   - asynq deletes the oldest of more than 10,000 archived tasks. So at most 500 tasks of a Worker wait in the archive
+//     at a time. The Worker runs further tasks again without a pause.
+//   - If the process dies, the keeper runs the task again. The keeper finds the task by its mark, a lock on the key
+//     "%again:" and the job.
 //
-// A task with a spare retry is not snoozed this way. A task that is snoozed parks the locks that it carries.
+// A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
+// the task carries are parked.
 //
 // A carried lock belongs to its job until the job is done. So two tasks wait for ever if each carries the lock that the
 // other task takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one
@@ -224,6 +229,6 @@
 // # What is not promised
 //
 // Exactly-once execution: a handler that finished just as the process died, or just as its time was up, may run again.
-// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.Gone decides. Locks
-// that no keeper has checked for a day are left to the end of their reservations.
+// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.Gone decides. If no
+// keeper checks a lock for a day, no keeper checks the lock later: the lock is free when the reservation ends.
 package worker

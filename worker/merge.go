@@ -18,20 +18,23 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// mergePatience is how long Aggregate repeats failed calls. A fail-over of Redis takes less. The server's Shutdown
-// waits for Aggregate.
+// mergePatience is how long Aggregate keeps trying to move the locks. A fail-over of Redis takes less time. More
+// patience would delay the server's Shutdown, which waits for Aggregate.
 const mergePatience = 20 * time.Second
 
-// aggregator moves the locks of a group's members to the task that the group is aggregated into. asynq then deletes the
-// members.
+// The type aggregator is the asynq.GroupAggregator that Configure sets. An aggregator moves the locks of a group's
+// members to the task that the group is aggregated into. asynq then deletes the members.
 type aggregator struct {
 	w    *Worker
 	next asynq.GroupAggregator
 }
 
-// Aggregate implements asynq.GroupAggregator. If the locks cannot be moved within mergePatience, Aggregate returns nil.
-// asynq then keeps the members, and the members keep their locks. asynq returns the members to the group two minutes
-// later, but reads the group only when the next member comes. So mergePatience is long.
+// Aggregate calls the user's aggregator, and returns the resulting task with the locks of the members. If this package
+// cannot read that task's options, Aggregate logs an error, and the task runs without the locks.
+//
+// If the locks cannot be moved within mergePatience, Aggregate returns nil. The members then keep their locks, and two
+// minutes later asynq puts the members back into the group. But asynq aggregates the group again only after a further
+// member was enqueued. So Aggregate does not give up soon.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {
@@ -59,25 +62,26 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 // defaultRetries is asynq's default of MaxRetry. asynq does not export the number.
 const defaultRetries = 25
 
-// merge binds the locks of a group's members to the new task that the group is aggregated into. merge does so before
-// asynq enqueues the new task and deletes the members: after that, the keeper could free the locks before merge binds
-// them.
+// The type merge moves the locks of a group's members to the new task that the group is aggregated into. To move a lock
+// is to bind the lock to the new task. The locks are moved before asynq enqueues the new task and deletes the members.
+// Otherwise the keeper could free the locks first, as the locks of deleted tasks.
 //
 // If asynq does not enqueue the new task, the members are merged again later. Until then the locks are bound to a task
-// that does not exist. The ID of that task names a member, by envelope.AggregateID, so the keeper keeps the locks.
+// that does not exist. The keeper keeps the locks because that task's ID names a member; see envelope.AggregateID. If
+// the user chose the ID, the ID names no member: the keeper then frees the locks after a minute.
 type merge struct {
 	w       *Worker
 	group   string
 	task    *asynq.Task
 	opts    []asynq.Option
-	limit   int           // the MaxRetry of the new task's author
-	reserve time.Duration // the reservation of the locks
-	id      string        // the new task's ID: from the author's options, or chosen by settleQueue
-	queue   string        // the members' queue; "" until settleQueue finds it
+	limit   int           // the new task's MaxRetry, without the spare retry
+	reserve time.Duration // how long the moved locks stay reserved
+	id      string        // the new task's ID: from the options of the new task, or chosen by settleQueue
+	queue   string        // the members' queue; "" until settleQueue finds the queue
 
-	members map[string]bool                 // the jobs of the members with genuine envelopes
+	members map[string]bool                 // the jobs of the members whose locks may be moved
 	tokens  map[string]joblock.Token        // by key: the tokens that the new task will carry
-	held    map[joblock.Token]*joblock.Lock // the locks that are resumed and not parked yet
+	held    map[joblock.Token]*joblock.Lock // by old token: the locks that are resumed and not yet parked
 }
 
 func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
@@ -108,9 +112,10 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 	return m, nil
 }
 
-// run moves the members' locks to the new task, and returns the new task with its header. The header also has the
-// tokens of locks that cannot be moved, for example of locks that are gone. The new task's attempt deals with such
-// tokens. run may be repeated after an error.
+// The method run moves the members' locks to the new task, and returns the new task with its header. The header also
+// has the tokens of locks that cannot be moved, for example of locks that are gone. The new task's attempts deal with
+// such tokens. If no member has a genuine header, the new task is returned unchanged. After an error, run can be called
+// again.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
 	if err != nil || len(carried.Tokens) == 0 {
@@ -155,18 +160,19 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), headers, opts...), nil
 }
 
-// The method job returns the name of the new task's job.
+// The method job returns the name of the new task's job, as "queue/taskID".
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// The type candidate is a task with a genuine envelope. The envelope may still be copied from another task: see the
-// methods waits and settleQueue.
+// The type candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from
+// another task; the methods waits and settleQueue find that out.
 type candidate struct {
 	envelope.Opened
 	queue, id string // the job that the envelope was sealed for
 	task      *asynq.Task
 }
 
-// The method carried returns the tokens of the members, up to envelope.MaxCarried. After an error,
+// The method carried returns an envelope with the tokens of all members, and adds the members' jobs to m.members. Left
+// out and logged are members whose envelopes are copied, and locks beyond envelope.MaxCarried. After an error,
 // merge.run must be called again.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
@@ -215,9 +221,9 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 	m.w.logDistrust(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// The method waits reports whether c is the job that its envelope was sealed for. asynq does not say which task c is.
-// So waits looks up the sealed job, which must wait in the group m.group with the same envelope and payload as c. An
-// exact copy in the same group passes: then the task that is aggregated first gets the lock.
+// The method waits reports whether the envelope of c was sealed for c itself. asynq does not tell the ID of c. So waits
+// looks up the task that the envelope was sealed for: that task must be in the group m.group, with the envelope and the
+// payload of c. An exact copy in the same group passes: then the task that is aggregated first gets the locks.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -233,11 +239,12 @@ func (m *merge) waits(c candidate) (bool, error) {
 		info.Headers[envelope.Header] == c.task.Headers()[envelope.Header] && bytes.Equal(info.Payload, c.task.Payload()), nil
 }
 
-// settleQueue sets the queue and the ID of the new task. After an error, merge.run must be called again.
+// settleQueue sets m.queue, and m.id unless the user chose an ID. If all candidates are copies, settleQueue sets
+// nothing. After an error, merge.run must be called again.
 //
-// asynq does not say in which queue the group is. So a member may be the copy of a task, if that task waits in another
-// queue, in a group with the same name. But aggregated members have left their group: if the job that a candidate's
-// envelope was sealed for still waits, the candidate is a copy.
+// asynq does not say in which queue the group is, so the envelopes of the candidates must. But a candidate may be the
+// copy of a task in another queue, in a group with the same name. asynq still lists the copied task in that group, but
+// no longer lists the members that are being aggregated. So a candidate whose job is still listed is a copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil
@@ -263,7 +270,8 @@ func (m *merge) settleQueue(found []candidate) error {
 	return nil
 }
 
-// The method aggregated returns the candidates that no longer wait in their groups.
+// The method aggregated returns those candidates in the parameter found whose jobs asynq no longer lists in a group
+// with the name m.group.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	const size = 1000
 	queues := make(map[string]bool)
@@ -288,9 +296,9 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token to the new task, and returns the lock's new token and true. The parameter from is the
-// job that the lock is bound to before the call. If that job is not a member, move returns token and false. After an
-// error, merge.run must be called again.
+// The method move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
+// from is the job that the lock is bound to before the call. If the method mayTake refuses that job, or the lock is
+// gone, move returns token and false. After an error, merge.run must be called again.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -315,15 +323,17 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// The method close ends the renewal of the locks that run could not park. Such locks stay reserved.
+// The method close ends the renewal of the locks in m.held, which run could not park. When the leases of these locks
+// have ended, the keys stay reserved for the earlier jobs.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()
 	}
 }
 
-// mayTake reports whether a lock that is bound to job may be moved. job must be a member, or a task that an earlier
-// aggregation made and asynq did not enqueue. A lock that is bound to any other job was handed over by a handler.
+// mayTake reports whether a lock that is bound to the parameter job may be moved. That job must be a member, or a task
+// that an earlier aggregation made and asynq did not enqueue. A lock that is bound to any other job was handed over by
+// a handler. An error says that asynq did not answer.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

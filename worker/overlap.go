@@ -21,47 +21,56 @@ import (
 const (
 	defaultMaxWait = 3 * time.Second
 
-	// shortWait is how long a task waits in place if all places are taken.
+	// shortWait is how long a task waits in place if Worker.places tasks already wait, and locks are held for short
+	// times.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is the share of the remaining time that a task may wait in place. Nobody knows the time that the task
-	// needs to run. A task that begins too late is worse than a task that is snoozed.
+	// waitShare is the part of the time until its deadline for which a task without the option Need may wait in place.
+	// The part is small because nobody knows how long the task will run. To run out of time is worse than to be
+	// snoozed.
 	waitShare = 0.1
 
-	// lastShare replaces waitShare for a task that cannot be snoozed.
+	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.
 	lastShare = 0.5
 )
 
-// OverlapOption changes what WithoutOverlapping does.
+// OverlapOption is an option of WithoutOverlapping.
 type OverlapOption func(*overlap)
 
-// Limit lets up to n tasks with the same key run at a time. Package limit has the bounds of n.
+// Limit lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the same n, from 1
+// to limit.Max.
 func Limit(n int) OverlapOption {
 	return func(o *overlap) { o.limit = &n }
 }
 
 // MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. Need also bounds the wait. A
-// waiting task occupies one worker of the server's Concurrency. The default:
+// waiting task occupies one worker of the server's Concurrency. Without DropIfBusy and FailIfBusy, MaxWait does not
+// bound the wait of a task that cannot be snoozed. The default is:
 //
-//	DropIfBusy, FailIfBusy                                             0
-//	fewer than a quarter (rounded up) of the server's tasks wait       3 s
-//	otherwise, while locks are held for short times                    half a second
-//	otherwise, while locks are held for long                           0
+//	with DropIfBusy or FailIfBusy                                         0
+//	if fewer than a quarter of Concurrency, rounded up, wait in place     3 s
+//	otherwise, if locks are held for short times                          half a second
+//	otherwise                                                             0
+//
+// The second line is not for a Concurrency of 1.
 func MaxWait(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.maxWait = &d }
 }
 
-// Need sets how much time a task needs for its run. A task that waits in place is snoozed when only d is left before
-// the deadline. Default nine tenths of the time that is left when the wait begins.
+// Need sets how much time a task needs for its run. A wait in place ends when only d is left before the task's
+// deadline. Default: nine tenths of the time that is left when the wait begins, or half of that time for a task that
+// should be snoozed but cannot be.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
 
-// DropIfBusy lets a task whose key is busy succeed without a call of the handler.
+// DropIfBusy lets a task succeed without a call of the handler if the key is still busy after the wait in place. The
+// default of MaxWait is then 0.
 func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBusy } }
 
-// FailIfBusy makes the attempt of a task whose key is busy fail. asynq charges the attempt, and archives the task after
-// the last attempt. The error matches joblock.ErrHeld or joblock.ErrTimeout.
+// FailIfBusy makes an attempt fail if the key is still busy after the wait in place. The default of MaxWait is then 0.
+// As after any error, asynq charges a retry, or archives the task after the last attempt. The error matches
+// joblock.ErrHeld, or joblock.ErrTimeout after a wait.
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
@@ -69,12 +78,16 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBus
 // the lock when a task is about to run, and releases the lock when the attempt ends, also by a panic. The package
 // comment says what happens to a task whose key is busy.
 //
-// The handler's context ends if the lock is lost. joblock.FromContext returns the lock of WithoutOverlapping, also
-// if the task carries locks. joblock.LocksFromContext(ctx).ByKey returns a lock that the task carries.
+// If the lock is lost, the handler's context ends with cause joblock.ErrLost. In the handler, joblock.FromContext
+// returns the lock of WithoutOverlapping, and joblock.LocksFromContext(ctx).ByKey also finds the locks that the task
+// carries.
 //
-// Attempts fail with joblock.ErrInvalid if the key is not valid, if an option is out of bounds, if the task carries a
-// lock on the key only until the task starts (handoff.UntilStarted), or if the key function, the next handler, an
-// option or the Worker is nil.
+// WithoutOverlapping itself does not fail. Instead each attempt fails with joblock.ErrInvalid if
+//
+//   - the key that the function key returns is not valid
+//   - the task has a lock on that key only until the task starts (handoff.UntilStarted)
+//   - an option is nil or out of bounds
+//   - the function key, the next handler or the Worker is nil
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
@@ -98,7 +111,8 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler is the handler that WithoutOverlapping returns. startsAt recognises the type.
+// overlapHandler is the handler that the middleware of WithoutOverlapping makes. The method Worker.startsAt recognises
+// the type.
 type overlapHandler struct {
 	o    *overlap
 	next asynq.Handler
@@ -111,7 +125,7 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.o.process(ctx, task, h)
 }
 
-// ifBusy is the policy for a task whose key stays busy.
+// The type ifBusy is the policy for a task whose key is still busy after the wait in place.
 type ifBusy uint8
 
 const (
@@ -120,7 +134,7 @@ const (
 	failIfBusy
 )
 
-// The type overlap is one use of WithoutOverlapping.
+// The type overlap has the arguments and the state of one call of WithoutOverlapping.
 type overlap struct {
 	w       *Worker
 	key     func(*asynq.Task) string
@@ -128,12 +142,12 @@ type overlap struct {
 	maxWait *time.Duration // nil without the option MaxWait
 	need    *time.Duration // nil without the option Need
 	ifBusy  ifBusy
-	err     error // an argument of WithoutOverlapping is invalid
+	err     error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
 	pace    pace
 }
 
-// The method process handles one delivery. It acquires a lock if the task needs a lock, calls h.next and releases the
-// lock.
+// The method process handles one delivery of a task. If the task needs a lock that the task does not carry, process
+// acquires the lock before the call of h.next, and releases the lock afterwards.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err
@@ -179,9 +193,10 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	return h.next.ProcessTask(ctx, task)
 }
 
-// The method carried reports whether the task carries the lock on key or a permit of key: such a task would wait for
-// its own lock. The method fails if the task gives that lock up when the task starts: the next job would need the key
-// free while this task would need the lock. asynq charges the attempt.
+// The method carried reports whether the task carries the lock on key, or with Limit a permit of key. Such a task needs
+// no other lock, and would wait for its own lock for ever. If the task has that lock only until the task starts, the
+// error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot be verified, the error
+// snoozes the task.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {
@@ -201,7 +216,8 @@ func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bo
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
-// The method take returns the lock, or else a nil lock and the attempt's result for asynq, which may be nil.
+// The method take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must
+// succeed without a call of the handler.
 func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 	latest := o.latest(a)
 	for {
@@ -246,7 +262,8 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// The method latest returns the time at which the task must stop waiting in place.
+// The method latest returns the time at which a wait in place must end, so that the task has enough time left for its
+// run.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
@@ -260,8 +277,9 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// The method acquire acquires the lock. If the lock is busy, acquire waits in place. A task that should be snoozed, but
-// cannot be, waits until the time latest. Any other task waits as long as MaxWait allows, but not beyond latest.
+// The method acquire acquires the lock. If the lock is busy, acquire waits in place, at most until the time in the
+// parameter latest. For a task that can be snoozed, dropped or failed, MaxWait or its default also bounds the wait. The
+// errors are those of Locker.Acquire.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {
@@ -299,7 +317,8 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	return acquire(a.ctx, key, holder, joblock.MaxWait(wait))
 }
 
-// enterWait reports whether one more task may wait in place. If so, enterWait counts the task in w.waiting.
+// enterWait reports whether one more task may wait in place. If so, enterWait counts the task in w.waiting, and the
+// caller must subtract the task when the wait is over.
 func (w *Worker) enterWait() bool {
 	if places := w.places.Load(); w.waiting.Add(1) > places && places >= 0 {
 		w.waiting.Add(-1)
@@ -308,7 +327,7 @@ func (w *Worker) enterWait() bool {
 	return true
 }
 
-// giveUp returns the result of an attempt under DropIfBusy or FailIfBusy, whose key is busy.
+// giveUp returns the attempt's result for a key that is busy: nil with DropIfBusy, or err with FailIfBusy.
 func (o *overlap) giveUp(a *attempt, err error) error {
 	if o.ifBusy == failIfBusy {
 		return fmt.Errorf("worker: %w", err)
@@ -317,7 +336,7 @@ func (o *overlap) giveUp(a *attempt, err error) error {
 	return nil
 }
 
-// outOfOrder logs that a task with locks has reached WithoutOverlapping before Middleware.
+// outOfOrder logs, once per Worker, that a task with locks has reached WithoutOverlapping before Middleware.
 func (a *attempt) outOfOrder() {
 	if _, inside := a.ctx.Value(envelopeKey{}).(envelope.Envelope); inside || !a.mayCarry() || a.w.told.order.Swap(true) {
 		return
