@@ -22,17 +22,19 @@ const (
 	reasonSkipped = "job skipped"
 	reasonStarted = "job started"
 	reasonSnoozed = "job snoozed"
-	reasonOver    = "attempt over" // a lock that the task does not carry
+	reasonOver    = "attempt over" // for a lock that the task does not carry: of WithoutOverlapping, or a mark
 )
 
 const (
-	// answerWait is how long whatBecame waits until asynq has written the new state of a task whose context has ended.
-	// asynq writes at once, so only a slow Redis takes part of answerWait.
+	// answerWait bounds how long whatBecame waits until asynq has written the new state of a task whose context has
+	// ended. asynq writes at once, so only a slow Redis makes whatBecame wait. After Worker.Close, answerWait also
+	// bounds the method rerun.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
 
-// The method settle releases or parks the locks after the handler has returned err. The result is the error for asynq.
+// The method settle releases or parks a.locks after the attempt has ended with err, mostly the handler's error. The
+// package comment has the rules. The result is the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()
@@ -66,7 +68,12 @@ func (a *attempt) settle(err error) error {
 }
 
 // snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
-// because a lock was lost, and otherwise nil. ctx is the handler's context. The package comment has the exceptions.
+// because a lock was lost. Otherwise the result is nil. The parameter ctx is the handler's context. Even if a lock was
+// lost, the result is nil in these cases:
+//
+//   - Configure was not called, or a.ctx has ended
+//   - err matches asynq.SkipRetry or asynq.RevokeTask
+//   - the lock was lost only because MaxRenew or StopRenewing had ended the renewal
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
@@ -80,9 +87,10 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
-// settleAbandoned settles the locks of an attempt whose context has ended. asynq no longer waits for the handler's
-// result. A timeout, a shutdown, a cancellation and a lost asynq lease end the context in the same way, so
-// settleAbandoned asks the Inspector for the task.
+// settleAbandoned settles the locks of an attempt whose context has ended, so that asynq ignores the handler's result.
+// The context does not show what has ended it: a timeout, a shutdown, a cancellation or a lost asynq lease. So
+// settleAbandoned asks the Inspector for the task: the locks are parked if the task will run again, and otherwise
+// released.
 func (a *attempt) settleAbandoned() {
 	var text string
 	if a.last() && a.w.delay.Load() != nil {
@@ -95,10 +103,13 @@ func (a *attempt) settleAbandoned() {
 	}
 }
 
-// whatBecame asks the Inspector whether a task will run again. If the task will run, the result over is "", and delay
-// is the time until the run. If the task will not run, over is the reason for the release of the locks. Without an
-// answer, the result over is "": the reservation of the locks ends by itself. The parameter archive, if not "", is a
-// last error. A task that waits for a retry with that last error will not run: this Worker archives the task.
+// whatBecame asks the Inspector whether the attempt's task will run again. If not, the result over is the reason for
+// the release of the locks. If the task will run, over is "", and delay is the time until the run. If nobody can say,
+// over is "" and delay is 0: then the reservation of the locks ends by itself. whatBecame waits up to answerWait while
+// asynq still shows the task as active.
+//
+// The parameter archive is "" or an error text. A task that waits for a retry and has that text as its last error will
+// not run, because this Worker is about to archive the task.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -127,12 +138,12 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 	}
 }
 
-// The method done returns a context. A release with that context records that the job is done, so that a later delivery
-// of the job does not run.
+// The method done returns a context for releases of the job's locks. A release in that context records that the job is
+// done, so that a duplicate delivery of the job does not run.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
 
-// finish frees all locks of a task that will not run again: the locks that this attempt holds, and the carried locks
-// that the attempt could not resume.
+// The method finish releases all locks of a task that will not run again: the locks that this attempt holds, and the
+// other locks that the task carries.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
 		a.end(ctx, a.locks, reason)
@@ -140,7 +151,8 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 	})
 }
 
-// unsettled returns the tokens whose locks may still be reserved for the job.
+// The method unsettled returns those of a.tokens whose locks neither this attempt nor the handler has released. These
+// locks may still be reserved for the job.
 func (a *attempt) unsettled() []joblock.Token {
 	var left []joblock.Token
 	for _, token := range a.tokens {
@@ -152,13 +164,14 @@ func (a *attempt) unsettled() []joblock.Token {
 	return left
 }
 
-// settleWait is how long the locks' store may delay a handler's result. A store that hangs must not delay the result
-// until the attempt's deadline: asynq would ignore the result.
+// settleWait bounds how long the locks' store may delay a handler's result. If a store that hangs delayed the result
+// until the attempt's deadline, asynq would ignore the result.
 const settleWait = time.Second
 
-// The method behind calls the parameter settle in the background, and waits for settle, but at most settleWait, and at
-// most half of the time until the attempt's deadline. Close waits for settle. Until settle has returned, the locks are
-// held or reserved, so the next attempt is snoozed. When the attempt's context has ended, the wait has no bound.
+// The method behind calls the function in the parameter settle in the background. The method waits until that function
+// has returned, but at most settleWait, and at most half of the time until the attempt's deadline. If a.ctx has ended,
+// the wait has no bound. Worker.Close waits for the function. Until the function has returned, the locks are held or
+// reserved, so the next attempt is snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result
@@ -176,15 +189,17 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// The method end releases locks in one batch. An error does not change the handler's result: the Locker repeats the
-// release.
+// The method end releases locks together. An error is logged and does not change the handler's result. The Locker
+// repeats a release that had no answer.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	for i, err := range door.Of(a.w.locks).End(ctx, locks, reason) {
 		a.report(locks[i], "release", err)
 	}
 }
 
-// The method park keeps locks for the next attempt.
+// The method park parks locks for the next attempt, each with a reservation of the length in the parameter reserve. An
+// error is logged. If the store does not answer, the attempt stops renewing the lock, and the reservation that the
+// attempt already has remains in force.
 func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
@@ -199,9 +214,8 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	})
 }
 
-// backOut gives back the locks of an attempt whose handler was not called. backOut releases the locks that this attempt
-// was the first to acquire: while the task waits, everybody may have those locks. backOut parks the locks that an
-// earlier attempt has run under.
+// backOut gives back the locks of a task that has not started. The locks in a.taken are released: while the task waits,
+// others may have these locks. All other locks are parked, with a reservation of the length in the parameter reserve.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	var taken, others joblock.Locks
 	for _, lock := range locks {
@@ -230,8 +244,8 @@ func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 	a.log().Warn(msg, "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }
 
-// retryError is the handler's error on an attempt that is not the last. The reservation of the locks was computed from
-// the field delay, so asynq must use the same delay.
+// retryError is the handler's error on an attempt that is not the last. asynq must retry the task after the time in the
+// field delay, because the locks' reservation was computed from that time.
 type retryError struct {
 	error
 	delay time.Duration

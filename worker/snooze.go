@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// snoozeError snoozes the attempt's task for the field delay. The functions that Configure wraps recognise a
-// snoozeError.
+// snoozeError is an error that makes asynq snooze the task for the time in the field delay. The functions that
+// Configure sets recognise a snoozeError.
 type snoozeError struct {
 	err   error
 	delay time.Duration
@@ -20,13 +20,14 @@ func (e *snoozeError) Error() string { return "worker: snoozed without charge: "
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// busyPause is the longest pause if an earlier attempt of the same task has the lock. Most likely that attempt is about
-// to be settled, because the server was shut down or the attempt's time was up. The pause does not grow if the earlier
-// attempt runs on, because asynq counts no snoozes. The cost is bounded: one task comes back for one running attempt.
+// busyPause is the longest pause, before the jitter, if an earlier attempt of the same task has the lock. Most likely
+// the locks of that attempt are about to be settled, because the server was shut down or the attempt's time was up. The
+// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes. The cost is small: only one task
+// comes back again and again for each attempt that runs on.
 const busyPause = 2 * time.Second
 
-// snooze returns an error that snoozes the task, if err says that somebody has the lock, that the store does not
-// answer, or that the Worker or the Locker was closed. For any other err, snooze returns nil.
+// The method snooze returns an error that snoozes the task, if err says that somebody has the lock, that the store did
+// not answer, or that the Worker or the Locker was closed. For any other err, snooze returns nil.
 func (w *Worker) snooze(err error) *snoozeError {
 	e, ok := as[*joblock.Error](err)
 	if !ok {
@@ -45,7 +46,8 @@ func (w *Worker) snooze(err error) *snoozeError {
 	return &snoozeError{err: err, delay: jittered(delay)}
 }
 
-// canSnooze reports whether the task can be snoozed: Configure was called, and the task has a retry left.
+// canSnooze reports whether the task can be snoozed: Configure was called, and the task has a retry left in asynq,
+// which may be the spare retry. Without Configure, canSnooze also logs a warning, once per Worker.
 func (a *attempt) canSnooze() bool {
 	if a.w.delay.Load() == nil {
 		if !a.w.told.configure.Swap(true) {
@@ -60,22 +62,23 @@ func (a *attempt) logSnoozed(snoozed *snoozeError) {
 	a.log().Info("worker: task snoozed", "delay", snoozed.delay, "cause", snoozed.err)
 }
 
-// jittered raises d to at least a second, because asynq cuts delays to whole seconds, and adds up to a quarter. Without
-// the jitter, tasks that were snoozed together would come back together.
+// The function jittered returns d, or a second if d is shorter, plus a random part of up to a quarter. asynq cuts
+// delays to whole seconds. Without the random part, tasks that were snoozed together would come back together.
 func jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
 	return d + dice.N(d/4+1)
 }
 
-// The type pace computes the pauses of the tasks that one use of WithoutOverlapping snoozes. The pause grows with each
-// snooze in this process, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come
-// back soon if the locks are held for short times, and otherwise do not keep the server busy.
+// The type pace computes the pauses of the tasks that one call of WithoutOverlapping snoozes. The pause grows with each
+// snooze, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come back soon if
+// locks are held for short times, and do not keep the server busy if locks are held for long.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
 }
 
-// The method next returns the pause for the next snooze. Before the jitter, the pause is at most the parameter most.
+// The method next returns the pause for the next snooze, and makes the pause after that longer by a quarter. Before the
+// jitter, the result is from a second to the parameter most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,15 +87,17 @@ func (p *pace) next(most time.Duration) time.Duration {
 	return jittered(d)
 }
 
-// The method brisk reports whether locks are held for such short times that a short wait in place beats a snooze, even
-// if all places are taken. After one snooze brisk returns false, until a lock was held for a short time.
+// The method brisk reports whether locks are held for short times, so that a short wait in place beats a snooze. brisk
+// returns true before the first snooze. After a snooze, brisk returns false until a lock was held for a quarter of a
+// second at most.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pause <= time.Second
 }
 
-// The method ended takes note of how long a lock was held.
+// The method ended lowers the next pause to four times the parameter held, if that is shorter. The parameter is the
+// time for which a lock was held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

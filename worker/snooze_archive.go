@@ -24,44 +24,47 @@ import (
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
 // task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
-// archiveSnoozeText is in the last error of each task that was snoozed by way of the archive: at the beginning, unless
-// another middleware has wrapped the error. An archived task without archiveSnoozeText has failed in a later run, and
-// stays in the archive.
+// archiveSnoozeText begins the error of each task that is snoozed by way of the archive. Another middleware may put
+// text in front. If the last error of an archived task does not contain archiveSnoozeText, the keeper leaves the task
+// in the archive, because the task has failed.
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
-	// markWait is how long the method mark waits for a busy mark. The process that last ran the task again may not have
-	// released the mark yet.
+	// markWait is how long the method mark waits if another process still holds the task's mark. That process has just
+	// run the task again, and is about to release the mark.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp is how long rerun waits for asynq to archive the task and for RunTask to succeed. When rerun has
-	// given up, the keeper must run the task. rerunGiveUp is longer than asynq's lease on the task, half a minute:
-	// asynq repeats a failed write until the lease ends.
+	// rerunGiveUp is how long the method rerun waits for asynq to archive the task and for RunTask to succeed. Later,
+	// only the keeper runs the task again. rerunGiveUp is longer than asynq's lease on the task, which is half a
+	// minute: until the lease ends, asynq repeats a failed write.
 	rerunGiveUp = 45 * time.Second
 
-	// mostInArchive is how many tasks of this process stay in the archive for their whole pause. Further tasks run
-	// again at once. asynq deletes the oldest of more than 10,000 archived tasks, and there may be many processes.
+	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time. Further tasks are
+	// run again without a pause. asynq deletes the oldest of more than 10,000 archived tasks, and there may be many
+	// Workers.
 	mostInArchive = 500
 )
 
-// archiveSnoozeError is the error with which an attempt snoozes a task that has no retries left.
+// archiveSnoozeError is the error with which an attempt snoozes a task by way of the archive. asynq archives the task,
+// because no retries are left.
 type archiveSnoozeError struct {
 	snoozed *snoozeError
-	kept    atomic.Pointer[string] // the task's last error in asynq; another middleware may have replaced the text
+	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
 }
 
 func (e *archiveSnoozeError) Error() string { return archiveSnoozeText + e.snoozed.err.Error() }
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 
-// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive. A task that carries locks
-// cannot, because the keeper would free the locks after a minute in the archive. Such a task has a spare retry, and can
-// be snoozed by way of the archive only in a rerun beyond the spare retry.
+// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive: Configure was called, and the
+// task has no retry left. If the task carries locks, the attempt must also be a rerun after the spare retry. An earlier
+// attempt would risk the locks: the keeper frees the locks of a task that is in the archive for a minute.
 func (a *attempt) canSnoozeByArchive() bool {
 	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
 
-// snoozeByArchive snoozes, by way of the archive, a task that carries locks.
+// snoozeByArchive snoozes a task that carries locks by way of the archive. The result is the error with which asynq
+// archives the task. If the store does not answer or another process has the task's mark, there is no new mark.
 func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
 		return a.archiveAndRerun(snoozed, nil) // no mark without the store
@@ -71,14 +74,17 @@ func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	return a.archiveAndRerun(snoozed, mark)
 }
 
-// logUnmarked logs err, the error of the method mark, unless err says that another process has the mark.
+// logUnmarked logs that the method mark has failed with err. If err is nil, or says that another process has the mark,
+// logUnmarked logs nothing.
 func (a *attempt) logUnmarked(err error) {
 	if err != nil && !busy(err) {
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", err)
 	}
 }
 
-// The method mark acquires the mark of the attempt's task.
+// The method mark acquires the mark of the attempt's task: a lock on the key keyspace.Again(a.job()), bound to the job.
+// If this process dies, the keeper finds the snoozed task by the mark. If another process still has the mark after
+// markWait, the error is joblock.ErrTimeout.
 func (a *attempt) mark() (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
 	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
@@ -92,8 +98,9 @@ func (a *attempt) mark() (*joblock.Lock, error) {
 	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Reserve))
 }
 
-// archiveAndRerun returns the error with which asynq archives the task. In the background, archiveAndRerun runs the
-// task again after the pause. If mark is nil, a crash leaves the task in the archive.
+// archiveAndRerun returns the error with which asynq archives the task. When the pause is over, archiveAndRerun runs
+// the task again, in the background, and releases the lock in the parameter mark. If the task cannot be run again, or
+// the process dies, the keeper finds the task by the mark. Without a mark, the task stays in the archive.
 func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) error {
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}
@@ -120,8 +127,9 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) erro
 	return e
 }
 
-// The method rerun runs the task again as soon as asynq has archived the task with the error e. The result is false if
-// the task may still be in the archive, or asynq may still archive the task.
+// The method rerun waits until asynq has archived the task with the error e, and then runs the task again. The method
+// gives up after rerunGiveUp, or after answerWait if Worker.Close was called. The result is then false: the task may be
+// in the archive now or later. The result is true if the task was run again, by whomever, or is gone.
 func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {
@@ -148,13 +156,13 @@ func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	}
 }
 
-// snoozedInArchive reports whether a task is in the archive only for the pause of a snooze.
+// snoozedInArchive reports whether the task of info is in the archive only for the pause of a snooze.
 func snoozedInArchive(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, archiveSnoozeText)
 }
 
-// The method archived reports whether a task is in the archive because of e, even if another middleware has replaced
-// e's text.
+// The method archived reports whether the task of info is in the archive because of e. The method recognises e.kept, so
+// another middleware may have replaced the text of e.
 func (e *archiveSnoozeError) archived(info *asynq.TaskInfo) bool {
 	kept := e.kept.Load()
 	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept

@@ -21,16 +21,17 @@ import (
 // and the task's locks show that nobody has settled the attempt.
 
 const (
-	// spareDelay is the delay of the spare retry. The worker archives the task within spareDelay, unless the process
-	// dies.
+	// spareDelay is the delay of the spare retry after a timeout or a panic. Before the delay is over, the worker
+	// archives the task, unless the process dies.
 	spareDelay = 10 * time.Second
 
-	// archivePatience is how long the method archive waits until asynq has set the task to retry. After archivePatience
-	// asynq's lease on the task has ended, and asynq no longer writes the task's state.
+	// archivePatience is how long the method archive waits until asynq has set the task to retry. By then, asynq's
+	// lease on the task has ended, and asynq no longer writes the task's state.
 	archivePatience = 30 * time.Second
 )
 
-// budget returns the MaxRetry of the task's author. limit is the MaxRetry in asynq.
+// The function budget returns the MaxRetry that the task's author asked for. The parameter limit is the task's MaxRetry
+// in asynq, and is the result if the task has no spare retry.
 func budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
@@ -40,18 +41,20 @@ func budget(env envelope.Envelope, limit int) int {
 
 type retriesKey struct{}
 
-// The type retries has two numbers: budget is the MaxRetry that the task's author asked for, and limit is the MaxRetry
-// in asynq.
+// The type retries has two numbers: budget is the MaxRetry that the task's author asked for, and limit is the task's
+// MaxRetry in asynq.
 type retries struct{ budget, limit int }
 
-// withRetries returns a child of ctx that has both numbers. In that child, asynq.GetMaxRetry returns budget.
+// withRetries returns a child of ctx with a retries of budget and limit. In that child, asynq.GetMaxRetry returns
+// budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// The method archive archives a task whose last attempt is over, and frees the task's locks. All of that happens in the
-// background: first archive waits until asynq has set the task to retry with the last error that the parameter text
-// gives. Close waits for the background work.
+// The method archive archives a task whose last attempt has failed, and then frees the locks of tokens. The work is
+// done in the background, and Worker.Close waits for the work. The work begins when asynq has set the task to retry,
+// with the parameter text as the last error. If asynq gives the task another state, archive does nothing. If
+// archivePatience ends first, archive logs a warning.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
@@ -77,8 +80,9 @@ func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Tok
 	})
 }
 
-// bounce returns nil if the task must run. If this delivery is only the spare retry after the author's last attempt,
-// bounce frees the task's locks and returns the error with which asynq archives the task.
+// The method bounce returns nil if this attempt must run the task. Otherwise the author's last attempt is over, and
+// nobody has run the archived task again. The method then frees the task's locks, and returns the error with which
+// asynq archives the task.
 func (a *attempt) bounce() error {
 	counts := a.w.counts.Load()                                   // if nil, asynq charges every end of an attempt
 	uncharged := a.last() && a.retried < a.limit && counts != nil // asynq may not have charged a crash
@@ -107,9 +111,10 @@ func (a *attempt) bounce() error {
 	return err
 }
 
-// unsettledEnd reports whether the crashed attempt was the author's last attempt, and not a rerun. After the author's
-// last attempt, the task still has the locks of the enqueue, and nobody has freed them. A rerun has acquired the locks
-// again. If the handler released a lock early, both cases look alike, and unsettledEnd returns true.
+// unsettledEnd is for a task whose previous attempt has crashed. The result is true if that attempt was the author's
+// last attempt, and false if that attempt was a rerun. After the author's last attempt, the task still has the locks of
+// its enqueue, because nobody has freed these locks. A rerun has acquired the locks again. The result is also true if
+// the handler released a lock early, because both cases then look alike, and if the store does not answer.
 func (a *attempt) unsettledEnd() bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -139,16 +144,18 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is the error of the author's last attempt, or of a later attempt. A finalError matches asynq.SkipRetry.
-// Without that match, asynq would use the spare retry after the author's last attempt.
+// finalError is an error after which asynq must archive the task: the error of the author's last attempt or of a rerun,
+// or an error that matches asynq.SkipRetry. Every finalError matches asynq.SkipRetry, so that asynq does not use the
+// spare retry.
 type finalError struct {
 	err   error
-	spent bool // the attempt was beyond the author's retries
+	spent bool // the author's last attempt was over before the attempt that failed
 	told  bool // the user's ErrorHandler has already been called with err
 }
 
-// spentPrefix begins the last error of a task that was archived beyond the author's retries. asynq keeps the count of
-// retries when somebody runs the archived task again. Without spentPrefix, bounce would archive that rerun too.
+// spentPrefix begins the last error of a task that was archived at the spare retry or in a rerun. If somebody runs the
+// archived task again, asynq keeps the count of retries. By spentPrefix, the method bounce recognises such a rerun,
+// which must run.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {

@@ -6,16 +6,17 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Started is an asynq.MiddlewareFunc that marks the place where a task begins to run. A task that has a key only until
-// the task starts (handoff.EnqueueUnique) gives the key up at that place.
+// Started is an asynq.MiddlewareFunc that marks the place where a task starts. A task may have a lock only until the
+// task starts; see handoff.UntilStarted. Such a lock is released at that place, just before the call of the next
+// handler.
 //
-// Register Started last, as the innermost, if another package's middleware follows Middleware. This package cannot see
-// a WithoutOverlapping that comes after such a middleware. Without Started, Middleware gives the key up. But if one or
-// more WithoutOverlapping directly follow Middleware, the last of these gives the key up when it has acquired its own
-// lock.
+// Without Started, Middleware releases such a lock when Middleware has resumed the other locks. But if one or more
+// WithoutOverlapping directly follow Middleware, the last of these releases the lock, after acquiring its own lock.
+// This package cannot see a WithoutOverlapping that another package's middleware separates from Middleware. So if
+// another package's middleware follows Middleware, register Started as the innermost middleware.
 //
-// Register Started for each mux of the Worker or for none. If Started is registered for one mux, a task of another mux
-// keeps the key until the job ends. With a nil next, each task fails with joblock.ErrInvalid.
+// Register Started for each mux of the Worker or for none. If Started is registered for one mux only, tasks of another
+// mux keep such a lock until the job ends. With a nil next, each task fails with joblock.ErrInvalid.
 func (w *Worker) Started(next asynq.Handler) asynq.Handler {
 	if w != nil {
 		w.hasStarted.Store(true)
@@ -36,8 +37,9 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 }
 
 // startsAt returns the handler at which a task starts: a startedHandler, or else the last overlapHandler. The parameter
-// next is the first handler of the chain. The result is nil if the task starts in Middleware itself, and anyStarted if
-// another package hides the startedHandler.
+// next is the handler that follows Middleware. startsAt looks only at handlers of this package, up to the first other
+// handler. If there is neither kind of handler, the result is nil: the task starts in Middleware itself. But if Started
+// was registered and its handler is not found, the result is anyStarted.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {
@@ -58,8 +60,8 @@ var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt calls the method start of the attempt in ctx, if the task starts at h and no earlier call has done so. The
-// error snoozes the task.
+// startAt starts the task of the attempt in ctx, if the task starts at the handler h and has not been started yet:
+// startAt calls the method attempt.start. An error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler) error {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	if !ok || a.started {
@@ -75,7 +77,8 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs that the attempt in ctx is snoozed with err after it has given up the key of untilStart.
+// startedTooEarly logs, once per Worker, that err snoozes a task that has already started. The task is then without the
+// lock that the task had until its start. In all other cases startedTooEarly logs nothing.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)

@@ -13,10 +13,12 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 )
 
-// distrustEvery is how often the Worker logs each cause: a million forged headers must not fill the disk.
+// distrustEvery is the time in which the Worker logs each cause at most once: a million forged headers must not fill
+// the disk.
 const distrustEvery = time.Minute
 
-// The cause elsewhere is logged like the causes of package envelope, although the envelope is genuine.
+// The constant elsewhere is the cause in the log record about a genuine envelope from a process whose locks are in
+// another store. The other causes are in package envelope.
 const elsewhere envelope.Cause = "another store"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
@@ -31,14 +33,16 @@ var distrustTexts = map[envelope.Cause]string{
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// distrusts has, by cause, the time of the last log record and the number of records left out since then.
+// The type distrusts has, for each cause, the time of the last log record, and the number of records that were left out
+// since then.
 type distrusts struct {
 	mu   sync.Mutex // guards last and more
 	last map[envelope.Cause]time.Time
 	more map[envelope.Cause]int
 }
 
-// logDistrust logs a bad envelope, at most once per distrustEvery for each cause.
+// logDistrust logs the text of the parameter cause with attrs, at most once per distrustEvery for each cause. The next
+// record has the number of records that were left out.
 func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
@@ -55,8 +59,8 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// The method trusted returns the envelope of a task. The result ok is false if the task has no envelope, or no genuine
-// envelope. An error says that the locks' store did not answer.
+// The method trusted returns the envelope of a task. The result ok is false if the task has no genuine envelope. Why an
+// envelope is not genuine is logged. An error says that the locks' store could not give the key of the seal.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
@@ -74,9 +78,9 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// The method envelope calls trusted for the attempt's task. If the store does not answer, envelope returns an error
-// that snoozes the task. If the task cannot be snoozed, envelope waits in place until the store answers or the
-// attempt's context ends.
+// The method envelope returns the result of the method trusted for the attempt's task. If trusted fails, envelope
+// returns an error that snoozes the task. If the task cannot be snoozed, envelope waits in place: then an error says
+// that the attempt's context has ended.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
@@ -109,14 +113,16 @@ func (a *attempt) envelopeTask() envelope.Task {
 	return envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
 }
 
-// withEnvelope returns a child of ctx with env, for a WithoutOverlapping inside Middleware.
+// withEnvelope returns a child of ctx with env. Middleware calls withEnvelope, and a WithoutOverlapping inside
+// Middleware finds env in the context.
 func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 	return context.WithValue(ctx, envelopeKey{}, env)
 }
 
 type envelopeKey struct{}
 
-// carriedBy returns the task's genuine envelope: inside Middleware from ctx, outside from the header.
+// carriedBy returns the task's genuine envelope: inside Middleware from ctx, outside from the header. Without a genuine
+// envelope the result has no tokens. Errors are those of the method envelope.
 func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

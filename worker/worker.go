@@ -16,34 +16,35 @@ import (
 )
 
 // Worker resumes, renews and settles the locks of the tasks of one asynq server. Make one Worker per server with New.
-// The methods of a nil *Worker do not panic: Middleware fails tasks that carry locks, and Configure changes nothing.
+// The methods of a nil *Worker do not panic: Middleware fails tasks that carry locks, WithoutOverlapping fails all
+// tasks, Run fails, and the other methods do nothing.
 type Worker struct {
 	locks     *joblock.Locker
-	ring      *seal.Ring // of the field locks
+	ring      *seal.Ring // the Locker's keys, which verify the headers of tasks
 	inspector *asynq.Inspector
 	cfg       Config
 
-	delay  atomic.Pointer[asynq.RetryDelayFunc] // the server's own; nil until Configure is called
-	counts atomic.Pointer[func(error) bool]     // the server's own IsFailure; nil if the server has none
+	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
+	counts atomic.Pointer[func(error) bool]     // the user's IsFailure; nil if there is none
 
 	distrusts distrusts
-	told      struct{ configure, middleware, order, started atomic.Bool } // logged mistakes in the server's set-up
+	told      struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
 
-	places  atomic.Int64 // how many tasks of the server may wait in place; -1 until Configure is called
-	waiting atomic.Int64 // how many tasks wait in place
+	places  atomic.Int64 // how many tasks may wait in place for WithoutOverlapping; -1, any number, until Configure
+	waiting atomic.Int64 // how many tasks now wait in place, within places
 
-	inArchive  atomic.Int64 // how many tasks this Worker now has in asynq's archive for a snooze
+	inArchive  atomic.Int64 // how many tasks this Worker is snoozing by way of the archive
 	hasStarted atomic.Bool  // the method Started was called
 
-	open *inflight // unsettled attempts, background work, and Run
+	open *inflight // counts unsettled attempts, background work, and calls of Run, for which Close waits
 
 	keeper  *keeper.Keeper
-	running atomic.Bool // Run has not returned
+	running atomic.Bool // a call of Run has not returned yet
 }
 
 // New returns a Worker. The Worker resumes locks with the Locker in the parameter locks, and looks up tasks with
-// inspector. The Worker closes neither locks nor inspector. A nil cfg has all defaults. New fails with
-// joblock.ErrInvalid if locks or inspector is nil, if locks was not made by joblock.New, or if a field of cfg is out of
+// inspector. The Worker closes neither of these two parameters. A nil cfg has all defaults. The error is
+// joblock.ErrInvalid if locks or inspector is nil, if joblock.New has not made locks, or if a field of cfg is out of
 // bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
@@ -70,9 +71,9 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	return w, nil
 }
 
-// Middleware is an asynq.MiddlewareFunc: mux.Use(w.Middleware). The package comment says what Middleware does at the
-// beginning and end of an attempt. With a nil next, each task fails with joblock.ErrInvalid. With a nil Worker, each
-// task that carries locks fails with joblock.ErrInvalid.
+// Middleware is an asynq.MiddlewareFunc that runs tasks under the locks that the tasks carry: mux.Use(w.Middleware).
+// The package comment says what Middleware does at the beginning and end of an attempt. With a nil next, each task
+// fails with joblock.ErrInvalid. With a nil Worker, each task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if next == nil {
@@ -107,19 +108,19 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// Close waits until every attempt of this Worker is settled: the locks are parked for the next attempt, or released.
+// Close waits until the locks of all attempts of this Worker are settled: parked for the next attempt, or released.
 // Close also ends Run. Call Close after the server's Shutdown and before the Locker's Close.
 //
 // Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
-// cancels their contexts, and returns without waiting for the handlers. If the process exits at that moment, the locks
-// lapse, and each next attempt waits for a whole lease.
+// cancels the contexts of the handlers, and returns without waiting for the handlers. If the process exits at that
+// moment, nobody parks the locks, and each next attempt waits until the old lease has ended.
 //
-// ctx bounds the wait for handlers that ignore their context: when ctx ends, Close returns the cause of ctx. An attempt
-// that ends later is still settled, until the Locker is closed. Close may be called again.
+// ctx bounds the wait for handlers that ignore their contexts: when ctx ends, Close returns the cause of ctx. The locks
+// of an attempt that ends later are still settled, until the Locker is closed. Close may be called again.
 //
-// A task with locks that begins after Close is snoozed, and the locks do not change. If a task has ended while an
-// old attempt still has the lease of the task's lock, Close does not wait to free that lock: the keeper frees the lock,
-// or the end of the reservation does. A nil Worker has nothing to close.
+// An attempt with locks that begins after Close is snoozed, and its locks do not change. If a task has ended while an
+// old attempt still holds the task's lock, Close does not wait for the end of the lease: the keeper frees the lock, or
+// the reservation ends. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -128,7 +129,8 @@ func (w *Worker) Close(ctx context.Context) error {
 	return w.open.wait(ctx)
 }
 
-// retryDelay returns how long the server will wait before the next attempt.
+// retryDelay returns how long the server waits before the next attempt after an attempt that has failed with err. The
+// result is never negative.
 func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	f := asynq.DefaultRetryDelayFunc
 	if p := w.delay.Load(); p != nil {
@@ -137,7 +139,8 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// reservation returns the reservation of a lock whose task is due after delay.
+// The method reservation returns how long to reserve a lock from now on, if the lock's task is due after the time in
+// the parameter delay.
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }
