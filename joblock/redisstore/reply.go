@@ -158,13 +158,20 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if sc == resumeScript && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
-	if text, ok := val.(string); ok && (sc == acquireScript || sc == takeScript) && len(text) > 1 { // from a usual stage
-		f := fields{rest: []any{text[1:], text[:1]}}
-		r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
-		if err := f.end(sc.op); err != nil {
-			return driver.Reply{}, err
+	if text, ok := val.(string); ok && len(text) > 1 { // from a usual stage
+		switch sc {
+		case resumeScript:
+			f := fields{rest: []any{text}}
+			r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits()}
+			return r, f.end(sc.op)
+		case acquireScript, takeScript:
+			f := fields{rest: []any{text[1:], text[:1]}}
+			r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
+			if err := f.end(sc.op); err != nil {
+				return driver.Reply{}, err
+			}
+			return r, nil
 		}
-		return r, nil
 	}
 	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
 		switch {

@@ -49,7 +49,7 @@ var (
 		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
 	takeScript = newScript("take", "record", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
-	resumeScript = newScript("resume", "record", "resume", "record#fields", "record#memo", "record#foreign",
+	resumeScript = newScript("resume", "record", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
 		"resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#fields", "record#foreign",
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")

@@ -206,12 +206,7 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	replies := make([]driver.Reply, len(reqs))
 	resume := func(items []int, listed bool) (unlisted []int, err error) {
 		return some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
-			c := newCall(resumeScript, s.prefix+req.Key).flag(req.Memo).str(req.Owner).str(req.Nonce).str(wide(req.TTL)).
-				millis(req.Retain).str(req.Holder).str(req.Job).millisOrZero(req.Reserve).flag(listed || req.Unpark).int(req.Fence)
-			if req.Unpark {
-				c.str(req.Back)
-			}
-			return c
+			return s.resumeCall(req, listed)
 		})
 	}
 	var items []int
@@ -239,6 +234,36 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	err = cmp.Or(err, failed)
 	_, failed = resume(bound, true)
 	return replies, cmp.Or(err, failed)
+}
+
+func (s *Store) resumeCall(req *driver.ResumeRequest, listed bool) *scriptCall {
+	var times [2 * periodBytes]byte
+	ttl := max(1, millis(req.TTL))
+	reserve := ttl + millis(req.Reserve)
+	fill(times[:periodBytes], ttl)
+	fill(times[periodBytes:], reserve)
+	text := "\n" + req.Owner + "\n" + req.Holder + "\n" + req.Job + "\n\n" + req.Nonce + string(times[:]) // one allocation
+	next := func(n int) (part string) {
+		part, text = text[:n], text[n:]
+		return part
+	}
+	life := reserve + 1 + max(1, millis(req.Retain)) // the lease is rounded up by 1 ms
+	c := newCall(resumeScript, s.prefix+req.Key).str(next(len(req.Owner) + 2)).str(next(len(req.Holder))).str(next(len(req.Job) + 3)).
+		str(next(len(req.Nonce))).str(text).int(life).int(req.Fence)
+	if req.Memo || listed || req.Unpark || req.Job == "" || !usual(req.Nonce) {
+		digits := [2]byte{'0', '0'}
+		if req.Memo {
+			digits[0] = '1'
+		}
+		if listed || req.Unpark {
+			digits[1] = '1'
+		}
+		c.str(string(digits[:]))
+	}
+	if req.Unpark {
+		c.str(req.Back)
+	}
+	return c
 }
 
 // Park implements driver.Store, in one pipeline. If some request has a Job and the client is not a *redis.Client, Park
@@ -287,10 +312,22 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	c := newCall(releaseScript, s.prefix+req.Key).str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
-	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && req.Reason == "" && !bound && !any && req.Brief > 0 && usual(req.Nonce)
-	if !short || listener != "" {
+	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
+	plain := short && req.Reason == "" && !bound
+	if !plain || listener != "" {
 		c.str(listener)
 	}
+	if plain {
+		return c
+	}
+	how := "R"
+	if req.Done {
+		how = "D"
+	}
+	if bound {
+		how += "\n" + req.Job + "\n\n"
+	}
+	c.str(req.Reason).str(how)
 	if short {
 		return c
 	}
@@ -298,11 +335,7 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	if !req.Kind.ByOwner() {
 		force = s.forced()
 	}
-	c.str(req.Grant).str(req.Reason).str(force).flag(req.Kind.IfIdle())
-	if bound {
-		c.str(req.Job).flag(req.Done)
-	}
-	return c
+	return c.str(req.Grant).str(force).flag(req.Kind.IfIdle())
 }
 
 // finishReleases sends the releases in the parameter unfinished again. These releases stopped in the middle of a queue.

@@ -73,10 +73,14 @@ if ARGV[5] == nil then
         'PX', ARGV[1], 'NX') then
       return '-' .. now
     end
-  elseif string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and string.sub(record, 5, 20) < now then
-    redis.call('SET', key, 'jobH' .. now .. ARGV[2] .. now .. ARGV[3] .. string.sub(record, -32, -19) .. now .. 'R-' .. now .. ARGV[4],
-      'PX', ARGV[1])
-    return 'R' .. now
+  else
+    local ended = string.sub(record, 1, 4)
+    if (ended == 'jobR' or ended == 'jobD') and string.byte(record, -19) == 10 and string.sub(record, 5, 20) < now then
+      local prior = ended == 'jobR' and 'R' or 'D'
+      redis.call('SET', key, 'jobH' .. now .. ARGV[2] .. now .. ARGV[3] .. string.sub(record, -32, -19) .. now .. prior .. '-' .. now .. ARGV[4],
+        'PX', ARGV[1])
+      return prior .. now
+    end
   end
 end
 
@@ -89,7 +93,9 @@ end
 if KEYS[2] and #ARGV[2] == 13 then
   local prior, last = '-', '-------------\n'
   if record then
-    prior = string.sub(record, 1, 4) == 'jobR' and string.byte(record, -19) == 10 and string.sub(record, 5, 20) < now and 'R'
+    local ended = string.sub(record, 1, 4)
+    prior = (ended == 'jobR' or ended == 'jobD') and string.byte(record, -19) == 10 and string.sub(record, 5, 20) < now
+      and (ended == 'jobR' and 'R' or 'D')
     last = string.sub(record, -32, -19)
   elseif redis.call('EXISTS', key) == 1 then
     prior = false
@@ -105,15 +111,38 @@ if KEYS[2] and #ARGV[2] == 13 then
   end
 end
 
+--# usual resume
+-- Handles the case of nearly all calls of resume.lua: the lock is parked for the job of the call, the reservation has
+-- not run out and does not outlast the new one, and nobody waits. This stage leaves all other calls to the later
+-- stages, as usual grant does. The row of the table is "resumed".
+
+if ARGV[8] == nil and record and string.sub(record, 21, 20 + #ARGV[1]) == ARGV[1]
+    and string.sub(record, -104 - #ARGV[3], -105) == ARGV[3] and string.sub(record, -24, -13) == '           0'
+    and string.sub(record, 1, 4) == 'jobH' and string.sub(record, 5, 20) < now and string.byte(record, -41) == 45 then
+  local left = (tonumber(string.sub(record, -40, -25)) or 0) - now + (tonumber(string.sub(record, -12)) or 0) * 1000
+  if left > 0 and left <= string.sub(ARGV[5], 13) * 1000
+      and not redis.pcall('SET', key, 'jobH' .. now .. ARGV[1] .. ARGV[2] .. ARGV[3] .. string.sub(record, -104, -87) .. ARGV[4] .. '\n'
+        .. string.sub(record, -72, -59) .. now .. string.sub(record, -42, -41) .. now .. ARGV[5], 'PX', ARGV[6]).err then
+    return now
+  end
+end
+
 --# usual end
 -- Handles the case of nearly all calls of release.lua: the call names the present term, the reservation ends in a later
--- second than now, and nobody waits. This stage leaves all other calls to the later stages, as usual grant does. The
--- row of the table is "released".
+-- second than now, and nobody waits. If the call names a job too, the record is bound to that job. This stage leaves
+-- all other calls to the later stages, as usual grant does. The row of the table is "released".
 
-if ARGV[6] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
-    and (tonumber(string.sub(record, -40, -31)) or 0) + (tonumber(string.sub(record, -12, -4)) or 0) > clock[1] + 0 and string.sub(ARGV[1], 5, 20) < now
-    and not redis.pcall('SET', key, 'jobR' .. string.sub(record, 5, -87) .. '\n' .. ARGV[2] .. '\n' .. now .. '--', 'PX', ARGV[3]).err then
-  return 1 -- OK
+if ARGV[8] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
+    and (tonumber(string.sub(record, -40, -31)) or 0) + (tonumber(string.sub(record, -12, -4)) or 0) > clock[1] + 0 and string.sub(ARGV[1], 5, 20) < now then
+  local text
+  if ARGV[6] == nil then
+    text = 'jobR' .. string.sub(record, 5, -87)
+  elseif string.sub(record, -103 - #ARGV[7], -105) == string.sub(ARGV[7], 2) and #ARGV[7] > 1 and string.byte(record, -41) == 45 then
+    text = 'job' .. string.sub(ARGV[7], 1, 1) .. string.sub(record, 5, -106) .. ARGV[6] .. string.sub(record, -105, -87)
+  end
+  if text and not redis.pcall('SET', key, text .. '\n' .. ARGV[2] .. '\n' .. now .. '--', 'PX', ARGV[3] == '0' and ARGV[4] or ARGV[3]).err then
+    return 1 -- OK
+  end
 end
 
 --# fields

@@ -3,7 +3,9 @@
 -- ARGV     the beginning of the record up to the owner, with the fence or 'any'; nonce,
 --          brief ms, retain ms
 --          [, the inbox of the caller's Store and the key for proofs, a line each
---          [, grant, reason, force, idle only 1|0 [, job, the job is done 1|0]]]
+--          [, reason; how the ownership ends: R, or D if the job is done. If the record must
+--          be bound to a job, that job follows: between a line break and two line breaks
+--          [, grant, force, idle only 1|0]]]
 --          force is 0, or for a forced release the channel on which to tell the holder
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
@@ -12,10 +14,10 @@
 --          granted to a waiter of the caller's Store
 --          {OK or LAPSED, 1}: granted to a waiter, and pushed without a proof
 
-local by_grant = ARGV[6] or ''
+local by_grant = ARGV[8] or ''
 --# decide
 
-local call, force, why = ARGV[2], ARGV[8] and ARGV[8] ~= '0', ARGV[7] or ''
+local call, force, why, how = ARGV[2], ARGV[9] and ARGV[9] ~= '0', ARGV[6] or '', ARGV[7] or 'R'
 
 if by_grant ~= '' then leaving = by_grant end
 if ARGV[5] and ARGV[5] ~= '' then
@@ -32,16 +34,16 @@ elseif force and not live then
   outcome = NOT_FOUND
 elseif force and by_fence ~= 'any' and by_fence ~= fence then
   outcome = NOT_OWNER
-elseif ARGV[10] and job ~= ARGV[10] then
+elseif #how > 1 and job ~= string.sub(how, 3, -3) then
   outcome = WRONG_JOB
-elseif ARGV[9] == '1' and lease_end > now_ms then
+elseif ARGV[10] == '1' and lease_end > now_ms then
   outcome = BUSY
 else
   if force and lease_end > now_ms then
-    redis.pcall('PUBLISH', ARGV[8], string.format('%d\n', fence) .. key)
+    redis.pcall('PUBLISH', ARGV[9], string.format('%d\n', fence) .. key)
   end
   left = math.max(reserved_end - now_ms, 0)
-  ended = force and 'F' or ARGV[11] == '1' and 'D' or 'R'
+  ended = force and 'F' or string.sub(how, 1, 1)
   answer = live and OK or LAPSED
   nonce, last, reason, changed, prior = live and '' or 'late', call, why, now, '-'
   lease_end, reserved_end = 0, 0

@@ -1,8 +1,11 @@
 -- Continues a parked or orphaned lock of the same owner.
--- ARGV     memo 1|0, owner, nonce, ttl ms, retain ms, holder, job, reserve ms,
---          in the index 1|0, a fence of the ownership or 0 for any
---          [, to take a Park back: the job before that Park]
--- Returns  {OK, fence, memo or nil, 1 if recovered else 0}
+-- ARGV     five parts of the new record: owner; holder; job; nonce; ttl, and the least
+--          reservation (the stage usual resume in record.lua shows where the parts stand);
+--          least reservation + 1 + retain in ms; a fence of the ownership or 0 for any
+--          [, two digits 1|0: with the memo, in the index
+--          [, to take a Park back: the job before that Park]]
+-- Returns  from the stage usual resume: the fence
+--          {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 --          UNLISTED: the call would recover a job's lock, and the caller has to write the
@@ -11,29 +14,32 @@
 -- The answer to a repeated call never says that the lock was recovered, because the record no longer shows the
 -- recovery.
 
-local memo_wanted = ARGV[1] == '1'
+local memo_wanted = ARGV[8] and string.sub(ARGV[8], 1, 1) == '1'
 --# decide
 
+local for_job, call = string.sub(ARGV[3], 2, -3), ARGV[4]
 local lease_ms, more_ms
 if not exists then
   outcome = NOT_FOUND
-elseif owner ~= ARGV[2] then
+elseif owner ~= string.sub(ARGV[1], 2, -2) then
   outcome = NOT_OWNER
 elseif ended ~= '' then
   outcome = RELEASED
-elseif job == '' and ARGV[10] ~= '0' and first + 0 > tonumber(ARGV[10]) then
+elseif job == '' and ARGV[7] ~= '0' and first + 0 > tonumber(ARGV[7]) then
   outcome = NOT_OWNER
-elseif job ~= '' and job ~= ARGV[7] and job ~= ARGV[11] then
+elseif job ~= '' and job ~= for_job and job ~= ARGV[9] then
   outcome = WRONG_JOB
-elseif lease_end > now_ms and nonce == ARGV[3] then
+elseif lease_end > now_ms and nonce == call then
   resent, answer = true, {OK, fence, memo, 0}
 elseif lease_end > now_ms then
   outcome = BUSY
-elseif not live and job ~= '' and ARGV[9] ~= '1' then
+elseif not live and job ~= '' and (not ARGV[8] or string.sub(ARGV[8], 2) ~= '1') then
   outcome = UNLISTED
 else
-  fence, nonce, holder, changed = next_fence, ARGV[3], ARGV[6], now
-  if ARGV[11] then job, reserved_end = ARGV[11], 0 end
-  lease_ms, more_ms, retain = ARGV[4], ARGV[8], ARGV[5]
+  fence, nonce, holder, changed = next_fence, call, ARGV[2], now
+  if ARGV[9] then job, reserved_end = ARGV[9], 0 end
+  lease_ms = string.sub(ARGV[5], 1, 12)
+  more_ms = string.sub(ARGV[5], 13) - lease_ms
+  retain = ARGV[6] - 1 - lease_ms - more_ms
   answer = {OK, fence, memo, live and 0 or 1}
 end
