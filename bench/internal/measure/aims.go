@@ -65,6 +65,7 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 	least(0.8, "jobs", jobCase(0), columnProcessed, string(locked), string(bare))
 	tasks := enqueueCase(scale)
 	least(0.4, "enqueue", tasks, columnEnqueued, string(unique), string(alone))
+	least(1, "enqueue", tasks, columnEnqueued, string(many), string(alone))
 	for _, c := range memoCases {
 		// Processor time of the server is where a reply shows that is longer than it need be.
 		to(1.1, "memos", c.name, columnServer, withMemo, withoutMemo)

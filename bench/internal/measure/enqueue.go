@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -18,6 +19,7 @@ type enqueueWay string
 const (
 	alone  enqueueWay = "asynq, one by one"
 	unique enqueueWay = "EnqueueUnique, one by one"
+	many   enqueueWay = "EnqueueMany, all at once"
 )
 
 // columnEnqueued is a title that Aims names.
@@ -28,7 +30,8 @@ func (b *Bench) enqueue(ctx context.Context) (*report.Section, error) {
 	s := &report.Section{
 		Name:  "enqueue",
 		Title: "Enqueuing: " + c,
-		Note: "By one goroutine, with nobody to process. asynq's own Enqueue, and handoff's EnqueueUnique, by which every task has the lock on a key of its own. " +
+		Note: "With nobody to process. A loop of asynq's own Enqueue, a loop of handoff's EnqueueUnique, and handoff's EnqueueMany, in calls of " +
+			fmt.Sprintf("at most %d tasks. ", handoff.MaxItems) + "With handoff, every task has the lock on a key of its own. " +
 			"Commands, round trips and processor times are those of one task.",
 		Base: string(alone),
 		Columns: []report.Column{
@@ -40,7 +43,7 @@ func (b *Bench) enqueue(ctx context.Context) (*report.Section, error) {
 		},
 	}
 	b.say("%s, %s", s.Name, c)
-	err := eachRound(ctx, b, b.Scale.Rounds, []enqueueWay{alone, unique}, func(_ int, way enqueueWay) (err error) {
+	err := eachRound(ctx, b, b.Scale.Rounds, []enqueueWay{alone, unique, many}, func(_ int, way enqueueWay) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		k, err := b.newJobKit()
@@ -86,6 +89,14 @@ func keysOf(prefix string, n int) []string {
 // enqueue enqueues a job for each key, with the lock on that key if way has locks.
 func (k *jobKit) enqueue(ctx context.Context, way enqueueWay, keys []string) error {
 	task := asynq.NewTask(jobType, nil)
+	if way == many {
+		for part := range slices.Chunk(keys, handoff.MaxItems) {
+			if err := k.enqueueMany(ctx, task, part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for _, key := range keys {
 		var err error
 		if way == unique {
@@ -98,4 +109,17 @@ func (k *jobKit) enqueue(ctx context.Context, way enqueueWay, keys []string) err
 		}
 	}
 	return nil
+}
+
+// enqueueMany enqueues a job for each key, all in one call.
+func (k *jobKit) enqueueMany(ctx context.Context, task *asynq.Task, keys []string) error {
+	items := make([]handoff.Item, len(keys))
+	for i, key := range keys {
+		items[i] = handoff.Item{Task: task, Unique: handoff.Unique{Key: key}}
+	}
+	results, err := k.jobs.EnqueueMany(ctx, items)
+	for _, r := range results {
+		err = errors.Join(err, r.Err)
+	}
+	return err
 }
