@@ -47,6 +47,7 @@ type Client struct {
 	reserve   time.Duration
 	logger    *slog.Logger
 
+	idle    chan func()     // to the goroutines of elsewhere that wait for a call
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
 	running sync.WaitGroup // the watches
@@ -81,6 +82,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 		locks: locks, ring: ring, client: client, inspector: inspector,
 		reserve: cmp.Or(cfg.Reserve, defaultReserve),
 		logger:  cfg.Logger,
+		idle:    make(chan func()),
 	}
 	if c.logger == nil {
 		c.logger = slog.Default()
