@@ -19,8 +19,8 @@ import (
 )
 
 // The type attempt is one delivery of a task. The task carries locks, or WithoutOverlapping acquires a lock for the
-// task. File attempt.go has what happens before the handler is called, and settle.go what happens when the handler has
-// ended.
+// task. File attempt.go has what happens before the handler is called. File settle.go has what happens when the handler
+// has ended.
 type attempt struct {
 	w     *Worker
 	ctx   context.Context // asynq's context, or a child; after the method carry, asynq.GetMaxRetry(ctx) is budget

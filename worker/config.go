@@ -71,8 +71,8 @@ type Config struct {
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
 	// New adds the inspector in its own parameter. Default none.
 	//
-	// Leave out no database. If a left-out database has a queue of the same name as a database with an Inspector, the
-	// keeper frees the locks of the tasks in the left-out database's queue. If a keeper cannot have all Inspectors,
+	// Leave out no database. If a left-out database and a database with an Inspector have queues of the same name, the
+	// keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all Inspectors,
 	// give the locks of each database a prefix of their own, or run no keeper.
 	Inspectors []*asynq.Inspector
 

@@ -20,9 +20,9 @@ import (
 // For tasks with locks, the calls of these functions differ from the calls by asynq alone:
 //
 //	a snooze         calls no function, except that a snooze after the loss of a lock calls RetryDelayFunc
-//	RetryDelayFunc   is called before ErrorHandler and IsFailure when the handler returns an error with retries
-//	                 left, because the lock is reserved for the delay. A panic with retries left calls RetryDelayFunc
-//	                 twice: the first call has an error of this package
+//	RetryDelayFunc   is called before ErrorHandler and IsFailure if the handler returns an error and a retry is left,
+//	                 because the lock is reserved for the delay. A panic with a retry left calls RetryDelayFunc twice:
+//	                 the first call has an error of this package
 //	IsFailure        is also called when the last attempt ends by a timeout, a panic or a crash, because asynq still
 //	                 has the spare retry. If IsFailure returns true, asynq charges the spare retry: TaskInfo.Retried
 //	                 is then one more than the author's MaxRetry. After a crash, IsFailure may be called a second
@@ -145,9 +145,10 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs, once per Worker, that a task was run without the locks that it carries: err does not show that
-// Middleware was called. failedOutside logs nothing for a retryError, in which Middleware wraps the handler's error. It
-// also logs nothing for a panic, asynq.ErrLeaseExpired or an error of joblock, or if the attempt's context has ended.
+// failedOutside logs, once per Worker, that a task was run without the locks that the task carries. The evidence is an
+// err that is no retryError, in which Middleware wraps errors. Some errors are no evidence, because Middleware may not
+// have wrapped them: a panic, asynq.ErrLeaseExpired, an error of joblock, and any error after the end of the attempt's
+// context.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {

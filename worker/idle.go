@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees the locks of tokens that nobody holds and that are bound to the attempt's task. Call releaseIdle if
-// the task will not run again. The parameter reason is the reason that Status shows.
+// releaseIdle frees each lock of tokens if nobody holds the lock, and if the lock is bound to the attempt's task. Call
+// releaseIdle if the task will not run again. The parameter reason is the reason that Status shows.
 //
 // A lock that somebody holds is left to its holder, and is checked again when the lease has ended. If the store does
 // not answer, the lock is checked again after Config.Snooze. These checks are in the background, until Close.

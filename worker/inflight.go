@@ -23,7 +23,8 @@ func newInflight() *inflight {
 	return t
 }
 
-// The method begin counts a new activity. After close, begin counts nothing and returns false.
+// The method begin counts a new activity. Once the function in the field close was called, begin counts nothing and
+// returns false.
 func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,7 +35,7 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// The method background counts f as an activity, even after the call of close, and calls f in a new goroutine.
+// The method background counts f as an activity, even if the method begin would not, and calls f in a new goroutine.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++

@@ -35,8 +35,8 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // KeeperStats counts the locks that this Worker's Run has checked as the keeper. Each check adds one to Checked, and
 // one to Held, Kept, Over, Foreign, Unanswered or Freed. But a lock that was to be freed adds only to Checked if the
-// lock was resumed or ended during the check. A lock that was to be prolonged adds to Kept and to Unanswered if the
-// store did not answer.
+// lock was resumed or ended during the check. A lock adds to Kept and to Unanswered if the store did not answer when
+// Run wanted to prolong the reservation.
 type KeeperStats struct {
 	Leading bool // this Worker's Run now works as the keeper
 

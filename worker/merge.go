@@ -171,8 +171,8 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns an envelope with the tokens of all members, and adds the members' jobs to m.members. Left
-// out and logged are members whose envelopes are copied, and locks beyond envelope.MaxCarried. After an error,
+// The method carried returns an envelope with the tokens of all members, and adds the members' jobs to m.members.
+// Members whose envelopes are copied are logged and left out. So are locks beyond envelope.MaxCarried. After an error,
 // merge.run must be called again.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
@@ -242,9 +242,9 @@ func (m *merge) waits(c candidate) (bool, error) {
 // settleQueue sets m.queue, and m.id unless the user chose an ID. If all candidates are copies, settleQueue sets
 // nothing. After an error, merge.run must be called again.
 //
-// asynq does not say in which queue the group is, so the envelopes of the candidates must. But a candidate may be the
-// copy of a task in another queue, in a group with the same name. asynq still lists the copied task in that group, but
-// no longer lists the members that are being aggregated. So a candidate whose job is still listed is a copy.
+// asynq does not say in which queue the group is, so settleQueue reads the queue from the envelopes. But a candidate
+// may be the copy of a task in another queue, in a group with the same name. asynq still lists the copied task in that
+// group, but no longer lists the members that are being aggregated. So a candidate whose job is still listed is a copy.
 func (m *merge) settleQueue(found []candidate) error {
 	if m.queue != "" || len(found) == 0 {
 		return nil

@@ -21,13 +21,13 @@ import (
 const (
 	defaultMaxWait = 3 * time.Second
 
-	// shortWait is how long a task waits in place if Worker.places tasks already wait, and locks are held for short
-	// times.
+	// shortWait is how long a task waits in place if as many tasks as Worker.places already wait, and locks are held
+	// for short times.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is the part of the time until its deadline for which a task without the option Need may wait in place.
-	// The part is small because nobody knows how long the task will run. To run out of time is worse than to be
-	// snoozed.
+	// waitShare is for tasks without the option Need: the part of the time until a task's deadline for which the task
+	// may wait in place. The part is small because nobody knows how long the task will run. To run out of time is worse
+	// than to be snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.
@@ -64,13 +64,13 @@ func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
 
-// DropIfBusy lets a task succeed without a call of the handler if the key is still busy after the wait in place. The
-// default of MaxWait is then 0.
+// DropIfBusy lets a task succeed without a call of the handler if the key is still busy after the wait in place. With
+// DropIfBusy, the default of MaxWait is 0.
 func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = dropIfBusy } }
 
-// FailIfBusy makes an attempt fail if the key is still busy after the wait in place. The default of MaxWait is then 0.
-// As after any error, asynq charges a retry, or archives the task after the last attempt. The error matches
-// joblock.ErrHeld, or joblock.ErrTimeout after a wait.
+// FailIfBusy makes an attempt fail if the key is still busy after the wait in place. With FailIfBusy, the default of
+// MaxWait is 0. As after any error, asynq charges a retry, or archives the task after the last attempt. The error
+// matches joblock.ErrHeld, or joblock.ErrTimeout after a wait.
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = failIfBusy } }
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a

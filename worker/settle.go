@@ -104,9 +104,9 @@ func (a *attempt) settleAbandoned() {
 }
 
 // whatBecame asks the Inspector whether the attempt's task will run again. If not, the result over is the reason for
-// the release of the locks. If the task will run, over is "", and delay is the time until the run. If nobody can say,
-// over is "" and delay is 0: then the reservation of the locks ends by itself. whatBecame waits up to answerWait while
-// asynq still shows the task as active.
+// the release of the locks. If the task will run, over is "", and delay is the time until the run. If asynq does not
+// answer in time, over is "" and delay is 0: then the reservation of the locks ends by itself. whatBecame waits up to
+// answerWait while asynq still shows the task as active.
 //
 // The parameter archive is "" or an error text. A task that waits for a retry and has that text as its last error will
 // not run, because this Worker is about to archive the task.

@@ -34,9 +34,9 @@ const (
 	// run the task again, and is about to release the mark.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp is how long the method rerun waits for asynq to archive the task and for RunTask to succeed. Later,
-	// only the keeper runs the task again. rerunGiveUp is longer than asynq's lease on the task, which is half a
-	// minute: until the lease ends, asynq repeats a failed write.
+	// rerunGiveUp is how long the method rerun waits for asynq to archive the task and for RunTask to succeed. After
+	// that time, only the keeper runs the task again. rerunGiveUp is longer than asynq's lease on the task, which is
+	// half a minute: until the lease ends, asynq repeats a failed write.
 	rerunGiveUp = 45 * time.Second
 
 	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time. Further tasks are
@@ -64,7 +64,7 @@ func (a *attempt) canSnoozeByArchive() bool {
 }
 
 // snoozeByArchive snoozes a task that carries locks by way of the archive. The result is the error with which asynq
-// archives the task. If the store does not answer or another process has the task's mark, there is no new mark.
+// archives the task. If the store does not answer or another process has the task's mark, no mark is made.
 func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
 		return a.archiveAndRerun(snoozed, nil) // no mark without the store
@@ -100,7 +100,7 @@ func (a *attempt) mark() (*joblock.Lock, error) {
 
 // archiveAndRerun returns the error with which asynq archives the task. When the pause is over, archiveAndRerun runs
 // the task again, in the background, and releases the lock in the parameter mark. If the task cannot be run again, or
-// the process dies, the keeper finds the task by the mark. Without a mark, the task stays in the archive.
+// the process dies, the keeper finds the task by the mark. If mark is nil, the task then stays in the archive.
 func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) error {
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}
@@ -161,8 +161,8 @@ func snoozedInArchive(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, archiveSnoozeText)
 }
 
-// The method archived reports whether the task of info is in the archive because of e. The method recognises e.kept, so
-// another middleware may have replaced the text of e.
+// The method archived reports whether the task of info is in the archive because of e. The method compares the task's
+// last error with e.kept, because another middleware may have replaced the text of e.
 func (e *archiveSnoozeError) archived(info *asynq.TaskInfo) bool {
 	kept := e.kept.Load()
 	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept

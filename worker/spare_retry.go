@@ -25,8 +25,8 @@ const (
 	// archives the task, unless the process dies.
 	spareDelay = 10 * time.Second
 
-	// archivePatience is how long the method archive waits until asynq has set the task to retry. By then, asynq's
-	// lease on the task has ended, and asynq no longer writes the task's state.
+	// archivePatience is how long the method archive waits until asynq has set the task to retry. After that time,
+	// asynq's lease on the task has ended, and asynq no longer writes the task's state.
 	archivePatience = 30 * time.Second
 )
 
@@ -45,8 +45,8 @@ type retriesKey struct{}
 // MaxRetry in asynq.
 type retries struct{ budget, limit int }
 
-// withRetries returns a child of ctx with a retries of budget and limit. In that child, asynq.GetMaxRetry returns
-// budget.
+// withRetries returns a child of ctx that has budget and limit as a value of the type retries. In that child,
+// asynq.GetMaxRetry returns budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
@@ -113,8 +113,8 @@ func (a *attempt) bounce() error {
 
 // unsettledEnd is for a task whose previous attempt has crashed. The result is true if that attempt was the author's
 // last attempt, and false if that attempt was a rerun. After the author's last attempt, the task still has the locks of
-// its enqueue, because nobody has freed these locks. A rerun has acquired the locks again. The result is also true if
-// the handler released a lock early, because both cases then look alike, and if the store does not answer.
+// its enqueue, because nobody has freed these locks. A rerun has acquired the locks again. If the handler released a
+// lock early, both cases look alike, and the result is true. If the store does not answer, the result is also true.
 func (a *attempt) unsettledEnd() bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {

@@ -77,8 +77,9 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs, once per Worker, that err snoozes a task that has already started. The task is then without the
-// lock that the task had until its start. In all other cases startedTooEarly logs nothing.
+// startedTooEarly logs, once per Worker, that err snoozes a task that has already started: the lock that the task had
+// until its start is already released. If err is nil or another error, or the task has not started, startedTooEarly
+// logs nothing.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)

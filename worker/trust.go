@@ -59,8 +59,9 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// The method trusted returns the envelope of a task. The result ok is false if the task has no genuine envelope. Why an
-// envelope is not genuine is logged. An error says that the locks' store could not give the key of the seal.
+// The method trusted returns the envelope of a task. The result ok is false if the task has no genuine envelope. If the
+// task has an envelope that is not genuine, the cause is logged. An error says that the locks' store could not give the
+// key of the seal.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
