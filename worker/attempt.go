@@ -291,8 +291,8 @@ func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.L
 }
 
 // The method gone decides what follows the error err of Locker.Resume for token. If the lock is gone, Config.Gone
-// decides. The method returns a lock that it has acquired again, or the error that ends the attempt. If both results
-// are nil, the task must succeed without a call of the handler.
+// decides. The method returns a lock that was acquired again, or the error that ends the attempt. If both results are
+// nil, the task must succeed without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	e, ok := as[*joblock.Error](err)
 	if !ok || !isGone(err) {

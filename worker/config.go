@@ -71,14 +71,14 @@ type Config struct {
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
 	// New adds the inspector in its own parameter. Default none.
 	//
-	// Leave out no database. If a left-out database and a database with an Inspector have queues of the same name, the
-	// keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all Inspectors,
-	// give the locks of each database a prefix of their own, or run no keeper.
+	// Leave out no database. Suppose that a left-out database and a database with an Inspector have queues of the same
+	// name. Then the keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all
+	// Inspectors, give the locks of each database a prefix of their own, or run no keeper.
 	Inspectors []*asynq.Inspector
 
-	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks that it would free, and
-	// KeeperStats counts the changes that the keeper would make. Only one keeper of the cluster works: set DryRun in
-	// all processes or in none.
+	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats
+	// counts the changes that the keeper would make. Only one keeper of the cluster works: set DryRun in all processes
+	// or in none.
 	DryRun bool
 
 	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost

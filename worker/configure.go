@@ -12,9 +12,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped, so
-// that asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call Configure
-// once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
+// Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped. With
+// that copy, asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call
+// Configure once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
 //
 // The functions of cfg get the handler's own error. In ErrorHandler, asynq.GetMaxRetry returns the author's MaxRetry.
 // For tasks with locks, the calls of these functions differ from the calls by asynq alone:

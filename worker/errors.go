@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error that this package itself has found, not the Locker, the store or asynq. An ownError wraps a
-// *joblock.Error, so that callers can compare with the sentinels of joblock.
+// ownError is an error whose text is from this package. An ownError wraps a *joblock.Error, so that callers can compare
+// with the sentinels of joblock.
 type ownError struct {
 	text string
 	err  error // the *joblock.Error

@@ -171,7 +171,7 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns an envelope with the tokens of all members, and adds the members' jobs to m.members.
+// The method carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members.
 // Members whose envelopes are copied are logged and left out. So are locks beyond envelope.MaxCarried. After an error,
 // merge.run must be called again.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {

@@ -21,13 +21,13 @@ import (
 const (
 	defaultMaxWait = 3 * time.Second
 
-	// shortWait is how long a task waits in place if as many tasks as Worker.places already wait, and locks are held
+	// shortWait is how long a task waits in place if as many tasks as Worker.places already wait, and if locks are held
 	// for short times.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is for tasks without the option Need: the part of the time until a task's deadline for which the task
-	// may wait in place. The part is small because nobody knows how long the task will run. To run out of time is worse
-	// than to be snoozed.
+	// waitShare is a part of the time until a task's deadline. Without the option Need, the task waits in place no
+	// longer than that part. The part is small because nobody knows how long the task will run. To run out of time is
+	// worse than to be snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.
@@ -58,8 +58,8 @@ func MaxWait(d time.Duration) OverlapOption {
 }
 
 // Need sets how much time a task needs for its run. A wait in place ends when only d is left before the task's
-// deadline. Default: nine tenths of the time that is left when the wait begins, or half of that time for a task that
-// should be snoozed but cannot be.
+// deadline. Default: nine tenths of the time that is left when the wait begins. For a task that should be snoozed but
+// cannot be, the default is half of that time.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
@@ -146,8 +146,8 @@ type overlap struct {
 	pace    pace
 }
 
-// The method process handles one delivery of a task. If the task needs a lock that the task does not carry, process
-// acquires the lock before the call of h.next, and releases the lock afterwards.
+// The method process handles one delivery of a task. A lock that the task needs, and does not carry, is acquired before
+// the call of h.next and released afterwards.
 func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
 	if o.err != nil {
 		return o.err

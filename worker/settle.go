@@ -88,9 +88,8 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 }
 
 // settleAbandoned settles the locks of an attempt whose context has ended, so that asynq ignores the handler's result.
-// The context does not show what has ended it: a timeout, a shutdown, a cancellation or a lost asynq lease. So
-// settleAbandoned asks the Inspector for the task: the locks are parked if the task will run again, and otherwise
-// released.
+// A timeout, a shutdown, a cancellation and a lost asynq lease all end the context in the same way. So settleAbandoned
+// asks the Inspector for the task: the locks are parked if the task will run again, and otherwise released.
 func (a *attempt) settleAbandoned() {
 	var text string
 	if a.last() && a.w.delay.Load() != nil {
@@ -108,8 +107,8 @@ func (a *attempt) settleAbandoned() {
 // answer in time, over is "" and delay is 0: then the reservation of the locks ends by itself. whatBecame waits up to
 // answerWait while asynq still shows the task as active.
 //
-// The parameter archive is "" or an error text. A task that waits for a retry and has that text as its last error will
-// not run, because this Worker is about to archive the task.
+// The parameter archive is "" or an error text. If the task waits for a retry and has that text as its last error, the
+// task will not run: this Worker is about to archive the task.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {

@@ -26,8 +26,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 // comes back again and again for each attempt that runs on.
 const busyPause = 2 * time.Second
 
-// The method snooze returns an error that snoozes the task, if err says that somebody has the lock, that the store did
-// not answer, or that the Worker or the Locker was closed. For any other err, snooze returns nil.
+// The method snooze returns an error that snoozes the task, or nil if err is no reason to snooze. The reasons are that
+// somebody has the lock, that the store did not answer, and that the Worker or the Locker was closed.
 func (w *Worker) snooze(err error) *snoozeError {
 	e, ok := as[*joblock.Error](err)
 	if !ok {

@@ -44,8 +44,7 @@ type Worker struct {
 
 // New returns a Worker. The Worker resumes locks with the Locker in the parameter locks, and looks up tasks with
 // inspector. The Worker closes neither of these two parameters. A nil cfg has all defaults. The error is
-// joblock.ErrInvalid if locks or inspector is nil, if joblock.New has not made locks, or if a field of cfg is out of
-// bounds.
+// joblock.ErrInvalid if locks or inspector is nil, joblock.New has not made locks, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, invalid("locks is nil")
@@ -111,9 +110,9 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 // Close waits until the locks of all attempts of this Worker are settled: parked for the next attempt, or released.
 // Close also ends Run. Call Close after the server's Shutdown and before the Locker's Close.
 //
-// Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
-// cancels the contexts of the handlers, and returns without waiting for the handlers. If the process exits at that
-// moment, nobody parks the locks, and each next attempt waits until the old lease has ended.
+// Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue and
+// cancels the contexts of the handlers. Shutdown returns without waiting for these handlers. If the process exits at
+// that moment, nobody parks the locks, and each next attempt waits until the old lease has ended.
 //
 // ctx bounds the wait for handlers that ignore their contexts: when ctx ends, Close returns the cause of ctx. The locks
 // of an attempt that ends later are still settled, until the Locker is closed. Close may be called again.
@@ -139,8 +138,8 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// The method reservation returns how long to reserve a lock from now on, if the lock's task is due after the time in
-// the parameter delay.
+// The method reservation returns how long to reserve a lock, from now on. The lock's task is due after the time in the
+// parameter delay.
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }
