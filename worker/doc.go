@@ -37,7 +37,7 @@
 //	sealed for another task     the header was copied, as some tracing middlewares do
 //	the key is not known here   the header was forged; or the enqueuing process uses another Redis, database, prefix or
 //	                            Secrets than this Worker
-//	another version             the header was forged; or it is from a newer build of the toolkit
+//	another version             the header was forged, or is from a newer build of the toolkit
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its

@@ -25,9 +25,9 @@ const (
 	// for short times.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is a part of the time until a task's deadline. Without the option Need, the task waits in place no
-	// longer than that part. The part is small because nobody knows how long the task will run. To run out of time is
-	// worse than to be snoozed.
+	// waitShare is a part of the time until a task's deadline. Without the option Need, a task waits in place no longer
+	// than that part. The part is small because nobody knows how long the task will run. To run out of time is worse
+	// than to be snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.

@@ -21,7 +21,7 @@ import (
 // and the task's locks show that nobody has settled the attempt.
 
 const (
-	// spareDelay is the delay of the spare retry after a timeout or a panic. Before the delay is over, the worker
+	// spareDelay is the delay of the spare retry after a timeout or a panic. Before the delay is over, this Worker
 	// archives the task, unless the process dies.
 	spareDelay = 10 * time.Second
 
