@@ -55,7 +55,7 @@ var (
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
 	renewScript = newScript("renew", "record", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
-	releaseScript = newScript("release", "record", "record#usual end", "record#fields", "record#foreign",
+	releaseScript = newScript("release", "record", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "queue", "grant", "record#write", "record#state", "answer")
 	reserveScript = newScript("reserve", "record", "record#fields", "record#foreign",
 		"reserve", "record#write", "record#state", "answer")

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -235,5 +236,166 @@ func TestUsualTakesAreShort(t *testing.T) {
 	}
 	if n := take("another nonce", "short"); n < 8 {
 		t.Errorf("a take with another nonce takes %d commands", n)
+	}
+}
+
+// A release that the stage usual pass handles leaves the same record, and answers and publishes the same, as one that
+// goes through the general stages.
+func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	const seed = 7
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	m := redistest.MiniServer(t)
+	m.ClockTTL(false)
+	start := time.UnixMicro(1_700_000_000_123_456)
+	m.SetTime(start)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	k.oneSlot = false // so half of the records, those with a memo or an 'h', are of other kinds
+	ctx := context.Background()
+	heard := rdb.PSubscribe(ctx, "*")
+	defer heard.Close()
+	if _, err := heard.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	messages := heard.Channel()
+	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
+	granted := 0
+	for i := range 600 {
+		now := start.Add(time.Duration(i) * time.Hour)
+		m.SetTime(now)
+		key := fmt.Sprint("key ", i)
+		k.oneSlot = rnd.IntN(2) == 0
+		ttl := []time.Duration{time.Millisecond, 900 * time.Millisecond, time.Second, long}[rnd.IntN(4)]
+		holder := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: ttl, Retain: long, Holder: "a host"}
+		r, err := k.Acquire(ctx, holder)
+		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+		last := pick("", usualName("last"), "short")
+		if last != "" {
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{{
+				Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, Nonce: last, Retain: long, Reason: pick("", "why"),
+			}})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+			now = now.Add(time.Duration(rnd.IntN(2)) * time.Microsecond) // if the clock stands still, the fence runs ahead
+			m.SetTime(now)
+			holder.Nonce = pick(usualName(k.nonce()), "short")
+			r, err = k.Acquire(ctx, holder)
+			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+		}
+		if rnd.IntN(3) == 0 {
+			rs, err := k.Renew(ctx, []driver.RenewRequest{{Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, TTL: ttl, Retain: long, Memo: []byte("memo")}})
+			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
+		}
+		var calls []driver.AcquireRequest
+		for n := range rnd.IntN(5) {
+			wait := driver.AcquireRequest{
+				Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(usualName(fmt.Sprint("wait ", n)), usualName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
+				TTL: time.Duration(1+rnd.IntN(100)) * time.Second, Retain: time.Duration(1+rnd.IntN(600)) * time.Second,
+				Holder: pick("", "a host"), Inbox: pick("mine", "other"), Patience: []time.Duration{time.Millisecond, long, long}[rnd.IntN(3)],
+			}
+			r, err := k.Acquire(ctx, wait)
+			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
+			calls = append(calls, wait)
+		}
+		for _, wait := range calls {
+			if rnd.IntN(4) == 0 {
+				leave := k.release(driver.Term{Key: key, Owner: wait.Owner, Grant: wait.Nonce})
+				if _, err := k.Release(ctx, []driver.ReleaseRequest{leave}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		now = now.Add([]time.Duration{0, time.Microsecond, time.Millisecond, time.Millisecond, time.Second}[rnd.IntN(5)])
+		m.SetTime(now)
+		release := driver.ReleaseRequest{
+			Term:  driver.Term{Key: key, Owner: pick("owner", "owner", "owner", "another"), Fence: r.Fence - int64(rnd.IntN(5)/4)},
+			Nonce: pick(usualName("this"), usualName("this"), usualName("last")), Retain: long, Brief: time.Second, Reason: pick("", "why"),
+		}
+		release.Done = release.Reason != "" && rnd.IntN(2) == 0
+		listener := pick("", "\n", "\n"+strings.Repeat("5", proofKeyBytes), k.channel("mine")+"\n", k.channel("mine")+"\n"+strings.Repeat("a", proofKeyBytes))
+
+		// The same call on a copy, with arguments that usual pass leaves to the others.
+		copied := "copy of " + key
+		kind, life := rdb.Type(ctx, k.prefix+key).Val(), rdb.PTTL(ctx, k.prefix+key).Val()
+		if kind == "hash" {
+			rdb.HSet(ctx, k.prefix+copied, rdb.HGetAll(ctx, k.prefix+key).Val())
+		} else {
+			rdb.Set(ctx, k.prefix+copied, rdb.Get(ctx, k.prefix+key).Val(), 0)
+		}
+		rdb.PExpire(ctx, k.prefix+copied, life)
+		run := func(key string, short bool) string {
+			req := release
+			req.Key = key
+			c := k.releaseCall(&req, listener)
+			if !short && release.Reason == "" {
+				if listener == "" {
+					c.str(listener)
+				}
+				c.str("").str("R")
+			}
+			if !short {
+				c.str("").str("0").flag(false)
+			}
+			a := releaseScript.run(ctx, k.Store.calls, c.cmd(ctx))
+			if list, ok := a.val.([]any); ok && len(list) == 3 {
+				granted++
+			}
+			state := fmt.Sprintf("answer %q, %v\nlives for %s\n", a.val, a.err, rdb.PTTL(ctx, k.prefix+key).Val())
+			if kind := rdb.Type(ctx, k.prefix+key).Val(); kind == "hash" {
+				state += fmt.Sprintf("%q\n", rdb.HGetAll(ctx, k.prefix+key).Val()) // fmt sorts the fields
+			} else {
+				state += fmt.Sprintf("%s %q\n", kind, rdb.Get(ctx, k.prefix+key).Val())
+			}
+			rdb.Publish(ctx, "end", "")
+			for p := range messages {
+				if p.Channel == "end" {
+					break
+				}
+				granted++
+				state += fmt.Sprintf("published to %q: %q\n", p.Channel, p.Payload)
+			}
+			return state
+		}
+		if short, general := run(key, true), run(copied, false); short != general {
+			t.Fatalf("seed %d, key %d: the short way leads to\n%s\nthe general way to\n%s", seed, i, short, general)
+		}
+	}
+	if granted < 300 {
+		t.Errorf("%d grants were published, want 300: the test shows less than it should", granted)
+	}
+}
+
+// A release to the next waiter goes the short way.
+func TestUsualPassesAreShort(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	ask := func(owner, inbox string, want driver.Outcome) driver.Term {
+		t.Helper()
+		req := driver.AcquireRequest{Key: "key", Owner: owner, Nonce: usualName(k.nonce()), TTL: long, Retain: long, Inbox: inbox, Patience: long}
+		r, err := k.Acquire(ctx, req)
+		wantOutcome(t, "acquire", r, err, want)
+		return driver.Term{Key: "key", Owner: owner, Fence: r.Fence, Grant: req.Nonce}
+	}
+	holder := ask("owner", "", driver.OutcomeOK)
+	queue := []driver.Term{ask("first", "inbox", driver.OutcomeHeld), ask("last", "inbox", driver.OutcomeHeld)}
+	for i, want := range []int{9, 8, 4} { // to one of two, to the only one, to nobody
+		_, commands, _ := k.work(func() {
+			holder.Grant = ""
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{{Term: holder, Nonce: usualName(k.nonce()), Retain: long, Brief: long}})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		})
+		if commands != want {
+			t.Errorf("release %d takes %d commands, want %d", i, commands, want)
+		}
+		if len(queue) == 0 {
+			break
+		}
+		holder, queue = queue[0], queue[1:]
+		recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
+		if err != nil || recs[0].Owner != holder.Owner || recs[0].State != driver.StateHeld || recs[0].Waiters != len(queue) {
+			t.Fatalf("after release %d: %+v, %v", i, recs, err)
+		}
+		holder.Fence = recs[0].Fence
 	}
 }

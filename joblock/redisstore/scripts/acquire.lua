@@ -23,8 +23,8 @@ else
   heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = by, call, lease_ms, retain_ms, label
 end
 if (queue or outcome and ARGV[6]) and not resent then
-  asker = {owner = by, call = call, ttl = lease_ms + 0, retain = retain_ms, holder = label,
-    inbox = ARGV[6], patience = tonumber(ARGV[7])}
+  asker = {call = call, place = ARGV[1] .. '\n' .. lease_ms .. ARGV[2], retain = retain_ms, inbox = ARGV[6],
+    patience = tonumber(ARGV[7])}
 end
 
 --# answer

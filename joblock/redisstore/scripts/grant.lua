@@ -1,5 +1,5 @@
--- Makes the heir the owner of the free key. Only three stages grant a key: this one, and usual grant and usual take in
--- record.lua.
+-- Makes the heir the owner of the free key. Only four stages grant a key: this one, and usual grant, usual take and
+-- usual pass in record.lua.
 
 if heir_call then
   prior = not exists and '-' or ended == '' and 'L' or ended

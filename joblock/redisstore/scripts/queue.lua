@@ -6,8 +6,8 @@
 --
 --   q        head, the number of the first place; tail, the number of the next new place;
 --            how many wait
---   q<n>     a line each: until when place n is kept (ms since 1970), ttl and retain of the
---            lease (ms), call, owner, holder and channel of the waiter
+--   q<n>     a line each: until when place n is kept (ms since 1970); ttl + 1 + retain (ms);
+--            ttl (ms, 12 bytes); owner; holder; two empty lines; call; channel of the waiter
 --   w<call>  the number of the place of a call
 --   g<n>     the number at the other end of a gap that begins or ends at n
 --
@@ -26,7 +26,7 @@ if queue or asker then
     local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
     if not n or n < head or n >= tail then return nil end
     local entry = redis.call('HGET', key, 'q' .. n)
-    if entry and string.match(entry, '^%d+\n%d+\n%d+\n([^\n]*)\n') == call then return n end
+    if entry and string.match(entry, '\n([^\n]*)\n[^\n]*$') == call then return n end
     return nil
   end
 
@@ -46,8 +46,7 @@ if queue or asker then
       redis.call('HDEL', key, 'g' .. n) -- only a stranger can have written this field
     end
     redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
-      string.format('%d\n%d\n%d\n', now_ms + asker.patience, asker.ttl, asker.retain)
-      .. asker.call .. '\n' .. asker.owner .. '\n' .. asker.holder .. '\n' .. asker.inbox)
+      string.format('%d\n', now_ms + asker.patience) .. asker.place .. asker.call .. '\n' .. asker.inbox)
     -- The reservation counts if the record has no time to live: a stranger may have removed that time.
     local life = math.max(asker.patience + asker.retain, reserved_end - now_ms)
     if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
@@ -83,10 +82,11 @@ if queue or asker then
   -- in_line reads the text of a field q<n>, and returns the waiter and the waiter's call. The waiter is nil if the
   -- place has ended, or if the field is not valid.
   local function in_line(entry)
-    local till, ttl, keep, call, owner, holder, inbox = string.match(entry,
-      '^(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
-    till, ttl, keep = tonumber(till or nil), tonumber(ttl or nil), tonumber(keep or nil)
-    if not till or ttl + keep > 999999999999 then return nil, '' end -- not 12 digits
+    local till, life, ttl, owner, holder, call, inbox = string.match(entry,
+      '^(%d+)\n(%d+)\n([%d ]+)\n([^\n]*)\n([^\n]*)\n\n\n([^\n]*)\n([^\n]*)$')
+    till, life = tonumber(till or nil), tonumber(life or nil)
+    local keep = life and #ttl == 12 and tonumber(ttl) and life - 1 - ttl
+    if not till or not keep or keep < 0 or life > 999999999999 then return nil, '' end -- not 12 digits
     if till <= now_ms then return nil, call end
     return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
   end
@@ -127,8 +127,7 @@ if queue or asker then
     if more then
       heir_call, answer = nil, {MORE, answer}
     elseif waiter and not (asker and waiter.call == asker.call) then
-      heir_owner, heir_call, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.retain, waiter.holder
-      heir_ttl = string.format('%12d', waiter.ttl)
+      heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.ttl, waiter.retain, waiter.holder
       push = waiter.inbox
       if asker then outcome = HELD end
     end

@@ -61,6 +61,7 @@ local now = clock[1] .. clock[2] -- in the format of the times of a record
 if #now ~= 16 then now = string.format('%16s', clock[1] .. string.sub('00000' .. clock[2], -6)) end
 
 local record = redis.call('MGET', key)[1]
+local row -- the fields s and q of the hash, once a stage has read these fields
 
 --# usual grant
 -- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for the key. A quick test
@@ -145,6 +146,48 @@ if ARGV[8] == nil and record and string.sub(record, 1, #ARGV[1]) == ARGV[1]
   end
 end
 
+--# usual pass
+-- Handles the case of nearly all calls of release.lua while somebody waits: the call names the present term and no job,
+-- the reservation ends in a later second than now, the queue has no gaps, and the first place has not ended. This stage
+-- leaves all other calls to the later stages, as usual grant does. The rows of the table are "released" and GRANT to the
+-- first in line. HDEL comes first: see the stage write.
+
+if not record then row = redis.pcall('HMGET', key, 's', 'q') end
+if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and string.sub(row[1] or '', 1, #ARGV[1]) == ARGV[1] then
+  local text, prior, head, tail, waiting = row[1], ARGV[7] or 'R', string.match(row[2], '^(%d+) (%d+) (%d+)$')
+  local kind = string.match(string.sub(text, -59), '^\n[%d ]+[-RFDL]([-mhM])[%d ]+$')
+  if head and kind and #tail < 14 and tail - head == waiting + 0 and string.sub(ARGV[1], 5, 20) < now
+      and (tonumber(string.sub(text, -40, -31)) or 0) + (tonumber(string.sub(text, -12, -4)) or 0) > clock[1] + 0
+      and string.sub(text, -73, -60) ~= '\n' .. ARGV[2] then
+    local till, life, ttl, names, call, inbox = string.match(redis.call('HGET', key, 'q' .. head) or '',
+      '^(%d+)\n(%d+)\n([%d ]+)(\n[^\n]*\n[^\n]*\n\n\n)([^\n]*)\n([^\n]*)$')
+    if till and #call == 13 and #ttl == 12 and (tonumber(ttl) or life) < life + 0 and #life < 13 and till * 1000 > now + 0 then
+      local grant = now .. '\n' .. prior
+      text = 'jobH' .. now .. names .. now .. '\n\n' .. call .. '\n' .. ARGV[2] .. '\n' .. now .. prior .. kind .. now .. ttl .. ttl
+      if waiting == '1' then
+        redis.call('HDEL', key, 'q' .. head, 'w' .. call, 'q')
+        redis.call('PEXPIRE', key, life)
+        redis.call('HSET', key, 's', text)
+      else
+        local left = redis.call('PTTL', key)
+        redis.call('HDEL', key, 'q' .. head, 'w' .. call)
+        if left < life + 0 then redis.call('PEXPIRE', key, life) end
+        redis.call('HSET', key, 's', text, 'q', head + 1 .. ' ' .. tail .. ' ' .. waiting - 1)
+      end
+      local listener = ARGV[5] or ''
+      if string.sub(listener, 1, #inbox + 1) == inbox .. '\n' then return {1, call, grant} end
+      local proof_key = string.match(listener, '\n(.+)$')
+      if not proof_key then
+        redis.pcall('PUBLISH', inbox, call)
+        return {1, 1}
+      end
+      grant = call .. '\n' .. grant
+      redis.pcall('PUBLISH', inbox, grant .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. grant)))
+      return 1
+    end
+  end
+end
+
 --# fields
 -- Reads the fields of the record into locals.
 
@@ -159,7 +202,7 @@ local now_ms = (now_us - now_us % 1000) / 1000
 
 local hash, queue, foreign
 if not record then
-  local row = redis.pcall('HMGET', key, 's', 'q')
+  row = row or redis.pcall('HMGET', key, 's', 'q')
   if row.err and not string.find(row.err, 'WRONGTYPE', 1, true) then return row end
   record, queue = row[1], row[2]
   hash = record and true
@@ -221,7 +264,7 @@ local vacant -- the key is free, and goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
 local push -- the channel of the heir, if the heir has waited
 local proof_key, own_inbox -- of the Store that calls, if that Store has met waiters: see the end of the stage write
-local asker -- whom queue.lua serves: call, owner, holder, ttl, retain [, inbox, patience]
+local asker -- whom queue.lua serves: call [, place, retain, inbox, patience]; place is a part of q<n>, see queue.lua
 local leaving -- the call whose place in the queue is to be given up
 local queue_changed -- head, tail or waiting has changed
 local memo = false -- the memo that the record has; false if there is none, because nil would end an answer
