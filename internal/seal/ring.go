@@ -104,8 +104,8 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	newest := signers[len(signers)-1]
-	return cmp.Or(r.first, &newest).seal(frame{store: newest.id, text: text}).String(), nil
+	newest := &signers[len(signers)-1]
+	return cmp.Or(r.first, newest).seal(newest.id, text), nil
 }
 
 // Opened is a text whose seal was found genuine.

@@ -111,6 +111,28 @@ func TestWhatOneSealsTheOthersOpenWithoutFurtherCalls(t *testing.T) {
 	}
 }
 
+func TestManySealAndOpenAtATime(t *testing.T) {
+	r := new(shelf).ring(t)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := range 500 {
+				text := fmt.Sprintf("text %d of %d", i, n)
+				sealed, err := r.Seal(t.Context(), text)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := r.Open(t.Context(), sealed); err != nil || got.Text != text {
+					t.Errorf("%q opens as %q, %v", text, got.Text, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestWhatIsNotAsItWasSealedIsRefused(t *testing.T) {
 	var s, other shelf
 	r := s.ring(t)

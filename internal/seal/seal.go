@@ -11,7 +11,9 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"hash"
 	"strings"
+	"sync"
 )
 
 // Reasons why a text cannot be trusted. Any other error of a Ring means that the store has not answered, and the text
@@ -34,48 +36,55 @@ var (
 
 // signer seals with one secret.
 type signer struct {
-	id  string // not a secret
-	key []byte
+	id   string     // not a secret
+	macs *sync.Pool // of hash.Hash, an HMAC with the key; to make such a hash takes longer than to seal with it
 }
 
 // newSigner derives id and key from the secret. The id reveals neither key nor secret.
 func newSigner(secret []byte) signer {
+	key := derive(secret, "joblock seal: key")
 	return signer{
-		id:  hex.EncodeToString(hash(secret, "joblock seal: name")[:idBytes]),
-		key: hash(secret, "joblock seal: key"),
+		id:   hex.EncodeToString(derive(secret, "joblock seal: name")[:idBytes]),
+		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }},
 	}
 }
 
-func hash(key []byte, text string) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(text))
+func derive(secret []byte, purpose string) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(purpose))
 	return h.Sum(nil)
 }
 
 // frame has the parts of a sealed text.
 type frame struct{ key, store, mac, text string }
 
-// signed returns what the MAC covers. Only the last part varies in length: different frames have different results.
-func (f frame) signed() string { return version + "." + f.key + "." + f.store + "." + f.text }
+// head returns the beginning of a sealed text. The MAC covers the head and the text. All heads have the same length, so
+// different frames differ in what the MAC covers.
+func (f frame) head() string { return version + "." + f.key + "." + f.store + "." }
 
-// seal returns f with key and MAC set.
-func (s signer) seal(f frame) frame {
-	f.key = s.id
-	f.mac = base64.RawURLEncoding.EncodeToString(hash(s.key, f.signed()))
-	return f
+// sum returns the MAC of a text with this head.
+func (s signer) sum(head, text string) []byte {
+	h := s.macs.Get().(hash.Hash)
+	defer s.macs.Put(h)
+	h.Reset()
+	h.Write([]byte(head))
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// seal returns the sealed form of text. The parameter store is the name of the sealer's store.
+func (s signer) seal(store, text string) string {
+	head := frame{key: s.id, store: store}.head()
+	return head + base64.RawURLEncoding.EncodeToString(s.sum(head, text)) + "." + text
 }
 
 // check returns ErrMismatch unless the MAC of f is right, after a comparison in constant time.
 func (s signer) check(f frame) error {
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(f.mac)
-	if err != nil || !hmac.Equal(mac, hash(s.key, f.signed())) {
+	if err != nil || !hmac.Equal(mac, s.sum(f.head(), f.text)) {
 		return ErrMismatch
 	}
 	return nil
-}
-
-func (f frame) String() string {
-	return version + "." + f.key + "." + f.store + "." + f.mac + "." + f.text
 }
 
 func parse(sealed string) (frame, error) {
