@@ -147,12 +147,13 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 
 // failedOutside logs, once per Worker, that a task was run without the locks that the task carries. The evidence is an
 // err that is no retryError, in which Middleware wraps errors. Some errors are no evidence, because Middleware may not
-// have wrapped them: a panic, asynq.ErrLeaseExpired, an error of joblock, and any error after the end of the attempt's
-// context.
+// have wrapped them: a panic, asynq.ErrLeaseExpired, asynq.RevokeTask, an error of joblock, and any error after the end
+// of the attempt's context.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
-	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) || joblock.CodeOf(err) != "" {
-		return // except for a retryError, Middleware may have had no chance to wrap err
+	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) ||
+		errors.Is(err, asynq.RevokeTask) || joblock.CodeOf(err) != "" {
+		return
 	}
 	if !a.w.told.middleware.Swap(true) {
 		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first")

@@ -123,8 +123,12 @@ func TestEndsOfAttempts(t *testing.T) {
 						t.Errorf("the ErrorHandler saw retry %d of %d, want at most %d", tell.retried, tell.budget, tt.retries)
 					}
 				}
-				if log := r.log.String(); strings.Contains(log, door.IdentityOf(token).Owner) {
+				log := r.log.String()
+				if strings.Contains(log, door.IdentityOf(token).Owner) {
 					t.Errorf("the log shows the owner token:\n%s", log)
+				}
+				if strings.Contains(log, "without the locks") {
+					t.Errorf("the log says that the task was run outside of Middleware:\n%s", log)
 				}
 			})
 		})
