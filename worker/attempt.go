@@ -29,7 +29,7 @@ type attempt struct {
 	queue string
 
 	tokens     []joblock.Token // the tokens that the task carries, sorted by key
-	asked      []joblock.Token // the same tokens, in the order of the hand-over
+	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
 	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
 	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
 
@@ -177,8 +177,8 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// The method handed returns a.locks in the order of the hand-over. joblock.FromContext returns the first of these locks
-// to the handler.
+// The method handed returns a.locks in the order in which the task's author handed the locks over. joblock.FromContext
+// returns the first of these locks to the handler.
 func (a *attempt) handed() joblock.Locks {
 	var locks joblock.Locks
 	for _, token := range a.asked {
@@ -336,8 +336,8 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 }
 
 // The method duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only
-// if the lock of token has ended as joblock.EndedDone. The result is false in two cases: another job was done under the
-// lock, or somebody has run the completed task again, so that asynq has a completion time for the task. The error is
+// if the lock of token has ended as joblock.EndedDone. The result is false in two cases. Either another job was done
+// under the lock, or asynq has a completion time for the task: somebody runs a completed task again. The error is
 // joblock's, or joblock.ErrUnavailable if asynq does not answer.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())

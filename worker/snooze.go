@@ -22,8 +22,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 
 // busyPause is the longest pause, before the jitter, if an earlier attempt of the same task has the lock. Most likely
 // the locks of that attempt are about to be settled, because the server was shut down or the attempt's time was up. The
-// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes. The cost is small: only one task
-// comes back again and again for each attempt that runs on.
+// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes. The cost is small: a running
+// attempt makes only its own task come back.
 const busyPause = 2 * time.Second
 
 // The method snooze returns an error that snoozes the task, or nil if err is no reason to snooze. The reasons are that
@@ -88,8 +88,8 @@ func (p *pace) next(most time.Duration) time.Duration {
 }
 
 // The method brisk reports whether locks are held for short times, so that a short wait in place beats a snooze. brisk
-// returns true before the first snooze. After a snooze, brisk returns false until a lock was held for a quarter of a
-// second at most.
+// returns true before the first snooze. A snooze makes brisk return false. The end of a lock that was held for 250 ms or
+// less makes brisk return true again.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

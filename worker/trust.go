@@ -80,8 +80,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 }
 
 // The method envelope returns the result of the method trusted for the attempt's task. If trusted fails, envelope
-// returns an error that snoozes the task. If the task cannot be snoozed, envelope waits in place: then an error says
-// that the attempt's context has ended.
+// returns an error that snoozes the task. If the task cannot be snoozed, envelope calls trusted again every waitPoll,
+// until trusted succeeds or the attempt's context ends. After the end of that context, the error wraps that of trusted.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
