@@ -79,7 +79,10 @@ func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
 	const op = "release"
 	errs := make([]error, len(ls))
 	o, err := optionsOf(op, "", opts)
-	batches := make(map[*Locker][]int) // most often one
+	if l := ls.locker(); l != nil && err == nil && l.open(op, "") == nil {
+		return l.endLocks(ctx, op, o.why, ls)
+	}
+	batches := make(map[*Locker][]int)
 	for i, k := range ls {
 		if errs[i] = err; err == nil {
 			errs[i] = k.open(op)
@@ -98,6 +101,18 @@ func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
 		}
 	}
 	return errs
+}
+
+// The method locker returns the Locker that has made all of the locks, nil if there is no such Locker.
+func (ls Locks) locker() *Locker {
+	var l *Locker
+	for _, k := range ls {
+		if k.none() || l != nil && k.l != l {
+			return nil
+		}
+		l = k.l
+	}
+	return l
 }
 
 // Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.

@@ -27,7 +27,7 @@ type Lock struct {
 	memo     []byte
 	asOf     time.Time     // when memo was read, by the store's clock
 	done     chan struct{} // made on demand, closed when the lock is lost
-	watch    map[*lockCtx]struct{}
+	watch    []*lockCtx    // the contexts to cancel when the lock is lost
 	answered chan struct{} // made on demand, closed when a renewal is answered that names a Park
 
 	// Guarded by engine.mu.
@@ -66,7 +66,7 @@ func (k *Lock) unlock(s step) {
 	}
 	e := k.eventLocked(s.tell)
 	e.Late = s.late
-	var watch map[*lockCtx]struct{}
+	var watch []*lockCtx
 	switch {
 	case s.lost != nil:
 		if e.Kind != 0 {
@@ -82,7 +82,7 @@ func (k *Lock) unlock(s step) {
 	fence := k.h.fence
 	k.mu.Unlock()
 
-	for c := range watch {
+	for _, c := range watch {
 		c.cancel(s.lost)
 	}
 	if s.moved {

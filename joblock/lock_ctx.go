@@ -54,10 +54,7 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 	k.mu.Lock()
 	err := k.h.over
 	if err == nil {
-		if k.watch == nil {
-			k.watch = make(map[*lockCtx]struct{}, 1)
-		}
-		k.watch[c] = struct{}{}
+		k.watch = append(k.watch, c)
 	}
 	k.mu.Unlock()
 	if err != nil {
@@ -65,7 +62,7 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 	}
 	return c, func() {
 		k.mu.Lock()
-		delete(k.watch, c)
+		k.watch = slices.DeleteFunc(k.watch, func(other *lockCtx) bool { return other == c })
 		k.mu.Unlock()
 		cancel(nil)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 	"unique"
@@ -132,8 +133,11 @@ func (t Token) MarshalBinary() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	var buf bytes.Buffer
-	enc := msgpack.NewEncoder(&buf)
+	const others = 24 // bytes at most, beside key and owner: lengths, numbers
+	buf := bytes.NewBuffer(make([]byte, 0, len(t.key)+len(t.owner.reveal())+others))
+	enc := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(enc)
+	enc.Reset(buf)
 	if err := errors.Join(
 		enc.EncodeArrayLen(tokenFields),
 		enc.EncodeInt(tokenVersion),
@@ -156,7 +160,9 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 		return err
 	}
 	r := bytes.NewReader(data)
-	dec := msgpack.NewDecoder(r)
+	dec := msgpack.GetDecoder()
+	defer msgpack.PutDecoder(dec)
+	dec.Reset(r)
 	n, notArray := dec.DecodeArrayLen()
 	version, err := dec.DecodeInt64()
 	if notArray != nil || err != nil {
@@ -169,10 +175,10 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 		return tokenError(fmt.Sprintf("%d fields, want %d", n, tokenFields))
 	}
 	var got Token
-	if got.key, err = decodeString(dec, r); err != nil {
+	if got.key, err = decodeString(dec, r, data); err != nil {
 		return err
 	}
-	owner, err := decodeString(dec, r)
+	owner, err := decodeString(dec, r, data)
 	if err != nil {
 		return err
 	}
@@ -254,17 +260,17 @@ func checkTokenSize(n int) error {
 	return nil
 }
 
-// decodeString reads a string, which must fit into the rest of r.
-func decodeString(dec *msgpack.Decoder, r *bytes.Reader) (string, error) {
+// decodeString reads a string from data. The decoder dec reads from r, and r reads data.
+func decodeString(dec *msgpack.Decoder, r *bytes.Reader, data []byte) (string, error) {
 	n, err := dec.DecodeBytesLen()
 	if err != nil || n < 0 || n > r.Len() {
 		return "", tokenError("truncated or mistyped string")
 	}
-	b := make([]byte, n)
-	if err := dec.ReadFull(b); err != nil {
+	rest := data[len(data)-r.Len():]
+	if _, err := r.Seek(int64(n), io.SeekCurrent); err != nil {
 		return "", tokenError("truncated string")
 	}
-	return string(b), nil
+	return string(rest[:n]), nil
 }
 
 func tokenError(detail string) error { return invalid("token", "", "%s", detail) }

@@ -27,6 +27,7 @@ type attempt struct {
 	task  *asynq.Task
 	id    string
 	queue string
+	name  string // of the job: what the method job returns
 
 	tokens     []joblock.Token // the tokens that the task carries, sorted by key
 	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
@@ -51,6 +52,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	}
 	a := &attempt{w: w, ctx: ctx, task: task, id: id}
 	a.queue, _ = asynq.GetQueueName(ctx)
+	a.name = envelope.Job(a.queue, id)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.limit, _ = asynq.GetMaxRetry(ctx)
 	a.budget = a.limit
@@ -87,7 +89,7 @@ func (a *attempt) left() time.Duration {
 	return time.Until(deadline)
 }
 
-func (a *attempt) job() string { return envelope.Job(a.queue, a.id) }
+func (a *attempt) job() string { return a.name }
 
 func (a *attempt) log() *slog.Logger {
 	return a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type())
@@ -193,9 +195,9 @@ func (a *attempt) handed() joblock.Locks {
 // logs a warning then. So a handler that hangs does not hold its locks for ever. The caller must call the returned
 // function when the handler has ended.
 func (a *attempt) limitOverrun() (returned func()) {
-	running, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
-		if sleep.For(running, a.w.cfg.Overrun) != nil {
+		if sleep.AtMost(a.w.cfg.Overrun, ended) {
 			return
 		}
 		a.log().Warn("worker: handler still runs long after the end of its context; its locks are no longer renewed",
@@ -206,7 +208,7 @@ func (a *attempt) limitOverrun() (returned func()) {
 	})
 	return func() {
 		stop()
-		cancel()
+		close(ended)
 	}
 }
 
@@ -241,7 +243,10 @@ func (a *attempt) resumeAll() error {
 func (a *attempt) tryResumeAll() error {
 	// A call that the end of a.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
-	tokens := slices.DeleteFunc(slices.Clone(a.tokens), func(t joblock.Token) bool { return slices.Contains(a.untilStart, t) })
+	tokens := a.tokens
+	if len(a.untilStart) > 0 {
+		tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joblock.Token) bool { return slices.Contains(a.untilStart, t) })
+	}
 	resumed, errs := a.resume(ctx, tokens)
 	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *joblock.Lock) bool { return lock == nil })
 	for i, token := range tokens {

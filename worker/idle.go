@@ -16,6 +16,9 @@ import (
 // A lock that somebody holds is left to its holder, and is checked again when the lease has ended. If the store does
 // not answer, the lock is checked again after Config.Snooze. These checks are in the background, until Close.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
+	if len(tokens) == 0 {
+		return
+	}
 	ctx = context.WithoutCancel(ctx)
 	// ForJob: a handler may have handed the lock over to another job.
 	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job())}

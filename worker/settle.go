@@ -176,12 +176,12 @@ func (a *attempt) behind(settle func()) {
 		settle() // asynq does not wait for the result
 		return
 	}
-	ctx, settled := context.WithCancel(context.Background())
+	settled := make(chan struct{})
 	a.w.open.background(func() {
-		defer settled()
+		defer close(settled)
 		settle()
 	})
-	_ = sleep.For(ctx, min(settleWait, a.left()/2))
+	sleep.AtMost(min(settleWait, a.left()/2), settled)
 }
 
 func (a *attempt) release(locks joblock.Locks, reason string) {

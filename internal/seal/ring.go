@@ -159,11 +159,12 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	for {
 		r.mu.Lock()
 		if r.keys != nil {
-			defer r.mu.Unlock()
 			if time.Since(r.lastReading) >= refresh {
 				r.beginLocked() // the next caller has the answer; after Close nobody needs it
 			}
-			return r.signers, nil
+			signers := r.signers
+			r.mu.Unlock()
+			return signers, nil
 		}
 		l := r.beginLocked()
 		r.mu.Unlock()

@@ -18,6 +18,18 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// AtMost waits until the channel done is closed, but at most d. AtMost reports whether done is closed.
+func AtMost(d time.Duration, done <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return false
+	case <-done:
+		return true
+	}
+}
+
 // Until waits until the channel done is closed. If ctx ends first, Until returns the cause of ctx at once.
 func Until(ctx context.Context, done <-chan struct{}) error {
 	select {

@@ -47,3 +47,22 @@ func TestWaitsEndWithWhatTheyWaitForOrWithTheContext(t *testing.T) {
 		time.Sleep(time.Minute) // the goroutine that While has left behind ends
 	})
 }
+
+func TestAtMostEndsWithWhatItWaitsForOrWithTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			after, want time.Duration // when done is closed; when AtMost returns
+			closed      bool
+		}{
+			{time.Second, time.Second, true},
+			{3 * time.Second, 2 * time.Second, false},
+		} {
+			start, done := time.Now(), make(chan struct{})
+			time.AfterFunc(c.after, func() { close(done) })
+			if closed := AtMost(2*time.Second, done); closed != c.closed || time.Since(start) != c.want {
+				t.Errorf("closed after %s: AtMost(2s) = %t after %s, want %t after %s", c.after, closed, time.Since(start), c.closed, c.want)
+			}
+			<-done
+		}
+	})
+}
