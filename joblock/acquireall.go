@@ -80,7 +80,8 @@ func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
 	errs := make([]error, len(ls))
 	o, err := optionsOf(op, "", opts)
 	if l := ls.locker(); l != nil && err == nil && l.open(op, "") == nil {
-		return l.endLocks(ctx, op, o.why, ls)
+		l.endLocks(ctx, op, o.why, ls, errs)
+		return errs
 	}
 	batches := make(map[*Locker][]int)
 	for i, k := range ls {
@@ -96,7 +97,9 @@ func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
 		for n, i := range items {
 			locks[n] = ls[i]
 		}
-		for n, err := range l.endLocks(ctx, op, o.why, locks) {
+		failed := make([]error, len(locks))
+		l.endLocks(ctx, op, o.why, locks, failed)
+		for n, err := range failed {
 			errs[items[n]] = err
 		}
 	}

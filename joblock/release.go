@@ -32,7 +32,9 @@ func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
 
 // The method end is Release without checks. It works while the Locker is closing, for waiters that leave their queues.
 func (k *Lock) end(ctx context.Context, op, reason string) error {
-	return only(k.l.endLocks(ctx, op, reason, Locks{k}))
+	var errs [1]error
+	k.l.endLocks(ctx, op, reason, Locks{k}, errs[:])
+	return errs[0]
 }
 
 // The type ending is a lock whose Release is under way.
@@ -42,10 +44,10 @@ type ending struct {
 	told event.Event
 }
 
-// endLocks ends locks of this Locker, in one batch. The errors are in the order of the locks.
-func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) []error {
+// endLocks ends locks of this Locker, in one batch. The errors go into errs, in the order of the locks.
+func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, errs []error) {
 	job, done := door.JobDone(ctx)
-	errs, reqs := make([]error, len(locks)), make([]driver.ReleaseRequest, 0, len(locks))
+	reqs := make([]driver.ReleaseRequest, 0, len(locks))
 	var few [2]ending // on the stack, because mostly one lock is released
 	ends := few[:0]
 	for i, k := range locks {
@@ -64,13 +66,12 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks) [
 		reqs, ends = append(reqs, r.req), append(ends, ending{r, i, e})
 	}
 	if len(reqs) == 0 {
-		return errs
+		return
 	}
 	replies, failed := inBatches(l.bounds.detached(ctx), reqs, l.store.Release)
 	for n, end := range ends {
 		errs[end.at] = locks[end.at].ended(op, reason, end, replies[n], failed)
 	}
-	return errs
 }
 
 // The method ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the

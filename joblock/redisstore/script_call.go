@@ -13,34 +13,41 @@ import (
 // and the number of keys.
 const keyAt = 3
 
-// scriptCall is a call of a script, in one allocation. The elements of args are pointers into texts and nums, which
-// go-redis accepts. Plain values would each be boxed in an interface.
+// scriptCall is a call of a script, in one allocation unless the call has many arguments. The elements of args are
+// pointers into texts and nums, which go-redis accepts. Plain values would each be boxed in an interface.
 type scriptCall struct {
 	made  redis.Cmd
-	args  [keyAt + 12]any
-	texts [10]string
-	nums  [5]int64
+	args  []any // in the field room while they fit
+	room  [keyAt + 9]any
+	texts [7]string
+	nums  [2]int64
 
-	n, text, num int // how many elements of args, texts and nums are used
+	text, num int // how many elements of texts and nums are used
 }
 
 // newCall begins a call of sc for keys. In a cluster the first key decides which node gets the call.
 func newCall(sc *script, keys ...string) *scriptCall {
 	c := &scriptCall{}
-	c.args[0], c.args[1], c.args[2] = sc.evalsha, sc.sha, len(keys)
-	c.n = keyAt
+	c.args = append(c.room[:0], sc.evalsha, sc.sha, len(keys))
 	for _, key := range keys {
 		c.str(key)
 	}
 	return c
 }
 
-func (c *scriptCall) str(s string) *scriptCall {
-	c.texts[c.text] = s
-	c.args[c.n] = &c.texts[c.text]
-	c.text++
-	c.n++
+// The method add adds an argument as go-redis takes it.
+func (c *scriptCall) add(arg any) *scriptCall {
+	c.args = append(c.args, arg)
 	return c
+}
+
+func (c *scriptCall) str(s string) *scriptCall {
+	if c.text == len(c.texts) {
+		return c.add(s)
+	}
+	c.texts[c.text] = s
+	c.text++
+	return c.add(&c.texts[c.text-1])
 }
 
 // The method millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the record and its
@@ -97,17 +104,12 @@ func recordHead(t *driver.Term, any bool) string {
 func (c *scriptCall) micros(d time.Duration) *scriptCall { return c.int(max(0, d.Microseconds())) }
 
 func (c *scriptCall) int(n int64) *scriptCall {
+	if c.num == len(c.nums) {
+		return c.add(n)
+	}
 	c.nums[c.num] = n
-	c.args[c.n] = &c.nums[c.num]
 	c.num++
-	c.n++
-	return c
-}
-
-func (c *scriptCall) bytes(b []byte) *scriptCall {
-	c.args[c.n] = b
-	c.n++
-	return c
+	return c.add(&c.nums[c.num-1])
 }
 
 func (c *scriptCall) flag(b bool) *scriptCall {
@@ -120,7 +122,7 @@ func (c *scriptCall) flag(b bool) *scriptCall {
 // The method cmd makes the command. The alternative redis.Script.Run copies the arguments twice, and has no form for
 // pipelines.
 func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
-	c.made = *newCmd(ctx, c.args[:c.n])
+	c.made = *newCmd(ctx, c.args)
 	return &c.made
 }
 
@@ -152,9 +154,10 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 // indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
-	items := make([]int, len(reqs))
-	for i := range items {
-		items[i] = i
+	var few [1]int // on the stack, because most batches have one item
+	items := few[:0]
+	for i := range reqs {
+		items = append(items, i)
 	}
 	unfinished, err = some(ctx, s, m, sc, reqs, items, replies, call)
 	return replies, unfinished, err
@@ -168,12 +171,7 @@ func some[R any](
 	if err := s.Validate(); err != nil || len(items) == 0 {
 		return nil, err
 	}
-	cmds := make([]*redis.Cmd, len(items))
-	for n, i := range items {
-		cmds[n] = call(&reqs[i]).cmd(ctx)
-	}
-	for n, a := range s.send(ctx, m, sc, cmds) {
-		i := items[n]
+	answered := func(i int, a answer) {
 		if a.err == nil {
 			if sc == releaseScript {
 				a.val = s.handOver(a.val)
@@ -186,6 +184,17 @@ func some[R any](
 		case a.err != nil && err == nil:
 			err = a.err
 		}
+	}
+	if len(items) == 1 && s.replicas == 0 { // what s.send would do, with fewer allocations
+		answered(items[0], sc.run(ctx, m, call(&reqs[items[0]]).cmd(ctx)))
+		return left, err
+	}
+	cmds := make([]*redis.Cmd, len(items))
+	for n, i := range items {
+		cmds[n] = call(&reqs[i]).cmd(ctx)
+	}
+	for n, a := range s.send(ctx, m, sc, cmds) {
+		answered(items[n], a)
 	}
 	return left, err
 }

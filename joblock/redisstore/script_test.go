@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -406,6 +407,30 @@ func TestMillisRoundsUpAndNeverToZero(t *testing.T) {
 		if w := newCall(parkScript, "k").millis(d); w.nums[0] != want {
 			t.Errorf("millis(%v) is %d, want %d", d, w.nums[0], want)
 		}
+	}
+}
+
+// Few arguments fit into the call's own allocation; the others have to arrive as well.
+func TestCallKeepsMoreArgumentsThanItHasRoomFor(t *testing.T) {
+	c := newCall(parkScript, "key")
+	want := []string{"key"}
+	for i := range 2 * len(c.room) {
+		c.str(fmt.Sprint("text ", i)).int(int64(i))
+		want = append(want, fmt.Sprint("text ", i), fmt.Sprint(i))
+	}
+	var got []string
+	for _, arg := range c.cmd(t.Context()).Args()[keyAt:] {
+		switch v := arg.(type) {
+		case *string:
+			got = append(got, *v)
+		case *int64:
+			got = append(got, fmt.Sprint(*v))
+		default:
+			got = append(got, fmt.Sprint(v))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("arguments %q, want %q", got, want)
 	}
 }
 

@@ -144,14 +144,16 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 }
 
 func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
-	// The call has three parts of the record as arguments. One text for all three takes one allocation.
+	// The call has the key and three parts of the record as arguments. One text for all four takes one allocation.
 	var ttl [periodBytes]byte
 	fill(ttl[:], max(1, millis(req.TTL)))
-	text := "\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
+	text := s.prefix + req.Key +
+		"\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
+	key := len(s.prefix) + len(req.Key)
 	times := len(text) - 2*periodBytes
 	nonce := times - len(req.Nonce) - len("\n\n\n")
 	life := millis(req.TTL) + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
-	c := newCall(acquireScript, s.prefix+req.Key).int(life).str(text[:nonce]).str(text[nonce:times]).str(text[times:])
+	c := newCall(acquireScript, text[:key]).int(life).str(text[key:nonce]).str(text[nonce:times]).str(text[times:])
 	switch {
 	case !s.oneSlot && req.Memo:
 		c.str("1h")
@@ -289,7 +291,7 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 			c.str(req.Back)
 		}
 		if req.Memo != nil {
-			c.bytes(req.Memo)
+			c.add(req.Memo)
 		}
 		return c
 	})
