@@ -248,6 +248,9 @@ func (e Envelope) at(places []int) ([]joblock.Token, error) {
 
 // Strip returns a copy of headers without the envelope, or nil if nothing is left.
 func Strip(headers map[string]string) map[string]string {
+	if _, ok := headers[Header]; ok && len(headers) == 1 {
+		return nil
+	}
 	rest := maps.Clone(headers)
 	delete(rest, Header)
 	if len(rest) == 0 {
