@@ -20,9 +20,9 @@ import (
 // For tasks with locks, the calls of these functions differ from the calls by asynq alone:
 //
 //	a snooze         calls no function, except that a snooze after the loss of a lock calls RetryDelayFunc
-//	RetryDelayFunc   is called before ErrorHandler and IsFailure if the handler returns an error and a retry is left,
-//	                 because the lock is reserved for the delay. A panic with a retry left calls RetryDelayFunc twice:
-//	                 the first call has an error of this package
+//	RetryDelayFunc   is called before ErrorHandler and IsFailure if the handler returns an error before the author's
+//	                 last attempt, because the lock is reserved for the delay. A panic before that attempt calls
+//	                 RetryDelayFunc twice: the first call has an error of this package
 //	IsFailure        is also called when the last attempt ends by a timeout, a panic or a crash, because asynq still
 //	                 has the spare retry. If IsFailure returns true, asynq charges the spare retry: TaskInfo.Retried
 //	                 is then one more than the author's MaxRetry. After a crash, IsFailure may be called a second
@@ -96,8 +96,9 @@ func places(concurrency int) int {
 // method calls handler, unless err snoozes the task or handler has already received err.
 //
 // When the author's last attempt has failed, Middleware may not have settled the task's locks. So the method frees the
-// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method
-// does neither, because asynq will recover the task.
+// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method does
+// not archive the task, because asynq's recoverer takes up the task. The method then frees the locks only if the
+// recoverer will archive the task.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()

@@ -59,7 +59,7 @@ func MaxWait(d time.Duration) OverlapOption {
 
 // Need sets how much time a task needs for its run. A wait in place ends when only d is left before the task's
 // deadline. Default: nine tenths of the time that is left when the wait begins. For a task that should be snoozed but
-// cannot be, the default is half of that time.
+// cannot be, the default is half of the time that is left then.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
 }
@@ -194,7 +194,7 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 }
 
 // The method carried reports whether the task carries the lock on key, or with Limit a permit of key. Such a task needs
-// no other lock, and would wait for its own lock for ever. If the task has that lock only until the task starts, the
+// no other lock: an Acquire of that key would wait for the task's own lock for ever. If the task has that lock only until the task starts, the
 // error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot be verified, the error
 // snoozes the task.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {

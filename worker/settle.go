@@ -87,8 +87,8 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
-// settleAbandoned settles the locks of an attempt whose context has ended, so that asynq ignores the handler's result.
-// A timeout, a shutdown, a cancellation and a lost asynq lease all end the context in the same way. So settleAbandoned
+// settleAbandoned settles the locks of an attempt whose context has ended. asynq then ignores the handler's result. A
+// timeout, a shutdown, a cancellation and a lost asynq lease all end the context in the same way. So settleAbandoned
 // asks the Inspector for the task: the locks are parked if the task will run again, and otherwise released.
 func (a *attempt) settleAbandoned() {
 	var text string
@@ -168,9 +168,9 @@ func (a *attempt) unsettled() []joblock.Token {
 const settleWait = time.Second
 
 // The method behind calls the function in the parameter settle in the background. The method waits until that function
-// has returned, but at most settleWait, and at most half of the time until the attempt's deadline. If a.ctx has ended,
-// the wait has no bound. Worker.Close waits for the function. Until the function has returned, the locks are held or
-// reserved, so the next attempt is snoozed.
+// has returned, but at most settleWait, and at most half of the time until the attempt's deadline. If a.ctx has already
+// ended when behind is called, behind calls the function itself. Worker.Close waits for the function. Until the function
+// has returned, the locks are held or reserved, so the next attempt is snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result

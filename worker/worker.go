@@ -117,9 +117,9 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 // ctx bounds the wait for handlers that ignore their contexts: when ctx ends, Close returns the cause of ctx. The locks
 // of an attempt that ends later are still settled, until the Locker is closed. Close may be called again.
 //
-// If an attempt begins after Close, the task is snoozed, and its locks do not change. If a task has ended while an old
-// attempt still holds the task's lock, Close does not wait for the end of the lease: the keeper frees the lock, or the
-// reservation ends. A nil Worker has nothing to close.
+// If an attempt begins after Close, the task is snoozed, and its locks do not change. If a task has ended while an
+// earlier attempt in another process still holds the task's lock, Close does not wait for the end of that lease: the
+// keeper frees the lock, or the reservation ends. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil
