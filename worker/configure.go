@@ -96,8 +96,8 @@ func places(concurrency int) int {
 // method calls handler, unless err snoozes the task or handler has already received err.
 //
 // When the author's last attempt has failed, Middleware may not have settled the task's locks. So the method frees the
-// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method does
-// not archive the task, because asynq's recoverer takes up the task. The method then frees the locks only if the
+// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method
+// does not archive the task, because asynq's recoverer takes up the task. The method then frees the locks only if the
 // recoverer will archive the task.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {

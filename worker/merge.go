@@ -332,8 +332,8 @@ func (m *merge) close() {
 }
 
 // mayTake reports whether a lock that is bound to the parameter job may be moved. The result is true if that job is a
-// member, or a task that an earlier aggregation made and asynq did not enqueue. A lock that is bound to any other job was handed over by
-// a handler. An error says that asynq did not answer.
+// member, or a task that an earlier aggregation made and asynq did not enqueue. A lock that is bound to any other job
+// was handed over by a handler. An error says that asynq did not answer.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

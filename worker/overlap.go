@@ -194,9 +194,9 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 }
 
 // The method carried reports whether the task carries the lock on key, or with Limit a permit of key. Such a task needs
-// no other lock: an Acquire of that key would wait for the task's own lock for ever. If the task has that lock only until the task starts, the
-// error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot be verified, the error
-// snoozes the task.
+// no other lock: an Acquire of that key would wait for the task's own lock for ever. If the task has that lock only
+// until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot be
+// verified, the error snoozes the task.
 func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {

@@ -88,8 +88,8 @@ func (p *pace) next(most time.Duration) time.Duration {
 }
 
 // The method brisk reports whether locks are held for short times, so that a short wait in place beats a snooze. brisk
-// returns true before the first snooze. A snooze makes brisk return false. The end of a lock that was held for 250 ms or
-// less makes brisk return true again.
+// returns true before the first snooze. A snooze makes brisk return false. The end of a lock that was held for 250 ms
+// or less makes brisk return true again.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

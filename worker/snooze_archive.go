@@ -129,7 +129,8 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) erro
 
 // The method rerun waits until asynq has archived the task with the error e, and then runs the task again. The method
 // gives up when rerunGiveUp has passed since the call of rerun, or answerWait if Worker.Close was called. The result is
-// then false: the task may be in the archive now or later. The result is true if the task was run again, by whomever, or is gone.
+// then false: the task may be in the archive now or later. The result is true if the task was run again, by whomever,
+// or is gone.
 func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {

@@ -60,8 +60,8 @@ var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt calls the method attempt.start for the attempt in ctx, if the task starts at the handler h and the attempt has
-// not started the task yet. An error snoozes the task.
+// startAt calls the method attempt.start for the attempt in ctx, if the task starts at the handler h and the attempt
+// has not started the task yet. An error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler) error {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	if !ok || a.started {
@@ -77,9 +77,9 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	return nil
 }
 
-// startedTooEarly logs, once per Worker, that err snoozes a task that this attempt has already started: the lock that the
-// task had until its start is released. startedTooEarly logs nothing if this attempt has not started the task, or if err
-// is nil or does not snooze the task.
+// startedTooEarly logs, once per Worker, that err snoozes a task that this attempt has already started: the lock that
+// the task had until its start is released. startedTooEarly logs nothing if this attempt has not started the task, or
+// if err is nil or does not snooze the task.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)
