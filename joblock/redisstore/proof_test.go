@@ -184,3 +184,33 @@ func TestSealKeysThatDoNotAnswerHoldUpNothing(t *testing.T) {
 	}
 	<-hung.Struck()
 }
+
+// A subscription whose connection breaks, and one whose server was away, hear the next pushes again.
+func TestSubscriptionsComeBack(t *testing.T) {
+	k := newRealKit(t)
+	ctx := context.Background()
+	pushes := make(chan driver.Push, 100)
+	stop, err := k.Subscribe(ctx, "inbox", func(p driver.Push) { pushes <- p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	for i := range 3 {
+		if err := k.rdb.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprint("nonce ", i)
+		for end := time.Now().Add(10 * time.Second); k.rdb.Publish(ctx, k.channel("inbox"), want).Val() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("nobody listens any more")
+			}
+		}
+		if p := pushed(t, pushes); p.Nonce != want {
+			t.Errorf("pushed %q, want %q", p.Nonce, want)
+		}
+	}
+	stop()
+	if k.rdb.Publish(ctx, k.channel("inbox"), "late"); len(pushes) > 0 {
+		t.Errorf("%d pushes after the end", len(pushes))
+	}
+}

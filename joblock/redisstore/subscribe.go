@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,15 +14,15 @@ import (
 )
 
 const (
-	// pushBuffer is how many pushes may wait for delivery. The buffer is for bursts, because the function deliver does
-	// not block. If the buffer is full for pushTimeout, go-redis drops the next push. Then the waiter finds its grant
-	// by asking.
-	pushBuffer  = 1000
-	pushTimeout = time.Second
-
 	// pingEvery is how often a subscription's connection is tested. A connection that has died in silence is replaced
 	// after the test. Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
+
+	// pingTimeout bounds a test, which may have to make a new connection.
+	pingTimeout = 5 * time.Second
+
+	// listenPause lies between two attempts to listen, while the server cannot be reached.
+	listenPause = 100 * time.Millisecond
 )
 
 // The method channel returns the Redis channel for the grants to an inbox. The channel's name begins with the prefix,
@@ -52,31 +53,63 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
-	messages := sub.Channel(
-		redis.WithChannelSize(pushBuffer),
-		redis.WithChannelSendTimeout(pushTimeout),
-		redis.WithChannelHealthCheckInterval(pingEvery),
-	)
 	if own {
 		s.inboxes.open(channel, deliver)
 		s.proofs.load(s)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for m := range messages {
-			if push, ok := parse(m.Payload); ok {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		listen(ctx, sub, func(text string) {
+			if push, ok := parse(text); ok {
 				deliver(push)
 			}
-		}
-	}()
+		})
+	})
+	running.Go(func() { ping(ctx, sub) })
 	return func() {
 		if own {
 			s.inboxes.close(channel)
 		}
+		cancel()
 		_ = sub.Close() // an error has no consequence: the subscription is over either way
-		<-done
+		running.Wait()
 	}, nil
+}
+
+// The function listen calls the function hear with each message, until ctx ends. If the connection breaks, sub makes a
+// new one. The method Channel of sub would do the same with two more switches of goroutines for each message.
+func listen(ctx context.Context, sub *redis.PubSub, hear func(text string)) {
+	for failed := false; ctx.Err() == nil; {
+		m, err := sub.Receive(ctx)
+		if text, ok := m.(*redis.Message); ok {
+			hear(text.Payload)
+		}
+		if err != nil && failed {
+			pause(ctx, listenPause)
+		}
+		failed = err != nil
+	}
+}
+
+// The function ping tests the connection of sub from time to time, until ctx ends. If a test fails, sub makes a new
+// connection.
+func ping(ctx context.Context, sub *redis.PubSub) {
+	for pause(ctx, pingEvery) {
+		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+		_ = sub.Ping(bounded)
+		cancel()
+	}
+}
+
+// The function pause sleeps for d. The result is false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // parseForced reads what release.lua publishes: the fence and the Redis key, a line each. Any other text is from a
