@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/crew"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
@@ -47,7 +48,7 @@ type Client struct {
 	reserve   time.Duration
 	logger    *slog.Logger
 
-	idle    chan func()     // to the goroutines of elsewhere that wait for a call
+	senders *crew.Crew
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
 	running sync.WaitGroup // the watches
@@ -82,12 +83,12 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 		locks: locks, ring: ring, client: client, inspector: inspector,
 		reserve: cmp.Or(cfg.Reserve, defaultReserve),
 		logger:  cfg.Logger,
-		idle:    make(chan func()),
 	}
 	if c.logger == nil {
 		c.logger = slog.Default()
 	}
 	c.closing, c.stop = context.WithCancel(context.Background())
+	c.senders = crew.New(c.closing)
 	return c, nil
 }
 

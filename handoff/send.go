@@ -2,7 +2,6 @@ package handoff
 
 import (
 	"context"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -48,40 +47,10 @@ func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	if ctx.Done() == nil { // ctx cannot end while asynq waits for Redis
 		send()
 	} else {
-		d.c.elsewhere(send)
+		d.c.senders.Go(send) // a silent Redis must not hold up the caller
 	}
 	if sleep.Until(ctx, d.sent) != nil || d.sendErr != nil {
 		return nil
 	}
 	return d.info
-}
-
-// senderIdle is how long a goroutine of Client.elsewhere waits for its next call.
-const senderIdle = time.Second
-
-// The method elsewhere calls f in another goroutine: a silent Redis must not hold up the caller. That goroutine waits
-// for further calls, because its stack has grown by then. The growth takes longer than all else that a goroutine costs.
-func (c *Client) elsewhere(f func()) {
-	select {
-	case c.idle <- f: // a goroutine waits
-	default:
-		go c.serve(f)
-	}
-}
-
-// The method serve calls f and then the functions from c.idle, until there is none for senderIdle.
-func (c *Client) serve(f func()) {
-	wait := time.NewTimer(senderIdle)
-	defer wait.Stop()
-	for {
-		f()
-		wait.Reset(senderIdle)
-		select {
-		case f = <-c.idle:
-		case <-wait.C:
-			return
-		case <-c.closing.Done():
-			return
-		}
-	}
 }

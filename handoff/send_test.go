@@ -19,7 +19,7 @@ import (
 // other goroutines are blocked.
 func senders() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "handoff.(*Client).serve(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "crew.(*Crew).serve(")
 }
 
 // One enqueue after the other takes one goroutine. The goroutine ends by itself, or with Close.

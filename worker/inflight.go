@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"sync"
+
+	"github.com/joblock/toolkit/internal/crew"
 )
 
 // The type inflight counts activities, so that Worker.Close can wait until all activities have ended. A sync.WaitGroup
@@ -10,6 +12,7 @@ import (
 type inflight struct {
 	closing context.Context    // ends when the function in the field close is called
 	close   context.CancelFunc // makes the method begin refuse new activities
+	crew    *crew.Crew         // has the goroutines of the method background
 
 	mu   sync.Mutex // guards n
 	n    int        // the number of activities
@@ -19,6 +22,7 @@ type inflight struct {
 func newInflight() *inflight {
 	t := new(inflight)
 	t.closing, t.close = context.WithCancel(context.Background())
+	t.crew = crew.New(t.closing)
 	t.zero = sync.NewCond(&t.mu)
 	return t
 }
@@ -35,15 +39,15 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// The method background counts f as an activity, even if the method begin would not, and calls f in a new goroutine.
+// The method background counts f as an activity, even if the method begin would not, and calls f in another goroutine.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++
 	t.mu.Unlock()
-	go func() {
+	t.crew.Go(func() {
 		defer t.end()
 		f()
-	}()
+	})
 }
 
 // The method end says that one counted activity has ended.

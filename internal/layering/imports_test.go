@@ -48,6 +48,7 @@ var rules = []rule{
 	{"scheduler/spec", nil},
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
+	{"internal/crew", nil},
 	{"internal/dice", nil},
 	{"internal/seal", []string{"internal/sleep", "joblock/driver"}},
 	{"internal/sleep", nil},
