@@ -44,7 +44,7 @@ type Config struct {
 	//
 	//   - For a task that waits, Reserve counts from the time at which the task is due. Without a keeper, choose
 	//     Reserve longer than tasks wait in the queue.
-	//   - After a crash, Reserve counts from the end of the lease. Choose Reserve longer than asynq takes to recover
+	//   - After a crash, Reserve counts from the end of the lock's lease. Choose Reserve longer than asynq takes to recover
 	//     the tasks of a crashed worker: some minutes.
 	//
 	// From 1 s to 183 days. Default 1 h.

@@ -240,7 +240,7 @@ func (m *merge) waits(c candidate) (bool, error) {
 }
 
 // settleQueue sets m.queue, and m.id unless the user chose an ID. If all candidates are copies, settleQueue sets
-// nothing. After an error, merge.run must be called again.
+// nothing. After an error, the results do not count, and merge.run can be called again.
 //
 // asynq does not say in which queue the group is, so settleQueue reads the queue from the envelopes. But a candidate
 // may be the copy of a task in another queue, in a group with the same name. asynq still lists the copied task in that
@@ -298,7 +298,7 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 
 // The method move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
 // from is the job that the lock is bound to before the call. If the method mayTake refuses that job, or the lock is
-// gone, move returns token and false. After an error, merge.run must be called again.
+// gone, move returns token and false. After an error, the results do not count, and merge.run can be called again.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {

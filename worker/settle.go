@@ -167,10 +167,10 @@ func (a *attempt) unsettled() []joblock.Token {
 // until the attempt's deadline, asynq would ignore the result.
 const settleWait = time.Second
 
-// The method behind calls the function in the parameter settle in the background. The method waits until that function
-// has returned, but at most settleWait, and at most half of the time until the attempt's deadline. If a.ctx has already
-// ended when behind is called, behind calls the function itself. Worker.Close waits for the function. Until the
-// function has returned, the locks are held or reserved, so the next attempt is snoozed.
+// The method behind starts the function settle in a goroutine. Then behind waits until settle has returned, but at most
+// settleWait, and at most half of the time until the attempt's deadline. If a.ctx has already ended when behind is
+// called, behind instead runs settle in the caller's goroutine, without a bound. Worker.Close waits for settle. Until
+// settle has returned, the locks are held or reserved, so the next attempt is snoozed.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result

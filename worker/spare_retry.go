@@ -52,9 +52,9 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 }
 
 // The method archive archives a task whose last attempt has failed, and then frees the locks of tokens. The work is
-// done in the background, and Worker.Close waits for the work. The work begins when asynq has set the task to retry,
-// with the parameter text as the last error. If asynq gives the task another state, archive does nothing. If
-// archivePatience ends first, archive logs a warning.
+// done in the background, and Worker.Close waits for the work. archive first waits until asynq shows the task in the
+// state retry with a last error equal to the parameter text. If the task leaves the state active in any other way,
+// archive does nothing. If archivePatience ends first, archive logs a warning.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
@@ -153,9 +153,9 @@ type finalError struct {
 	told  bool // the user's ErrorHandler has already been called with err
 }
 
-// spentPrefix begins the last error of a task that was archived at the spare retry or in a rerun. If somebody runs the
-// archived task again, asynq keeps the count of retries. By spentPrefix, the method bounce recognises such a rerun,
-// which must run.
+// spentPrefix begins the last error of a task that was archived after the spare retry had been charged. If somebody
+// runs the archived task again, asynq keeps the count of retries. By spentPrefix, the method bounce recognises such a
+// rerun, which must run.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {
