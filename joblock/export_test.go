@@ -23,8 +23,12 @@ func NewWithClock(store driver.Store, cfg *Config, now func() time.Time) *Locker
 	return newLocker(store, cfg.withDefaults(), now)
 }
 
-// EngineRan returns when the goroutine of the engine last ran. The goroutine must be asleep.
-func EngineRan(l *Locker) time.Time { return l.engine.lastRun }
+// EngineAwake returns when the goroutine of the engine wakes up next. Each run of the goroutine changes that.
+func EngineAwake(l *Locker) time.Time {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	return l.engine.awake
+}
 
 // CheckKey is the check that every key passes before it is used.
 func CheckKey(key string) error { return checkKey("test", key) }
