@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -190,14 +191,16 @@ func (s *Store) handOver(val any) any {
 		s.passesOn.Store(true)
 		s.proofs.load(s)
 	case len(list) == 3 && named && told:
+		p := push(nonce, lines)
+		if s.replicas > 0 { // the replicas have not acknowledged the grant yet
+			p.Grant = nil
+		}
 		s.inboxes.mu.RLock()
-		defer s.inboxes.mu.RUnlock()
-		if p := push(nonce, lines); s.inboxes.deliver != nil {
-			if s.replicas > 0 { // the replicas have not acknowledged the grant yet
-				p.Grant = nil
-			}
+		if s.inboxes.deliver != nil {
 			s.inboxes.deliver(p)
 		}
+		s.inboxes.mu.RUnlock()
+		runtime.Gosched() // lets the waiter go on before the releaser does the rest of its work
 	default:
 		return val
 	}

@@ -26,7 +26,7 @@ if queue or asker then
     local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
     if not n or n < head or n >= tail then return nil end
     local entry = redis.call('HGET', key, 'q' .. n)
-    if entry and string.match(entry, '\n([^\n]*)\n[^\n]*$') == call then return n end
+    if entry and string.match(entry, '^%d+\n%d+\n[%d ]+\n[^\n]*\n[^\n]*\n\n\n([^\n]*)\n') == call then return n end
     return nil
   end
 
