@@ -34,6 +34,48 @@ var takeCases = []testCase{
 		k.want("resume by another owner", k.resume(k.resumeReq("key", "you", "q/job")), driver.OutcomeNotOwner)
 		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), taken.Fence)
 	}},
+	{"the lock of one job after the other", func(k *kit) {
+		var last driver.Reply
+		for _, job := range []string{"q/1", "q/2"} {
+			taken := k.take(k.takeReq("key", "me", job))
+			if k.wantGrant("take", taken, last.Fence); taken.Ended != last.Ended {
+				k.Errorf("%s: the previous ownership ended as %s, want %s", job, taken.Ended, last.Ended)
+			}
+			resume := func(owner, job string) driver.Reply {
+				req := k.resumeReq("key", owner, job)
+				req.Reserve = 20 * long // longer than the reservation of the Take
+				return k.resume(req)
+			}
+			parked := k.inspect("key")
+			k.want("resume for another job", resume("me", "q/3"), driver.OutcomeWrongJob)
+			k.want("resume by another owner", resume("you", job), driver.OutcomeNotOwner)
+			k.unchanged("a refused resume", parked)
+			last = resume("me", job)
+			k.wantGrant("resume", last, taken.Fence)
+			held := k.wantState("key", driver.StateHeld)
+			if held.Reserved <= 20*long || !within(held.Reserved, 21*long) || !within(held.Lease, long) {
+				k.Errorf("%s: leased for %s and reserved for %s, want %s and %s", job, held.Lease, held.Reserved, long, 21*long)
+			}
+			k.want("resume while the job runs", resume("me", job), driver.OutcomeBusy)
+			release := func(fence int64, job string) driver.Reply {
+				req := k.releaseReq(byFence("key", "me", fence))
+				req.Job, req.Done, req.Reason = job, true, "job done"
+				return k.release(req)
+			}
+			k.want("release for another job", release(last.Fence, "q/3"), driver.OutcomeWrongJob)
+			k.want("release under the fence of the take", release(taken.Fence, job), driver.OutcomeNotOwner)
+			k.unchanged("a refused release", held)
+			k.want("release", release(last.Fence, job), driver.OutcomeOK)
+			if r := k.wantState("key", driver.StateFree); r.Ended != driver.EndedDone || r.Reason != "job done" || r.Job != job || r.First != taken.Fence {
+				k.Errorf("%s: after its end the record is %+v", job, r)
+			}
+			last.Ended = driver.EndedDone
+		}
+		acquired := k.acquire(k.acquireReq("key", "you"))
+		if k.wantGrant("acquire", acquired, last.Fence); acquired.Ended != driver.EndedDone {
+			k.Errorf("acquire: the previous ownership ended as %s, want %s", acquired.Ended, driver.EndedDone)
+		}
+	}},
 	{"a take that the job has resumed since is refused", func(k *kit) {
 		req := k.takeReq("key", "me", "q/job")
 		taken := k.take(req)
