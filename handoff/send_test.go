@@ -27,7 +27,7 @@ func TestGoroutineOfAnEnqueueServesTheNext(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end func(*testing.T, *handoff.Client)
 	}{
-		"left alone": {func(*testing.T, *handoff.Client) { time.Sleep(time.Second) }},
+		"left alone": {func(*testing.T, *handoff.Client) { time.Sleep(100 * time.Millisecond) }},
 		"closed": {func(t *testing.T, c *handoff.Client) {
 			if err := c.Close(context.Background()); err != nil {
 				t.Error(err)

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// idle is how long a goroutine waits for its next function.
-const idle = time.Second
+// idle is how long a goroutine waits for its next function. A tenth of a second is long enough for a busy process, and
+// short enough for tests that look for goroutines left behind.
+const idle = 100 * time.Millisecond
 
 // Crew has the goroutines. Make a Crew with New.
 type Crew struct {
@@ -16,10 +17,10 @@ type Crew struct {
 	closing context.Context
 }
 
-// New returns a Crew. Goroutines that wait for a function end when closing ends.
+// New returns a Crew. When closing ends, the goroutines that wait for a function end.
 func New(closing context.Context) *Crew { return &Crew{make(chan func()), closing} }
 
-// Go calls f in another goroutine. Go does not wait, and bounds the number of goroutines by nothing.
+// Go calls f in another goroutine. Go does not wait. The number of goroutines has no bound.
 func (c *Crew) Go(f func()) {
 	select {
 	case c.next <- f: // a goroutine waits

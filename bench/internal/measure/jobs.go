@@ -194,6 +194,9 @@ func (k *jobKit) close() error {
 	if k.jobs != nil {
 		err = k.jobs.Close(ctx)
 	}
+	if k.worker != nil {
+		err = errors.Join(err, k.worker.Close(ctx))
+	}
 	return errors.Join(err, k.locks.Close(ctx), k.rdb.Close())
 }
 
