@@ -32,7 +32,7 @@ type Config struct {
 
 const (
 	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs a reservation when half of it is
-	// over, or up to a tenth of a second later.
+	// over, or up to a second later.
 	minReserve = 10 * time.Second
 
 	defaultReserve = time.Hour
