@@ -18,14 +18,15 @@ func FuzzRecord(f *testing.F) {
 	store := New(rdb, nil)
 	f.Cleanup(func() { _ = store.Close() })
 	const state = "jobH1795307164008897\nowner of key\na host\nq/1\n\n1795307164008897\n\nnonce\n\n1795307164008897--1795307164008897999999999999999999999999"
-	const place = "99999999999999\n60000\n60000\ncall\nsomebody\na host\njoblock:inbox:one"
-	f.Add("", "", "0 2 2", place, "")
-	f.Add(state, "memo", "0 1 1", place, "0")
-	f.Add(state[:40], "", "0 20000000000 7", "", "7")
-	f.Add("", "", "5 9007199254740990 1", "-1\n-1\n-1\n\n\n\n", "-1")
-	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string) {
+	const place = "99999999999999\n120001\n       60000\nsomebody\na host\n\n\nnonce-0000000\njoblock:inbox:one"
+	f.Add("", "", "0 2 2", place, "", true)
+	f.Add("", "", "0 1 1", place, "", true)
+	f.Add(state, "memo", "0 1 1", place, "0", false)
+	f.Add(state[:40], "", "0 20000000000 7", "", "7", false)
+	f.Add("", "", "5 9007199254740990 1", "-1\n-1\n-1\n\n\n\n", "-1", true)
+	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string, usual bool) {
 		ctx := context.Background()
-		k := &kit{Store: store, t: t, rdb: rdb}
+		k := &kit{Store: store, t: t, rdb: rdb, usual: usual}
 		term := k.acquire("key")
 		defer k.rdb.Del(ctx, k.prefix+"key", k.index())
 		if state == "" {

@@ -92,6 +92,8 @@ type kit struct {
 	t   testing.TB
 	rdb redis.UniversalClient
 	n   atomic.Int64
+
+	usual bool // nonces have the length of joblock's, so that short stages answer
 }
 
 func newKit(t testing.TB, rdb redis.UniversalClient) *kit {
@@ -111,7 +113,12 @@ func newRealKit(t testing.TB) *kit {
 }
 
 // nonce returns a new one for each call.
-func (k *kit) nonce() string { return fmt.Sprintf("nonce-%d", k.n.Add(1)) }
+func (k *kit) nonce() string {
+	if k.usual {
+		return fmt.Sprintf("nonce-%07d", k.n.Add(1))
+	}
+	return fmt.Sprintf("nonce-%d", k.n.Add(1))
+}
 
 // acquire takes a key for an owner that is named after it.
 func (k *kit) acquire(key string) driver.Term {

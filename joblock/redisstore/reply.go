@@ -159,19 +159,22 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 		return driver.Reply{}, errUnlisted
 	}
 	if text, ok := val.(string); ok && len(text) > 1 { // from a usual stage
+		var f fields
+		r := driver.Reply{Outcome: driver.OutcomeOK}
 		switch sc {
 		case resumeScript:
-			f := fields{rest: []any{text}}
-			r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits()}
-			return r, f.end(sc.op)
+			f.rest = []any{text}
+			r.Fence = f.digits()
 		case acquireScript, takeScript:
-			f := fields{rest: []any{text[1:], text[:1]}}
-			r := driver.Reply{Outcome: driver.OutcomeOK, Fence: f.digits(), Ended: f.ended()}
-			if err := f.end(sc.op); err != nil {
-				return driver.Reply{}, err
-			}
-			return r, nil
+			f.rest = []any{text[1:], text[:1]}
+			r.Fence, r.Ended = f.digits(), f.ended()
+		default:
+			f.bad = true
 		}
+		if err := f.end(sc.op); err != nil {
+			return driver.Reply{}, err
+		}
+		return r, nil
 	}
 	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
 		switch {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -67,6 +68,13 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 		}
 		if r.Outcome != driver.OutcomeUnknown || r.Fence != 0 {
 			t.Errorf("%s: reply is %+v, want an unknown outcome", name, r)
+		}
+	}
+	for _, sc := range []*script{acquireScript, takeScript, resumeScript, parkScript, renewScript, releaseScript, reserveScript} {
+		for _, text := range []string{"", "O", "OK", "QUEUED", "X7", "-0", "- 0"} {
+			if r, err := parseReply(sc, text); !errors.Is(err, errReply) || !reflect.DeepEqual(r, driver.Reply{}) {
+				t.Errorf("%q to %s: %+v, %v; want no reply and errReply", text, sc.op, r, err)
+			}
 		}
 	}
 }

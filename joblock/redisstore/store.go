@@ -315,7 +315,7 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
 	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
-	plain := short && req.Reason == "" && !bound
+	plain := short && req.Reason == "" && !bound && !req.Done
 	if !plain || listener != "" {
 		c.str(listener)
 	}

@@ -248,3 +248,17 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 		}
 	}
 }
+
+// A release that says nothing but that the job is done is recorded as that.
+func TestDoneWithoutAJobIsDone(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		k.usual = true
+		term := k.acquire("key")
+		rs, err := k.Release(context.Background(), []driver.ReleaseRequest{{Term: term, Nonce: k.nonce(), Retain: long, Done: true}})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		rec, err := k.Inspect(context.Background(), driver.InspectRequest{Keys: []string{"key"}})
+		if err != nil || rec[0].Ended != driver.EndedDone {
+			t.Errorf("the lock ended as %s, %v; want done", rec[0].Ended, err)
+		}
+	})
+}

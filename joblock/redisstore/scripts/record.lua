@@ -14,7 +14,9 @@
 --          that the script can run while a slot migrates.
 --
 -- If the value at the key is no record, the answer is FOREIGN, and no stage writes to the value. Whatever a stranger
--- writes into a record may cause a refusal, but never two holders or an endless loop.
+-- writes into a record may cause a refusal, but never two holders or an endless loop. The stages with "usual" in their
+-- names look at a part of the text only. If a stranger has damaged the other part, such a stage may still serve the
+-- holder, or grant a key that is free.
 --
 -- A record is a text of lines. Numbers have a fixed width, filled with spaces at the front. Zeros at the front would
 -- make the Lua of miniredis read a number as octal. A time is µs since 1970 in 16 bytes. The lines are:
@@ -162,7 +164,7 @@ if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and sub(row[1] o
       and sub(text, -73, -60) ~= '\n' .. ARGV[2] then
     local till, life, ttl, names, call, inbox = string.match(redis.call('HGET', key, 'q' .. head) or '',
       '^(%d+)\n(%d+)\n([%d ]+)(\n[^\n]*\n[^\n]*\n\n\n)([^\n]*)\n([^\n]*)$')
-    if till and #call == 13 and #ttl == 12 and (tonumber(ttl) or life) < life + 0 and #life < 13 and till * 1000 > now + 0 then
+    if till and #call == 13 and #ttl == 12 and (tonumber(ttl) or life + 0) < life + 0 and #life < 13 and till * 1000 > now + 0 then
       local grant = now .. '\n' .. prior
       text = 'jobH' .. now .. names .. now .. '\n\n' .. call .. '\n' .. ARGV[2] .. '\n' .. now .. prior .. kind .. now .. ttl .. ttl
       if waiting == '1' then
