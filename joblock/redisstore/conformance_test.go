@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,7 +71,10 @@ func miniHarness(t *testing.T) *storetest.Harness {
 	h := harness(t, rdb, DefaultPrefix)
 	h.Exact = true
 	h.Unit = time.Second
+	var mu sync.Mutex // some calls of a test run side by side, each after a tick
 	h.Advance = func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
 		now = now.Add(d)
 		m.SetTime(now)
 		m.FastForward(d)
