@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// pingEvery is how often a subscription's connection is tested. A connection that has died in silence is replaced
-	// after the test. Until then waiters find their grants by asking.
+	// pingEvery is how often a subscription's connection is tested by a write. After a write that fails, the connection
+	// is replaced. If the connection has died in silence, writes fail only when the operating system gives up, which
+	// may take minutes. Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 
 	// pingTimeout bounds a test, which may have to make a new connection.
