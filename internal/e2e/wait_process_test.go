@@ -41,10 +41,17 @@ func TestQueueAcrossProcessesIsInOrder(t *testing.T) {
 	server := redistest.Start(t)
 	plan := queuePlan{Addr: server.Addr(), Key: "k", Waiters: waiters, Rounds: rounds,
 		Config: joblock.Config{TTL: 5 * time.Second, Poll: 2 * time.Second}}
+	// A process that starts late would find the others done: the test holds the lock until all are in line.
+	locks := newLocks(t, server.Addr(), &plan.Config)
+	first := acquireSoon(t, locks, plan.Key)
 	var ps []*proc
-	start := time.Now()
 	for range procs {
 		ps = append(ps, startQueue(t, plan))
+	}
+	awaitWaiters(t, locks, plan.Key, procs*waiters)
+	start := time.Now()
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	for _, p := range ps {
 		p.finish(t)
