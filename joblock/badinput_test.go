@@ -31,8 +31,16 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		call call
 		says []string
 	}
-	due := func(limit int, later time.Duration) call {
-		return func(k *kit) error { _, err := jobs.Due(k.Context(), k.locks, limit, later); return err }
+	due := func(part, limit int, claim time.Duration) call {
+		return func(k *kit) error { _, _, err := jobs.Due(k.Context(), k.locks, part, limit, claim); return err }
+	}
+	settle := func(job string, again time.Duration) call {
+		return func(k *kit) error {
+			entry := func(job string, again time.Duration) jobs.Settlement {
+				return jobs.Settlement{JobLock: jobs.Entry{Key: "key", Job: job}, Again: again}
+			}
+			return jobs.Settle(k.Context(), k.locks, entry("q/1", 0), entry(job, again))
+		}
 	}
 	reserve := func(job string, hold time.Duration) call {
 		return func(k *kit) error {
@@ -40,10 +48,16 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		}
 	}
 	cases := []bad{
-		{"no jobs due", due(0, time.Second), []string{"limit is 0, must be from 1 to 1000"}},
-		{"too many jobs due", due(1001, time.Second), []string{"limit is 1001, must be from 1 to 1000"}},
-		{"jobs due again at once", due(1, 0), []string{"later is 0s, must be at least 1ms"}},
-		{"jobs due again in years", due(1, 9000*time.Hour), []string{"later is 9000h0m0s, must be at most 8784h"}},
+		{"no jobs due", due(0, 0, time.Second), []string{"limit is 0, must be from 1 to 1000"}},
+		{"too many jobs due", due(0, 1001, time.Second), []string{"limit is 1001, must be from 1 to 1000"}},
+		{"jobs claimed for no time", due(0, 1, 0), []string{"claim is 0s, must be at least 1ms"}},
+		{"jobs claimed for years", due(0, 1, 9000*time.Hour), []string{"claim is 9000h0m0s, must be at most 8784h"}},
+		{"jobs of a part below the first", due(-1, 1, time.Second), []string{"part is -1, must be from 0 to 0"}},
+		{"jobs of a part beyond the last", due(1, 1, time.Second), []string{"part is 1, must be from 0 to 0"}},
+		{"settling no job", settle("", 0), []string{"job is empty"}},
+		{"settled for no time", settle("q/1", time.Microsecond), []string{"Settlement.Again is 1µs, must be at least 1ms"}},
+		{"settled for years", settle("q/1", 9000*time.Hour), []string{"Settlement.Again is 9000h0m0s, must be at most 8784h"}},
+		{"settled for the past", settle("q/1", -time.Second), []string{"Settlement.Again is -1s, must be at least 1ms"}},
 		{"reservation for no job", reserve("", 0), []string{"job is empty"}},
 		{"reservation for a long job", reserve(strings.Repeat("j", 257), 0), []string{`"key"`, "job has 257 bytes", "at most 256"}},
 		{"negative reservation", reserve("q/1", -1), []string{"Reservation.For is -1ns, must be at least 1ms"}},
@@ -54,9 +68,6 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		{"long reason for a job", func(k *kit) error {
 			return jobs.Free(k.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: strings.Repeat("r", 257)})[0]
 		}, []string{"reason has 257 bytes", "at most 256"}},
-		{"forgetting no job", func(k *kit) error {
-			return jobs.Forget(k.Context(), k.locks, jobs.Entry{Key: "key", Job: "q/1"}, jobs.Entry{Key: "key"})
-		}, []string{"job is empty"}},
 		{"zero TTL", acquire("key", joblock.TTL(0)), []string{`"key"`, "TTL is 0s", "at least 1ms"}},
 		{"negative TTL", acquire("key", joblock.TTL(-time.Second)), []string{"TTL is -1s", "at least 1ms"}},
 		{"sub-millisecond TTL", acquire("key", joblock.TTL(999*time.Microsecond)), []string{"TTL is 999µs", "at least 1ms"}},
@@ -122,8 +133,8 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 				return jobs.Reserve(k.Context(), k.locks, jobs.Reservation{Key: key.key, Job: "q/1"})[0]
 			},
 			"jobs.Free": func(k *kit) error { return jobs.Free(k.Context(), k.locks, jobs.Release{Key: key.key, Job: "q/1"})[0] },
-			"jobs.Forget": func(k *kit) error {
-				return jobs.Forget(k.Context(), k.locks, jobs.Entry{Key: key.key, Job: "q/1"})
+			"jobs.Settle": func(k *kit) error {
+				return jobs.Settle(k.Context(), k.locks, jobs.Settlement{JobLock: jobs.Entry{Key: key.key, Job: "q/1"}})
 			},
 		} {
 			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})
@@ -241,7 +252,7 @@ func TestNilLockerAndNilStore(t *testing.T) {
 	_, all := locks.AcquireAll(ctx, []string{"key"})
 	_, resume := locks.Resume(ctx, token)
 	_, status := locks.Status(ctx, "key")
-	_, due := jobs.Due(ctx, locks, 1, time.Second)
+	_, _, due := jobs.Due(ctx, locks, 0, 1, time.Second)
 	_, statuses := locks.Status(ctx)
 	var list error
 	for _, list = range locks.List(ctx, joblock.ListOptions{}) {
@@ -251,7 +262,7 @@ func TestNilLockerAndNilStore(t *testing.T) {
 		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
 		"Release": releaseOf(ctx, locks, "key", "owner"), "Release if idle": locks.Release(ctx, token, joblock.IfIdle()),
 		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "jobs.Due": due, "Status of none": statuses,
-		"jobs.Forget":  jobs.Forget(ctx, locks),
+		"jobs.Settle":  jobs.Settle(ctx, locks),
 		"jobs.Reserve": jobs.Reserve(ctx, locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 		"jobs.Free":    jobs.Free(ctx, locks, jobs.Release{Key: "key", Job: "q/1"})[0], "Close": locks.Close(ctx),
 	} {

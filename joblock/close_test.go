@@ -43,7 +43,7 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.Resume(t.Context(), lock.Token())
 		wantErr(t, err, joblock.ErrClosed)
-		_, due := jobs.Due(t.Context(), k.locks, 1, time.Second)
+		_, _, due := jobs.Due(t.Context(), k.locks, 0, 1, time.Second)
 		_, all := k.locks.Status(t.Context())
 		for what, err := range map[string]error{
 			"Do":           k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
@@ -51,7 +51,7 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 			"Force":        k.locks.ForceRelease(t.Context(), "key", ""),
 			"jobs.Due":     due,
 			"Status":       all,
-			"jobs.Forget":  jobs.Forget(t.Context(), k.locks),
+			"jobs.Settle":  jobs.Settle(t.Context(), k.locks),
 			"jobs.Reserve": jobs.Reserve(t.Context(), k.locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 			"jobs.Free":    jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1"})[0],
 			"Idle":         k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle()),

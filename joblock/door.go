@@ -91,6 +91,13 @@ func (in inside) Call(ctx context.Context, op, key string, f func(context.Contex
 	return in.l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, in.l.store) })
 }
 
+func (in inside) Parts() int {
+	if in.l == nil || in.l.store == nil {
+		return 0
+	}
+	return in.l.store.Parts()
+}
+
 func (in inside) Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error) {
 	return in.l.inspectAll(ctx, op, key, req)
 }

@@ -72,15 +72,15 @@ func TestCostOfAPeriod(t *testing.T) {
 		time.Sleep(periods * every)
 		asynqs := float64(count.commands.Load()-start) / periods
 		per := func(call string) float64 { return float64(r.faults.Calls(call)-before[call]) / periods }
-		t.Logf("per period: %.0f commands to asynq's Redis, %.1f due, %.1f inspect, %.1f reserve, %.1f forget",
-			asynqs, per(faultstore.Due), per(faultstore.Inspect), per(faultstore.Reserve), per(faultstore.Forget))
+		t.Logf("per period: %.0f commands to asynq's Redis, %.1f due, %.1f inspect, %.1f reserve, %.1f settle",
+			asynqs, per(faultstore.Due), per(faultstore.Inspect), per(faultstore.Reserve), per(faultstore.Settle))
 		// An interval between checks is up to a tenth shorter than a period.
 		if asynqs < 2*waiting || asynqs > 2*waiting*1.2 {
 			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want about %d", asynqs, waiting, 2*waiting)
 		}
 		for call, most := range map[string]float64{
 			faultstore.Due: 20 + 4, faultstore.Inspect: 4, faultstore.Reserve: 1,
-			faultstore.Forget: 0, faultstore.Release: 0, faultstore.Park: 0, faultstore.Resume: 0,
+			faultstore.Settle: 0, faultstore.Release: 0, faultstore.Park: 0, faultstore.Resume: 0,
 		} {
 			if got := per(call); got > most {
 				t.Errorf("%.1f calls of %s in a period, want at most %.0f", got, call, most)

@@ -22,7 +22,7 @@ const every = 20 * time.Second
 // everyCall is a store that is away.
 var everyCall = []string{
 	faultstore.Acquire, faultstore.Resume, faultstore.Park, faultstore.Renew, faultstore.Release, faultstore.Inspect,
-	faultstore.Reserve, faultstore.Due, faultstore.Forget,
+	faultstore.Reserve, faultstore.Due, faultstore.Settle,
 }
 
 // keep runs a keeper until the end of the test, or until stop is called, which

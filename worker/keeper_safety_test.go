@@ -99,7 +99,7 @@ func TestKeeperInAnOutage(t *testing.T) {
 		"due":     func(r *rig) func() { return r.drop(faultstore.Due) },
 		"inspect": func(r *rig) func() { return r.drop(faultstore.Inspect) },
 		"release": func(r *rig) func() { return r.refuse(faultstore.Release) },
-		"forget":  func(r *rig) func() { return r.drop(faultstore.Forget) },
+		"settle":  func(r *rig) func() { return r.drop(faultstore.Settle) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -117,7 +117,7 @@ func TestKeeperInAnOutage(t *testing.T) {
 				up := down(r)
 				time.Sleep(3 * time.Minute)
 				freed := w.KeeperStats().Freed[absent]
-				if name != "forget" && freed != 0 {
+				if name != "settle" && freed != 0 {
 					t.Errorf("%d locks were freed in the outage", freed)
 				}
 				up()
@@ -310,7 +310,7 @@ func TestDryRun(t *testing.T) {
 		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
 			t.Fatal(err)
 		}
-		before := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Forget)
+		before := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Settle)
 		time.Sleep(2 * time.Minute)
 		r.wantState("key-a", joblock.StateParked, "a")
 		time.Sleep(reserve - 4*time.Minute - time.Second)
@@ -322,7 +322,7 @@ func TestDryRun(t *testing.T) {
 		if n := w.KeeperStats(); n.Freed[absent] == 0 || n.Extended == 0 {
 			t.Errorf("counted %+v, want what would be freed and extended", n)
 		}
-		if n := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Forget) - before; n != 0 {
+		if n := r.faults.Calls(faultstore.Reserve) + r.faults.Calls(faultstore.Settle) - before; n != 0 {
 			t.Errorf("%d calls to change something", n)
 		}
 		if log := r.log.String(); !strings.Contains(log, "dry_run=true") || !strings.Contains(log, absent) {

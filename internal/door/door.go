@@ -80,6 +80,9 @@ type Locker interface {
 	// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
+	// Parts is driver.Store.Parts, or 0 for a Locker that is nil or that joblock.New has not made.
+	Parts() int
+
 	// Inspect reads the records of all req.Keys, or returns an error. The parameter key is the Key of that error: "" if
 	// the error is not about one key.
 	Inspect(ctx context.Context, op, key string, req driver.InspectRequest) ([]driver.Record, error)

@@ -36,13 +36,16 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return do(ctx, s, Reserve, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Reserve(ctx, reqs) })
 }
 
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
-	return do(ctx, s, Due, 1, func(ctx context.Context) ([]driver.JobLock, error) { return s.inner.Due(ctx, req) })
+// Parts obeys no rule, because the method Parts of a Store sends nothing.
+func (s *Store) Parts() int { return s.inner.Parts() }
+
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
+	return do(ctx, s, Due, 1, func(ctx context.Context) (driver.DueReply, error) { return s.inner.Due(ctx, req) })
 }
 
-func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
-	_, err := do(ctx, s, Forget, len(entries), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.inner.Forget(ctx, entries)
+func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
+	_, err := do(ctx, s, Settle, len(entries), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.inner.Settle(ctx, entries)
 	})
 	return err
 }

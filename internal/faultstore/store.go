@@ -23,7 +23,7 @@ const (
 	Release  = "release"
 	Reserve  = "reserve"
 	Due      = "due"
-	Forget   = "forget"
+	Settle   = "settle"
 	SealKeys = "seal keys"
 	Inspect  = "inspect"
 	List     = "list"

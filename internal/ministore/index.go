@@ -17,7 +17,7 @@ type pair struct{ key, job string }
 
 type entry struct {
 	due  time.Time
-	mark int64 // of the last Due that returned the entry; 0 if the entry was written since then
+	mark int64 // of the last Due that returned the entry; 0 if the entry was written or settled since then
 }
 
 // The method list writes the entry of a key that is bound to a job. Entries that no Due has returned in time are
@@ -27,39 +27,46 @@ func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
 	s.index[pair{key, job}] = entry{due: now.Add(grace)}
 }
 
+// Parts implements driver.Store.
+func (s *Store) Parts() int { return 1 }
+
 // Due implements driver.Store.
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return driver.DueReply{}, err
 	}
 	defer s.exit()
-	var due []pair
-	for p, e := range s.index {
-		if !e.due.After(now) {
-			due = append(due, p)
-		}
-	}
-	slices.SortFunc(due, func(a, b pair) int { return s.index[a].due.Compare(s.index[b].due) })
-	due = due[:min(len(due), req.Limit)]
+	all := slices.SortedFunc(maps.Keys(s.index), func(a, b pair) int { return s.index[a].due.Compare(s.index[b].due) })
+	reply := driver.DueReply{Next: driver.MaxPeriod}
 	s.marks++
-	out := make([]driver.JobLock, len(due))
-	for i, p := range due {
-		s.index[p] = entry{due: now.Add(req.Later), mark: s.marks}
-		out[i] = driver.JobLock{Key: p.key, Job: p.job, Mark: s.marks}
+	for _, p := range all {
+		wait := s.index[p].due.Sub(now)
+		if wait > 0 || len(reply.Locks) == req.Limit {
+			reply.Next = min(max(0, wait), driver.MaxPeriod)
+			break
+		}
+		s.index[p] = entry{due: now.Add(req.Claim), mark: s.marks}
+		reply.Locks = append(reply.Locks, driver.JobLock{Key: p.key, Job: p.job, Mark: s.marks})
 	}
-	return out, nil
+	return reply, nil
 }
 
-// Forget implements driver.Store.
-func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
-	if _, err := s.enter(ctx); err != nil {
+// Settle implements driver.Store.
+func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
+	now, err := s.enter(ctx)
+	if err != nil {
 		return err
 	}
 	defer s.exit()
 	for _, l := range entries {
-		if p := (pair{l.Key, l.Job}); s.index[p].mark == l.Mark {
+		p := pair{l.Key, l.Job}
+		switch {
+		case l.Mark == 0 || l.Mark != s.index[p].mark:
+		case l.Again == 0:
 			delete(s.index, p)
+		default:
+			s.index[p] = entry{due: now.Add(l.Again)}
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ const never = time.Duration(math.MaxInt64)
 // store may add to keep marks apart.
 type listed struct {
 	earliest, latest time.Duration
-	mark             int64 // of the last Due that returned the entry; 0 if the entry was certainly written since then
+	mark             int64 // of the last Due that returned the entry; 0 if the entry was certainly written or settled since then
 	rewritten        bool  // the entry may have been written since that Due
 }
 
@@ -46,55 +46,70 @@ func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 }
 
 func (m *model) due(t *rapid.T) {
-	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
-	later := drawTime.Draw(t, "later")
-	got, err := m.Store.Due(m.ctx, driver.DueRequest{Limit: limit, Later: later})
-	if err != nil || len(got) > limit {
-		m.Fatalf("due: %d entries of at most %d, %v", len(got), limit, err)
-	}
-	for _, l := range got {
-		pair := pairOf{l.Key, l.Job}
-		switch e := m.index[pair]; {
-		case !slices.Contains(m.keys, l.Key): // of an earlier history
-			if err := m.Store.Forget(m.ctx, []driver.JobLock{l}); err != nil {
-				m.Fatalf("forget: %v", err)
-			}
-		case e == nil || e.earliest > m.now:
-			m.Fatalf("%+v is due at %s, want it %+v", l, m.now, e)
-		default:
-			e := dueAt(m.now + later)
-			e.mark = l.Mark
-			m.index[pair] = &e
-			m.found = append(m.found, l)
-		}
-	}
-	if len(got) == limit {
-		return
+	all := true
+	for part := range m.Store.Parts() {
+		all = m.duePart(t, part) && all
 	}
 	for pair, e := range m.index {
-		if e.latest <= m.now {
+		if all && e.latest <= m.now {
 			m.Fatalf("%+v, due since %s, was not found at %s", pair, e.latest, m.now)
 		}
 	}
 }
 
-// The method forget calls Store.Forget for one of the last four entries that a Due has returned. Since then the entry
-// may have been written again or returned by another Due.
-func (m *model) forget(t *rapid.T) {
+// duePart reports whether Due has returned all due entries of the part.
+func (m *model) duePart(t *rapid.T, part int) (all bool) {
+	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
+	claim := drawTime.Draw(t, "claim")
+	got, err := m.Store.Due(m.ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
+	if err != nil || len(got.Locks) > limit {
+		m.Fatalf("due: %d entries of at most %d, %v", len(got.Locks), limit, err)
+	}
+	for _, l := range got.Locks {
+		pair := pairOf{l.Key, l.Job}
+		switch e := m.index[pair]; {
+		case !slices.Contains(m.keys, l.Key): // of an earlier history
+			if err := m.Store.Settle(m.ctx, []driver.Settlement{{JobLock: l}}); err != nil {
+				m.Fatalf("settle: %v", err)
+			}
+		case e == nil || e.earliest > m.now:
+			m.Fatalf("%+v is due at %s, want it %+v", l, m.now, e)
+		default:
+			e := dueAt(m.now + claim)
+			e.mark = l.Mark
+			m.index[pair] = &e
+			m.found = append(m.found, l)
+		}
+	}
+	return got.Next > 0
+}
+
+// The method settle calls Store.Settle for one of the last four entries that a Due has returned. Since then the entry
+// may have been written again, settled, or returned by another Due.
+func (m *model) settle(t *rapid.T) {
 	if len(m.found) == 0 {
 		return
 	}
 	l := m.found[len(m.found)-rapid.IntRange(1, min(4, len(m.found))).Draw(t, "back")]
-	if err := m.Store.Forget(m.ctx, []driver.JobLock{l}); err != nil {
-		m.Fatalf("forget: %v", err)
+	var again time.Duration
+	if rapid.Bool().Draw(t, "stays") {
+		again = drawTime.Draw(t, "again")
+	}
+	if err := m.Store.Settle(m.ctx, []driver.Settlement{{JobLock: l, Again: again}}); err != nil {
+		m.Fatalf("settle: %v", err)
 	}
 	pair := pairOf{l.Key, l.Job}
 	switch e := m.index[pair]; {
 	case e == nil || e.mark != l.Mark:
+	case e.rewritten && again == 0:
+		e.latest, e.mark = never, 0
 	case e.rewritten:
-		e.latest = never
-	default:
+		e.earliest, e.latest, e.mark = min(e.earliest, m.now+again), max(e.latest, dueAt(m.now+again).latest), 0
+	case again == 0:
 		delete(m.index, pair)
+	default:
+		e := dueAt(m.now + again)
+		m.index[pair] = &e
 	}
 }
 

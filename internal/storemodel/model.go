@@ -48,7 +48,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 			"release": m.release,
 			"reserve": m.reserve,
 			"due":     m.due,
-			"forget":  m.forget,
+			"settle":  m.settle,
 			"resend":  m.resend,
 			"delay":   m.delay,
 			"arrive":  m.arrive,

@@ -14,7 +14,8 @@ import (
 // it also says of jobs that they are gone while they run.
 func (u *user) keep(ctx context.Context) {
 	for ; ctx.Err() == nil; pause(ctx, u.upTo(2*later)) {
-		due, err := jobs.Due(ctx, u.locks, 20, later)
+		part := u.dice.IntN(jobs.Parts(u.locks))
+		due, _, err := jobs.Due(ctx, u.locks, part, 20, later)
 		if err != nil {
 			continue
 		}
@@ -26,13 +27,16 @@ func (u *user) keep(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		var over []jobs.Entry
+		var seen []jobs.Settlement
 		for i, d := range due {
-			if gone := u.look(ctx, d, locks[i]); gone {
-				over = append(over, d)
+			switch gone := u.look(ctx, d, locks[i]); {
+			case gone:
+				seen = append(seen, jobs.Settlement{JobLock: d})
+			case u.oneIn(2):
+				seen = append(seen, jobs.Settlement{JobLock: d, Again: later / 2})
 			}
 		}
-		_ = jobs.Forget(ctx, u.locks, over...) // or they come again
+		_ = jobs.Settle(ctx, u.locks, seen...) // or they come again
 	}
 }
 

@@ -72,16 +72,20 @@ func awaitSettled(t *testing.T, c *center) {
 // checkIndex fails if the index has locks that never come to a keeper.
 func checkIndex(t *testing.T, c *center) {
 	t.Helper()
-	for {
-		due, err := jobs.Due(t.Context(), c.locks, driver.MaxBatch, time.Minute)
+	for part := 0; part < jobs.Parts(c.locks); {
+		due, _, err := jobs.Due(t.Context(), c.locks, part, driver.MaxBatch, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(due) == 0 {
-			break
+		var over []jobs.Settlement
+		for _, d := range due {
+			over = append(over, jobs.Settlement{JobLock: d})
 		}
-		if err := jobs.Forget(t.Context(), c.locks, due...); err != nil {
+		if err := jobs.Settle(t.Context(), c.locks, over...); err != nil {
 			t.Fatal(err)
+		}
+		if len(due) == 0 {
+			part++
 		}
 	}
 	left, err := c.rdb.ZRange(t.Context(), redisstore.DefaultPrefix, 0, -1).Result()

@@ -11,11 +11,24 @@ const JobKeep = 24 * time.Hour
 type JobLock struct {
 	Key  string
 	Job  string // "queue/taskID"
-	Mark int64  // names the Due that returned this entry; each write and each Due gives the entry another Mark
+	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
 }
 
-// DueRequest asks for entries of the index that are due.
+// DueRequest claims entries of one part of the index that are due.
 type DueRequest struct {
-	Limit int           // the most entries that Due returns
-	Later time.Duration // from now until the returned entries are due again
+	Part  int           // from 0 to Parts-1
+	Limit int           // the most entries that Due returns, from 1 to MaxBatch
+	Claim time.Duration // from now until the returned entries are due again, unless they are settled
+}
+
+// DueReply has the entries that a Due has claimed.
+type DueReply struct {
+	Locks []JobLock     // the longest overdue first
+	Next  time.Duration // from now until the first entry of the part is due that is not in Locks; see Store.Due
+}
+
+// Settlement says when an entry that a Due has returned is due again.
+type Settlement struct {
+	JobLock
+	Again time.Duration // from now until the entry is due; 0 removes the entry
 }

@@ -33,14 +33,20 @@ type Store interface {
 	// matters to Reserve. The replies are in the order of reqs.
 	Reserve(ctx context.Context, reqs []ReserveRequest) ([]Reply, error)
 
-	// Due returns at most req.Limit entries of the index that are due, earliest first. In the same step Due makes
-	// each returned entry due again after req.Later. Until then no other Due returns the entry, even if the answer is
-	// lost. Fewer entries than req.Limit mean that no more are due.
-	Due(ctx context.Context, req DueRequest) ([]JobLock, error)
+	// Parts returns the number of parts of the index, at least 1. Each call returns the same number, in every process
+	// that has the same locks.
+	Parts() int
 
-	// Forget removes entries from the index. An entry stays if, after the Due that returned this Mark, the entry was
-	// written again or returned by another Due.
-	Forget(ctx context.Context, entries []JobLock) error
+	// Due claims and returns at most req.Limit entries of one part of the index that are due. In the same step Due
+	// makes each returned entry due again after req.Claim. Until then no other Due returns the entry, even if the
+	// answer is lost. DueReply.Next is 0 if more entries are due, and MaxPeriod if the part has no further entry or if
+	// MaxPeriod would be exceeded. A Due after Next finds the entry that Next tells of.
+	Due(ctx context.Context, req DueRequest) (DueReply, error)
+
+	// Settle removes entries from the index, or sets when the entries are due. An entry stays as it is if, after the
+	// Due that returned its Mark, the entry was written again, returned by another Due, or settled. After an error,
+	// some of the entries may be settled.
+	Settle(ctx context.Context, entries []Settlement) error
 
 	// SealKeys returns the seal keys of this Store, at least one, in the order of Since and then of Secret. See the
 	// package comment.

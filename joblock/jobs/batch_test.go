@@ -43,7 +43,7 @@ func TestLongListsAreSentInParts(t *testing.T) {
 		if len(sts) != n || sts[driver.MaxBatch].Key != token.Key() || sts[driver.MaxBatch].State != joblock.StateParked {
 			t.Errorf("%d statuses, number %d is %+v", len(sts), driver.MaxBatch, sts[driver.MaxBatch])
 		}
-		wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, forget...))
+		wantNil(t, "Settle", remove(k.Locks, forget...))
 		free := make([]jobs.Release, n)
 		for i := range n {
 			free[i] = jobs.Release{Key: keys[i], Job: "q/1"}
@@ -61,7 +61,7 @@ func TestLongListsAreSentInParts(t *testing.T) {
 				t.Errorf("freeing item %d: error %v, want %v", i, err, want)
 			}
 		}
-		for call, items := range map[string]int{faultstore.Reserve: n - 1, faultstore.Release: n - 1, faultstore.Inspect: n, faultstore.Forget: n} {
+		for call, items := range map[string]int{faultstore.Reserve: n - 1, faultstore.Release: n - 1, faultstore.Inspect: n, faultstore.Settle: n} {
 			if k.Store.Largest(call) != driver.MaxBatch || k.Store.Items(call) != items {
 				t.Errorf("%s: %d items, %d at once, want %d and %d", call,
 					k.Store.Items(call), k.Store.Largest(call), items, driver.MaxBatch)
@@ -76,12 +76,12 @@ func TestCallsWhileTheStoreIsAway(t *testing.T) {
 		k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		time.Sleep(time.Minute)
 		seen := k.wantDue(time.Minute, "q/1 key")
-		k.Store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Forget, faultstore.Reserve,
+		k.Store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Settle, faultstore.Reserve,
 			faultstore.Release, faultstore.Inspect)
-		_, due := jobs.Due(t.Context(), k.Locks, 10, time.Minute)
+		_, _, due := jobs.Due(t.Context(), k.Locks, 0, 10, time.Minute)
 		_, statuses := k.Locks.Status(t.Context(), "key")
 		for call, err := range map[string]error{
-			"Due": due, "Status": statuses, "Forget": jobs.Forget(t.Context(), k.Locks, seen...),
+			"Due": due, "Status": statuses, "Settle": remove(k.Locks, seen...),
 			"Reserve": jobs.Reserve(t.Context(), k.Locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 			"Free":    jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Reason: "gone"})[0],
 		} {
@@ -131,9 +131,10 @@ func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 // planted is a Store in whose index somebody has written.
 type planted struct{ driver.Store }
 
-func (s planted) Due(ctx context.Context, req driver.DueRequest) ([]jobs.Entry, error) {
+func (s planted) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	due, err := s.Store.Due(ctx, req)
-	return append([]jobs.Entry{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due...), err
+	due.Locks = append([]jobs.Entry{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due.Locks...)
+	return due, err
 }
 
 func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {
@@ -142,11 +143,11 @@ func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {
 		k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		time.Sleep(time.Minute)
 		locks := k.Open(planted{k.Mem}, nil)
-		due, err := jobs.Due(t.Context(), locks, 10, time.Minute)
+		due, _, err := jobs.Due(t.Context(), locks, 0, 10, time.Minute)
 		wantNil(t, "Due", err)
 		if len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
 			t.Errorf("due are %+v", due)
 		}
-		wantNil(t, "Forget", jobs.Forget(t.Context(), locks, due...))
+		wantNil(t, "Settle", remove(locks, due...))
 	})
 }

@@ -2,18 +2,22 @@
 // that is parked for a job live as long as the job. Applications do not need this package. The keeper of package
 // worker, for asynq, is built on package jobs.
 //
-// A keeper needs no owner token. In each round, a keeper makes these calls:
+// A keeper needs no owner token. In each round, a keeper makes these calls for each part of the index, from 0 to
+// Parts-1:
 //
-//	due, err := jobs.Due(ctx, locks, 500, every)     // which locks to check
-//	...                                              // read the locks with Locker.Status,
-//	...                                              // then look their jobs up in the queue
-//	errs := jobs.Reserve(ctx, locks, living...)      // keep the locks of living jobs
-//	errs = jobs.Free(ctx, locks, dead...)            // free the locks of dead jobs
-//	err = jobs.Forget(ctx, locks, over...)           // remove the entries of ended locks
+//	due, next, err := jobs.Due(ctx, locks, part, 500, lease) // claims the locks to check
+//	...                                                      // read the locks with Locker.Status,
+//	...                                                      // then look their jobs up in the queue
+//	errs := jobs.Reserve(ctx, locks, living...)              // keep the locks of living jobs
+//	errs = jobs.Free(ctx, locks, dead...)                    // free the locks of dead jobs
+//	err = jobs.Settle(ctx, locks, checked...)                // say when to check again, or never
+//
+// Any number of keepers may work at a time, without a leader. Each entry is claimed by one of them. The claim of a
+// keeper that dies ends by itself.
 //
 // The store has an index of the locks that are bound to a job. The store writes the entry of a lock before the store
 // binds the lock, so the index misses no lock, even if a process dies in between. An entry may be out of date: before
-// you act on an entry, read the lock and compare its job. Read the lock before you look the job up in the queue. In the
+// you free a lock, read the lock and compare its job. Read the lock before you look the job up in the queue. In the
 // opposite order, a job that is enqueued between the two steps looks dead. The cost of Due grows with the number of due
 // entries, not with the number of locks.
 //

@@ -40,17 +40,21 @@ func Example() {
 
 	now = now.Add(20*time.Second + time.Second)
 	exists := map[string]bool{"exports/1": true} // the other task was deleted
-	due, err := jobs.Due(ctx, locks, 100, time.Minute)
+	due, _, err := jobs.Due(ctx, locks, 0, 100, time.Minute)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, job := range due {
+		checked := jobs.Settlement{JobLock: job} // Again is 0: no further check
 		if exists[job.Job] {
+			checked.Again = time.Minute
 			err = errors.Join(jobs.Reserve(ctx, locks, jobs.Reservation{Key: job.Key, Job: job.Job, For: time.Hour})...)
 		} else {
-			err = jobs.Free(ctx, locks, jobs.Release{Key: job.Key, Job: job.Job, Reason: "the task was deleted"})[0]
-			err = errors.Join(err, jobs.Forget(ctx, locks, job))
+			err = errors.Join(jobs.Free(ctx, locks, jobs.Release{Key: job.Key, Job: job.Job, Reason: "the task was deleted"})...)
+		}
+		if err == nil {
+			err = jobs.Settle(ctx, locks, checked)
 		}
 		if err != nil {
 			fmt.Println(err)

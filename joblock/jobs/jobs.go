@@ -19,53 +19,71 @@ const MaxBatch = driver.MaxBatch
 // Entry is an entry of the index: a key and a job, "queue/taskID", that the key's lock was bound to.
 type Entry = driver.JobLock
 
-// Due returns up to limit entries whose locks a keeper should check now, the longest overdue first. The limit is from
-// 1 to MaxBatch. Fewer entries than limit mean that no more are due.
+// Settlement says when an entry that Due has returned is due again.
+type Settlement = driver.Settlement
+
+// Parts returns the number of parts of the index: 1, or more where the locks are on several nodes. Each entry is in one
+// part. The number does not change. Parts returns 0 for a Locker that joblock.New has not made.
+func Parts(locks *joblock.Locker) int { return door.Of(locks).Parts() }
+
+// Due claims up to limit entries whose locks a keeper should check now, the longest overdue first. The part is from 0
+// to Parts-1, and the limit from 1 to MaxBatch. Until the claim has ended, no other Due returns these entries. The
+// claim is from a millisecond to 366 days. Settle the entries before the claim ends: the entries of a claim that has
+// ended are due. So several keepers share the work, and the entries of a keeper that has died come back.
 //
-// A lock is first due Config.JobGrace after its Park, or after half of its reservation if that half is shorter. Each
-// Due that returns an entry makes that entry due again after the parameter later, which is from a millisecond to 366
-// days. So only one caller gets an entry at a time, and the entry of a caller that has died comes back. Only Forget
-// ends this repetition. After ErrUnavailable, entries may be due later although no Due has returned them.
-func Due(ctx context.Context, locks *joblock.Locker, limit int, later time.Duration) ([]Entry, error) {
+// The result next is the time until the first entry is due that Due has not returned: 0 if more entries are due now. A
+// lock that is parked later may be due earlier: Config.JobGrace after its Park, or after half of its reservation if that half is
+// shorter. After ErrUnavailable, entries may be claimed although no Due has returned them.
+func Due(ctx context.Context, locks *joblock.Locker, part, limit int, claim time.Duration) (entries []Entry, next time.Duration, err error) {
 	const op = "due jobs"
 	in := door.Of(locks)
 	if err := in.Check(op); err != nil {
-		return nil, err
+		return nil, 0, err
+	}
+	if part < 0 || part >= in.Parts() {
+		return nil, 0, door.Invalid(op, "", "part is %d, must be from 0 to %d", part, in.Parts()-1)
 	}
 	if limit < 1 || limit > MaxBatch {
-		return nil, door.Invalid(op, "", "limit is %d, must be from 1 to %d", limit, MaxBatch)
+		return nil, 0, door.Invalid(op, "", "limit is %d, must be from 1 to %d", limit, MaxBatch)
 	}
-	if err := door.CheckPeriod(op, "", "later", later, driver.MinPeriod, driver.MaxPeriod); err != nil {
-		return nil, err
+	if err := door.CheckPeriod(op, "", "claim", claim, driver.MinPeriod, driver.MaxPeriod); err != nil {
+		return nil, 0, err
 	}
-	var due []Entry
-	err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
-		due, err = store.Due(ctx, driver.DueRequest{Limit: limit, Later: later})
+	var due driver.DueReply
+	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
+		due, err = store.Due(ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	// No Locker writes an invalid entry, but another program may. Forget would refuse a whole batch because of one.
-	return slices.DeleteFunc(due, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil }), nil
+	// No Locker writes an invalid entry, but another program may. Settle would refuse a whole batch because of one.
+	due.Locks = slices.DeleteFunc(due.Locks, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil })
+	return due.Locks, due.Next, nil
 }
 
-// Forget takes entries that Due has returned, and removes them from the index. Use Forget for locks that are free or
-// bound to another job. An entry stays if a later Park bound the lock to the same job. Repeating a Forget does no
-// harm. After an error, some of the entries may be gone.
-func Forget(ctx context.Context, locks *joblock.Locker, entries ...Entry) error {
-	const op = "forget jobs"
+// Settle removes entries that Due has returned, or sets when they are due again. Remove the entries of locks that are
+// free or bound to another job: Settlement.Again is 0. For all other locks Again is the time until the next check, from
+// a millisecond to 366 days. An entry stays as it is if a later Park bound the lock to the same job, or if the claim
+// has ended and another Due has returned the entry. Repeating a Settle does no harm. After an error, some of the
+// entries may be settled.
+func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) error {
+	const op = "settle jobs"
 	in := door.Of(locks)
 	if err := in.Check(op); err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := check(in, op, e.Key, e.Job); err != nil {
+		err := check(in, op, e.Key, e.Job)
+		if err == nil && e.Again != 0 {
+			err = door.CheckPeriod(op, e.Key, "Settlement.Again", e.Again, driver.MinPeriod, driver.MaxPeriod)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	for part := range slices.Chunk(entries, MaxBatch) {
-		err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) error { return store.Forget(ctx, part) })
+		err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) error { return store.Settle(ctx, part) })
 		if err != nil {
 			return err
 		}

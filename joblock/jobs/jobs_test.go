@@ -32,10 +32,19 @@ func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token
 	return token
 }
 
+// remove removes entries that Due has returned.
+func remove(locks *joblock.Locker, entries ...jobs.Entry) error {
+	var list []jobs.Settlement
+	for _, e := range entries {
+		list = append(list, jobs.Settlement{JobLock: e})
+	}
+	return jobs.Settle(context.Background(), locks, list...)
+}
+
 // due returns what Due does, as "job key".
 func (k *kit) due(limit int, later time.Duration) (names []string, locks []jobs.Entry) {
 	k.Helper()
-	locks, err := jobs.Due(k.Context(), k.Locks, limit, later)
+	locks, _, err := jobs.Due(k.Context(), k.Locks, 0, limit, later)
 	wantNil(k, "Due", err)
 	for _, l := range locks {
 		names = append(names, l.Job+" "+l.Key)
@@ -86,7 +95,7 @@ func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
 		k.wantDue(time.Minute, "q/2 second")
 		time.Sleep(time.Minute + time.Millisecond)
 		seen := k.wantDue(time.Minute, "q/1 first", "q/2 second")
-		wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, seen[:1]...))
+		wantNil(t, "Settle", remove(k.Locks, seen[:1]...))
 		time.Sleep(time.Minute + time.Millisecond)
 		k.wantDue(time.Minute, "q/2 second")
 	})
@@ -108,7 +117,7 @@ func TestJobGraceIsConfigured(t *testing.T) {
 		} {
 			time.Sleep(time.Minute)
 			k.WantState("key", joblock.StateFree)
-			wantNil(t, "Forget", jobs.Forget(t.Context(), k.Locks, seen...))
+			wantNil(t, "Settle", remove(k.Locks, seen...))
 			wantNil(t, "recovery", recovery())
 			k.wantDue(time.Hour)
 			time.Sleep(grace + time.Millisecond)

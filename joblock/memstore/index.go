@@ -15,8 +15,8 @@ type index struct {
 }
 
 type entry struct {
-	// Mark is when the entry is due, in µs. The method bound sets an even Mark, and the method due sets an odd Mark, so
-	// that Forget sees whether the entry was written after the Due that returned it.
+	// Mark is when the entry is due, in µs. The method due sets an odd Mark, and all other methods set an even Mark, so
+	// that Settle sees whether the entry was written or settled after the Due that returned it.
 	driver.JobLock
 	at int // position in index.order
 }
@@ -36,21 +36,46 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 		x.find[l] = e
 		heap.Push(x, e)
 	}
-	due := now.us + grace.Microseconds()
+	x.put(now, e, grace)
+}
+
+// The method put makes e due after the parameter wait, and ends e's Mark.
+func (x *index) put(now instant, e *entry, wait time.Duration) {
+	due := now.us + wait.Microseconds()
 	x.move(e, due+due%2)
 }
 
-// The method due returns up to req.Limit entries that are due, and makes each of them due again after req.Later.
-func (x *index) due(now instant, req driver.DueRequest) []driver.JobLock {
-	mark := now.us + req.Later.Microseconds()
+// The method due claims up to req.Limit entries that are due.
+func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
+	mark := now.us + req.Claim.Microseconds()
 	mark += 1 - mark%2
-	var out []driver.JobLock
+	var out []*entry
 	for len(out) < req.Limit && len(x.order) > 0 && x.order[0].Mark <= now.us {
-		e := x.order[0]
-		x.move(e, mark)
-		out = append(out, e.JobLock)
+		out = append(out, heap.Pop(x).(*entry))
 	}
-	return out
+	reply := driver.DueReply{Next: driver.MaxPeriod}
+	if len(x.order) > 0 {
+		wait := time.Duration(max(0, x.order[0].Mark-now.us)) * time.Microsecond
+		reply.Next = min(wait, driver.MaxPeriod)
+	}
+	for _, e := range out {
+		e.Mark = mark
+		heap.Push(x, e)
+		reply.Locks = append(reply.Locks, e.JobLock)
+	}
+	return reply
+}
+
+// The method settle does what the settlement says, if the entry still has the settlement's Mark.
+func (x *index) settle(now instant, l driver.Settlement) {
+	e := x.find[driver.JobLock{Key: l.Key, Job: l.Job}]
+	switch {
+	case e == nil || e.Mark != l.Mark:
+	case l.Again == 0:
+		x.remove(e)
+	default:
+		x.put(now, e, l.Again)
+	}
 }
 
 func (x *index) move(e *entry, mark int64) {
@@ -86,26 +111,28 @@ func (x *index) Pop() any {
 	return e
 }
 
+// Parts implements driver.Store.
+func (s *Store) Parts() int { return 1 }
+
 // Due implements driver.Store.
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return driver.DueReply{}, err
 	}
 	defer s.mu.Unlock()
 	return s.jobs.due(now, req), nil
 }
 
-// Forget implements driver.Store. The batch is one atomic step.
-func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
-	if _, err := s.enter(ctx); err != nil {
+// Settle implements driver.Store. The batch is one atomic step.
+func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
+	now, err := s.enter(ctx)
+	if err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
 	for _, l := range entries {
-		if e := s.jobs.find[driver.JobLock{Key: l.Key, Job: l.Job}]; e != nil && e.Mark == l.Mark {
-			s.jobs.remove(e)
-		}
+		s.jobs.settle(now, l)
 	}
 	return nil
 }

@@ -27,11 +27,11 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	}
 	due := func() int {
 		t.Helper()
-		found, err := s.Due(ctx, driver.DueRequest{Limit: 1000, Later: 500 * time.Microsecond})
+		found, err := s.Due(ctx, driver.DueRequest{Limit: 1000, Claim: 500 * time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(found)
+		return len(found.Locks)
 	}
 	for i := range 7 {
 		park(fmt.Sprint("old ", i))

@@ -79,7 +79,7 @@ func TestHostileIndex(t *testing.T) {
 		"no key": "1", "": "-inf", "\n": "2", "q/1\nkey": "-1e300", "q/1\nlater": "inf", "\x00\xff": "0.5",
 	})
 	for round := range 3 {
-		due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: time.Millisecond})
+		due, err := dueOf(ctx, k.Store, 10, time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestHostileIndex(t *testing.T) {
 		if slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Job != "q/1" && l != (driver.JobLock{Mark: l.Mark}) }) {
 			t.Errorf("%+v is due, which nobody has written", due)
 		}
-		if err := k.Forget(ctx, due); err != nil {
+		if err := removeFrom(ctx, k.Store, due); err != nil {
 			t.Fatal(err)
 		}
 	}

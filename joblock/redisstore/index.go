@@ -67,42 +67,42 @@ func (s *Store) keys(key, job string) []string {
 	return keys
 }
 
-// Due implements driver.Store, in one round trip: in a cluster the whole index is on one node.
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) ([]driver.JobLock, error) {
+// Parts implements driver.Store.
+func (s *Store) Parts() int { return 1 }
+
+// Due implements driver.Store, in one round trip.
+func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	if err := s.Validate(); err != nil {
-		return nil, err
+		return driver.DueReply{}, err
 	}
 	a := dueScript.run(ctx, s.calls,
-		newCall(dueScript, s.index()).int(int64(req.Limit)).micros(req.Later).cmd(ctx))
+		newCall(dueScript, s.index()).int(int64(req.Limit)).micros(req.Claim).cmd(ctx))
 	if a.err != nil {
-		return nil, s.indexError(a.err)
+		return driver.DueReply{}, s.indexError(a.err)
 	}
 	list, ok := a.val.([]any)
 	f := fields{rest: list, bad: !ok}
 	mark := f.clock().UnixMicro()
-	due := make([]driver.JobLock, 0, len(f.rest))
+	reply := driver.DueReply{Next: f.dur()}
 	for !f.bad && len(f.rest) > 0 {
 		// A member without a line break was not written by this package.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
-			due = append(due, driver.JobLock{Key: key, Job: job, Mark: mark})
+			reply.Locks = append(reply.Locks, driver.JobLock{Key: key, Job: job, Mark: mark})
 		}
 	}
-	if err := f.end(dueScript.op); err != nil {
-		return nil, err
-	}
-	return due, nil
+	return reply, f.end(dueScript.op)
 }
 
-// Forget implements driver.Store, in one round trip.
-func (s *Store) Forget(ctx context.Context, entries []driver.JobLock) error {
+// Settle implements driver.Store, in one round trip.
+func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err
 	}
-	list := newCall(forgetScript, s.index()).cmd(ctx).Args()
+	list := newCall(settleScript, s.index()).cmd(ctx).Args()
 	for _, e := range entries {
-		list = append(list, strconv.FormatInt(e.Mark, 10), e.Job+"\n"+e.Key)
+		list = append(list, strconv.FormatInt(e.Mark, 10), strconv.FormatInt(e.Again.Microseconds(), 10), e.Job+"\n"+e.Key)
 	}
-	a := forgetScript.run(ctx, s.calls, newCmd(ctx, list))
+	a := settleScript.run(ctx, s.calls, newCmd(ctx, list))
 	return s.indexError(a.err)
 }
 

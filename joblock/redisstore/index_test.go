@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// walkThroughTheIndex parks a lock, finds it, keeps it, frees it and forgets it, and
+// walkThroughTheIndex parks a lock, finds it, keeps it, frees it and removes its entry, and
 // asks for the seal keys, which jobs need too.
 func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	t.Helper()
@@ -24,7 +24,7 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	req.Grace = 0
 	r, err := k.Park(ctx, req)
 	wantOutcome(t, "park", r, err, driver.OutcomeOK)
-	due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
+	due, err := dueOf(ctx, k.Store, 10, long)
 	if err != nil || len(due) != 1 || due[0].Key != term.Key || due[0].Job != req.Job {
 		t.Fatalf("due: %+v, %v", due, err)
 	}
@@ -34,7 +34,7 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForJob, Job: req.Job,
 	}})
 	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
-	if err := k.Forget(ctx, due); err != nil {
+	if err := removeFrom(ctx, k.Store, due); err != nil {
 		t.Fatal(err)
 	}
 	if n := k.rdb.Exists(ctx, k.index()).Val(); n != 0 {
@@ -78,10 +78,10 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		_, park := k.Park(ctx, k.park(held))
 		_, resume := k.Resume(ctx, driver.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
 		_, take := k.Take(ctx, k.taking("new "+t.Name()))
-		_, due := k.Due(ctx, driver.DueRequest{Limit: 1, Later: long})
+		_, due := dueOf(ctx, k.Store, 1, long)
 		for call, err := range map[string]error{
 			"Take": take, "Park": park, "Resume": resume, "Due": due,
-			"Forget": k.Forget(ctx, []driver.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
+			"Settle": removeFrom(ctx, k.Store, []driver.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
@@ -146,7 +146,7 @@ func BenchmarkDue(b *testing.B) {
 				k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", i, i)})
 			}
 			for b.Loop() {
-				due, err := k.Due(ctx, driver.DueRequest{Limit: 100, Later: time.Microsecond})
+				due, err := dueOf(ctx, k.Store, 100, time.Microsecond)
 				if err != nil || len(due) != 100 {
 					b.Fatalf("%d due, %v", len(due), err)
 				}
@@ -186,7 +186,7 @@ func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.index(), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: 2, Member: "q/1\nkey"})
-		due, err := k.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
+		due, err := dueOf(ctx, k.Store, 10, long)
 		if err != nil || len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
 			t.Errorf("due are %+v, %v", due, err)
 		}

@@ -18,6 +18,27 @@ import (
 // long is a lease that does not run out during a test.
 const long = time.Minute
 
+// dueOf returns what Due returns of all parts of the index.
+func dueOf(ctx context.Context, s driver.Store, limit int, claim time.Duration) (locks []driver.JobLock, err error) {
+	for part := 0; part < s.Parts() && len(locks) < limit; part++ {
+		reply, err := s.Due(ctx, driver.DueRequest{Part: part, Limit: limit - len(locks), Claim: claim})
+		if err != nil {
+			return nil, err
+		}
+		locks = append(locks, reply.Locks...)
+	}
+	return locks, nil
+}
+
+// removeFrom removes entries that Due has returned.
+func removeFrom(ctx context.Context, s driver.Store, locks []driver.JobLock) error {
+	entries := make([]driver.Settlement, len(locks))
+	for i, l := range locks {
+		entries[i].JobLock = l
+	}
+	return s.Settle(ctx, entries)
+}
+
 // recordLines are the fields of a record that have a line of their own.
 var recordLines = []string{"owner", "holder", "job", "reason", "first", "since", "nonce", "last"}
 

@@ -254,7 +254,7 @@ func (m *movedLocks) jobs(stage string) {
 	wantOutcomes(m.t, "release the job's", rs, err, 1, driver.OutcomeOK)
 	delete(m.parked, key)
 
-	due, err := m.Due(ctx, driver.DueRequest{Limit: 1000, Later: time.Microsecond})
+	due, err := dueOf(ctx, m.Store, 1000, time.Microsecond)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func (m *movedLocks) jobs(stage string) {
 	if done < 0 || len(due) != len(m.parked)+1 {
 		m.t.Fatalf("%d are due, want %d and %s, which is done", len(due), len(m.parked), key)
 	}
-	if err := m.Forget(ctx, due[done:done+1]); err != nil {
+	if err := removeFrom(ctx, m.Store, due[done:done+1]); err != nil {
 		m.t.Fatal(err)
 	}
 	var keep []driver.ReserveRequest
@@ -286,11 +286,11 @@ func (m *movedLocks) end() {
 	}
 	rs, err := m.Release(ctx, last)
 	wantOutcomes(m.t, "release all", rs, err, len(last), driver.OutcomeOK)
-	due, err := m.Due(ctx, driver.DueRequest{Limit: 1000, Later: time.Microsecond})
+	due, err := dueOf(ctx, m.Store, 1000, time.Microsecond)
 	if err != nil || len(due) != len(m.parked) {
 		m.t.Errorf("%d are due, want %d, %v", len(due), len(m.parked), err)
 	}
-	if err := m.Forget(ctx, due); err != nil {
+	if err := removeFrom(ctx, m.Store, due); err != nil {
 		m.t.Error(err)
 	}
 	if n := m.rdb.Exists(ctx, m.index()).Val(); n != 0 {

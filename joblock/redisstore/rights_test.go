@@ -250,13 +250,13 @@ func live(t *testing.T, store *Store) {
 		}
 		r, err := first(store.Park(ctx, []driver.ParkRequest{park}))
 		wantOutcome(t, "park", r, err, driver.OutcomeOK)
-		due, err := store.Due(ctx, driver.DueRequest{Limit: 10, Later: long})
+		due, err := dueOf(ctx, store, 10, long)
 		must("due", err)
 		// On a busy machine the first lock's entry is due by now as well.
 		if !slices.ContainsFunc(due, func(j driver.JobLock) bool { return j.Key == term.Key }) {
 			t.Errorf("due are %v, want %s", due, term.Key)
 		}
-		must("forget", store.Forget(ctx, due))
+		must("settle", removeFrom(ctx, store, due))
 		_, err = store.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: park.Job, Reserve: time.Millisecond, Retain: long}})
 		must("reserve", err)
 		if free {

@@ -62,7 +62,7 @@ var (
 	inspectScript = newScript("inspect", "record", "inspect", "record#fields", "record#memo", "record#foreign", "record#state", "inspect#answer")
 	bindScript    = newScript("bind", "index", "index#bind", "bind")
 	dueScript     = newScript("due", "due")
-	forgetScript  = newScript("forget", "forget")
+	settleScript  = newScript("settle", "settle")
 	sealScript    = newScript("seal keys", "seal")
 )
 

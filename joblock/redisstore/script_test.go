@@ -35,7 +35,7 @@ func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, sc := range []*script{acquireScript, takeScript, resumeScript, parkScript, renewScript, releaseScript,
-		reserveScript, inspectScript, bindScript, dueScript, forgetScript} {
+		reserveScript, inspectScript, bindScript, dueScript, settleScript} {
 		all.WriteString(sc.source.(string))
 	}
 	return all.String()

@@ -37,7 +37,7 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 			_, errs["Release"] = s.Release(ctx, make([]driver.ReleaseRequest, 1))
 			_, errs["Reserve"] = s.Reserve(ctx, make([]driver.ReserveRequest, 1))
 			_, errs["Due"] = s.Due(ctx, driver.DueRequest{})
-			errs["Forget"] = s.Forget(ctx, nil)
+			errs["Settle"] = s.Settle(ctx, nil)
 			_, errs["Inspect"] = s.Inspect(ctx, driver.InspectRequest{})
 			_, errs["List"] = s.List(ctx, driver.ListRequest{})
 			for call, err := range errs {
@@ -86,8 +86,8 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 	wantOutcomes(t, "release", rs, err, 0, driver.OutcomeOK)
 	rs, err = k.Reserve(ctx, nil)
 	wantOutcomes(t, "reserve", rs, err, 0, driver.OutcomeOK)
-	if err := k.Forget(ctx, nil); err != nil {
-		t.Errorf("forget: %v", err)
+	if err := removeFrom(ctx, k.Store, nil); err != nil {
+		t.Errorf("settle: %v", err)
 	}
 	if recs, err := k.Inspect(ctx, driver.InspectRequest{}); err != nil || len(recs) != 0 {
 		t.Errorf("inspect: %v, %v", recs, err)

@@ -82,15 +82,30 @@ var exactCases = []testCase{
 		}
 	}},
 	{"a park at the instant of a Due keeps its entry", func(k *kit) {
-		for range 2 { // once at an even number of microseconds, once at an odd number
+		for _, again := range []time.Duration{0, 10 * long} {
+			for range 2 { // once at an even number of microseconds, once at an odd number
+				k.parkDue("key", "me", "q/job")
+				seen := k.due(10, k.Unit)
+				k.wantLocks(seen, "q/job key")
+				k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+				req := k.parkReq(driver.Term{}, "q/job")
+				req.Grace = k.Unit
+				k.parkAs("key", "me", req)
+				k.settle(again, seen...)
+				k.lapse()
+				k.wantDue(10, "q/job key")
+				k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+				k.Advance(time.Microsecond)
+			}
+		}
+	}},
+	{"a Settle at the instant of a Due ends the mark", func(k *kit) {
+		for range 2 { // see above
 			k.parkDue("key", "me", "q/job")
 			seen := k.due(10, k.Unit)
 			k.wantLocks(seen, "q/job key")
-			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
-			req := k.parkReq(driver.Term{}, "q/job")
-			req.Grace = k.Unit
-			k.parkAs("key", "me", req)
-			k.forget(seen...)
+			k.settle(k.Unit, seen...)
+			k.settle(0, seen...)
 			k.lapse()
 			k.wantDue(10, "q/job key")
 			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)

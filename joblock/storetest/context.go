@@ -40,8 +40,10 @@ var contextCases = []testCase{
 				_, err := k.Store.Reserve(ctx, []driver.ReserveRequest{k.reserveReq("key", "q/job")})
 				return err
 			},
-			"Due":    func() error { _, err := k.Store.Due(ctx, driver.DueRequest{Limit: 10, Later: long}); return err },
-			"Forget": func() error { return k.Store.Forget(ctx, []driver.JobLock{{Key: "key", Job: "q/job", Mark: 1}}) },
+			"Due": func() error { _, err := k.Store.Due(ctx, driver.DueRequest{Limit: 10, Claim: long}); return err },
+			"Settle": func() error {
+				return k.Store.Settle(ctx, []driver.Settlement{{JobLock: driver.JobLock{Key: "key", Job: "q/job", Mark: 1}}})
+			},
 			"SealKeys": func() error {
 				_, err := k.Store.SealKeys(ctx, driver.SealKeysRequest{Fresh: [driver.SealKeyBytes]byte{1}})
 				return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -22,7 +23,7 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10)
 	}},
-	{"Due makes the returned entries due later", func(k *kit) {
+	{"Due claims the entries that it returns", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
 		first := k.due(10, k.Unit)
 		k.wantLocks(first, "q/job key")
@@ -31,54 +32,125 @@ var indexCases = []testCase{
 		again := k.due(10, long)
 		k.wantLocks(again, "q/job key")
 		if first[0].Mark == again[0].Mark {
-			k.Error("two looks have one mark")
+			k.Error("two claims have one mark")
 		}
 		k.lapse()
 		k.wantDue(10)
 	}},
-	{"the longest overdue entries come first, at most Limit of them", func(k *kit) {
-		const n = 7
-		for i := range n {
-			k.parkDue(fmt.Sprintf("key-%d", n-i), "me", "q/job")
+	{"the longest overdue entries of a part come first, at most Limit of them", func(k *kit) {
+		keys, part := k.neighbours(4)
+		for _, key := range keys {
+			k.parkDue(key, "me", "q/job")
 		}
 		k.lapse()
-		k.wantDue(3, "q/job key-7", "q/job key-6", "q/job key-5")
-		k.wantDue(3, "q/job key-4", "q/job key-3", "q/job key-2")
-		k.wantDue(3, "q/job key-1")
-		k.wantDue(3)
+		for _, two := range [][]string{keys[:2], keys[2:]} {
+			k.wantLocks(k.claim(part, 2, long).Locks, "q/job "+two[0], "q/job "+two[1])
+		}
+		k.wantLocks(k.claim(part, 2, long).Locks)
 	}},
-	{"Due does not return a forgotten entry", func(k *kit) {
+	{"Next is when the first other entry of the part is due", func(k *kit) {
+		keys, part := k.neighbours(4)
+		wantNext := func(limit int, low, high time.Duration, want ...string) {
+			k.Helper()
+			reply := k.claim(part, limit, long)
+			k.wantLocks(reply.Locks, want...)
+			if reply.Next < low || reply.Next > high {
+				k.Fatalf("Next is %s, want it from %s to %s", reply.Next, low, high)
+			}
+		}
+		wantNext(10, driver.MaxPeriod, driver.MaxPeriod)
+		later := k.parkReq(driver.Term{}, "q/later")
+		later.Grace = 10 * long
+		k.parkAs(keys[3], "me", later)
+		wantNext(10, 9*long, 10*long+rounding)
+		for _, key := range keys[:3] {
+			k.parkDue(key, "me", "q/job")
+		}
+		wantNext(2, 0, 0, "q/job "+keys[0], "q/job "+keys[1])
+		wantNext(1, long-rounding-k.Unit, long+rounding, "q/job "+keys[2]) // the claim before
+		wantNext(1, long-rounding-2*k.Unit, long+rounding)
+	}},
+	{"a Due after Next finds the entry", func(k *kit) {
+		req := k.parkReq(driver.Term{}, "q/job")
+		req.Grace = k.Unit
+		k.parkAs("key", "me", req)
+		k.Advance(k.next())
+		k.wantDue(10, "q/job key")
+	}},
+	{"a settled entry is due again after Again", func(k *kit) {
+		for _, claim := range []time.Duration{k.Unit, 10 * long} {
+			k.parkDue("key", "me", "q/job")
+			seen := k.due(10, claim)
+			k.settle(k.Unit*3/2, seen...)
+			if claim == k.Unit && k.Exact {
+				k.Advance(k.Unit * 5 / 4)
+			}
+			k.wantDue(10)
+			k.lapse()
+			seen = k.due(10, k.Unit)
+			k.wantLocks(seen, "q/job key")
+			k.settle(long, seen...)
+			k.lapse()
+			k.wantDue(10)
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+		}
+	}},
+	{"Due does not return a removed entry", func(k *kit) {
 		k.parkDue("one", "me", "q/job")
 		k.parkDue("two", "me", "q/job")
 		k.lapse()
-		seen := k.due(10, k.Unit)
+		seen := k.sorted(k.due(10, k.Unit))
 		k.wantLocks(seen, "q/job one", "q/job two")
-		k.forget(seen[0])
+		k.settle(0, seen[0])
 		k.lapse()
 		k.wantDue(10, "q/job two")
-		k.forget(seen...)
-		k.forget(driver.JobLock{Key: "absent", Job: "q/job", Mark: 1})
-		k.forget()
 	}},
-	{"Forget keeps an entry that a later Due has returned", func(k *kit) {
-		k.parkDue("key", "me", "q/job")
-		stale := k.due(10, k.Unit)
+	{"Settle adds no entry", func(k *kit) {
+		k.hold("key", "me")
+		for _, again := range []time.Duration{0, time.Millisecond} {
+			k.settle(again)
+			k.settle(again, driver.JobLock{Key: "absent", Job: "q/job", Mark: 1}, driver.JobLock{Key: "key", Job: "q/job"})
+		}
 		k.lapse()
-		k.wantLocks(k.due(10, k.Unit), "q/job key")
-		k.forget(stale...)
-		k.lapse()
-		k.wantDue(10, "q/job key")
+		k.wantDue(10)
 	}},
-	{"Forget keeps an entry that was written later", func(k *kit) {
-		k.parkDue("key", "me", "q/job")
-		stale := k.due(10, k.Unit)
-		k.wantLocks(stale, "q/job key")
-		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
-		k.wantGrant("resume", resumed, 0)
-		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
-		k.parkDue("key", "you", "q/job")
-		k.forget(stale...)
-		k.wantDue(10, "q/job key")
+	{"Settle leaves an entry that a later Due has returned", func(k *kit) {
+		for _, again := range []time.Duration{0, long} {
+			k.parkDue("key", "me", "q/job")
+			stale := k.due(10, k.Unit)
+			k.lapse()
+			k.wantLocks(k.due(10, k.Unit), "q/job key")
+			k.settle(again, stale...)
+			k.lapse()
+			k.wantDue(10, "q/job key")
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+		}
+	}},
+	{"Settle leaves an entry that was settled since", func(k *kit) {
+		for _, again := range []time.Duration{0, long} {
+			k.parkDue("key", "me", "q/job")
+			seen := k.due(10, long)
+			k.wantLocks(seen, "q/job key")
+			k.settle(k.Unit, seen...)
+			k.settle(again, seen...)
+			k.lapse()
+			k.wantDue(10, "q/job key")
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+		}
+	}},
+	{"Settle leaves an entry that was written later", func(k *kit) {
+		for _, again := range []time.Duration{0, 10 * long} {
+			k.parkDue("key", "me", "q/job")
+			stale := k.due(10, long)
+			k.wantLocks(stale, "q/job key")
+			resumed := k.resume(k.resumeReq("key", "me", "q/job"))
+			k.wantGrant("resume", resumed, 0)
+			k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
+			k.parkDue("key", "you", "q/job")
+			k.settle(again, stale...)
+			k.wantDue(10, "q/job key")
+			k.want("release", k.release(k.freeReq("key", "q/job")), driver.OutcomeOK)
+		}
 	}},
 	{"an entry is of one job and one key", func(k *kit) {
 		first := k.parkDue("key", "me", "q/job")
@@ -90,7 +162,7 @@ var indexCases = []testCase{
 		seen := k.due(10, long)
 		k.wantLocks(k.sorted(seen), "key q/job", "q/job key", "q/job other key", "q/other key")
 	}},
-	{"the entry of an ended lock stays until Forget", func(k *kit) {
+	{"the entry of an ended lock stays until Settle", func(k *kit) {
 		k.parkDue("released", "me", "q/job")
 		k.want("release", k.release(k.freeReq("released", "q/job")), driver.OutcomeOK)
 		k.wantDue(10, "q/job released")
@@ -109,7 +181,7 @@ var indexCases = []testCase{
 		hold.Reserve, hold.Grace = k.Unit, 0
 		k.parkAs("key", "me", hold)
 		k.lapse()
-		k.forget(k.due(10, k.Unit)...)
+		k.settle(0, k.due(10, k.Unit)...)
 		k.lapse()
 		k.wantDue(10)
 		req := k.resumeReq("key", "me", "q/job")
@@ -148,21 +220,21 @@ var indexCases = []testCase{
 			k.Errorf("%d keys listed, want %d", len(got), len(want))
 		}
 	}},
-	{"hundreds are found, reserved and forgotten", func(k *kit) {
+	{"hundreds are found, reserved and removed", func(k *kit) {
 		const n = 250
 		for i := range n {
 			k.parkDue(fmt.Sprintf("key-%03d", i), "me", fmt.Sprintf("q/%03d", i))
 		}
 		k.lapse()
 		var seen []driver.JobLock
-		for {
-			part := k.due(100, k.Unit)
+		for len(seen) < n {
+			part := k.due(100, long)
 			seen = append(seen, part...)
-			if len(part) < 100 {
+			if len(part) == 0 {
 				break
 			}
 		}
-		if len(seen) < n {
+		if len(seen) != n {
 			k.Fatalf("%d locks due, want %d", len(seen), n)
 		}
 		reqs := make([]driver.ReserveRequest, len(seen))
@@ -172,11 +244,10 @@ var indexCases = []testCase{
 		for i, reply := range k.reserveAll(reqs) {
 			k.want("reserve "+reqs[i].Key, reply, driver.OutcomeOK)
 		}
-		for left := seen; len(left) > 0; left = k.due(1000, long) {
-			k.forget(left...)
+		k.settle(0, seen...)
+		if next := k.next(); next != driver.MaxPeriod {
+			k.Errorf("an entry is left, due after %s", next)
 		}
-		k.lapse()
-		k.wantDue(1000)
 	}},
 	{"of many Dues at once exactly one returns an entry", func(k *kit) {
 		const n, lookers = 60, 4
@@ -189,16 +260,16 @@ var indexCases = []testCase{
 		var wg sync.WaitGroup
 		for range lookers {
 			wg.Go(func() {
-				for {
-					found, err := k.Store.Due(k.ctx, driver.DueRequest{Limit: 7, Later: long})
+				for part := 0; part < k.Store.Parts(); {
+					found, err := k.Store.Due(k.ctx, driver.DueRequest{Part: part, Limit: 7, Claim: long})
 					if err != nil {
 						k.Errorf("Due: %v", err)
 					}
-					if len(found) == 0 {
-						return
+					if len(found.Locks) == 0 {
+						part++
 					}
 					mu.Lock()
-					for _, f := range found {
+					for _, f := range found.Locks {
 						seen[f.Key]++
 					}
 					mu.Unlock()

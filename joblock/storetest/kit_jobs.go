@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,23 +33,82 @@ func (k *kit) reserve(req driver.ReserveRequest) driver.Reply {
 	return k.reserveAll([]driver.ReserveRequest{req})[0]
 }
 
-func (k *kit) due(limit int, later time.Duration) []driver.JobLock {
+// The method claim calls Due for one part of the index.
+func (k *kit) claim(part, limit int, claim time.Duration) driver.DueReply {
 	k.Helper()
-	locks, err := k.Store.Due(k.ctx, driver.DueRequest{Limit: limit, Later: later})
+	reply, err := k.Store.Due(k.ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
 	if err != nil {
 		k.Fatalf("Due: %v", err)
 	}
-	if len(locks) > limit {
-		k.Fatalf("Due gave %d locks, at most %d were asked for", len(locks), limit)
+	if len(reply.Locks) > limit {
+		k.Fatalf("Due gave %d locks, at most %d were asked for", len(reply.Locks), limit)
+	}
+	if reply.Next < 0 || reply.Next > driver.MaxPeriod {
+		k.Fatalf("Next is %s, must be from 0 to %s", reply.Next, driver.MaxPeriod)
+	}
+	return reply
+}
+
+// The method due calls Due for each part of the index, until the parts have returned limit entries.
+func (k *kit) due(limit int, claim time.Duration) (locks []driver.JobLock) {
+	k.Helper()
+	for part := 0; part < k.Store.Parts() && len(locks) < limit; part++ {
+		locks = append(locks, k.claim(part, limit-len(locks), claim).Locks...)
 	}
 	return locks
 }
 
-func (k *kit) forget(locks ...driver.JobLock) {
+// The method next returns the least Next of all parts, and fails the test if an entry is due now.
+func (k *kit) next() time.Duration {
 	k.Helper()
-	if err := k.Store.Forget(k.ctx, locks); err != nil {
-		k.Fatalf("Forget: %v", err)
+	least := driver.MaxPeriod
+	for part := range k.Store.Parts() {
+		reply := k.claim(part, 1, long)
+		k.wantLocks(reply.Locks)
+		least = min(least, reply.Next)
 	}
+	return least
+}
+
+func (k *kit) settle(again time.Duration, locks ...driver.JobLock) {
+	k.Helper()
+	entries := make([]driver.Settlement, len(locks))
+	for i, l := range locks {
+		entries[i] = driver.Settlement{JobLock: l, Again: again}
+	}
+	if err := k.Store.Settle(k.ctx, entries); err != nil {
+		k.Fatalf("Settle: %v", err)
+	}
+}
+
+// The method neighbours returns n free keys, at most four, that are in one part of the index, and that part.
+func (k *kit) neighbours(n int) (keys []string, part int) {
+	k.Helper()
+	// However a store spreads the keys, one part has n of them.
+	takes := make([]driver.TakeRequest, (n-1)*k.Store.Parts()+1)
+	frees := make([]driver.ReleaseRequest, len(takes))
+	for i := range takes {
+		takes[i] = k.takeReq(fmt.Sprintf("neighbour-%d", i), "me", "q/neighbour")
+		takes[i].Grace = 0
+		frees[i] = k.freeReq(takes[i].Key, takes[i].Job)
+	}
+	k.takeAll(takes)
+	k.releaseAll(frees)
+	k.Advance(time.Millisecond)
+	for p := range k.Store.Parts() {
+		found := k.claim(p, driver.MaxBatch, long).Locks
+		k.settle(0, found...)
+		if len(found) >= n && len(keys) == 0 {
+			part = p
+			for _, l := range found[:n] {
+				keys = append(keys, l.Key)
+			}
+		}
+	}
+	if len(keys) < n {
+		k.Fatalf("no part of the index has %d of %d keys", n, len(takes))
+	}
+	return keys, part
 }
 
 // parkDue parks a lock and waits until the lock's entry is due.

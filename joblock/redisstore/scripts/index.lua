@@ -4,9 +4,9 @@
 local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
 
--- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind are even, and scores
--- from due.lua are odd. So forget.lua sees by the score whether bind has written an entry again after due.lua has
--- returned the entry.
+-- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind and from settle.lua are
+-- even, and scores from due.lua are odd. So settle.lua sees by the score whether an entry was written or settled after
+-- due.lua has returned the entry.
 --
 -- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
 -- does not grow beyond the locks that are parked within KEEP. ZREM comes before ZADD because a full server refuses ZADD

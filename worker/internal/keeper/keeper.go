@@ -106,18 +106,19 @@ func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNa
 // locks stay due.
 func (k *Keeper) pass(ctx context.Context) error {
 	later := k.cfg.Every - k.nap() // a lock may be due for one nap before a pass reads it
-	for {
-		due, err := jobs.Due(ctx, k.cfg.Locks, batch, later)
+	for part := 0; part < jobs.Parts(k.cfg.Locks); {
+		due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, later)
 		if err != nil {
 			return err
 		}
 		if err := k.reconcile(ctx, due); err != nil {
 			return err
 		}
-		if len(due) < batch {
-			return nil
+		if next > 0 {
+			part++
 		}
 	}
+	return nil
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.

@@ -69,7 +69,11 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	n.Over = int64(len(over))
 	unreserved := k.reserve(ctx, short, &n)
 	if !k.cfg.DryRun {
-		unforgotten = jobs.Forget(ctx, k.cfg.Locks, append(over, freed...)...)
+		var ended []jobs.Settlement
+		for _, e := range append(over, freed...) {
+			ended = append(ended, jobs.Settlement{JobLock: e})
+		}
+		unforgotten = jobs.Settle(ctx, k.cfg.Locks, ended...)
 	}
 	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
 }
