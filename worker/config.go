@@ -63,10 +63,17 @@ type Config struct {
 	Overrun time.Duration
 
 	// Every is how often the keeper checks each lock. When a task was archived or deleted, the next check frees the
-	// task's lock; the package comment has the exceptions. With very many locks, a lock may be checked less often. The
-	// first check of a parked lock comes joblock.Config.JobGrace after the park. From 100 ms to half of Reserve.
-	// Default: the smaller of 30 s and a quarter of Reserve.
+	// task's lock; the package comment has the exceptions. With very many locks, a lock may be checked less often: see
+	// Share. The first check of a parked lock comes joblock.Config.JobGrace after the park. Use the same Every in all
+	// processes that share a store. From 100 ms to half of Reserve. Default: the smaller of 30 s and a quarter of
+	// Reserve.
 	Every time.Duration
+
+	// Share is the largest part of the time for which the keeper of this process has calls to asynq's Redis under way.
+	// After calls that took the time t, the keeper rests for t*(1/Share-1). A smaller Share leaves more of asynq's
+	// Redis to the queues. If the checks need more than all processes' Shares, the checks come later than Every. From
+	// 0.001 to 1; with 1 the keeper does not rest. Default 0.1.
+	Share float64
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
 	// New adds the inspector in its own parameter. Default none.
@@ -77,8 +84,8 @@ type Config struct {
 	Inspectors []*asynq.Inspector
 
 	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats
-	// counts the changes that the keeper would make. Only one keeper of the cluster works: set DryRun in all processes
-	// or in none.
+	// counts the changes that the keeper would make. All keepers share the work: set DryRun in all processes or in
+	// none.
 	DryRun bool
 
 	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost
@@ -100,6 +107,10 @@ func (c *Config) withDefaults() (Config, error) {
 	out.Snooze = cmp.Or(out.Snooze, 10*time.Second)
 	out.Overrun = cmp.Or(out.Overrun, time.Minute)
 	out.Every = cmp.Or(out.Every, min(30*time.Second, out.Reserve/4))
+	out.Share = cmp.Or(out.Share, 0.1)
+	if !(out.Share >= 0.001 && out.Share <= 1) {
+		return out, invalid("Config.Share is %v, must be from 0.001 to 1", out.Share)
+	}
 	for _, d := range []struct {
 		name     string
 		val, min time.Duration

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,12 @@ func TestNew(t *testing.T) {
 		{"most", locks, inspector, &worker.Config{Reserve: most, Snooze: most, Overrun: most}, true},
 		{"shortest Every", locks, inspector, &worker.Config{Reserve: time.Second, Every: 100 * time.Millisecond}, true},
 		{"longest Every", locks, inspector, &worker.Config{Reserve: time.Minute, Every: 30 * time.Second}, true},
+		{"smallest Share", locks, inspector, &worker.Config{Share: 0.001}, true},
+		{"all of asynq's Redis", locks, inspector, &worker.Config{Share: 1}, true},
+		{"small Share", locks, inspector, &worker.Config{Share: 0.0009}, false},
+		{"negative Share", locks, inspector, &worker.Config{Share: -0.1}, false},
+		{"more than all of asynq's Redis", locks, inspector, &worker.Config{Share: 1.01}, false},
+		{"no number as Share", locks, inspector, &worker.Config{Share: math.NaN()}, false},
 		{"negative Every", locks, inspector, &worker.Config{Every: -1}, false},
 		{"short Every", locks, inspector, &worker.Config{Every: 99 * time.Millisecond}, false},
 		{"long Every", locks, inspector, &worker.Config{Reserve: time.Minute, Every: 30*time.Second + 1}, false},

@@ -145,7 +145,7 @@
 // # The keeper
 //
 // asynq ends tasks in many ways without calling a middleware, and has no hook for tasks that wait. So Run checks, once
-// per Config.Every, each lock that is bound to a task and that nobody holds. Run asks the Inspector for the task:
+// per Config.Every, each lock that is bound to a task and that nobody holds. Run looks the task up with the Inspector:
 //
 //	pending, scheduled,       Run prolongs the reservation to Config.Reserve beyond the time at which the task is due,
 //	retry, aggregating,       even if the reservation had ended, unless somebody else has taken the key
@@ -160,10 +160,27 @@
 // and Config.Gone decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
 // within how long, and the test that shows it.
 //
-// One process of the cluster works as the keeper: the holder of the lock on the key "%keeper". Per round and lock, the
-// keeper sends two commands to asynq's Redis. The locks' store gets one pipelined read per 500 locks, and one more read
-// every second, or ten per round if that is more often. Locks that are held, and keys that are not locks of jobs, cost
-// asynq nothing. A round of 10,000 locks takes about a second, a round of 100,000 about ten.
+// Every Run does a part of the work; none leads. A Run claims up to 500 locks that are due for a check, checks them,
+// and says when each is due again. When a process dies, the locks that its Run had claimed are due again 30 seconds after
+// the claim, and other Runs check them. So all times of EXITS.md are longer by 30 seconds at most where a process dies
+// in the middle of a check. More processes with a Run do more checks a second, but do not check a lock more often.
+//
+// What the checks cost, for each check of a lock:
+//
+//	the locks' store   a read of the lock, in pipelines of up to 500; one question and one answer more per 500 locks
+//	asynq's Redis      two commands, if a Run looks the task up
+//	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
+//
+// A Run reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
+// a rule if an eighth of the waiting tasks have locks that this Run checks. The locks of such a queue are checked
+// together, once per Every. A task in a list lives. A task that no list shows is looked up before Run frees its lock,
+// because a task may move while a Run reads. After calls to asynq's Redis a Run rests, so that its calls take at most
+// Config.Share of the time. Where the Shares of all processes are too small for the locks, checks come later than
+// Every: see KeeperStats.Behind. Locks that are held, and keys that are not locks of jobs, cost asynq nothing.
+//
+// Besides, a Run asks the store which locks are due: every second, or ten times per Every if that is more often. If the
+// store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due, and at least
+// three times per Every.
 //
 // The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //

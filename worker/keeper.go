@@ -1,20 +1,22 @@
 package worker
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Run is the keeper, which looks after the locks of tasks that nobody runs. The package comment has the keeper's rules.
 // Start one Run in every process that has a Worker:
 //
 //	go w.Run(ctx)
 //
-// Of all these Runs, one works as the keeper, and the others wait. When the working Run returns, another Run takes over
-// at once. When the process of the working Run dies, another Run takes over within about one TTL of the Locker.
+// All these Runs share the work; none of them leads. When a Run returns or its process dies, the locks that the Run was
+// just checking are due for other Runs within 30 seconds.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //
 //	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
-//	joblock.ErrInvalid   the Worker is nil, an earlier Run of this Worker has not returned, or the value at the key
-//	                     "%keeper" is no lock
+//	joblock.ErrInvalid   the Worker is nil, or an earlier Run of this Worker has not returned
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
@@ -38,11 +40,13 @@ func (w *Worker) Run(ctx context.Context) error {
 // the lock was resumed or ended meanwhile, the check adds to Checked alone. If the store did not answer when Run wanted
 // to prolong a reservation, the check adds to both Kept and Unanswered.
 type KeeperStats struct {
-	Leading bool // this Worker's Run now works as the keeper
+	Asked  time.Time // when Run last got an answer to the question which locks are due; zero if never
+	Behind bool      // more locks were due then than one answer has; true for long means that checks are late
 
 	Checked    int64            // all checks
 	Held       int64            // somebody held the lock
 	Kept       int64            // left alone or prolonged: the task lives, or the enqueue may be under way
+	Listed     int64            // of Kept: a list of the queue showed the task, and the task was not looked up
 	Extended   int64            // of Kept: Run prolonged the reservation, or would without Config.DryRun
 	Over       int64            // the lock had ended, or belonged to another job
 	Foreign    int64            // left alone: the task's queue is in none of the asynq databases of the Inspectors

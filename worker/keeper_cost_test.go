@@ -37,12 +37,12 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// What a period costs depends on the locks that wait, and on nothing else: two
-// commands to asynq for each, a call of the store for a batch of them, and a
-// question every second for what is due. Those that somebody holds, and
-// those that are over, cost asynq nothing.
+// What a period costs depends on the locks that wait, and on nothing else: a few pages
+// of their queue, three calls of the store for each batch of them, and a question every
+// second for what is due. Those that somebody holds, and those that are over, cost asynq
+// nothing. The lock of a deleted task is freed within a period all the same.
 func TestCostOfAPeriod(t *testing.T) {
-	const waiting, running = 1200, 100
+	const waiting, running = 10_000, 100
 	virtual(t, func(r *rig) {
 		for i := range waiting {
 			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
@@ -60,14 +60,14 @@ func TestCostOfAPeriod(t *testing.T) {
 		}
 		count := new(counting)
 		r.rdb.AddHook(count)
-		r.keep(r.locks, worker.Config{Every: every, Reserve: time.Hour})
+		w, _ := r.keep(r.locks, worker.Config{Every: every, Reserve: time.Hour})
 		time.Sleep(2*time.Minute + time.Second)
 
 		before := map[string]int{}
 		for _, call := range everyCall {
 			before[call] = r.faults.Calls(call)
 		}
-		start := count.commands.Load()
+		start, listed, kept := count.commands.Load(), w.KeeperStats().Listed, w.KeeperStats().Kept
 		const periods = 10
 		time.Sleep(periods * every)
 		asynqs := float64(count.commands.Load()-start) / periods
@@ -75,18 +75,81 @@ func TestCostOfAPeriod(t *testing.T) {
 		t.Logf("per period: %.0f commands to asynq's Redis, %.1f due, %.1f inspect, %.1f reserve, %.1f settle",
 			asynqs, per(faultstore.Due), per(faultstore.Inspect), per(faultstore.Reserve), per(faultstore.Settle))
 		// An interval between checks is up to a tenth shorter than a period.
-		if asynqs < 2*waiting || asynqs > 2*waiting*1.2 {
-			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want about %d", asynqs, waiting, 2*waiting)
+		if asynqs > waiting/100 {
+			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want at most %d", asynqs, waiting, waiting/100)
 		}
+		const batches = (waiting + running) / 500 * 12 / 10
 		for call, most := range map[string]float64{
-			faultstore.Due: 20 + 4, faultstore.Inspect: 4, faultstore.Reserve: 1,
-			faultstore.Settle: 0, faultstore.Release: 0, faultstore.Park: 0, faultstore.Resume: 0,
+			faultstore.Due: 22 + batches + 2, faultstore.Inspect: batches + 2, faultstore.Settle: batches + 2, faultstore.Reserve: 1,
+			faultstore.Release: 0, faultstore.Park: 0, faultstore.Resume: 0,
 		} {
 			if got := per(call); got > most {
 				t.Errorf("%.1f calls of %s in a period, want at most %.0f", got, call, most)
 			}
 		}
+		n := w.KeeperStats()
+		if n.Kept-kept < waiting*periods || n.Listed-listed < waiting*periods {
+			t.Errorf("%d kept and %d listed in %d periods, want %d or a few more", n.Kept-kept, n.Listed-listed, periods, waiting*periods)
+		}
+		if n.Asked.Before(time.Now().Add(-time.Second)) || n.Behind {
+			t.Errorf("last asked at %s, behind %t; it is %s", n.Asked, n.Behind, time.Now())
+		}
+		if err := r.inspector.DeleteTask(queue, "w4711"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(every + time.Millisecond)
+		r.wantFreed("key-w4711", absent)
+		if n := w.KeeperStats().Freed; len(n) != 1 || n[absent] != 1 {
+			t.Errorf("freed %v, want the one", n)
+		}
 	})
+}
+
+// The keeper does not use more than its share of asynq's Redis even if the share is too
+// small for the locks that wait, and gets through all the same, but later.
+func TestShareOfAsynqsRedis(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		locks  int
+		share  float64
+		d      time.Duration // of a command
+		rounds int           // that the share is enough for, in twenty periods
+		lists  bool
+	}{
+		{"lookups", 40, 0.1, 300 * time.Millisecond, 10, false},
+		{"lookups in a hundredth", 40, 0.01, 30 * time.Millisecond, 10, false},
+		{"lists", 3000, 0.1, 500 * time.Millisecond, 4, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				for i := range tt.locks {
+					r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
+				}
+				time.Sleep(time.Minute)
+				own := r.inspector
+				pace := r.slow(tt.d)
+				w, stop := r.keep(r.locks, worker.Config{Share: tt.share})
+				r.inspector = own
+				start := time.Now()
+				time.Sleep(20 * every)
+				stop()
+				busy, commands := pace.measured()
+				n := w.KeeperStats()
+				used := float64(busy) / float64(time.Since(start))
+				t.Logf("%d commands were under way for %s, %.4f of the time; %+v", commands, busy, used, n)
+				// Twenty periods may end before the rest that belongs to the last calls.
+				if used > tt.share*1.1 || used < tt.share/2 {
+					t.Errorf("used %.4f of the time, want about %.4f", used, tt.share)
+				}
+				if least := int64(tt.rounds * tt.locks); n.Kept < least {
+					t.Errorf("%d checks in twenty periods, want at least %d", n.Kept, least)
+				}
+				if lists := n.Listed > 0; lists != tt.lists {
+					t.Errorf("%d tasks were listed", n.Listed)
+				}
+			})
+		})
+	}
 }
 
 // How long a keeper takes to check once each of so many locks of tasks that wait,

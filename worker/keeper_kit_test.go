@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,4 +92,67 @@ func (s *silent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		time.Sleep(20 * time.Second)
 		return errors.New("i/o timeout")
 	}
+}
+
+// slow has the Workers made from now on ask an asynq whose Redis takes the time d for each
+// command.
+func (r *rig) slow(d time.Duration) *pace {
+	rdb, hook := redistest.MiniClient(r.t, r.mini), &pace{d: d}
+	hook.busy.Store(true)
+	rdb.AddHook(hook)
+	r.inspector = asynq.NewInspectorFromRedisClient(rdb)
+	return hook
+}
+
+// pace delays the commands of a client, and measures how long at least one command was
+// under way.
+type pace struct {
+	d    time.Duration
+	busy atomic.Bool
+
+	mu       sync.Mutex
+	underWay int
+	since    time.Time
+	total    time.Duration
+	commands int
+}
+
+func (p *pace) off() { p.busy.Store(false) }
+
+func (*pace) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*pace) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p *pace) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		p.count(1)
+		defer p.count(-1)
+		if p.busy.Load() {
+			time.Sleep(p.d)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (p *pace) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.underWay == 0 {
+		p.since = time.Now()
+	}
+	if p.underWay += n; p.underWay == 0 {
+		p.total += time.Since(p.since)
+	}
+	if n > 0 {
+		p.commands++
+	}
+}
+
+// measured returns for how long commands were under way, and how many there were.
+func (p *pace) measured() (time.Duration, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total, p.commands
 }

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -329,4 +330,88 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("the log does not say what would be freed:\n%s", log)
 		}
 	})
+}
+
+// A task may move while its queue is listed, and be in none of the pages. Its lock is
+// not freed, whatever moves when: only a lookup of the task itself shows that the task
+// is gone.
+func TestTaskThatMovesWhileItsQueueIsListed(t *testing.T) {
+	const n = 1500 // two pages
+	id := func(i int) string { return fmt.Sprintf("w%04d", i) }
+	for name, move := range map[string]func(r *rig, call int){
+		// The tasks of the second page move up by as many, and some of them are skipped.
+		"from the first page, before the second is read": func(r *rig, call int) {
+			for i := call * 10; i < call*10+10; i++ {
+				if err := r.inspector.RunTask(queue, id(i)); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+					r.t.Logf("run: %v", err) // it runs already
+				}
+			}
+		},
+		// From what is listed last into what has been listed.
+		"into a state that was listed before": func(r *rig, call int) {
+			ctx, rdb := context.Background(), redistest.MiniClient(r.t, r.mini)
+			for i := n - 10*call - 10; i < n-10*call; i++ {
+				key := "asynq:{default}:t:" + id(i)
+				if rdb.LRem(ctx, "asynq:{default}:pending", 1, id(i)).Val() == 1 {
+					rdb.HSet(ctx, key, "state", "scheduled")
+					rdb.ZAdd(ctx, "asynq:{default}:scheduled", redis.Z{Member: id(i), Score: float64(time.Now().Add(time.Hour).Unix())})
+				} else if rdb.ZRem(ctx, "asynq:{default}:scheduled", id(i)).Val() == 1 {
+					rdb.HSet(ctx, key, "state", "pending")
+					rdb.LPush(ctx, "asynq:{default}:pending", id(i))
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				for i := range n {
+					r.enqueue(id(i), 0, asynq.ProcessIn(10*time.Hour))
+				}
+				calls := 0
+				rdb := redistest.MiniClient(r.t, r.mini)
+				rdb.AddHook(beforehand{func(cmd redis.Cmder) {
+					// The scripts of lists have a key and two offsets, and then the prefix of the tasks.
+					if args := cmd.Args(); len(args) == 7 && args[6] == "asynq:{default}:t:" {
+						move(r, calls)
+						calls++
+					}
+				}})
+				own := r.inspector
+				r.inspector = asynq.NewInspectorFromRedisClient(rdb)
+				w, _ := r.keep(r.locks, worker.Config{})
+				r.inspector = own
+				time.Sleep(15 * every)
+				stats := w.KeeperStats()
+				t.Logf("%d lists, %+v", calls, stats)
+				if calls < 20 || stats.Listed < 10*n*9/10 || stats.Listed == stats.Kept {
+					t.Error("nothing was listed, or nothing was missing in the lists")
+				}
+				if len(stats.Freed) != 0 {
+					t.Errorf("freed %v", stats.Freed)
+				}
+				for i := range n {
+					r.wantState("key-"+id(i), joblock.StateParked, id(i))
+					if t.Failed() {
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// beforehand calls f before Redis gets a command.
+type beforehand struct{ f func(redis.Cmder) }
+
+func (beforehand) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforehand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b beforehand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b.f(cmd)
+		return next(ctx, cmd)
+	}
 }

@@ -12,9 +12,6 @@ import (
 	"strings"
 )
 
-// Keeper is the key of the lock under which a keeper works, so that only one keeper in the cluster works at a time.
-const Keeper = "%keeper"
-
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 

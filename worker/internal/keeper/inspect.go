@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -20,9 +21,15 @@ const (
 	// keep the link busy, but not the server.
 	concurrency = 8
 
+	// shortestRest is the shortest sleep of the method rest. Until then the rests add up.
+	shortestRest = 10 * time.Millisecond
+
 	// askGiveUp is the number of consecutive failed lookups after which inspect skips the other tasks. A failed lookup
 	// may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
+
+	// burst is how many lookups come between two rests.
+	burst = 8 * concurrency
 )
 
 // inspect looks up the task of each candidate in asynq and sets the field task. inspect fails if ctx has ended, or if
@@ -30,7 +37,8 @@ const (
 func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	var jobs []string          // one lookup for a task that carries many locks
 	at := make(map[string]int) // by job: the index in jobs
-	for _, c := range list {
+	for i := range list {
+		c := &list[i]
 		if _, ok := at[c.Job]; !ok {
 			at[c.Job] = len(jobs)
 			jobs = append(jobs, c.Job)
@@ -39,19 +47,30 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	found := make([]finding, len(jobs))
 	errs := make([]error, len(jobs))
 	var inARow, answers atomic.Int64
-	err := each(ctx, len(jobs), func(i int) {
-		if inARow.Load() >= askGiveUp {
-			return
-		}
-		if found[i], errs[i] = k.task(jobs[i]); errs[i] != nil {
-			inARow.Add(1)
-			return
-		}
-		inARow.Store(0)
+	rest := k.fromLists(ctx, list, at, found)
+	if len(rest) < len(jobs) {
 		answers.Add(1)
-	})
-	if err != nil {
-		return err
+	}
+	for part := range slices.Chunk(rest, burst) {
+		start, before := time.Now(), answers.Load()
+		err := each(ctx, len(part), func(n int) {
+			if inARow.Load() >= askGiveUp {
+				return
+			}
+			i := part[n]
+			if found[i], errs[i] = k.task(jobs[i]); errs[i] != nil {
+				inARow.Add(1)
+				return
+			}
+			inARow.Store(0)
+			answers.Add(1)
+		})
+		if err == nil && answers.Load() > before {
+			err = k.rest(ctx, time.Since(start))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	for i := range list {
 		c := &list[i]
@@ -67,6 +86,19 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; the keeper will check the tasks' locks again", "err", errs[i])
 	}
 	return nil
+}
+
+// The method rest notes that calls to asynq's Redis took the time busy, and sleeps so that calls do not take more than
+// Config.Share of the time.
+func (k *Keeper) rest(ctx context.Context, busy time.Duration) error {
+	k.owed += time.Duration(float64(busy) * (1/k.cfg.Share - 1))
+	if k.owed < shortestRest {
+		return nil
+	}
+	start := time.Now()
+	err := sleep.For(ctx, k.owed)
+	k.owed -= time.Since(start) // a timer may be late
+	return err
 }
 
 // carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.
@@ -139,6 +171,7 @@ func (k *Keeper) met(queue string, f finding) finding {
 
 // lookUp looks up a task in one asynq database. Only the timeouts of the inspector's Redis client bound lookUp.
 func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, error) {
+	seen := time.Now()
 	info, err := inspector.GetTaskInfo(queue, id)
 	switch {
 	case errors.Is(err, asynq.ErrQueueNotFound):
@@ -148,7 +181,7 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	case err != nil:
 		return finding{}, err
 	}
-	f := finding{kind: ended, state: info.State, info: info, in: inspector}
+	f := finding{kind: ended, state: info.State, info: info, in: inspector, seen: seen}
 	switch info.State {
 	case asynq.TaskStateArchived:
 		f.reason, f.snoozed = reasonArchived, k.cfg.Snoozed(info)

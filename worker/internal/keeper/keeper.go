@@ -1,6 +1,8 @@
-// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper reads from package jobs
-// which locks are due, looks up the task of each lock in asynq (inspect.go), decides what to do about each lock
-// (verdict.go), and acts (reconcile.go).
+// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper claims due locks from
+// package jobs (keeper.go), looks up the task of each lock in asynq (inspect.go, and listing.go for many tasks of one
+// queue), decides what to do about each lock (verdict.go), and acts (reconcile.go).
+//
+// Keepers do not know of each other. The claims of package jobs give each due lock to one of them.
 //
 // A mark is the lock that a process holds while the process snoozes a task by way of asynq's archive. When that process
 // dies, the mark is how the keeper finds the task.
@@ -8,32 +10,39 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 const (
-	// batch is how many locks a Keeper reads and handles together.
+	// batch is how many locks a Keeper claims, reads and handles together.
 	batch = 500
 
-	// A leading Keeper asks the store which locks are due: after each Config.Every/wakeups, and at least once per
+	// claim is how long the locks of a batch belong to a Keeper. When a Keeper dies, other Keepers get its batch after
+	// this time.
+	claim = 30 * time.Second
+
+	// A Keeper asks a part of the index which locks are due: after each Config.Every/wakeups, and at least once per
 	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
 	// after half of the reservation.
 	wakeups    = 10
 	longestNap = time.Second
+
+	// pollOfParts is the fraction of Config.Every after which a Keeper asks a part again if the part told of no due
+	// lock, where the index has more than one part. A question per nap and part would be many commands.
+	pollOfParts = 3
 )
 
 // Config configures a Keeper. All fields but DryRun are required. worker.Config explains the fields that have the same
@@ -43,6 +52,7 @@ type Config struct {
 	Ring           *seal.Ring // of the field Locks
 	Inspectors     []*asynq.Inspector
 	Every, Reserve time.Duration
+	Share          float64
 	Snoozed        func(*asynq.TaskInfo) bool // whether a task is in asynq's archive only for the pause of a snooze
 	DryRun         bool
 	Logger         *slog.Logger
@@ -54,6 +64,10 @@ type Keeper struct {
 
 	neverResumed atomic.Bool // logNeverResumed has logged
 
+	// Only the goroutine of Run uses these fields.
+	owed   time.Duration     // see rest
+	demand map[string]*queue // by name
+
 	mu     sync.Mutex      // guards queues and stats
 	queues map[string]bool // the queues that were found in one of Config.Inspectors
 	stats  Stats
@@ -61,72 +75,96 @@ type Keeper struct {
 
 // New returns a Keeper that does nothing until Run is called.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)}}
-}
-
-// Run acquires the lock on the key keyspace.Keeper and checks locks while it holds that lock. Run returns nil when ctx
-// ends. Other errors are those of joblock's Locker.Singleton.
-func (k *Keeper) Run(ctx context.Context) error {
-	// The Locker's own MaxRenew is for locks that a program forgets to release.
-	err := k.cfg.Locks.Singleton(ctx, keyspace.Keeper, k.lead,
-		door.OwnKey[joblock.Option](), joblock.MaxRenew(driver.MaxPeriod))
-	if ctx.Err() != nil {
-		return nil
+	return &Keeper{
+		cfg: cfg, queues: make(map[string]bool), demand: make(map[string]*queue), stats: Stats{Freed: make(map[string]int64)},
 	}
-	return err
 }
 
-// lead checks the due locks until ctx ends. ctx also ends when the keeper's lock is lost.
-func (k *Keeper) lead(ctx context.Context) error {
-	k.leading(true)
-	defer k.leading(false)
-	tick := k.nap()
-	for pause := tick; ; {
-		err := k.pass(ctx)
+// turn says when Run asks a part of the index.
+type turn struct {
+	at    time.Time
+	pause time.Duration // after the next failure; grows in an outage
+}
+
+// Run checks due locks until ctx ends, and then returns nil. Run returns joblock.ErrClosed if the Locker is closed. One
+// Run at a time.
+func (k *Keeper) Run(ctx context.Context) error {
+	turns := make([]turn, max(1, jobs.Parts(k.cfg.Locks)))
+	nap, poll := k.nap(), k.poll(len(turns))
+	for i := range turns {
+		turns[i] = turn{at: time.Now(), pause: nap}
+		if len(turns) > 1 {
+			turns[i].at = turns[i].at.Add(rand.N(poll)) // the order of the parts is random
+		}
+	}
+	for {
+		part := 0
+		for i := range turns {
+			if turns[i].at.Before(turns[part].at) {
+				part = i
+			}
+		}
+		if sleep.For(ctx, time.Until(turns[part].at)) != nil {
+			return nil
+		}
+		t := &turns[part]
+		next, err := k.ask(ctx, part)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil:
-			pause = tick
-		default:
-			// The locks that pass has read are due again after Config.Every. Pauses grow in an outage.
-			pause = min(2*pause, k.cfg.Every)
-			k.cfg.Logger.Warn("worker: the keeper got no answer and leaves some locks for a later check", "err", err, "pause", pause)
+		case errors.Is(err, joblock.ErrClosed):
+			return err
+		case err != nil:
+			t.pause = min(2*t.pause, k.cfg.Every)
+			t.at = time.Now().Add(t.pause)
+			k.cfg.Logger.Warn("worker: the keeper got no answer and leaves some locks for a later check", "err", err, "pause", t.pause)
+			continue
+		case next > 0:
+			next = min(max(next, nap), poll)
+			next -= rand.N(nap/10 + 1) // keepers that began together do not stay together
 		}
-		if sleep.For(ctx, pause) != nil {
-			return nil
-		}
+		*t = turn{at: time.Now().Add(next), pause: nap}
 	}
 }
 
-// The method nap returns the pause between two passes.
+// The method nap returns the shortest time between two questions to one part, unless more locks are due.
 func (k *Keeper) nap() time.Duration { return min(k.cfg.Every/wakeups, longestNap) }
 
-// pass checks all due locks. After an error, the locks already read are due again after Config.Every, and the other
-// locks stay due.
-func (k *Keeper) pass(ctx context.Context) error {
-	later := k.cfg.Every - k.nap() // a lock may be due for one nap before a pass reads it
-	for part := 0; part < jobs.Parts(k.cfg.Locks); {
-		due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, later)
-		if err != nil {
-			return err
-		}
-		if err := k.reconcile(ctx, due); err != nil {
-			return err
-		}
-		if next > 0 {
-			part++
-		}
+// The method poll returns the longest time between two questions to one part.
+func (k *Keeper) poll(parts int) time.Duration {
+	if parts == 1 {
+		return k.nap()
 	}
-	return nil
+	return k.cfg.Every / pollOfParts
+}
+
+// The method ask claims a batch of due locks and checks them. The result next is the time until the first other lock of
+// the part is due. After an error, the locks without an answer are due again when their claim ends, or earlier.
+func (k *Keeper) ask(ctx context.Context, part int) (next time.Duration, err error) {
+	b := round{began: time.Now()}
+	b.again = k.cfg.Every - k.nap() // a lock may be due for one nap before a keeper asks
+	hold := claim
+	if k.cfg.DryRun {
+		hold = b.again // and reconcile settles nothing
+	}
+	due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, hold)
+	if err != nil {
+		return 0, err
+	}
+	k.mu.Lock()
+	k.stats.Asked, k.stats.Behind = b.began, next == 0
+	k.mu.Unlock()
+	return next, k.reconcile(ctx, b, due)
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.
 type Stats struct {
-	Leading    bool
+	Asked      time.Time
+	Behind     bool
 	Checked    int64
 	Held       int64
 	Kept       int64
+	Listed     int64
 	Extended   int64
 	Over       int64
 	Foreign    int64
@@ -143,18 +181,13 @@ func (k *Keeper) Stats() Stats {
 	return out
 }
 
-func (k *Keeper) leading(yes bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.stats.Leading = yes
-}
-
 func (k *Keeper) add(n *Stats) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stats.Checked += n.Checked
 	k.stats.Held += n.Held
 	k.stats.Kept += n.Kept
+	k.stats.Listed += n.Listed
 	k.stats.Extended += n.Extended
 	k.stats.Over += n.Over
 	k.stats.Foreign += n.Foreign

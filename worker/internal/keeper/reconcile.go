@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -21,17 +23,33 @@ type candidate struct {
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// reconcile checks the locks in the parameter due and carries out the verdicts. An error means that asynq or the locks'
-// store did not answer some calls. A call without an answer may have changed the lock.
-func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
+// round is the check of one batch.
+type round struct {
+	began time.Time     // before the locks were claimed
+	again time.Duration // from the check of a lock until the lock is due again
+}
+
+// The method after returns for how long, from now on, an entry waits for its next check. The parameter seen is when the
+// task was looked up.
+func (r round) after(seen time.Time) time.Duration {
+	return max(driver.MinPeriod, r.again-time.Since(seen))
+}
+
+// reconcile checks the locks in the parameter due, carries out the verdicts, and settles the entries. An error means
+// that asynq or the locks' store did not answer some calls. A call without an answer may have changed the lock.
+func (k *Keeper) reconcile(ctx context.Context, r round, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
 	}
 	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
 	defer k.add(&n)
+	settled := make(map[jobs.Entry]time.Duration, len(due)) // Settlement.Again
 	over, idle, err := k.read(ctx, due, &n)
 	if err != nil {
 		return err
+	}
+	for _, e := range due {
+		settled[e] = r.after(r.began)
 	}
 	asked := k.inspect(ctx, idle)
 	if ctx.Err() != nil {
@@ -39,7 +57,7 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 	}
 	var dead []candidate         // to free
 	var short []jobs.Reservation // to prolong
-	var unrun, unforgotten error
+	var unrun, unsettled error
 	for _, c := range idle {
 		if c.mark() {
 			c.verdict = judgeMark(c.lock, c.task)
@@ -49,6 +67,7 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 		if c.verdict.action == rerun {
 			unrun = errors.Join(unrun, k.rerun(&c))
 		}
+		settled[c.Entry] = k.align(r, &c)
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
@@ -64,18 +83,24 @@ func (k *Keeper) reconcile(ctx context.Context, due []jobs.Entry) error {
 		case forget:
 			over = append(over, c.Entry)
 		}
+		if c.task.listed {
+			n.Listed++
+		}
 	}
 	freed, unfreed := k.free(ctx, dead, &n)
 	n.Over = int64(len(over))
 	unreserved := k.reserve(ctx, short, &n)
 	if !k.cfg.DryRun {
-		var ended []jobs.Settlement
 		for _, e := range append(over, freed...) {
-			ended = append(ended, jobs.Settlement{JobLock: e})
+			settled[e] = 0
 		}
-		unforgotten = jobs.Settle(ctx, k.cfg.Locks, ended...)
+		entries := make([]jobs.Settlement, 0, len(settled))
+		for e, again := range settled {
+			entries = append(entries, jobs.Settlement{JobLock: e, Again: again})
+		}
+		unsettled = jobs.Settle(ctx, k.cfg.Locks, entries...)
 	}
-	return errors.Join(asked, unrun, unfreed, unreserved, unforgotten)
+	return errors.Join(asked, unrun, unfreed, unreserved, unsettled)
 }
 
 // The method read reads the locks in the parameter due. The result over has the entries whose lock was released or

@@ -1,0 +1,235 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// Several keepers share the work: each lock is checked once per period, by any of them,
+// and none is idle.
+func TestKeepersShareTheWork(t *testing.T) {
+	virtual(t, func(r *rig) {
+		const keepers, n, periods = 3, 3000, 10
+		pace := r.slow(time.Millisecond)
+		var ws []*worker.Worker
+		for range keepers {
+			w, _ := r.keep(r.newLocker(), worker.Config{Share: 1})
+			ws = append(ws, w)
+		}
+		for i := range n {
+			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
+		}
+		time.Sleep(5 * time.Minute)
+		before := make([]int64, keepers)
+		for i, w := range ws {
+			before[i] = w.KeeperStats().Checked
+		}
+		time.Sleep(periods * every)
+		total := int64(0)
+		for i, w := range ws {
+			checked := w.KeeperStats().Checked - before[i]
+			t.Logf("keeper %d: %d checks", i, checked)
+			if checked == 0 {
+				t.Errorf("keeper %d had nothing to do", i)
+			}
+			total += checked
+		}
+		if total < n*periods || total > n*periods*3/2 {
+			t.Errorf("%d checks of %d locks in %d periods, want about %d", total, n, periods, n*periods)
+		}
+		pace.off()
+	})
+}
+
+// A keeper that ends in the middle of a batch, however it ends, delays no lock by more
+// than its claim; nothing is freed that should not be.
+func TestKeepersTakeTurns(t *testing.T) {
+	const claim = 30 * time.Second
+	for _, end := range []string{"stopped", "killed", "closed"} {
+		t.Run(end, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				for i := range 10 {
+					r.enqueue(fmt.Sprint("alive-", i), 0, asynq.ProcessIn(10*time.Hour))
+					r.enqueue(fmt.Sprint("dead-", i), 0, asynq.ProcessIn(10*time.Hour))
+				}
+				time.Sleep(2 * time.Minute) // all are due
+				f := faultstore.New(r.faults)
+				var w *worker.Worker
+				var stop func()
+				claimed := make(chan struct{}) // and nothing read yet
+				f.Set(faultstore.Fault{Mode: faultstore.Hang, Times: 1, Before: func() {
+					if end == "killed" {
+						f.Set(faultstore.Fault{Mode: faultstore.Hang}, everyCall...)
+					}
+					close(claimed)
+				}}, faultstore.Inspect)
+				w, stop = r.keep(r.newLockerOn(f), worker.Config{})
+				<-claimed
+				start := time.Now()
+				for i := range 10 {
+					if err := r.inspector.DeleteTask(queue, fmt.Sprint("dead-", i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.keep(r.newLocker(), worker.Config{})
+				switch end {
+				case "stopped":
+					stop()
+				case "closed":
+					if err := w.Close(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(claim - time.Since(start) - time.Second)
+				for i := range 10 {
+					r.wantState(fmt.Sprint("key-dead-", i), joblock.StateParked, fmt.Sprint("dead-", i))
+				}
+				time.Sleep(2*time.Second + every/10)
+				for i := range 10 {
+					r.wantFreed(fmt.Sprint("key-dead-", i), absent)
+				}
+				time.Sleep(3 * reserve)
+				for i := range 10 {
+					r.wantState(fmt.Sprint("key-alive-", i), joblock.StateParked, fmt.Sprint("alive-", i))
+				}
+				f.Clear()
+			})
+		})
+	}
+}
+
+// A keeper that comes back long after its claim has ended changes nothing that another
+// keeper has decided since.
+func TestKeeperThatComesBackLate(t *testing.T) {
+	virtual(t, func(r *rig) {
+		f := faultstore.New(r.faults)
+		r.keep(r.newLockerOn(f), worker.Config{})
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		token := r.enqueue("b", 0, asynq.ProcessIn(10*time.Hour))
+		time.Sleep(2*time.Minute + 100*time.Millisecond)
+		if err := r.inspector.DeleteTask(queue, "b"); err != nil {
+			t.Fatal(err)
+		}
+		// The answer to its next read takes longer than the claim lasts.
+		late := make(chan struct{})
+		f.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2 * time.Minute, Times: 1, Before: func() { close(late) }}, faultstore.Inspect)
+		<-late
+		r.keep(r.newLocker(), worker.Config{})
+		time.Sleep(time.Minute)
+		r.wantFreed("key-b", absent)
+		lock, err := r.locks.TryAcquire(context.Background(), "key-b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := r.park("b", "key-c")[0]
+		r.submit("b", r.seal(0, again), 0, asynq.ProcessIn(10*time.Hour))
+		time.Sleep(5 * time.Minute)
+		if err := lock.Err(); err != nil {
+			t.Errorf("the lock that somebody took after %s is over: %v", token.Key(), err)
+		}
+		r.wantState("key-a", joblock.StateParked, "a")
+		r.wantState("key-c", joblock.StateParked, "b")
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(every + time.Second)
+		r.wantFreed("key-a", absent)
+	})
+}
+
+// Run ends promptly, whatever it waits for.
+func TestRunEndsWithItsContext(t *testing.T) {
+	for _, doing := range []string{"working", "beside another", "asking asynq", "reading", "in an outage"} {
+		t.Run(doing, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+				f := faultstore.New(r.faults)
+				switch doing {
+				case "beside another":
+					r.keep(r.newLocker(), worker.Config{})
+					time.Sleep(time.Second)
+				case "asking asynq":
+					r.hang()
+				case "reading":
+					f.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect)
+				case "in an outage":
+					f.Set(faultstore.Fault{Mode: faultstore.Refuse}, everyCall...)
+				}
+				w := r.newWorker(r.newLockerOn(f), worker.Config{})
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error)
+				go func() { done <- w.Run(ctx) }()
+				time.Sleep(50 * time.Second)
+				start := time.Now()
+				cancel()
+				if err := <-done; err != nil {
+					t.Errorf("Run = %v, want nil", err)
+				}
+				if took := time.Since(start); took > 4*time.Second {
+					t.Errorf("Run took %s to end", took)
+				}
+				f.Clear()
+				time.Sleep(time.Minute) // a call that nobody waits for any more ends by itself
+			})
+		})
+	}
+}
+
+func TestRunIsRefused(t *testing.T) {
+	virtual(t, func(r *rig) {
+		want := func(what string, got, want error) {
+			t.Helper()
+			if !errors.Is(got, want) {
+				t.Errorf("%s: %v, want %v", what, got, want)
+			}
+		}
+		ctx := context.Background()
+		var none *worker.Worker
+		want("a nil Worker", none.Run(ctx), joblock.ErrInvalid)
+
+		w, stop := r.keep(r.locks, worker.Config{})
+		time.Sleep(time.Second)
+		want("a second Run", w.Run(ctx), joblock.ErrInvalid)
+		stop()
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		want("a Run after the first", w.Run(done), nil)
+		if err := w.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want("a closed Worker", w.Run(ctx), joblock.ErrClosed)
+
+		locks := r.newLocker()
+		w = r.newWorker(locks, worker.Config{})
+		if err := locks.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want("a closed Locker", w.Run(ctx), joblock.ErrClosed)
+	})
+}
+
+// A Locker that is closed under a working keeper ends it.
+func TestLockerClosedUnderTheKeeper(t *testing.T) {
+	virtual(t, func(r *rig) {
+		locks := r.newLocker()
+		w := r.newWorker(locks, worker.Config{})
+		done := make(chan error, 1)
+		go func() { done <- w.Run(context.Background()) }()
+		time.Sleep(time.Minute)
+		if err := locks.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, joblock.ErrClosed) {
+			t.Errorf("Run = %v, want ErrClosed", err)
+		}
+	})
+}
