@@ -171,7 +171,6 @@ func (k *Keeper) met(queue string, f finding) finding {
 
 // lookUp looks up a task in one asynq database. Only the timeouts of the inspector's Redis client bound lookUp.
 func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, error) {
-	seen := time.Now()
 	info, err := inspector.GetTaskInfo(queue, id)
 	switch {
 	case errors.Is(err, asynq.ErrQueueNotFound):
@@ -181,7 +180,7 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 	case err != nil:
 		return finding{}, err
 	}
-	f := finding{kind: ended, state: info.State, info: info, in: inspector, seen: seen}
+	f := finding{kind: ended, state: info.State, info: info, in: inspector}
 	switch info.State {
 	case asynq.TaskStateArchived:
 		f.reason, f.snoozed = reasonArchived, k.cfg.Snoozed(info)

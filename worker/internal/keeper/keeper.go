@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -66,6 +67,7 @@ type Keeper struct {
 
 	// Only the goroutine of Run uses these fields.
 	owed   time.Duration     // see rest
+	behind bool              // more locks were due than the last question has claimed
 	demand map[string]*queue // by name
 
 	mu     sync.Mutex      // guards queues and stats
@@ -138,23 +140,32 @@ func (k *Keeper) poll(parts int) time.Duration {
 	return k.cfg.Every / pollOfParts
 }
 
+// The method again returns the time from the check of a lock until the lock is due again. The lock may be due for one nap
+// before a Keeper asks.
+func (k *Keeper) again() time.Duration { return k.cfg.Every - k.nap() }
+
+// The method wait returns for how long, from now on, a lock waits for its next check if the last check was at the time
+// began.
+func (k *Keeper) wait(began time.Time) time.Duration {
+	return max(driver.MinPeriod, k.again()-time.Since(began))
+}
+
 // The method ask claims a batch of due locks and checks them. The result next is the time until the first other lock of
 // the part is due. After an error, the locks without an answer are due again when their claim ends, or earlier.
 func (k *Keeper) ask(ctx context.Context, part int) (next time.Duration, err error) {
-	b := round{began: time.Now()}
-	b.again = k.cfg.Every - k.nap() // a lock may be due for one nap before a keeper asks
-	hold := claim
+	began, hold := time.Now(), claim
 	if k.cfg.DryRun {
-		hold = b.again // and reconcile settles nothing
+		hold = k.again() // and reconcile settles nothing
 	}
 	due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, hold)
 	if err != nil {
 		return 0, err
 	}
+	k.behind = next == 0
 	k.mu.Lock()
-	k.stats.Asked, k.stats.Behind = b.began, next == 0
+	k.stats.Asked, k.stats.Behind = began, k.behind
 	k.mu.Unlock()
-	return next, k.reconcile(ctx, b, due)
+	return next, k.reconcile(ctx, began, due)
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -23,8 +24,12 @@ const (
 	lookupCost = 24 * time.Microsecond
 	kibCost    = 2 * time.Microsecond
 
-	// fewestLookups is how many lookups of a period a list must save.
+	// fewestLookups is for how many tasks a Keeper lists a queue at least. A few locks that were parked after the last
+	// listing are looked up alone.
 	fewestLookups = 100
+
+	// guess is how many times as many tasks a Keeper expects that is behind and knows no earlier period.
+	guess = 4
 
 	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory.
 	mostListed = 4_000_000
@@ -35,24 +40,38 @@ const (
 
 // queue is what a Keeper knows of the demand for the tasks of one asynq queue.
 type queue struct {
-	period   time.Time // when the present period of Config.Every began
-	wanted   int       // tasks that were wanted in the present period
-	before   int       // tasks that were wanted in the previous period
-	measured time.Time // when the size of the queue was last asked for
-	listing  *listing  // the last one, or nil
+	period  time.Time // when the present period of Config.Every began
+	wanted  int       // tasks that were wanted in the present period
+	before  int       // tasks that were wanted in the previous period
+	alone   int       // of wanted: since there is no listing
+	size    *size     // the last one, or nil
+	listing *listing  // the last one, or nil if that one is too old
+}
+
+// size is the size of a queue at the time measured.
+type size struct {
+	infos    []*asynq.QueueInfo // by the index of the inspector; nil for a database without the queue
+	tasks    int64              // in the lists that a Keeper reads
+	bytes    int64              // of one task, on average
+	measured time.Time
+}
+
+// The method pays reports whether listing the queue costs asynq's Redis less than so many lookups.
+func (s *size) pays(lookups int) bool {
+	each := time.Duration(s.bytes) * kibCost / 1024
+	return s.tasks > 0 && s.tasks <= mostListed &&
+		time.Duration(s.tasks)*(listCost+each) <= time.Duration(lookups)*(lookupCost+each)
 }
 
 // listing has the tasks that lists of a queue have shown. A task in a list is alive. A task that is not in a list may
 // be alive, too: the task may have moved while the pages were read. So nothing is concluded from its absence.
 type listing struct {
-	seed  maphash.Seed // another seed for each listing: two tasks with one hash do not have one hash for ever
-	tasks map[uint64]listed
+	seed  maphash.Seed     // another seed for each listing: two tasks with one hash do not have one hash for ever
+	tasks map[uint64]int64 // when each task is due, in ms since began; by the hash of the ID
 	began time.Time
 	until time.Time // the listing is too old after this time
+	again time.Time // when the locks of the listed tasks are due again
 }
-
-// listed is a task in a list. Both fields are in ms since listing.began.
-type listed struct{ seen, due int64 }
 
 // fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
 // The parameter at has the index in found for each job of the candidates. fromLists returns the indexes of the other
@@ -74,7 +93,7 @@ func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]
 	for job, i := range at {
 		name, id, _ := envelope.ParseJob(job)
 		q := k.demand[name]
-		if q == nil || q.listing == nil || marks[job] || !q.listing.find(id, &found[i]) {
+		if q == nil || q.listing == nil || marks[job] || !q.listing.find(name, id, &found[i]) {
 			rest = append(rest, i)
 		}
 	}
@@ -98,28 +117,37 @@ func (k *Keeper) want(ctx context.Context, name string, n int) {
 		if since >= 2*k.cfg.Every {
 			q.before = 0
 		}
-		q.period, q.wanted = now, 0
+		q.period, q.wanted, q.alone = now, 0, 0
 	}
 	q.wanted += n
 	if q.listing != nil && now.After(q.listing.until) {
-		q.listing = nil
+		q.listing, q.alone = nil, 0
 	}
+	q.alone += n
 	lookups := max(q.before, q.wanted)
-	if q.listing != nil || lookups < fewestLookups || now.Sub(q.measured) < k.cfg.Every/wakeups {
+	if k.behind {
+		lookups = max(lookups, guess*q.wanted) // more tasks are about to be wanted
+	}
+	if q.listing != nil || q.alone < fewestLookups {
 		return
 	}
-	q.measured = now
-	l, err := k.list(ctx, name, lookups)
-	if err != nil {
-		return // the lookups fail, too, and inspect reports their errors
+	// If a call fails, the lookups fail, too, and inspect reports their errors.
+	var err error
+	if q.size == nil || now.Sub(q.size.measured) >= k.cfg.Every/2 {
+		if q.size, err = k.measure(ctx, name); err != nil {
+			return
+		}
 	}
-	q.listing = l
+	if q.size.pays(lookups) {
+		q.listing, _ = k.list(ctx, name, q.size)
+		q.size = nil
+	}
 }
 
-// The method list reads the lists of a queue's tasks in all databases, and returns nil if the lookups would cost less.
-func (k *Keeper) list(ctx context.Context, name string, lookups int) (*listing, error) {
-	infos := make([]*asynq.QueueInfo, len(k.cfg.Inspectors))
-	var size, bytes int64
+// The method measure asks all databases for the size of a queue.
+func (k *Keeper) measure(ctx context.Context, name string) (*size, error) {
+	s := &size{infos: make([]*asynq.QueueInfo, len(k.cfg.Inspectors)), measured: time.Now()}
+	var bytes, all int64
 	for i, in := range k.cfg.Inspectors {
 		start := time.Now()
 		info, err := in.GetQueueInfo(name)
@@ -132,34 +160,37 @@ func (k *Keeper) list(ctx context.Context, name string, lookups int) (*listing, 
 		if err != nil {
 			return nil, err
 		}
-		infos[i] = info
-		size += int64(info.Pending + info.Scheduled + info.Retry)
-		bytes += info.MemoryUsage / max(1, int64(info.Size)) * int64(info.Pending+info.Scheduled+info.Retry)
+		s.infos[i] = info
+		s.tasks += int64(info.Pending + info.Scheduled + info.Retry)
+		all += int64(info.Size)
+		bytes += info.MemoryUsage
 	}
-	per := bytes / max(1, size) // of one task
-	each := time.Duration(per) * kibCost / 1024
-	if size == 0 || size > mostListed || time.Duration(size)*(listCost+each) > time.Duration(lookups)*(lookupCost+each) {
-		return nil, nil
-	}
-	page := int(max(10, min(pageTasks, pageBytes/max(1, per))))
-	l := &listing{seed: maphash.MakeSeed(), tasks: make(map[uint64]listed, size), began: time.Now()}
+	s.bytes = bytes / max(1, all)
+	return s, nil
+}
+
+// The method list reads the lists of a queue's tasks in all databases.
+func (k *Keeper) list(ctx context.Context, name string, s *size) (*listing, error) {
+	page := int(max(10, min(pageTasks, pageBytes/max(1, s.bytes))))
+	l := &listing{seed: maphash.MakeSeed(), tasks: make(map[uint64]int64, s.tasks), began: time.Now()}
 	for i, in := range k.cfg.Inspectors {
-		if infos[i] == nil {
+		info := s.infos[i]
+		if info == nil {
 			continue
 		}
 		for _, state := range []struct {
 			size int
 			list func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 		}{
-			{infos[i].Scheduled, in.ListScheduledTasks},
-			{infos[i].Retry, in.ListRetryTasks},
-			{infos[i].Pending, in.ListPendingTasks},
+			{info.Scheduled, in.ListScheduledTasks},
+			{info.Retry, in.ListRetryTasks},
+			{info.Pending, in.ListPendingTasks},
 		} {
 			for n := 0; n*page < state.size; n++ {
 				start := time.Now()
 				tasks, err := state.list(name, asynq.PageSize(page), asynq.Page(n+1))
 				if err == nil {
-					l.add(start, tasks)
+					l.add(tasks)
 					err = k.rest(ctx, time.Since(start))
 				}
 				if err != nil {
@@ -168,44 +199,38 @@ func (k *Keeper) list(ctx context.Context, name string, lookups int) (*listing, 
 			}
 		}
 	}
-	// A listing that took long serves for as long again. Otherwise a Keeper that Config.Share slows down would list
+	// A lock that is checked with an old listing is soon due again. So a listing serves for three quarters of the time.
+	// But a listing that took long serves for as long again: otherwise a Keeper that Config.Share slows down would list
 	// again before it has used the list.
-	l.until = time.Now().Add(max(k.cfg.Every/2-time.Since(l.began), time.Since(l.began)))
+	l.until = l.began.Add(max(k.again()*3/4, 2*time.Since(l.began)))
+	l.again = l.began.Add(k.again())
+	if l.again.Before(l.until) {
+		l.again = l.until
+	}
 	return l, nil
 }
 
-func (l *listing) add(seen time.Time, tasks []*asynq.TaskInfo) {
-	at := seen.Sub(l.began).Milliseconds()
+func (l *listing) add(tasks []*asynq.TaskInfo) {
 	for _, t := range tasks {
-		l.tasks[maphash.String(l.seed, t.ID)] = listed{seen: at, due: t.NextProcessAt.Sub(l.began).Milliseconds()}
+		l.tasks[maphash.String(l.seed, t.ID)] = t.NextProcessAt.Sub(l.began).Milliseconds()
 	}
 }
 
 // The method find sets f if the listing has the task with this ID.
-func (l *listing) find(id string, f *finding) bool {
-	t, ok := l.tasks[maphash.String(l.seed, id)]
+func (l *listing) find(queue, id string, f *finding) bool {
+	due, ok := l.tasks[maphash.String(l.seed, id)]
 	if ok {
-		ms := func(n int64) time.Time { return l.began.Add(time.Duration(n) * time.Millisecond) }
-		*f = finding{kind: alive, listed: true, seen: ms(t.seen), delay: max(0, time.Until(ms(t.due)))}
+		delay := time.Until(l.began.Add(time.Duration(due) * time.Millisecond))
+		*f = finding{kind: alive, queue: queue, listed: true, delay: max(0, delay)}
 	}
 	return ok
 }
 
-// The method align returns when the lock of c is due again. All tasks of a queue that is listed come up for their next
-// check together, so that the next listing serves all of them.
-func (k *Keeper) align(r round, c *candidate) time.Duration {
-	again := r.after(r.began)
-	name, _, _ := envelope.ParseJob(c.Job)
-	q := k.demand[name]
-	if q == nil || q.listing == nil {
-		return again
-	}
-	next := r.after(q.listing.began)
+// The method after returns for how long, from now on, the lock of c waits for its next check. All tasks that a listing
+// has shown come up together. So the next listing serves all of them.
+func (k *Keeper) after(began time.Time, c *candidate) time.Duration {
 	if c.task.listed {
-		return max(next, time.Until(q.listing.until)) // before that time, the listing would show the same once more
+		return max(driver.MinPeriod, time.Until(k.demand[c.task.queue].listing.again))
 	}
-	if next >= k.nap() {
-		again = min(again, next)
-	}
-	return again
+	return k.wait(began)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -23,21 +22,10 @@ type candidate struct {
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
-// round is the check of one batch.
-type round struct {
-	began time.Time     // before the locks were claimed
-	again time.Duration // from the check of a lock until the lock is due again
-}
-
-// The method after returns for how long, from now on, an entry waits for its next check. The parameter seen is when the
-// task was looked up.
-func (r round) after(seen time.Time) time.Duration {
-	return max(driver.MinPeriod, r.again-time.Since(seen))
-}
-
-// reconcile checks the locks in the parameter due, carries out the verdicts, and settles the entries. An error means
-// that asynq or the locks' store did not answer some calls. A call without an answer may have changed the lock.
-func (k *Keeper) reconcile(ctx context.Context, r round, due []jobs.Entry) error {
+// reconcile checks the locks in the parameter due, carries out the verdicts, and settles the entries. The parameter
+// began is the time before the locks were claimed. An error means that asynq or the locks' store did not answer some
+// calls. A call without an answer may have changed the lock.
+func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -49,7 +37,7 @@ func (k *Keeper) reconcile(ctx context.Context, r round, due []jobs.Entry) error
 		return err
 	}
 	for _, e := range due {
-		settled[e] = r.after(r.began)
+		settled[e] = k.wait(began)
 	}
 	asked := k.inspect(ctx, idle)
 	if ctx.Err() != nil {
@@ -67,7 +55,7 @@ func (k *Keeper) reconcile(ctx context.Context, r round, due []jobs.Entry) error
 		if c.verdict.action == rerun {
 			unrun = errors.Join(unrun, k.rerun(&c))
 		}
-		settled[c.Entry] = k.align(r, &c)
+		settled[c.Entry] = k.after(began, &c)
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++

@@ -29,8 +29,8 @@ type finding struct {
 	state   asynq.TaskState  // ended, alive
 	reason  string           // ended, absent: the reason for Status if the lock is freed
 	delay   time.Duration    // alive: the time until the task is due
-	seen    time.Time        // before the lookup
-	listed  bool             // alive: the task was in a list of its queue; info and in are not set
+	listed  bool             // alive: the task was in a list of its queue; state, info and in are not set
+	queue   string           // alive, if listed
 	snoozed bool             // ended: the task is in the archive only for the pause of a snooze
 	carries bool             // ended, if not snoozed: the task carries the current token of the lock
 	info    *asynq.TaskInfo  // ended, alive
