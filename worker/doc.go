@@ -172,7 +172,7 @@
 //	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
 //
 // A Run reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
-// a rule if an eighth of the waiting tasks have locks that this Run checks. The locks of such a queue are checked
+// a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The locks of such a queue are checked
 // together, once per Every. A task in a list lives. A task that no list shows is looked up before Run frees its lock,
 // because a task may move while a Run reads. After calls to asynq's Redis a Run rests, so that its calls take at most
 // Config.Share of the time. Where the Shares of all processes are too small for the locks, checks come later than

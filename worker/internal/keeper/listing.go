@@ -18,8 +18,8 @@ const (
 	pageTasks = 1000
 	pageBytes = 1 << 20
 
-	// The server's time for a task in a list, and for a task that is looked up alone, as measured on Redis 7.0. The
-	// bytes of the task come on top in both cases.
+	// Estimates of the server's time for a task in a list, and for a task that is looked up alone. Only their ratio
+	// matters. The bytes of the task come on top in both cases.
 	listCost   = 3 * time.Microsecond
 	lookupCost = 24 * time.Microsecond
 	kibCost    = 2 * time.Microsecond
