@@ -36,7 +36,7 @@ var rules = []rule{
 	{"joblock/singleflight", []string{"joblock", "joblock/driver", "joblock/memo", "internal/door", msgpack}},
 	{"joblock/jobs", []string{"joblock", "joblock/driver", "joblock/event", "internal/door"}},
 	{"internal/door", []string{"internal/seal", "joblock/driver", "joblock/event"}},
-	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", goredis}},
+	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", "internal/hashtag", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
 	{"joblock/storetest", []string{"joblock/driver"}},
 	{"joblock/slogobserver", []string{"joblock/event"}},

@@ -38,7 +38,7 @@ func checkLeaks(t *testing.T, c *center) {
 		if err := lock.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		fields, err := redistest.QueueFields(t.Context(), c.rdb, redisstore.DefaultPrefix+st.Key)
+		fields, err := redistest.QueueFields(t.Context(), c.rdb, c.redisKey(st.Key))
 		if err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/hashtag"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -125,7 +126,7 @@ func clusterRig(t *testing.T) *rig {
 	moved := func(which string, key func(*rand.Rand) string) fault[*center] {
 		return fault[*center]{which, 4, func(_ *center, dice *rand.Rand) { moveSlot(c, c.Slot(key(dice)), dice) }}
 	}
-	locks := moved("slots moved", func(dice *rand.Rand) string { return redisstore.DefaultPrefix + r.plan.Pace.lockKey(dice) })
+	locks := moved("slots moved", func(dice *rand.Rand) string { return r.redisKey(r.plan.Pace.lockKey(dice)) })
 	index := moved("index moved", func(*rand.Rand) string { return redisstore.DefaultPrefix })
 	killed := fault[*center]{"masters killed", 2, func(it *center, dice *rand.Rand) {
 		masters := c.Masters()
@@ -142,6 +143,14 @@ func clusterRig(t *testing.T) *rig {
 		{"subscribers cut", 2, (*center).cutSubscribers},
 	}, r.first...)
 	return r
+}
+
+// redisKey returns the name of a lock's record in Redis.
+func (r *rig) redisKey(key string) string {
+	if r.plan.Kind == cluster {
+		return hashtag.Place(redisstore.DefaultPrefix, hashtag.Of(key)) + key
+	}
+	return redisstore.DefaultPrefix + key
 }
 
 // moveSlot moves a slot to another master, with pauses in which its keys are on both.

@@ -192,7 +192,7 @@ func TestCallsAreSentOnToTheSameHost(t *testing.T) {
 	k := acknowledged(t, rdb)
 	ctx := context.Background()
 	held := k.acquire("a")
-	cmd := newCall(inspectScript, k.prefix+held.Key).cmd(ctx)
+	cmd := newCall(inspectScript, k.name(held.Key)).cmd(ctx)
 	_, port, _ := strings.Cut(master.Addr(), ":")
 	as, short := k.follow(ctx, k.ops.(*redis.Client), ":"+port, inspectScript, []*redis.Cmd{cmd})
 	if short != nil || as[0].err != nil {

@@ -110,7 +110,7 @@ func harness(t testing.TB, rdb redis.UniversalClient, prefix string) *storetest.
 }
 
 func harnessWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *storetest.Harness {
-	s, prefix := New(rdb, cfg), cfg.Prefix
+	s := New(rdb, cfg)
 	giveTime(t, s, rdb)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -121,12 +121,12 @@ func harnessWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *storetes
 	return &storetest.Harness{
 		Store: s,
 		Foreign: func(key string) {
-			if err := rdb.Set(ctx, prefix+key, "not a lock", 0).Err(); err != nil {
+			if err := rdb.Set(ctx, s.name(key), "not a lock", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 		},
 		ForeignIntact: func(key string) bool {
-			v, err := rdb.Get(ctx, prefix+key).Result()
+			v, err := rdb.Get(ctx, s.name(key)).Result()
 			return err == nil && v == "not a lock"
 		},
 	}

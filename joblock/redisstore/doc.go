@@ -40,6 +40,13 @@
 //
 // A value at the key that is no record is reported as foreign, and no call writes to the value.
 //
+// # Names in a cluster
+//
+// With a *redis.ClusterClient a lock is at prefix + "{tag}" + key, such as "joblock:{227}export:acct-7". The tag is one
+// of 256 numbers, and the CRC-16 of the key decides which one. The slots of the 256 tags lie at even distances. So the
+// masters of a cluster get even shares of the locks, and a lock has its part of the index in its own slot. Tags never
+// change. In a cluster a prefix has no braces. Braces in a key have no meaning.
+//
 // # The index of the locks of jobs
 //
 // The index is a sorted set at the bare prefix ("joblock:"). No lock has that name, because keys are not empty. A

@@ -87,7 +87,7 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	// One in the middle was taken out by somebody else. Those behind it join anew when they
 	// ask, and meanwhile the key is free.
 	holder = gaps("middle gone")
-	if err := k.rdb.HDel(ctx, k.prefix+"middle gone", "q1011").Err(); err != nil {
+	if err := k.rdb.HDel(ctx, k.name("middle gone"), "q1011").Err(); err != nil {
 		t.Fatal(err)
 	}
 	release(holder, driver.OutcomeOK)
@@ -146,7 +146,7 @@ func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
 		}
 		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(holder)})
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
-		if kind := k.rdb.Type(ctx, k.prefix+"key").Val(); kind != "string" {
+		if kind := k.rdb.Type(ctx, k.name("key")).Val(); kind != "string" {
 			t.Errorf("a %s is left of a queue that is over, want a string", kind)
 		}
 	})
@@ -160,7 +160,7 @@ const crowd = 20_000
 func (k *kit) stage(key string, dead int) driver.Term {
 	k.t.Helper()
 	term := k.acquire(key)
-	k.writeRecord(k.prefix+key, recordText(k.readRecord(k.prefix+key)), "q", "0 0 0")
+	k.writeRecord(k.name(key), recordText(k.readRecord(k.name(key))), "q", "0 0 0")
 	err := k.rdb.Eval(context.Background(), `
 for n = 0, ARGV[1] - 1 do
   local ends = n < tonumber(ARGV[2]) and '1' or '99999999999999'
@@ -168,7 +168,7 @@ for n = 0, ARGV[1] - 1 do
     ends .. '\n120001\n       60000\nowner of call ' .. n .. '\nholder\n\n\ncall ' .. n .. '\njoblock:inbox:crowd')
 end
 redis.call('HSET', KEYS[1], 'q', '0 ' .. ARGV[1] .. ' ' .. ARGV[1])
-redis.call('PEXPIRE', KEYS[1], 3600000)`, []string{k.prefix + key}, crowd, dead).Err()
+redis.call('PEXPIRE', KEYS[1], 3600000)`, []string{k.name(key)}, crowd, dead).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		k.t.Fatal(err)
 	}

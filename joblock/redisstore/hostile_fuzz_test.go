@@ -28,9 +28,9 @@ func FuzzRecord(f *testing.F) {
 		ctx := context.Background()
 		k := &kit{Store: store, t: t, rdb: rdb, usual: usual}
 		term := k.acquire("key")
-		defer k.rdb.Del(ctx, k.prefix+"key", k.index())
+		defer k.rdb.Del(ctx, k.name("key"), k.index(0))
 		if state == "" {
-			state = recordText(k.readRecord(k.prefix + "key"))
+			state = recordText(k.readRecord(k.name("key")))
 		}
 		var fields []any
 		for field, text := range map[string]string{"memo": memo, "q": queue, "q0": place, "wcall": number} {
@@ -38,7 +38,7 @@ func FuzzRecord(f *testing.F) {
 				fields = append(fields, field, text)
 			}
 		}
-		k.writeRecord(k.prefix+"key", state, fields...)
+		k.writeRecord(k.name("key"), state, fields...)
 		k.calls(t, "key", term)
 	})
 }

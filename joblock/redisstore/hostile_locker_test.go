@@ -70,7 +70,7 @@ func TestHostileIndex(t *testing.T) {
 	fill := func(scores map[string]string) {
 		t.Helper()
 		for member, score := range scores {
-			if err := k.rdb.Do(ctx, "ZADD", k.index(), score, member).Err(); err != nil {
+			if err := k.rdb.Do(ctx, "ZADD", k.index(0), score, member).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -80,7 +80,7 @@ func textWith(field, text string) string {
 func (k *kit) spoil(t *testing.T, key string, fields []string) driver.Term {
 	t.Helper()
 	term := k.acquire(key)
-	rec := k.readRecord(k.prefix + key)
+	rec := k.readRecord(k.name(key))
 	text := recordText(rec)
 	var others []any
 	for i := 0; i < len(fields); i += 2 {
@@ -93,7 +93,7 @@ func (k *kit) spoil(t *testing.T, key string, fields []string) driver.Term {
 			text = strings.ReplaceAll(text, "{"+name+"}", was)
 		}
 	}
-	k.writeRecord(k.prefix+key, text, others...)
+	k.writeRecord(k.name(key), text, others...)
 	return term
 }
 
@@ -191,7 +191,7 @@ func hostileRecords(t *testing.T, k *kit) {
 	for name, fields := range spoiled {
 		t.Run(name, func(t *testing.T) {
 			term := k.spoil(t, name, fields)
-			before := k.rdb.Dump(context.Background(), k.prefix+name).Val()
+			before := k.rdb.Dump(context.Background(), k.name(name)).Val()
 			k.calls(t, name, term)
 			// Of what is no record of ours nobody is told more than that, and it is left alone. But a short stage may
 			// release the lock without a look at what is damaged.
@@ -199,7 +199,7 @@ func hostileRecords(t *testing.T, k *kit) {
 				return
 			}
 			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "huge memo"
-			if after := k.rdb.Dump(context.Background(), k.prefix+name).Val(); ours == (after == before) {
+			if after := k.rdb.Dump(context.Background(), k.name(name)).Val(); ours == (after == before) {
 				t.Errorf("the record changed: %t", after != before)
 			}
 		})
@@ -261,11 +261,11 @@ func TestDamagedRecords(t *testing.T) {
 			})
 			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
 		}
-		record := k.rdb.HGetAll(ctx, k.prefix+key).Val()
+		record := k.rdb.HGetAll(ctx, k.name(key)).Val()
 		if i%2 == 1 { // nobody waits: the record is a text
 			term = k.acquire(key + "s")
 			key += "s"
-			record = map[string]string{"s": recordText(k.readRecord(k.prefix + key))}
+			record = map[string]string{"s": recordText(k.readRecord(k.name(key)))}
 		}
 		was := fmt.Sprintf("%q", record)
 		fields := []string{"s"}
@@ -288,8 +288,8 @@ func TestDamagedRecords(t *testing.T) {
 			record[f] = string(text)
 		}
 		if i%2 == 1 {
-			k.writeRecord(k.prefix+key, record["s"])
-		} else if err := k.rdb.HSet(ctx, k.prefix+key, record).Err(); err != nil {
+			k.writeRecord(k.name(key), record["s"])
+		} else if err := k.rdb.HSet(ctx, k.name(key), record).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if k.calls(t, key, term); t.Failed() {
@@ -323,7 +323,7 @@ func TestRecordsWithoutATimeToLive(t *testing.T) {
 			renewal.Memo = []byte(memo)
 			rs, err := k.Renew(ctx, []driver.RenewRequest{renewal})
 			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
-			if err := k.rdb.Persist(ctx, k.prefix+key).Err(); err != nil {
+			if err := k.rdb.Persist(ctx, k.name(key)).Err(); err != nil {
 				t.Fatal(err)
 			}
 			then(req)
@@ -332,7 +332,7 @@ func TestRecordsWithoutATimeToLive(t *testing.T) {
 			if err != nil || r.Outcome != driver.OutcomeHeld {
 				t.Errorf("%s: acquire by another: outcome %s, %v; want held", key, r.Outcome, err)
 			}
-			if life := k.rdb.PTTL(ctx, k.prefix+key).Val(); life < long-time.Second {
+			if life := k.rdb.PTTL(ctx, k.name(key)).Val(); life < long-time.Second {
 				t.Errorf("%s: the record lives for %s, less than the lease", key, life)
 			}
 		}

@@ -62,7 +62,7 @@ func acquireWithHung(t *testing.T, cluster *redistest.Cluster, hung int) {
 			}
 			for i := range calls {
 				key := fmt.Sprint(n, " ", i)
-				for j := 0; cluster.Owner("joblock:"+key) == hung; j++ {
+				for j := 0; cluster.Owner(store.name(key)) == hung; j++ {
 					key = fmt.Sprint(n, " ", i, " ", j)
 				}
 				begun := time.Now()

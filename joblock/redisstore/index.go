@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,67 +9,73 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // errUnlisted says that Resume has to write the index entry first. Callers of this package do not see errUnlisted.
 var errUnlisted = errors.New("redisstore: not in the index")
 
-// The method index returns the Redis key of the index of the locks of jobs: the bare prefix. No lock can have that
-// name. The ACL pattern of the locks covers that name.
-func (s *Store) index() string { return s.prefix }
-
-// The type binding is an entry of the index. The entry is to be written before key is bound to job.
+// The type binding is an entry of the index, to be written before key is bound to job or in the same step. Without a
+// job there is no entry to write.
 type binding struct {
-	item     int // index of the request, in the batch that binds the key
 	key, job string
 	grace    time.Duration
 }
 
-// The method bind writes entries to the index, in one pipeline, and returns the items of the written entries.
-func (s *Store) bind(ctx context.Context, entries []binding) (items []int, err error) {
+// The function bound makes the calls for the given items of a batch, of a script that binds records to jobs. The
+// function entry returns the entry for a request. The function call makes the call with the given Redis keys. The
+// result left is that of the function some.
+//
+// If a script may write both the record and the index, one script does. Otherwise, and if the server refuses a script
+// with two keys because their slot migrates, a call of its own writes the entry first.
+func bound[R any](
+	ctx context.Context, s *Store, sc *script, reqs []R, items []int, replies []driver.Reply,
+	entry func(*R) binding, call func(req *R, keys ...string) *scriptCall,
+) (left []int, err error) {
+	if s.joint {
+		left, items, err = some(ctx, s, s.calls, sc, reqs, items, replies, func(req *R) *scriptCall {
+			e := entry(req)
+			if e.job == "" {
+				return call(req, s.name(e.key))
+			}
+			return call(req, s.name(e.key), s.index(s.part(e.key)))
+		})
+		if len(items) == 0 {
+			return left, s.indexError(err)
+		}
+	}
+	items, failed := s.bind(ctx, items, func(i int) binding { return entry(&reqs[i]) })
+	more, _, unsent := some(ctx, s, s.calls, sc, reqs, items, replies, func(req *R) *scriptCall {
+		return call(req, s.name(entry(req).key))
+	})
+	return append(left, more...), s.indexError(cmp.Or(err, failed, unsent))
+}
+
+// The method bind writes the entries of items to the index, in one pipeline. The results are the items that have their
+// entries, or need none.
+func (s *Store) bind(ctx context.Context, items []int, entry func(item int) binding) (written []int, err error) {
+	var entries []binding
+	var of []int
+	for _, i := range items {
+		if e := entry(i); e.job == "" {
+			written = append(written, i)
+		} else {
+			entries, of = append(entries, e), append(of, i)
+		}
+	}
 	replies, _, err := batch(ctx, s, s.calls, bindScript, entries, func(e *binding) *scriptCall {
-		return newCall(bindScript, s.index()).str(e.job).str(e.key).micros(e.grace)
+		return newCall(bindScript, s.index(s.part(e.key))).str(e.job).str(e.key).micros(e.grace)
 	})
 	for n, r := range replies {
 		if r.Outcome == driver.OutcomeOK {
-			items = append(items, entries[n].item)
+			written = append(written, of[n])
 		}
 	}
-	return items, s.indexError(err)
+	slices.Sort(written) // a key may come twice
+	return written, err
 }
-
-// bindFirst returns the indexes of those requests that may be sent, of a batch of n. The call of(i) returns the entry
-// for request i, with job "" if the request is for no job. With a *redis.Client every request may be sent. With any
-// other client bindFirst first writes the entries. Then a request may be sent if it is for no job, or if its entry is
-// written.
-func (s *Store) bindFirst(ctx context.Context, n int, of func(i int) binding) (items []int, err error) {
-	var entries []binding
-	for i := range n {
-		if e := of(i); e.job != "" && !s.oneSlot {
-			e.item = i
-			entries = append(entries, e)
-		} else {
-			items = append(items, i)
-		}
-	}
-	bound, err := s.bind(ctx, entries)
-	items = append(items, bound...)
-	slices.Sort(items) // a key may come twice
-	return items, err
-}
-
-// The method keys returns the Redis keys of a script that binds key to job.
-func (s *Store) keys(key, job string) []string {
-	keys := append(make([]string, 0, 2), s.prefix+key)
-	if s.oneSlot && job != "" {
-		keys = append(keys, s.index())
-	}
-	return keys
-}
-
-// Parts implements driver.Store.
-func (s *Store) Parts() int { return 1 }
 
 // Due implements driver.Store, in one round trip.
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
@@ -76,7 +83,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 		return driver.DueReply{}, err
 	}
 	a := dueScript.run(ctx, s.calls,
-		newCall(dueScript, s.index()).int(int64(req.Limit)).micros(req.Claim).cmd(ctx))
+		newCall(dueScript, s.index(req.Part)).int(int64(req.Limit)).micros(req.Claim).cmd(ctx))
 	if a.err != nil {
 		return driver.DueReply{}, s.indexError(a.err)
 	}
@@ -85,32 +92,43 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	mark := f.clock().UnixMicro()
 	reply := driver.DueReply{Next: f.dur()}
 	for !f.bad && len(f.rest) > 0 {
-		// A member without a line break was not written by this package.
-		if job, key, ours := strings.Cut(f.str(), "\n"); ours {
+		// A member without a line break, or in the wrong part, was not written by this package.
+		if job, key, ours := strings.Cut(f.str(), "\n"); ours && s.part(key) == req.Part {
 			reply.Locks = append(reply.Locks, driver.JobLock{Key: key, Job: job, Mark: mark})
 		}
 	}
 	return reply, f.end(dueScript.op)
 }
 
-// Settle implements driver.Store, in one round trip.
+// Settle implements driver.Store, in one pipeline with a call for each part.
 func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err
 	}
-	list := newCall(settleScript, s.index()).cmd(ctx).Args()
+	calls := make(map[int][]any)
 	for _, e := range entries {
-		list = append(list, strconv.FormatInt(e.Mark, 10), strconv.FormatInt(e.Again.Microseconds(), 10), e.Job+"\n"+e.Key)
+		part := s.part(e.Key)
+		if calls[part] == nil {
+			calls[part] = newCall(settleScript, s.index(part)).cmd(ctx).Args()
+		}
+		calls[part] = append(calls[part], strconv.FormatInt(e.Mark, 10), strconv.FormatInt(e.Again.Microseconds(), 10), e.Job+"\n"+e.Key)
 	}
-	a := settleScript.run(ctx, s.calls, newCmd(ctx, list))
-	return s.indexError(a.err)
+	var cmds []*redis.Cmd
+	for _, args := range calls {
+		cmds = append(cmds, newCmd(ctx, args))
+	}
+	var err error
+	for _, a := range settleScript.runAll(ctx, s.calls, cmds) {
+		err = cmp.Or(err, a.err)
+	}
+	return s.indexError(err)
 }
 
 // indexError explains WRONGTYPE, which says that a value of another type is at the index's key. WRONGTYPE cannot be
 // about a record: scripts answer Foreign for a record of the wrong type.
 func (s *Store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.index())
+		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.indexes())
 	}
 	return err
 }

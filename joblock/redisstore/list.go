@@ -20,7 +20,7 @@ const (
 )
 
 // List implements driver.Store. A page takes one SCAN and one pipeline. A value under the prefix that is no record is
-// listed as driver.StateForeign.
+// listed as driver.StateForeign, if the value has the name of a lock.
 //
 // In a cluster List reads one master after the other. If the node that the cursor names is no longer a master, List
 // fails rather than skip the rest of that node's keys. Then the caller has to begin again. A cursor that List did not
@@ -38,7 +38,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		return driver.ListPage{}, err
 	}
 	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
-	scanned := redis.NewScanCmd(ctx, nil, "scan", at.scan, "match", escapeGlob(s.prefix+req.Prefix)+"*", "count", count)
+	scanned := redis.NewScanCmd(ctx, nil, "scan", at.scan, "match", s.pattern(req.Prefix), "count", count)
 	if err := node.Process(ctx, scanned); err != nil {
 		return driver.ListPage{}, err
 	}
@@ -48,11 +48,13 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		next = cursor{node: at.node, scan: scan}
 	}
 	page := driver.ListPage{Next: next.String(), Records: make([]driver.Record, 0, len(names))}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == s.index() || name == s.sealKeys() })
-	for i, name := range names {
-		names[i] = strings.TrimPrefix(name, s.prefix)
+	keys := names[:0]
+	for _, name := range names {
+		if key, ok := s.keyOf(name); ok && name != s.sealKeys() && strings.HasPrefix(key, req.Prefix) {
+			keys = append(keys, key)
+		}
 	}
-	err = s.inspect(ctx, driver.InspectRequest{Keys: names}, func(_ int, rec driver.Record, exists bool) {
+	err = s.inspect(ctx, driver.InspectRequest{Keys: keys}, func(_ int, rec driver.Record, exists bool) {
 		if exists { // a record may have expired since the SCAN
 			page.Records = append(page.Records, rec)
 		}
@@ -136,6 +138,15 @@ func parseCursor(text string) (cursor, error) {
 		return cursor{}, invalid("list cursor %.40q was not made by List", text)
 	}
 	return c, nil
+}
+
+// The method pattern returns the MATCH pattern for the names of locks whose keys begin with prefix. In a cluster the
+// pattern also matches names that have prefix after a later brace.
+func (s *Store) pattern(prefix string) string {
+	if s.Parts() > 1 {
+		return escapeGlob(s.prefix) + "{*}" + escapeGlob(prefix) + "*"
+	}
+	return escapeGlob(s.prefix+prefix) + "*"
 }
 
 // escapeGlob returns a MATCH pattern that matches only s.

@@ -65,7 +65,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
 	if p == nil {
 		defer m.next()
-		_ = m.via.Process(ctx, cmd) // answerOf reads the error from cmd
+		_ = m.via.Process(ctx, forCluster(m.via, cmd)) // answerOf reads the error from cmd
 		return answerOf(cmd)
 	}
 	select {
@@ -79,7 +79,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 		// The error may come from another call of the pipeline. And go-redis retries pipelines less than single calls.
 		// So send this call alone.
 		cmd = newCmd(ctx, cmd.Args())
-		_ = m.via.Process(ctx, cmd)
+		_ = m.via.Process(ctx, forCluster(m.via, cmd))
 		a = answerOf(cmd)
 	}
 	return a

@@ -22,7 +22,7 @@ const (
 // application uses. The index stays as it is: a keeper would take an entry of the probe for a job's lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
-	told, usable, err := c.rights(ctx, c.s.prefix+p.id)
+	told, usable, err := c.rights(ctx, p.id)
 	if err != nil {
 		return fmt.Errorf("redisstore: check: permissions: %w", err)
 	}

@@ -77,7 +77,7 @@ func (c *check) rights(ctx context.Context, key string) (told, usable bool, err 
 	areas := c.s.areas()
 	var rules []string
 	var calls []any
-	names := strings.NewReplacer("$key", key, "$index", c.s.index(), "$channel", c.s.channel("check"), " ", "\n")
+	names := strings.NewReplacer("$key", c.s.name(key), "$index", c.s.index(c.s.part(key)), "$channel", c.s.channel("check"), " ", "\n")
 	for _, a := range areas {
 		for _, r := range a.rights {
 			rules = append(rules, r.rule)
@@ -95,7 +95,7 @@ for i, line in ipairs(ARGV) do
   local known, may = pcall(redis.acl_check_cmd, unpack(call))
   if known and not may then denied[#denied + 1] = i end
 end
-return denied`, []string{key}, calls...)
+return denied`, []string{c.s.name(key)}, calls...)
 	err = withoutArgs(answer.Err())
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -123,7 +123,7 @@ return denied`, []string{key}, calls...)
 			continue
 		}
 		usable = usable && a.severity != Fault
-		with := strings.NewReplacer("$prefix", escapeGlob(c.s.prefix), "$index", escapeGlob(c.s.index())).Replace(a.with)
+		with := strings.NewReplacer("$prefix", escapeGlob(c.s.prefix), "$index", c.s.indexes()).Replace(a.with)
 		c.add(Finding{a.severity, "", a.subject, "this user may not " + strings.Join(missing, ", "), a.means,
 			"ACL SETUSER … +" + strings.Join(missing, " +") + with})
 	}

@@ -50,7 +50,7 @@ var (
 	takeScript = newScript("take", "record", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
 	resumeScript = newScript("resume", "record", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
-		"resume#decide", "lease", "record#write", "record#state", "answer")
+		"index", "index#bind", "resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#fields", "record#foreign",
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
 	renewScript = newScript("renew", "record", "record#fields", "record#foreign",
@@ -156,7 +156,7 @@ func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 	pipe := via.Pipeline()
 	for _, cmd := range cmds {
 		if cmd != nil {
-			_ = pipe.Process(ctx, cmd) // Process only queues
+			_ = pipe.Process(ctx, forCluster(via, cmd)) // Process only queues
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {

@@ -132,6 +132,24 @@ func newCmd(ctx context.Context, args []any) *redis.Cmd {
 	return cmd
 }
 
+// The function twoKeys reports whether cmd is a call of a script with two keys.
+func twoKeys(cmd *redis.Cmd) bool { return cmd.Args()[keyAt-1] == 2 }
+
+// The type jointCall is a call with two keys in a cluster. While the keys' slot migrates, such a call may get TRYAGAIN
+// again and again. So go-redis must not send the call again.
+type jointCall struct{ *redis.Cmd }
+
+// NoRetry is for go-redis.
+func (c jointCall) NoRetry() bool { return redis.IsTryAgainError(c.Err()) }
+
+// The function forCluster returns what to hand to go-redis for cmd.
+func forCluster(via sender, cmd *redis.Cmd) redis.Cmder {
+	if _, many := via.(*redis.ClusterClient); many && len(cmd.Args()) > keyAt && twoKeys(cmd) {
+		return jointCall{cmd}
+	}
+	return cmd
+}
+
 // The method one makes a single call, about one key.
 func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	if err := s.Validate(); err != nil {
@@ -159,17 +177,18 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 	for i := range reqs {
 		items = append(items, i)
 	}
-	unfinished, err = some(ctx, s, m, sc, reqs, items, replies, call)
+	unfinished, _, err = some(ctx, s, m, sc, reqs, items, replies, call)
 	return replies, unfinished, err
 }
 
 // The function some makes the calls for the given items of a batch, and sets the replies to these items. The result
-// left has the items whose answer was errMore or errUnlisted. Neither is an error of the batch.
+// left has the items whose answer was errMore or errUnlisted. The result apart has the items with two keys that the
+// server refused because their slot migrates. None of these is an error of the batch.
 func some[R any](
 	ctx context.Context, s *Store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
-) (left []int, err error) {
+) (left, apart []int, err error) {
 	if err := s.Validate(); err != nil || len(items) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	answered := func(i int, a answer) {
 		if a.err == nil {
@@ -181,13 +200,15 @@ func some[R any](
 		switch {
 		case a.err == errMore, a.err == errUnlisted:
 			left = append(left, i)
+		case redis.IsTryAgainError(a.err) && twoKeys(call(&reqs[i]).cmd(ctx)):
+			apart = append(apart, i)
 		case a.err != nil && err == nil:
 			err = a.err
 		}
 	}
 	if len(items) == 1 && s.replicas == 0 { // what s.send would do, with fewer allocations
 		answered(items[0], sc.run(ctx, m, call(&reqs[items[0]]).cmd(ctx)))
-		return left, err
+		return left, apart, err
 	}
 	cmds := make([]*redis.Cmd, len(items))
 	for n, i := range items {
@@ -196,7 +217,7 @@ func some[R any](
 	for n, a := range s.send(ctx, m, sc, cmds) {
 		answered(items[n], a)
 	}
-	return left, err
+	return left, apart, err
 }
 
 // The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs

@@ -365,7 +365,7 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
 			t.Errorf("take on a full server %s: %+v, %v; want OOM", index, r, err)
 		}
-		k.rdb.Del(ctx, k.index())
+		k.rdb.Del(ctx, k.index(0))
 	}
 	walkThroughTheIndex(t, k, c)
 }
@@ -515,7 +515,7 @@ func TestBatchesArePipelines(t *testing.T) {
 				rs, err = k.Store.Resume(ctx, resumes(false))
 				check("recover", rs, err, c.late)
 				for _, key := range keys {
-					if err := k.rdb.Del(ctx, k.prefix+key).Err(); err != nil {
+					if err := k.rdb.Del(ctx, k.name(key)).Err(); err != nil {
 						t.Fatal(err)
 					}
 				}

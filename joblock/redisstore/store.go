@@ -5,7 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -24,9 +25,10 @@ const maxPrefixBytes = 64
 
 // Config configures a Store.
 type Config struct {
-	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes. Stores with different
-	// prefixes do not see each other's locks, with one exception. If one prefix begins with the other, List of the
-	// Store with the shorter prefix shows the locks of both. Default: DefaultPrefix, "joblock:".
+	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes, in a cluster without
+	// braces. Stores with different prefixes do not see each other's locks, with one exception. If one prefix begins
+	// with the other, List of the Store with the shorter prefix shows the locks of both, except in a cluster. Default:
+	// DefaultPrefix, "joblock:".
 	Prefix string
 
 	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal before the call succeeds: from 0,
@@ -50,7 +52,9 @@ type Store struct {
 
 	calls, renewals *merger // calls sends to ops, renewals sends to renew: both through the application's hooks
 
-	oneSlot bool // no cluster: a script may write both a record and the index
+	places []string // what stands before the keys of each part: see the function places
+	joint  bool     // a script may write both a record and the index of the record's part
+	hashes bool     // there may be a cluster: records are hashes from the beginning
 
 	proofs   proofs
 	inboxes  inboxes
@@ -87,13 +91,16 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), maxPrefixBytes)
 	case !printable(s.prefix):
 		s.invalid = invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
+	case tagged(rdb) && strings.ContainsAny(s.prefix, "{}"):
+		s.invalid = invalid("Config.Prefix %q has a brace: in a cluster braces enclose the hash tag, which follows the prefix", s.prefix)
 	case s.replicas < 0 || s.replicas > maxReplicas:
 		s.invalid = invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, maxReplicas)
 	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
 		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
 	default:
 		s.ops, s.renew, s.owned = ownClients(rdb)
-		_, s.oneSlot = rdb.(*redis.Client)
+		_, one := rdb.(*redis.Client)
+		s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one
 		if s.replicas > 0 && !s.owned {
 			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
 		}
@@ -147,17 +154,18 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 	// The call has the key and three parts of the record as arguments. One text for all four takes one allocation.
 	var ttl [periodBytes]byte
 	fill(ttl[:], max(1, millis(req.TTL)))
-	text := s.prefix + req.Key +
+	place := s.index(s.part(req.Key))
+	text := place + req.Key +
 		"\n" + req.Owner + "\n" + req.Holder + "\n\n\n" + "\n\n" + req.Nonce + "\n" + string(ttl[:]) + string(ttl[:])
-	key := len(s.prefix) + len(req.Key)
+	key := len(place) + len(req.Key)
 	times := len(text) - 2*periodBytes
 	nonce := times - len(req.Nonce) - len("\n\n\n")
 	life := millis(req.TTL) + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
 	c := newCall(acquireScript, text[:key]).int(life).str(text[key:nonce]).str(text[nonce:times]).str(text[times:])
 	switch {
-	case !s.oneSlot && req.Memo:
+	case s.hashes && req.Memo:
 		c.str("1h")
-	case !s.oneSlot:
+	case s.hashes:
 		c.str("0h")
 	case req.Memo || req.Inbox != "" || !usual(req.Nonce):
 		c.flag(req.Memo)
@@ -174,19 +182,19 @@ const usualNonce = 13
 
 func usual(nonce string) bool { return len(nonce) == usualNonce }
 
-// Take implements driver.Store, in one pipeline, or in two if the client is not a *redis.Client: in a cluster the index
-// is in another slot than the record. If a key is free and more than a hundred dead waiters are first in the key's
-// queue, each further hundred dead waiters take one more pipeline.
+// Take implements driver.Store, in one pipeline. In two cases Take takes up to two more pipelines, for the index: while a
+// slot of a cluster migrates, and if the client is neither go-redis' client nor its cluster client. If a key is free and more than a
+// hundred dead waiters are first in the key's queue, each further hundred dead waiters take one more pipeline.
 func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
-	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
-		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
-	})
 	replies := make([]driver.Reply, len(reqs))
-	for len(items) > 0 {
-		left, failed := some(ctx, s, s.calls, takeScript, reqs, items, replies, func(req *driver.TakeRequest) *scriptCall {
-			c := newCall(takeScript, s.keys(req.Key, req.Job)...).str(req.Owner).str(req.Nonce).
+	var err error
+	for items := all(reqs); len(items) > 0; {
+		left, failed := bound(ctx, s, takeScript, reqs, items, replies, func(req *driver.TakeRequest) binding {
+			return binding{req.Key, req.Job, req.Grace}
+		}, func(req *driver.TakeRequest, keys ...string) *scriptCall {
+			c := newCall(takeScript, keys...).str(req.Owner).str(req.Nonce).
 				str(wide(req.Reserve)).millis(req.Retain).str(req.Holder).str(req.Job).micros(req.Grace)
-			if !s.oneSlot {
+			if s.hashes {
 				c.str("h")
 			}
 			return c
@@ -199,46 +207,48 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 		}
 		items = left
 	}
-	return replies, s.indexError(err)
+	return replies, err
 }
 
-// Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take one more pipeline before. Items
-// that recover a job's lock take two more pipelines afterwards.
+// The function all returns the indexes of reqs.
+func all[R any](reqs []R) []int {
+	items := make([]int, len(reqs))
+	for i := range items {
+		items[i] = i
+	}
+	return items
+}
+
+// Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take a pipeline of their own. Items that
+// recover a job's lock take one more pipeline afterwards. In the two cases that Take names, each of these takes up to two more.
 func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
-	resume := func(items []int, listed bool) (unlisted []int, err error) {
-		return some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
-			return s.resumeCall(req, listed)
-		})
+	call := func(listed bool) func(req *driver.ResumeRequest, keys ...string) *scriptCall {
+		return func(req *driver.ResumeRequest, keys ...string) *scriptCall { return resumeCall(req, listed, keys...) }
 	}
-	var items []int
-	var back []binding
-	for i := range reqs {
-		if req := &reqs[i]; req.Unpark && req.Back != "" {
-			back = append(back, binding{i, req.Key, req.Back, req.Grace})
+	var items, back []int
+	for i, req := range reqs {
+		if req.Unpark && req.Back != "" {
+			back = append(back, i)
 		} else {
 			items = append(items, i)
 		}
 	}
-	bound, err := s.bind(ctx, back)
-	items = append(items, bound...)
-	slices.Sort(items) // a key may come twice
-	unlisted, failed := resume(items, false)
+	_, err := bound(ctx, s, resumeScript, reqs, back, replies, func(req *driver.ResumeRequest) binding {
+		return binding{req.Key, req.Back, req.Grace}
+	}, call(true))
+	unlisted, _, failed := some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
+		return call(false)(req, s.name(req.Key))
+	})
 	err = cmp.Or(err, failed)
-	if len(unlisted) == 0 {
-		return replies, err
-	}
-	entries := make([]binding, len(unlisted))
-	for n, i := range unlisted {
-		entries[n] = binding{i, reqs[i].Key, reqs[i].Job, reqs[i].Grace}
-	}
-	bound, failed = s.bind(ctx, entries)
-	err = cmp.Or(err, failed)
-	_, failed = resume(bound, true)
+	_, failed = bound(ctx, s, resumeScript, reqs, unlisted, replies, func(req *driver.ResumeRequest) binding {
+		return binding{req.Key, req.Job, req.Grace}
+	}, call(true))
 	return replies, cmp.Or(err, failed)
 }
 
-func (s *Store) resumeCall(req *driver.ResumeRequest, listed bool) *scriptCall {
+// The function resumeCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
+func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptCall {
 	var times [2 * periodBytes]byte
 	ttl := max(1, millis(req.TTL))
 	reserve := ttl + millis(req.Reserve)
@@ -250,17 +260,17 @@ func (s *Store) resumeCall(req *driver.ResumeRequest, listed bool) *scriptCall {
 		return part
 	}
 	life := reserve + 1 + max(1, millis(req.Retain)) // the lease is rounded up by 1 ms
-	c := newCall(resumeScript, s.prefix+req.Key).str(next(len(req.Owner) + 2)).str(next(len(req.Holder))).str(next(len(req.Job) + 3)).
+	c := newCall(resumeScript, keys...).str(next(len(req.Owner) + 2)).str(next(len(req.Holder))).str(next(len(req.Job) + 3)).
 		str(next(len(req.Nonce))).str(text).int(life).int(req.Fence)
 	if req.Memo || listed || req.Unpark || req.Job == "" || !usual(req.Nonce) {
-		digits := [2]byte{'0', '0'}
+		how := "0"
 		if req.Memo {
-			digits[0] = '1'
+			how = "1"
 		}
 		if listed || req.Unpark {
-			digits[1] = '1'
+			how += strconv.FormatInt(max(0, req.Grace.Microseconds()), 10)
 		}
-		c.str(string(digits[:]))
+		c.str(how)
 	}
 	if req.Unpark {
 		c.str(req.Back)
@@ -268,24 +278,22 @@ func (s *Store) resumeCall(req *driver.ResumeRequest, listed bool) *scriptCall {
 	return c
 }
 
-// Park implements driver.Store, in one pipeline. If some request has a Job and the client is not a *redis.Client, Park
-// takes two pipelines.
+// Park implements driver.Store, in one pipeline. In the two cases that Take names, a Park for a job takes up to two more.
 func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
-	items, err := s.bindFirst(ctx, len(reqs), func(i int) binding {
-		return binding{key: reqs[i].Key, job: reqs[i].Job, grace: reqs[i].Grace}
-	})
 	replies := make([]driver.Reply, len(reqs))
-	_, failed := some(ctx, s, s.calls, parkScript, reqs, items, replies, func(req *driver.ParkRequest) *scriptCall {
-		return newCall(parkScript, s.keys(req.Key, req.Job)...).term(&req.Term).
+	_, err := bound(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {
+		return binding{req.Key, req.Job, req.Grace}
+	}, func(req *driver.ParkRequest, keys ...string) *scriptCall {
+		return newCall(parkScript, keys...).term(&req.Term).
 			str(req.Nonce).str(wide(req.Reserve)).millis(req.Retain).str(req.Job).micros(req.Grace)
 	})
-	return replies, s.indexError(cmp.Or(err, failed))
+	return replies, err
 }
 
 // Renew implements driver.Store, in one pipeline, on the connections for renewals.
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
-		c := newCall(renewScript, s.prefix+req.Key).term(&req.Term).
+		c := newCall(renewScript, s.name(req.Key)).term(&req.Term).
 			str(wide(req.TTL)).millis(req.Retain).millisOrZero(req.Reserve)
 		if req.Grant != "" {
 			c.str(req.Back)
@@ -311,7 +319,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 
 func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
 	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
-	c := newCall(releaseScript, s.prefix+req.Key).str(recordHead(&req.Term, any)).str(req.Nonce).
+	c := newCall(releaseScript, s.name(req.Key)).str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
 	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
@@ -368,7 +376,7 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 // Reserve implements driver.Store, in one pipeline.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *scriptCall {
-		return newCall(reserveScript, s.prefix+req.Key).str(req.Job).millis(req.Reserve).millis(req.Retain)
+		return newCall(reserveScript, s.name(req.Key)).str(req.Job).millis(req.Reserve).millis(req.Retain)
 	})
 	return replies, err
 }
@@ -392,7 +400,7 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 	}
 	cmds := make([]*redis.Cmd, len(req.Keys))
 	for i, key := range req.Keys {
-		cmds[i] = newCall(inspectScript, s.prefix+key).flag(req.Memo).cmd(ctx)
+		cmds[i] = newCall(inspectScript, s.name(key)).flag(req.Memo).cmd(ctx)
 	}
 	var failed error
 	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {

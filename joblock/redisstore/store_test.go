@@ -16,6 +16,10 @@ import (
 func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 	app := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer app.Close()
+	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer many.Close()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
 	for name, s := range map[string]*Store{
 		"nil":                 New(nil, nil),
 		"nil client":          New((*redis.Client)(nil), nil),
@@ -24,6 +28,8 @@ func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
 		"control character":   New(app, &Config{Prefix: "lock\n"}),
 		"not UTF-8":           New(app, &Config{Prefix: "\xff"}),
 		"invisible character": New(app, &Config{Prefix: "lock\u200b:"}),
+		"brace in a cluster":  New(many, &Config{Prefix: "a{b"}),
+		"brace in a ring":     New(ring, &Config{Prefix: "a}b"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()

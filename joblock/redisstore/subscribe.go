@@ -118,8 +118,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (s *Store) parseForced(text string) (driver.Push, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)
-	key, ours := strings.CutPrefix(name, s.prefix)
-	if err != nil || fence < 1 || !ours || key == "" {
+	key, ours := s.keyOf(name)
+	if err != nil || fence < 1 || !ours {
 		return driver.Push{}, false
 	}
 	return driver.Push{Key: key, Fence: fence}, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestCluster(t *testing.T) {
 	app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: "pw"})
 	t.Cleanup(func() { app.Close() })
 	k := newKit(t, app)
-	const n = 60 // every node gets some
+	const n, parked = 60, 10 // every node gets some
 	var renewals []driver.RenewRequest
 	var keys []string
 	for i := range n {
@@ -59,7 +60,7 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("the index is written before records in other slots", func(t *testing.T) {
-		for i := range 10 {
+		for i := range parked {
 			walkThroughTheIndex(t, k, k.acquire(fmt.Sprintf("parked-%d", i)))
 		}
 	})
@@ -77,6 +78,45 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("names are in the slots of their parts", func(t *testing.T) {
+		for part := range k.Parts() {
+			if slot := cluster.Slot(k.index(part)); slot/64 != part {
+				t.Errorf("%q is in slot %d, want one of the slots from %d on", k.index(part), slot, 64*part)
+			}
+		}
+		for _, key := range []string{"key-1", "{", "}{", "a{b}c", "%seal", strings.Repeat("ö", driver.MaxKeyBytes/2)} {
+			name := k.Store.name(key)
+			if slot := cluster.Slot(name); slot != cluster.Slot(k.index(k.part(key))) {
+				t.Errorf("%q is in slot %d, elsewhere than the index of its part", name, slot)
+			}
+			if back, ok := k.keyOf(name); !ok || back != key {
+				t.Errorf("%q is read as %q, %v", name, back, ok)
+			}
+		}
+	})
+
+	t.Run("only the names of locks are listed", func(t *testing.T) {
+		for _, name := range []string{"joblock:stray", "joblock:{}stray", "joblock:{x}stray", k.index(1+k.part("stray")) + "stray", k.Store.name("stray")} {
+			if err := admin.Set(ctx, name, "v", time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := admin.ZAdd(ctx, k.index(k.part("stray")), redis.Z{Score: 1, Member: "x"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.SealKeys(ctx, driver.SealKeysRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		k.acquire("a}stray")
+		if seen := listAll(t, k, driver.ListRequest{Prefix: "stray"}); len(seen) != 1 || seen["stray"] != 1 {
+			t.Errorf("listed %v, want the key whose name is that of a lock", seen)
+		}
+		seen := listAll(t, k, driver.ListRequest{})
+		if want := n + parked + 2; len(seen) != want || seen["a}stray"] != 1 {
+			t.Errorf("listed %v, want %d keys", seen, want)
+		}
+	})
+
 	t.Run("a dead node hides no answers of the others", func(t *testing.T) {
 		const dead = 1
 		cluster.Node(dead).Kill()
@@ -88,7 +128,7 @@ func TestCluster(t *testing.T) {
 		}
 		for i, r := range rs {
 			want := driver.OutcomeOK
-			if cluster.Owner(k.Store.prefix+keys[i]) == dead {
+			if cluster.Owner(k.name(keys[i])) == dead {
 				want = driver.OutcomeUnknown
 			}
 			if r.Outcome != want {
@@ -106,7 +146,7 @@ func TestClusterFailoverIsNoticed(t *testing.T) {
 	k := newKit(t, cluster.Client(t))
 	ctx := context.Background()
 	term := k.acquire("a")
-	cluster.Failover(cluster.Owner("joblock:a"))
+	cluster.Failover(cluster.Owner(k.name("a")))
 	renewUntilAnswered(t, k, term)
 	if _, err := k.List(ctx, driver.ListRequest{}); err != nil {
 		t.Errorf("list: %v", err)

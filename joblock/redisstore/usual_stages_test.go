@@ -110,7 +110,7 @@ var sameText = strings.NewReplacer(`\n-------------\n`, `\n\n`, `"jobh`, `"jobH`
 // none of both.
 func (w twin) text() string {
 	var all strings.Builder
-	for _, key := range []string{w.index(), w.prefix + "a", w.prefix + "b"} {
+	for _, key := range []string{w.index(0), w.prefix + "a", w.prefix + "b"} {
 		fmt.Fprintf(&all, "%q, %s to live: ", key, w.server.TTL(key))
 		switch w.server.Type(key) {
 		case "string":

@@ -149,7 +149,7 @@ func TestMixedKindsFollowTheModel(t *testing.T) {
 	one := h.Store.(*Store)
 	cluster := newKit(t, one.ops).Store
 	giveTime(t, cluster, one.ops)
-	cluster.oneSlot = false // as of a client that is not a *redis.Client
+	cluster.joint, cluster.hashes = false, true // as of a client that is not a *redis.Client
 	h.Store = mixedStore{usualStore{Store: one}, []driver.Store{usualStore{Store: one}, usualStore{Store: cluster}}}
 	storemodel.Run(t, h)
 }
@@ -187,11 +187,11 @@ func TestUsualCallsTakeThreeCommands(t *testing.T) {
 		"whatever fence": func(r *driver.ReleaseRequest) { r.Fence = 0 },
 	} {
 		pair(what, change)
-		if kind := k.readRecord(k.prefix + what)["kind"]; (kind == "jobr") != (what == "another nonce") {
+		if kind := k.readRecord(k.name(what))["kind"]; (kind == "jobr") != (what == "another nonce") {
 			t.Errorf("%s: the record is of kind %q", what, kind)
 		}
 	}
-	if n := k.rdb.MemoryUsage(ctx, k.prefix+"key").Val(); n > 250 {
+	if n := k.rdb.MemoryUsage(ctx, k.name("key")).Val(); n > 250 {
 		t.Errorf("a released record takes %d bytes, want 250 at most", n)
 	}
 }
@@ -273,7 +273,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { rdb.Close() })
 	k := newKit(t, rdb)
-	k.oneSlot = false // so half of the records, those with a memo or an 'h', are of other kinds
+	k.hashes = true // so half of the records, those with a memo or an 'h', are of other kinds
 	ctx := context.Background()
 	heard := rdb.PSubscribe(ctx, "*")
 	defer heard.Close()
@@ -287,7 +287,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 		now := start.Add(time.Duration(i) * time.Hour)
 		m.SetTime(now)
 		key := fmt.Sprint("key ", i)
-		k.oneSlot = rnd.IntN(2) == 0
+		k.hashes = rnd.IntN(2) == 0
 		ttl := []time.Duration{time.Millisecond, 900 * time.Millisecond, time.Second, long}[rnd.IntN(4)]
 		holder := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: ttl, Retain: long, Holder: "a host"}
 		r, err := k.Acquire(ctx, holder)

@@ -17,7 +17,7 @@ mark = string.format('%d', mark + 1 - mark % 2) -- odd: see bind in index.lua
 if due[1] then
   local scores = {}
   for i, member in ipairs(due) do scores[2 * i - 1], scores[2 * i] = mark, member end
-  redis.call('ZREM', KEYS[1], due[1]) -- before ZADD: see bind, too
+  redis.call('ZREM', KEYS[1], '') -- before ZADD: see bind, too
   redis.call('ZADD', KEYS[1], unpack(scores))
 end
 return {mark, wait, unpack(due)}

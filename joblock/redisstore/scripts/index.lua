@@ -1,5 +1,6 @@
--- Writes the index of the locks of jobs. The index is a sorted set at the bare prefix. No lock has that name, because
--- keys are not empty. A member is 'job\nkey'. The member's score is the time in us at which the entry is due.
+-- Writes the index of the locks of jobs: a sorted set at what stands before the keys of the part. No lock has that
+-- name, because keys are not empty. A member is 'job\nkey'. The member's score is the time in us at which the entry is
+-- due.
 
 local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
@@ -9,12 +10,15 @@ local KEEP = 86400000000 -- driver.JobKeep in us
 -- due.lua has returned the entry.
 --
 -- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
--- does not grow beyond the locks that are parked within KEEP. ZREM comes before ZADD because a full server refuses ZADD
--- to a script that has not written yet.
+-- does not grow beyond the locks that are parked within KEEP.
+--
+-- The first ZREM removes nothing. A full server refuses ZADD to a script that has not written yet. The index must never
+-- become empty on the way: Redis would delete the index, and while the slot migrates, the server would refuse the next
+-- command.
 local function bind(index, job, name, now_us, grace)
-  local member = job .. '\n' .. name
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%d', now_us - KEEP), 'LIMIT', 0, 2)
-  redis.call('ZREM', index, member, unpack(old))
   local due = now_us + grace
-  redis.call('ZADD', index, string.format('%d', due + due % 2), member)
+  redis.call('ZREM', index, '')
+  redis.call('ZADD', index, string.format('%d', due + due % 2), job .. '\n' .. name)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%d', now_us - KEEP), 'LIMIT', 0, 2)
+  if old[1] then redis.call('ZREM', index, unpack(old)) end
 end

@@ -10,8 +10,11 @@
 -- There are stages rather than functions, because the server runs the whole script at every call. Creating functions at
 -- every call would take longer than most calls take.
 --
--- KEYS[1]  the Redis key of the record. In a cluster such a script touches no other key, so
---          that the script can run while a slot migrates.
+-- KEYS[1]  the Redis key of the record
+-- KEYS[2]  the Redis key of the index of the record's part, if the script is to write the
+--          entry. In a cluster both keys are in one slot. While the slot migrates, the server
+--          may refuse a script with two keys (TRYAGAIN). Then the caller writes the entry
+--          first, and calls this script with one key: such a script always runs.
 --
 -- If the value at the key is no record, the answer is FOREIGN, and no stage writes to the value. Whatever a stranger
 -- writes into a record may cause a refusal, but never two holders or an endless loop. The stages with "usual" in their
@@ -94,7 +97,7 @@ end
 -- server refuses that ZADD: then the call ends with an error, and the key is not taken. Once a script has written, the
 -- server refuses none of its further writes.
 
-if KEYS[2] and #ARGV[2] == 13 then
+if KEYS[2] and ARGV[8] == nil and #ARGV[2] == 13 then
   local prior, last = '-', '-------------\n'
   if record then
     local ended = sub(record, 1, 4)

@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/hashtag"
+)
+
+// tagged reports whether rdb finds the server of a key by the key's hash tag.
+func tagged(rdb redis.UniversalClient) bool {
+	switch rdb.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		return true
+	}
+	return false
+}
+
+// The function places returns what stands before the keys of each part: the prefix, or the prefix and a hash tag.
+func places(prefix string, tagged bool) []string {
+	if !tagged {
+		return []string{prefix}
+	}
+	all := make([]string, hashtag.Parts)
+	for part := range all {
+		all[part] = hashtag.Place(prefix, part)
+	}
+	return all
+}
+
+// Parts implements driver.Store: 1, or 256 in a cluster.
+func (s *Store) Parts() int { return max(1, len(s.places)) }
+
+// The method part returns the number of the part that key belongs to.
+func (s *Store) part(key string) int {
+	if s.Parts() == 1 {
+		return 0
+	}
+	return hashtag.Of(key)
+}
+
+// The method index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because
+// keys are not empty. The ACL pattern of the locks covers that name.
+func (s *Store) index(part int) string {
+	if len(s.places) == 0 { // New has not made s: the call will return an error
+		return ""
+	}
+	return s.places[part]
+}
+
+// The method indexes returns the ACL pattern for the Redis keys of the index.
+func (s *Store) indexes() string {
+	if s.Parts() > 1 {
+		return escapeGlob(s.prefix) + "*"
+	}
+	return escapeGlob(s.prefix)
+}
+
+// The method name returns the Redis key of the record of key.
+func (s *Store) name(key string) string { return s.index(s.part(key)) + key }
+
+// keyOf returns the key whose record has the given Redis key. The result ok is false if no record can have that Redis
+// key.
+func (s *Store) keyOf(name string) (key string, ok bool) {
+	key, ok = strings.CutPrefix(name, s.prefix)
+	if ok && s.Parts() > 1 {
+		_, key, ok = strings.Cut(key, "}")
+	}
+	return key, ok && key != "" && s.name(key) == name
+}
