@@ -11,7 +11,6 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // checkLeaks waits for what dead processes have left to run out, and fails if anything
@@ -88,8 +87,10 @@ func checkIndex(t *testing.T, c *center) {
 			part++
 		}
 	}
-	left, err := c.rdb.ZRange(t.Context(), redisstore.DefaultPrefix, 0, -1).Result()
-	if err != nil || len(left) > 0 {
-		t.Errorf("leaked entries of the index: %q, %v", left, err)
+	for part := range jobs.Parts(c.locks) {
+		left, err := c.rdb.ZRange(t.Context(), c.place(part), 0, -1).Result()
+		if err != nil || len(left) > 0 {
+			t.Errorf("leaked entries of part %d of the index: %q, %v", part, left, err)
+		}
 	}
 }

@@ -123,11 +123,9 @@ func clusterRig(t *testing.T) *rig {
 	redistest.Ran(t, "cluster of "+c.Node(0).Backend())
 	r := newRig(t, cluster, slow, c.Client(t), c.Addrs(), c.Addrs())
 	r.plan.Replicas, r.lossy = 1, true
-	moved := func(which string, key func(*rand.Rand) string) fault[*center] {
-		return fault[*center]{which, 4, func(_ *center, dice *rand.Rand) { moveSlot(c, c.Slot(key(dice)), dice) }}
-	}
-	locks := moved("slots moved", func(dice *rand.Rand) string { return r.redisKey(r.plan.Pace.lockKey(dice)) })
-	index := moved("index moved", func(*rand.Rand) string { return redisstore.DefaultPrefix })
+	moved := fault[*center]{"slots moved", 8, func(_ *center, dice *rand.Rand) { // with their parts of the index
+		moveSlot(c, c.Slot(r.redisKey(r.plan.Pace.lockKey(dice))), dice)
+	}}
 	killed := fault[*center]{"masters killed", 2, func(it *center, dice *rand.Rand) {
 		masters := c.Masters()
 		i := masters[dice.IntN(len(masters))]
@@ -137,7 +135,7 @@ func clusterRig(t *testing.T) *rig {
 		c.Failover(i)
 		c.Rejoin(i)
 	}}
-	r.first = []fault[*center]{locks, index, killed}
+	r.first = []fault[*center]{moved, killed}
 	r.faults = append([]fault[*center]{
 		{"scripts flushed", 2, (*center).flushScripts},
 		{"subscribers cut", 2, (*center).cutSubscribers},
@@ -146,11 +144,14 @@ func clusterRig(t *testing.T) *rig {
 }
 
 // redisKey returns the name of a lock's record in Redis.
-func (r *rig) redisKey(key string) string {
+func (r *rig) redisKey(key string) string { return r.place(hashtag.Of(key)) + key }
+
+// place returns the name of a part of the index in Redis, with which the names of the part's locks begin.
+func (r *rig) place(part int) string {
 	if r.plan.Kind == cluster {
-		return hashtag.Place(redisstore.DefaultPrefix, hashtag.Of(key)) + key
+		return hashtag.Place(redisstore.DefaultPrefix, part)
 	}
-	return redisstore.DefaultPrefix + key
+	return redisstore.DefaultPrefix
 }
 
 // moveSlot moves a slot to another master, with pauses in which its keys are on both.
