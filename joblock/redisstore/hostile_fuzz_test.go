@@ -46,7 +46,7 @@ func FuzzRecord(f *testing.F) {
 // What anybody publishes names a term that may be, or none.
 func FuzzPush(f *testing.F) {
 	f.Add("7\njoblock:key")
-	s := &Store{prefix: DefaultPrefix}
+	s := &Store{prefix: DefaultPrefix, places: []string{DefaultPrefix}}
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, ok := s.parseForced(text); ok && (p.Fence < 1 || p.Key == "") {
 			t.Errorf("%q is the push %+v", text, p)
