@@ -19,6 +19,9 @@ const slots = 16384
 // Of returns the number of the part that key belongs to. Braces in key have no meaning here.
 func Of(key string) int { return int(crc16(key)) % Parts }
 
+// OfSlot returns the number of the part whose hash tag has a slot near the given one.
+func OfSlot(slot int) int { return slot / (slots / Parts) }
+
 // Tag returns the hash tag of a part: the smallest number whose slot is one of the slots of that part. Part i has the
 // slots from i × 64 to i × 64 + 63. A later version must not change the hash tags: all locks would get new names.
 func Tag(part int) string { return tags()[part] }
@@ -30,7 +33,7 @@ var tags = sync.OnceValue(func() *[Parts]string {
 	all := new([Parts]string)
 	for n, missing := 0, Parts; missing > 0; n++ {
 		tag := strconv.Itoa(n)
-		if part := int(crc16(tag)) % slots / (slots / Parts); all[part] == "" {
+		if part := OfSlot(int(crc16(tag)) % slots); all[part] == "" {
 			all[part] = tag
 			missing--
 		}

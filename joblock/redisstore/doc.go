@@ -127,7 +127,7 @@
 //	    +zadd +zrem +zscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan
-//	    +cluster|slots +asking
+//	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe
 //	    +wait
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and

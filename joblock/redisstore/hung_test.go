@@ -24,7 +24,7 @@ func TestHungNodeHoldsUpNoOtherCalls(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3, c.replicas)
 			redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 			for i := range cluster.Addrs() {
-				cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights)...)...)
+				cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights, shardRights)...)...)
 			}
 			cluster.Node(c.hung).Stop()
 			defer cluster.Node(c.hung).Cont()

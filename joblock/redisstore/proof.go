@@ -145,30 +145,30 @@ func push(nonce, lines string) driver.Push {
 // that inbox, the script tells the grant in the reply to the release, and publishes nothing.
 type inboxes struct {
 	mu      sync.RWMutex // held for reading during a delivery
-	channel string       // channel of the inbox; "" if there is none
+	address string       // address of the inbox; "" if there is none
 	deliver func(driver.Push)
 }
 
-func (in *inboxes) open(channel string, deliver func(driver.Push)) {
+func (in *inboxes) open(address string, deliver func(driver.Push)) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.channel == "" {
-		in.channel, in.deliver = channel, deliver
+	if in.address == "" {
+		in.address, in.deliver = address, deliver
 	}
 }
 
-func (in *inboxes) close(channel string) {
+func (in *inboxes) close(address string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.channel == channel {
-		in.channel, in.deliver = "", nil
+	if in.address == address {
+		in.address, in.deliver = "", nil
 	}
 }
 
 func (in *inboxes) own() string {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	return in.channel
+	return in.address
 }
 
 // handOver takes what the answer val to a release says about waiters out of val, and returns the rest for parseReply.
@@ -207,8 +207,8 @@ func (s *Store) handOver(val any) any {
 	return alone
 }
 
-// The method listener returns what a release sends about its Store, a line each: the inbox to which the script need not
-// push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter, listener returns
+// The method listener returns what a release sends about its Store, a line each: the address of the inbox to which the
+// script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter, listener returns
 // "".
 func (s *Store) listener() string {
 	own := s.inboxes.own()

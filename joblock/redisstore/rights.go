@@ -47,6 +47,13 @@ var pushRights = area{severity: Warning, subject: "pub/sub",
 		{"ping", "PING"},
 	}}
 
+// shardRights are for waiting in a cluster.
+var shardRights = area{severity: Warning, subject: "pub/sub",
+	means: "each hand-over of a key is told to all nodes of the cluster", with: " &$prefix*",
+	rights: []right{
+		{"spublish", "SPUBLISH $shard m"}, {"ssubscribe", "SSUBSCRIBE $shard"}, {"sunsubscribe", "SUNSUBSCRIBE $shard"},
+	}}
+
 // listRights are for List.
 var listRights = area{severity: Warning, subject: "permissions", means: "List fails, all else works",
 	rights: []right{{"scan", "SCAN 0"}}}
@@ -63,7 +70,7 @@ var replicaRights = area{severity: Fault, subject: "permissions", means: "with C
 func (s *Store) areas() []area {
 	all := []area{lockRights, jobRights, pushRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
-		all = append(all, clusterRights)
+		all = append(all, clusterRights, shardRights)
 	}
 	if s.replicas > 0 {
 		all = append(all, replicaRights)
@@ -77,7 +84,8 @@ func (c *check) rights(ctx context.Context, key string) (told, usable bool, err 
 	areas := c.s.areas()
 	var rules []string
 	var calls []any
-	names := strings.NewReplacer("$key", c.s.name(key), "$index", c.s.index(c.s.part(key)), "$channel", c.s.channel("check"), " ", "\n")
+	names := strings.NewReplacer("$key", c.s.name(key), "$index", c.s.index(c.s.part(key)), "$channel", c.s.channel("check"),
+		"$shard", c.s.shardChannel(c.s.part(key), "check"), " ", "\n")
 	for _, a := range areas {
 		for _, r := range a.rights {
 			rules = append(rules, r.rule)

@@ -38,7 +38,7 @@ var onOne = []area{lockRights, jobRights, pushRights, listRights}
 
 func TestRightsAreDocumented(t *testing.T) {
 	documented := redistest.Rules(t, "doc.go", "Permissions")
-	listed := rules(append(slices.Clone(onOne), clusterRights, replicaRights)...)[3:]
+	listed := rules(append(slices.Clone(onOne), clusterRights, shardRights, replicaRights)...)[3:]
 	slices.Sort(documented)
 	slices.Sort(listed)
 	if !slices.Equal(documented, listed) {
@@ -70,9 +70,9 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	slices.Sort(called)
 	called = slices.Compact(called)
 	var listed []string
-	for _, a := range []area{lockRights, jobRights, pushRights} {
+	for _, a := range []area{lockRights, jobRights, pushRights, shardRights} {
 		for _, r := range a.rights {
-			if !slices.Contains([]string{"eval", "evalsha", "subscribe", "unsubscribe", "ping"}, r.rule) {
+			if !slices.Contains([]string{"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe"}, r.rule) {
 				listed = append(listed, r.rule)
 			}
 		}
@@ -124,7 +124,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: redistest.Password})
 		defer rdb.Close()
 		one(t, 0, []*redistest.Server{cluster.Node(0), cluster.Node(1), cluster.Node(2)}, cluster.Client(t),
-			append(slices.Clone(onOne), clusterRights), rdb)
+			append(slices.Clone(onOne), clusterRights, shardRights), rdb)
 	})
 }
 
@@ -363,7 +363,7 @@ func TestCheckNamesTheRightsThatAreMissingInACluster(t *testing.T) {
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	for _, r := range append([]right{{}}, clusterRights.rights...) {
 		for i := range 3 {
-			all := append(rules(append(slices.Clone(onOne), clusterRights)...), "+info", "+config|get")
+			all := append(rules(append(slices.Clone(onOne), clusterRights, shardRights)...), "+info", "+config|get")
 			if r.rule != "" {
 				all = slices.DeleteFunc(all, func(have string) bool { return have == "+"+r.rule })
 			}

@@ -52,12 +52,14 @@ type Store struct {
 
 	calls, renewals *merger // calls sends to ops, renewals sends to renew: both through the application's hooks
 
-	places []string // what stands before the keys of each part: see the function places
-	joint  bool     // a script may write both a record and the index of the record's part
-	hashes bool     // there may be a cluster: records are hashes from the beginning
+	places  []string // what stands before the keys of each part: see the function places
+	joint   bool     // a script may write both a record and the index of the record's part
+	hashes  bool     // there may be a cluster: records are hashes from the beginning
+	sharded bool     // pushes go to shard channels
 
 	proofs   proofs
 	inboxes  inboxes
+	shards   shardInboxes
 	passesOn atomic.Bool // a release of this Store has granted a key to a waiter
 
 	replicas       int
@@ -101,6 +103,7 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 		s.ops, s.renew, s.owned = ownClients(rdb)
 		_, one := rdb.(*redis.Client)
 		s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one
+		_, s.sharded = rdb.(*redis.ClusterClient)
 		if s.replicas > 0 && !s.owned {
 			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
 		}
@@ -171,7 +174,10 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 		c.flag(req.Memo)
 	}
 	if req.Inbox != "" {
-		c.str(s.channel(req.Inbox)).millis(req.Patience)
+		c.str(s.inPart(req.Key, s.address(req.Inbox))).millis(req.Patience)
+		if s.sharded {
+			s.shards.want(req.Inbox, s.part(req.Key), req.Patience)
+		}
 	}
 	return c
 }
@@ -325,7 +331,7 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
 	plain := short && req.Reason == "" && !bound && !req.Done
 	if !plain || listener != "" {
-		c.str(listener)
+		c.str(s.inPart(req.Key, listener))
 	}
 	if plain {
 		return c

@@ -30,11 +30,35 @@ const (
 // so that keys and channels have the same ACL pattern.
 func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
+// shardChannel returns the shard channel for the grants to an inbox of the keys of one part. Shard channels are for a
+// cluster: the shard channel is in the slot of these keys.
+func (s *Store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
+
+// The method address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
+// address has two tabs more, and the method inPart writes a hash tag between the tabs. Without the tabs this is the shard
+// channel, and without what lies between the tabs it is the channel.
+func (s *Store) address(inbox string) string {
+	if s.sharded {
+		return s.prefix + "\t\tinbox:" + inbox
+	}
+	return s.channel(inbox)
+}
+
+// The method inPart completes a text that begins with an address, for a call for key.
+func (s *Store) inPart(key, text string) string {
+	if s.sharded {
+		return strings.Replace(text, "\t\t", "\t"+s.index(s.part(key))[len(s.prefix):]+"\t", 1)
+	}
+	return text
+}
+
 // The method forced returns the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
 // Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
-// makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes.
+// makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes. There most
+// pushes do not come that way: see the type shards. Then the subscription has one more connection to each node that has
+// keys for which Acquires with this inbox wait.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox, deliver)
 }
@@ -55,23 +79,27 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		return nil, errors.Join(err, sub.Close())
 	}
 	if own {
-		s.inboxes.open(channel, deliver)
+		s.inboxes.open(s.address(inbox), deliver)
 		s.proofs.load(s)
+	}
+	told := func(text string) {
+		if push, ok := parse(text); ok {
+			deliver(push)
+		}
+	}
+	stopShards := func() {}
+	if cluster, ok := s.ops.(*redis.ClusterClient); ok && inbox != driver.ForcedInbox {
+		stopShards = s.shards.add(inbox, newShards(cluster, func(part int) string { return s.shardChannel(part, inbox) }, told))
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() {
-		listen(ctx, sub, func(text string) {
-			if push, ok := parse(text); ok {
-				deliver(push)
-			}
-		})
-	})
+	running.Go(func() { listen(ctx, sub, told) })
 	running.Go(func() { ping(ctx, sub) })
 	return func() {
 		if own {
-			s.inboxes.close(channel)
+			s.inboxes.close(s.address(inbox))
 		}
+		stopShards()
 		cancel()
 		_ = sub.Close() // an error has no consequence: the subscription is over either way
 		running.Wait()

@@ -22,7 +22,7 @@ func TestCluster(t *testing.T) {
 
 	// All of it as a user with the permissions that the package comment lists.
 	for i := range 3 {
-		cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights)...)...)
+		cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights, shardRights)...)...)
 	}
 	app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: "pw"})
 	t.Cleanup(func() { app.Close() })

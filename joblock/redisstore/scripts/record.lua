@@ -182,14 +182,18 @@ if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and sub(row[1] o
       end
       local listener = ARGV[5] or ''
       if sub(listener, 1, #inbox + 1) == inbox .. '\n' then return {1, call, grant} end
-      local proof_key = string.match(listener, '\n(.+)$')
-      if not proof_key then
-        redis.pcall('PUBLISH', inbox, call)
-        return {1, 1}
+      local proof_key, told = string.match(listener, '\n(.+)$'), call
+      if proof_key then
+        told = call .. '\n' .. grant
+        told = told .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. told))
       end
-      grant = call .. '\n' .. grant
-      redis.pcall('PUBLISH', inbox, grant .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. grant)))
-      return 1
+      local heard = 0 -- the same steps as at the end of the stage write
+      if string.find(inbox, '\t', 1, true) then
+        heard = redis.pcall('SPUBLISH', string.gsub(inbox, '\t', ''), told)
+        inbox = string.gsub(inbox, '\t.*\t', '')
+      end
+      if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', inbox, told) end
+      return proof_key and 1 or {1, 1}
     end
   end
 end
@@ -384,7 +388,16 @@ elseif push then
   elseif answer then
     answer = {answer, 1}
   end
+  -- Tabs are around the hash tag of a shard channel. If no subscriber of the shard channel has got the text, the text
+  -- goes to the other channel, which has no hash tag, and so to all nodes. That may be because the server has no shard
+  -- channels, because the slot moves, or because the waiter is dead or new.
+  --
   -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the grant by asking.
-  redis.pcall('PUBLISH', push, text)
+  local heard = 0
+  if string.find(push, '\t', 1, true) then
+    heard = redis.pcall('SPUBLISH', string.gsub(push, '\t', ''), text)
+    push = string.gsub(push, '\t.*\t', '')
+  end
+  if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', push, text) end
 end
 if answer then return answer end

@@ -1,0 +1,326 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/hashtag"
+)
+
+const (
+	// shardTimeout bounds each attempt to subscribe at a node.
+	shardTimeout = time.Second
+
+	// shardPause lies between two attempts to subscribe to a part. A client learns of a moved slot, or of a new master,
+	// within this order of time.
+	shardPause = 200 * time.Millisecond
+)
+
+// The type shards is the part of a subscription that only a cluster has: the subscriptions to the shard channels of one
+// inbox. The server hands a message on a shard channel only to the node that has the channel's slot. Without shard
+// channels, each push goes to all nodes.
+//
+// There is a shard channel for each part of the locks. A shards is subscribed to the channels of those parts in which
+// this process waits for a key, through one connection for each node. No call waits for the subscription. A push that
+// no subscriber of the shard channel has got is published to all nodes: see the stage write in record.lua. So no push is
+// lost because a slot moves, or because the shard channel is not subscribed to yet.
+type shards struct {
+	cluster *redis.ClusterClient
+	channel func(part int) string
+	deliver func(text string)
+
+	ctx  context.Context // ends with stop
+	end  context.CancelFunc
+	wake chan struct{} // holds at most one value: parts has changed
+	work sync.WaitGroup
+
+	mu    sync.Mutex // guards the fields below
+	parts map[int]*shardPart
+	nodes map[*redis.Client]*shardNode
+	off   bool // the server has no shard channels, or this user may not use these
+}
+
+// The type shardPart is a part of the locks in which this process waits.
+type shardPart struct {
+	until time.Time  // when the last place ends that this process has taken in a queue of the part
+	node  *shardNode // where the part's channel is subscribed to, or nil
+	again time.Time  // not before then is the next attempt
+}
+
+// The type shardNode is the connection to one node.
+type shardNode struct {
+	client *redis.Client
+	sub    *redis.PubSub
+}
+
+func newShards(cluster *redis.ClusterClient, channel func(part int) string, deliver func(text string)) *shards {
+	h := &shards{
+		cluster: cluster, channel: channel, deliver: deliver, wake: make(chan struct{}, 1),
+		parts: make(map[int]*shardPart), nodes: make(map[*redis.Client]*shardNode),
+	}
+	h.ctx, h.end = context.WithCancel(context.Background())
+	h.work.Go(h.run)
+	return h
+}
+
+// The method stop ends all subscriptions, and waits for a call of deliver that has begun.
+func (h *shards) stop() {
+	h.end()
+	h.mu.Lock()
+	for _, node := range h.nodes {
+		_ = node.sub.Close() // the subscription is over either way
+	}
+	h.mu.Unlock()
+	h.work.Wait()
+}
+
+// The method want says that this process waits in a part, for at most the given time from now.
+func (h *shards) want(part int, patience time.Duration) {
+	until := time.Now().Add(patience)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.parts[part]
+	if p == nil && h.off {
+		return
+	}
+	if p == nil {
+		p = &shardPart{}
+		h.parts[part] = p
+		h.awake()
+	}
+	if until.After(p.until) {
+		p.until = until
+	}
+}
+
+func (h *shards) awake() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// The method run subscribes to the channels that are wanted, and gives up those that are no longer wanted.
+func (h *shards) run() {
+	timer := time.NewTimer(pingEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.wake:
+		case <-timer.C:
+		}
+		pause := pingEvery
+		if !h.settle() {
+			pause = shardPause
+		}
+		timer.Reset(pause)
+	}
+}
+
+// The method settle makes one attempt for each part, and reports whether all parts are subscribed to.
+func (h *shards) settle() (all bool) {
+	now := time.Now()
+	all = true
+	var missing []int
+	over := make(map[int]*shardNode)
+	h.mu.Lock()
+	for part, p := range h.parts {
+		switch {
+		case h.off || now.After(p.until):
+			delete(h.parts, part)
+			if p.node != nil {
+				over[part] = p.node
+			}
+		case p.node == nil && now.Before(p.again):
+			all = false
+		case p.node == nil:
+			p.again = now.Add(shardPause)
+			missing = append(missing, part)
+		}
+	}
+	h.mu.Unlock()
+	for part, node := range over {
+		h.tell(node, node.sub.SUnsubscribe, part)
+	}
+	for _, part := range missing {
+		all = h.subscribe(part) && all
+	}
+	return all
+}
+
+// The method subscribe subscribes to the channel of a part, at the node that has the slot as far as the client knows.
+func (h *shards) subscribe(part int) bool {
+	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
+	client, err := h.cluster.MasterForKey(ctx, h.channel(part))
+	cancel()
+	if err != nil {
+		return false
+	}
+	h.mu.Lock()
+	node, known := h.nodes[client]
+	if !known && h.ctx.Err() == nil {
+		node = &shardNode{client: client, sub: client.SSubscribe(h.ctx)} // without a channel, this only makes the PubSub
+		h.nodes[client] = node
+	}
+	if p := h.parts[part]; p != nil {
+		p.node = node
+	}
+	h.mu.Unlock()
+	if node == nil {
+		return false
+	}
+	if !h.tell(node, node.sub.SSubscribe, part) {
+		return false
+	}
+	if !known {
+		h.work.Go(func() { h.receive(node) })
+	}
+	return true
+}
+
+// The method tell sends one command about the channel of a part. If that fails, tell gives up the node.
+func (h *shards) tell(node *shardNode, command func(context.Context, ...string) error, part int) bool {
+	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
+	defer cancel()
+	err := command(ctx, h.channel(part))
+	if err != nil {
+		h.lose(node)
+	}
+	return err == nil
+}
+
+// The method lose gives up a node's connection. The parts that were subscribed to there need a new subscription.
+func (h *shards) lose(node *shardNode) {
+	_ = node.sub.Close() // the connection may be broken
+	h.cluster.ReloadState(h.ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.nodes[node.client] == node {
+		delete(h.nodes, node.client)
+	}
+	for _, p := range h.parts {
+		if p.node == node {
+			p.node = nil
+		}
+	}
+	h.awake()
+}
+
+// The method moved notes that the parts that match are no longer subscribed to at node.
+func (h *shards) moved(node *shardNode, match func(part int) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for part, p := range h.parts {
+		if p.node == node && match(part) {
+			p.node = nil
+			h.cluster.ReloadState(h.ctx)
+			h.awake()
+		}
+	}
+}
+
+// The method receive reads what a node sends, until the connection breaks.
+func (h *shards) receive(node *shardNode) {
+	defer h.lose(node)
+	asked := false // a PING has had no answer yet
+	for {
+		// go-redis makes a broken connection anew within this context, but then names all channels in one command, which
+		// the server refuses. So receive gives the connection up.
+		ctx, cancel := context.WithTimeout(h.ctx, 2*pingEvery)
+		got, err := node.sub.ReceiveTimeout(ctx, pingEvery)
+		if quiet := isTimeout(err); quiet && !asked {
+			asked = true
+			err = node.sub.Ping(ctx)
+		}
+		cancel()
+		var refused redis.Error
+		switch {
+		case h.ctx.Err() != nil:
+			return
+		case errors.As(err, &refused):
+			if !h.refused(node, refused) {
+				return
+			}
+			continue
+		case err != nil:
+			return
+		}
+		if got == nil {
+			continue
+		}
+		asked = false
+		switch got := got.(type) {
+		case *redis.Message:
+			h.deliver(got.Payload)
+		case *redis.Subscription:
+			if got.Kind == "sunsubscribe" {
+				h.moved(node, func(part int) bool { return h.channel(part) == got.Channel })
+			}
+		}
+	}
+}
+
+// The method refused deals with an error that a node has answered, and reports whether the connection can be used
+// further on.
+func (h *shards) refused(node *shardNode, err redis.Error) bool {
+	if words := strings.Fields(err.Error()); len(words) == 3 && words[0] == "MOVED" {
+		slot, serr := strconv.Atoi(words[1])
+		h.moved(node, func(part int) bool { return part == hashtag.OfSlot(slot) })
+		return serr == nil
+	}
+	if denied(err) {
+		h.mu.Lock()
+		h.off = true
+		h.mu.Unlock()
+		h.awake()
+	}
+	return false
+}
+
+// The type shardInboxes has the shards of each inbox that a Store is subscribed to.
+type shardInboxes struct {
+	mu   sync.RWMutex
+	open map[string][]*shards
+}
+
+func (i *shardInboxes) add(inbox string, h *shards) (stop func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.open == nil {
+		i.open = make(map[string][]*shards)
+	}
+	i.open[inbox] = append(i.open[inbox], h)
+	return func() {
+		i.mu.Lock()
+		i.open[inbox] = slices.DeleteFunc(i.open[inbox], func(of *shards) bool { return of == h })
+		if len(i.open[inbox]) == 0 {
+			delete(i.open, inbox)
+		}
+		i.mu.Unlock()
+		h.stop()
+	}
+}
+
+// The method want says that an Acquire with this inbox is about to wait.
+func (i *shardInboxes) want(inbox string, part int, patience time.Duration) {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	for _, h := range i.open[inbox] {
+		h.want(part, patience)
+	}
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}

@@ -1,0 +1,187 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// published is how many messages the nodes have sent each other for pushes, to all nodes
+// and to those of a shard.
+func published(t testing.TB, cluster *redistest.Cluster, dead ...int) (all, shard int64) {
+	t.Helper()
+	for i := range cluster.Addrs() {
+		if slices.Contains(dead, i) {
+			continue
+		}
+		rdb := cluster.Node(i).Client(t)
+		text, err := rdb.ClusterInfo(context.Background()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rdb.Close()
+		info := parseInfo(text)
+		all += info.num("cluster_stats_messages_publish_sent")
+		shard += info.num("cluster_stats_messages_publishshard_sent")
+	}
+	return all, shard
+}
+
+// line is one key after the other that is handed from waiter to waiter.
+type line struct {
+	*kit
+	pushed chan driver.Push
+}
+
+func newLine(t *testing.T, k *kit) *line {
+	l := &line{k, make(chan driver.Push, 100)}
+	stop, err := k.Subscribe(t.Context(), "inbox", func(p driver.Push) { l.pushed <- p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return l
+}
+
+// handOver has one call wait for key, and another process release it. It returns once the push is there.
+func (l *line) handOver(key string) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	term := l.acquire(key)
+	wait := driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: l.nonce(), TTL: long, Retain: long, Inbox: "inbox", Patience: long}
+	r, err := l.Acquire(ctx, wait)
+	wantOutcome(l.t, "wait", r, err, driver.OutcomeHeld)
+	other := New(l.rdb, nil) // to which the inbox does not belong
+	defer other.Close()
+	rs, err := other.Release(ctx, []driver.ReleaseRequest{l.release(term)})
+	wantOutcomes(l.t, "release", rs, err, 1, driver.OutcomeOK)
+	select {
+	case p := <-l.pushed:
+		if p.Nonce != wait.Nonce {
+			l.t.Errorf("%s: pushed to %q, want %q", key, p.Nonce, wait.Nonce)
+		}
+	case <-time.After(patience):
+		l.t.Fatalf("%s: nothing was pushed", key)
+	}
+	rs, err = l.Release(ctx, []driver.ReleaseRequest{l.release(driver.Term{Key: key, Owner: "waiter"})})
+	wantOutcomes(l.t, "release", rs, err, 1, driver.OutcomeOK)
+}
+
+// subscribed returns once the master of key's slot has a subscriber of the shard channel.
+func (l *line) subscribed(cluster *redistest.Cluster, key string, want int64) {
+	l.t.Helper()
+	channel := l.shardChannel(l.part(key), "inbox")
+	rdb := cluster.Node(cluster.Server(cluster.Slot(channel))).Client(l.t)
+	defer rdb.Close()
+	await(l.t, fmt.Sprintf("%d subscribers of %s", want, channel), func() bool {
+		have, err := rdb.PubSubShardNumSub(l.t.Context(), channel).Result()
+		return err == nil && have[channel] == want
+	})
+}
+
+// quietly makes the hand-overs, and fails if the nodes tell each other of them.
+func (l *line) quietly(cluster *redistest.Cluster, keys ...string) {
+	l.t.Helper()
+	for _, key := range keys {
+		l.shards.want("inbox", l.part(key), long)
+	}
+	for _, key := range keys {
+		l.subscribed(cluster, key, 1)
+	}
+	all, shard := published(l.t, cluster)
+	for _, key := range keys {
+		l.handOver(key)
+	}
+	if nowAll, nowShard := published(l.t, cluster); nowAll != all || nowShard != shard {
+		l.t.Errorf("for %d hand-overs the nodes sent each other %d messages, and %d within shards, want none", len(keys), nowAll-all, nowShard-shard)
+	}
+}
+
+// What a hand-over costs does not grow with the cluster: only the node with the key and
+// the process that waits have to do with it.
+func TestHandOversInAClusterAreToldToOneNode(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	l := newLine(t, newKit(t, cluster.Client(t)))
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	l.quietly(cluster, keys...)
+
+	// A part in which nobody waits any more is given up, and one in which somebody waits again is not.
+	l.shards.open["inbox"][0].mu.Lock()
+	for part, p := range l.shards.open["inbox"][0].parts {
+		if part != l.part(keys[0]) {
+			p.until = time.Now()
+		}
+	}
+	l.shards.open["inbox"][0].awake()
+	l.shards.open["inbox"][0].mu.Unlock()
+	l.subscribed(cluster, keys[1], 0)
+	l.subscribed(cluster, keys[0], 1)
+	l.quietly(cluster, keys...)
+}
+
+// Each push arrives, at once, wherever the slot is: no call of this test asks a second time.
+func TestPushesFollowSlotsAndMasters(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 1)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	l := newLine(t, newKit(t, cluster.Client(t)))
+	const key = "a"
+	l.handOver(key) // before anybody has subscribed to the shard channel
+	slot := cluster.Slot(l.name(key))
+	for _, what := range []string{"away", "on", "back"} {
+		move := cluster.BeginMove(slot, (cluster.Server(slot)+1)%3)
+		l.handOver(key)
+		move.Move(move.Keys()...)
+		l.handOver(key)
+		l.shards.want("inbox", l.part(key), long)
+		l.handOver(key)
+		move.Finish()
+		l.handOver(key)
+		l.t.Log("moved " + what)
+	}
+	l.subscribed(cluster, key, 1)
+	master := cluster.Server(slot)
+	cluster.Failover(master)
+	await(t, "the new master", func() bool {
+		_, err := l.Inspect(t.Context(), driver.InspectRequest{Keys: []string{key}})
+		return err == nil
+	})
+	l.subscribed(cluster, key, 1) // until then both subscriptions may be broken
+	before, _ := published(t, cluster, master)
+	l.handOver(key)
+	if after, _ := published(t, cluster, master); after != before {
+		t.Errorf("after the fail-over the nodes sent each other %d messages for a hand-over, want none", after-before)
+	}
+}
+
+// A user that may not use shard channels has the other channels.
+func TestPushesWithoutShardChannels(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	for i := range 3 {
+		cluster.Node(i).SetUser(t, "locks", rules(append(slices.Clone(onOne), clusterRights)...)...)
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: redistest.Password})
+	t.Cleanup(func() { rdb.Close() })
+	l := newLine(t, newKit(t, rdb))
+	for i := range 6 {
+		l.handOver(fmt.Sprint("key ", i))
+	}
+	await(t, "the shard channels to be given up", func() bool {
+		h := l.shards.open["inbox"][0]
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.off && len(h.parts) == 0 && len(h.nodes) == 0
+	})
+	l.handOver("key")
+}
