@@ -52,9 +52,10 @@ type Store interface {
 	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
-	// Subscribe calls deliver with each Push to inbox, until stop is called. Forced releases push to ForcedInbox. The
-	// end of ctx does not end the subscription. The function deliver must not block, and stop waits for a call of
-	// deliver that has begun. An error means that there is no subscription.
+	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an Acquire
+	// goes to another Store, this Store may miss the Push. Forced releases push to ForcedInbox. The end of ctx does not
+	// end the subscription. The function deliver must not block, and stop waits for a call of deliver that has begun.
+	// An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and

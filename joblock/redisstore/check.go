@@ -32,7 +32,7 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 		return nil, err
 	}
 	c := &check{s: s}
-	c.client()
+	c.client(ctx)
 	err := c.servers(ctx)
 	switch {
 	case err == nil:
@@ -68,7 +68,7 @@ func (c *check) has(subject string) bool {
 }
 
 // The method client looks at the kind of client.
-func (c *check) client() {
+func (c *check) client(ctx context.Context) {
 	switch c.s.ops.(type) {
 	case *redis.Ring:
 		c.add(Finding{Fault, "", "client", "a *redis.Ring",
@@ -76,6 +76,12 @@ func (c *check) client() {
 			"use a *redis.Client, also for Sentinel, or a *redis.ClusterClient"})
 	case *redis.Client, *redis.ClusterClient:
 	default:
+		if text, err := c.s.ops.Info(ctx, "cluster").Result(); err == nil && parseInfo(text)["cluster_enabled"] == "1" {
+			c.add(Finding{Fault, "", "client", fmt.Sprintf("a %T in front of a cluster", c.s.ops),
+				"locks have the names of a single server, which processes with a *redis.ClusterClient do not see",
+				"pass the *redis.ClusterClient itself"})
+			return
+		}
 		c.add(Finding{Note, "", "client", fmt.Sprintf("a %T, which is used as it is", c.s.ops),
 			"renewals share its connections, and its own settings decide how long a call takes",
 			"set ContextTimeoutEnabled, or pass the *redis.Client itself"})
@@ -128,6 +134,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n.info = parseInfo(text)
 	n.version()
 	n.cluster(c.s.ops)
+	n.shards()
 	n.role()
 	n.memory()
 	n.persistence(n.config(ctx, rdb, "appendfsync"))

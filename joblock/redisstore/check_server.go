@@ -72,6 +72,15 @@ func (n *checkedServer) cluster(client redis.UniversalClient) {
 	}
 }
 
+// shardsFrom is the oldest Redis with shard channels.
+const shardsFrom = "7.0"
+
+func (n *checkedServer) shards() {
+	if v := n.info["redis_version"]; n.s.sharded && olderThan(v, shardsFrom) {
+		n.find(Note, shardRights.subject, "Redis "+v+" has no shard channels", shardRights.means, "upgrade the server")
+	}
+}
+
 func (n *checkedServer) role() {
 	if n.info["role"] == "slave" {
 		n.find(Fault, "role", "this server is a replica of "+n.info["master_host"]+":"+n.info["master_port"],

@@ -169,6 +169,7 @@ func TestCheckOfACluster(t *testing.T) {
 	if err := cluster.Node(1).Client(t).ConfigSet(context.Background(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)
 	}
+	wantFinding(t, report(t, wrapped{cluster.Client(t)}), Fault, "client")
 	if f := wantFinding(t, report(t, cluster.Client(t)), Note, "maxmemory-policy"); f.Node != cluster.Node(1).Addr() {
 		t.Errorf("found at %s, want %s", f.Node, cluster.Node(1).Addr())
 	}
@@ -215,6 +216,18 @@ func TestReportIsReadable(t *testing.T) {
 	const want = `[{"severity":"fault","node":"h:1","subject":"role","found":"a replica","means":"no writes","fix":"use the master"}]`
 	if err != nil || string(b) != want {
 		t.Errorf("JSON is %s, %v", b, err)
+	}
+}
+
+func TestCheckTellsOfServersWithoutShardChannels(t *testing.T) {
+	for version, want := range map[string]int{"6.2.14": 1, "7.0.0": 0} {
+		for sharded, want := range map[bool]int{true: want, false: 0} {
+			c := &check{s: &Store{sharded: sharded}}
+			(&checkedServer{check: c, info: info{"redis_version": version}}).shards()
+			if len(c.report) != want {
+				t.Errorf("Redis %s, in a cluster %v: found %v", version, sharded, c.report)
+			}
+		}
 	}
 }
 

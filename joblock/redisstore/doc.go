@@ -6,7 +6,7 @@
 //
 // # Records
 //
-// A lock is one string at prefix + key. The string is a text of lines, which redis-cli shows unchanged:
+// A lock is one string at prefix + key, for a cluster see below. The string is a text of lines, which redis-cli shows unchanged:
 //
 //	jobH<fence>   H: owned; R, F, D: released, forced, done; the fence is a number that grows
 //	              with every Acquire, Take, Park and Resume
@@ -49,13 +49,14 @@
 //
 // # The index of the locks of jobs
 //
-// The index is a sorted set at the bare prefix ("joblock:"). No lock has that name, because keys are not empty. A
-// member of the set has two lines: a job and a key. The member's score is the time at which the entry is due, in µs
-// since 1970.
+// The index is a sorted set at the bare prefix ("joblock:"). In a cluster the index has 256 parts. A part is at the
+// prefix and a tag ("joblock:{227}"), so a part is in the slot of its locks. No lock has these names, because keys are
+// not empty. A member of the set has two lines: a job and a key. The member's score is the time at which the entry is
+// due, in µs since 1970.
 //
-// The Store writes an entry before the record is bound to the job. In a Take or a Park with a *redis.Client, one script
-// writes the entry and the record. In all other cases a call of its own writes the entry: in a cluster the whole index
-// is in one slot.
+// One script writes the entry and binds the record to the job. There are two exceptions, in which a call of its own
+// writes the entry first. One is a client that is neither a *redis.Client nor a *redis.ClusterClient. The other is a
+// slot that migrates, while the old master has the index and the new master has the record, or the reverse.
 //
 // A call that writes an entry also drops entries that have been due for a day. An entry takes some 170 bytes. The cost
 // of Due depends only on the number of returned entries: 0.2 ms for 100 entries, out of 1,000 or of 100,000.
@@ -68,14 +69,16 @@
 //
 // # Calls
 //
-// Every transition is one Lua script, and reads no clock but the server's. In a cluster a script has one key. So keys
-// need no hash tags, and locks can be taken, renewed and released while their slot migrates. A script with a second
-// key would fail with TRYAGAIN during that migration.
+// Every transition is one Lua script, and reads no clock but the server's. A script has one key, the record, or two
+// keys, the record and its part of the index. Locks can be taken, renewed, parked and released while their slot
+// migrates. Then a server may refuse a script with two keys (TRYAGAIN), and the Store uses two scripts with one key
+// each.
 //
 //	Acquire                           one round trip
-//	a batch of Take, Park             one pipeline; for jobs in a cluster two
-//	a batch of Resume                 one pipeline; two more if a reservation has run out
+//	a batch of Take, Park             one pipeline
+//	a batch of Resume                 one pipeline; one more if a reservation has run out
 //	a batch of any other call         one pipeline
+//	each of these about a job         two more for the calls that got TRYAGAIN
 //
 // While four calls to one server (not a cluster) are under way, further calls wait and go together in pipelines. These
 // pipelines save most of the calls' system calls. Hooks do not see the context values of the merged calls.
@@ -94,6 +97,11 @@
 //
 // New makes two clients, with the options of the client that New is given. The two clients connect at the first call.
 // The first waiter adds one connection, for the pushes to all waiters. joblock.Config.WatchForced adds another.
+//
+// In a cluster pushes go to shard channels, which only one node has to do with. The Store has one more connection to
+// each node that has keys for which this process waits. A push goes to all nodes only if nobody is subscribed to the
+// shard channel at that moment: while a slot migrates, just after the first wait for a key of a part, or if the waiter
+// has died. A server or a user without shard channels tells all nodes of each push.
 //
 // The first client is for everything but renewals. These are the differences from the application's client:
 //
@@ -115,7 +123,8 @@
 // the calls. Hooks that ClusterOptions.NewClient adds to a node do see the calls.
 //
 // For any other redis.UniversalClient, a wrapper or a mock, New makes no clients: the Store sends every call through
-// that client. Such a client should have ContextTimeoutEnabled. Do not keep locks in a *redis.Ring: when a shard goes
+// that client. Such a client should have ContextTimeoutEnabled. Do not wrap a *redis.ClusterClient: behind a wrapper
+// locks have the names of a single server, and other processes do not see these locks. Do not keep locks in a *redis.Ring: when a shard goes
 // down, its keys move to another shard, where every lock is free.
 //
 // # Permissions
@@ -131,8 +140,8 @@
 //	    +wait
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
-// joblock.Config.WatchForced. SCAN is for List. The line after SCAN is only for a cluster, and WAIT only for
-// Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
+// joblock.Config.WatchForced. SCAN is for List. The line after SCAN is only for a cluster: without SPUBLISH, SSUBSCRIBE
+// and SUNSUBSCRIBE each push goes to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
 // for a ClientName. [Store.Check] names the missing permissions.

@@ -87,13 +87,13 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 // sent that they do not cover: a call that fails in the background shows here only.
 func TestDocumentedRightsAreEnough(t *testing.T) {
 	one := func(t *testing.T, replicas int, servers []*redistest.Server, admin redis.UniversalClient, areas []area, rdb redis.UniversalClient) {
-		if err := admin.Set(t.Context(), "joblock:foreign", "no lock", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
 		for _, s := range servers {
 			s.SetUser(t, "locks", rules(areas...)...)
 		}
 		store := New(rdb, &Config{Replicas: replicas})
+		if err := admin.Set(t.Context(), store.name("foreign"), "no lock", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
 		if replicas > 0 {
 			beForgiving(store)
 		}
