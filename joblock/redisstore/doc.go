@@ -6,7 +6,8 @@
 //
 // # Records
 //
-// A lock is one string at prefix + key, for a cluster see below. The string is a text of lines, which redis-cli shows unchanged:
+// A lock is one string at prefix + key, for a cluster see below. The string is a text of lines, which redis-cli shows
+// unchanged:
 //
 //	jobH<fence>   H: owned; R, F, D: released, forced, done; the fence is a number that grows
 //	              with every Acquire, Take, Park and Resume
@@ -124,8 +125,8 @@
 //
 // For any other redis.UniversalClient, a wrapper or a mock, New makes no clients: the Store sends every call through
 // that client. Such a client should have ContextTimeoutEnabled. Do not wrap a *redis.ClusterClient: behind a wrapper
-// locks have the names of a single server, and other processes do not see these locks. Do not keep locks in a *redis.Ring: when a shard goes
-// down, its keys move to another shard, where every lock is free.
+// locks have the names of a single server, and other processes do not see these locks. Do not keep locks in a
+// *redis.Ring: when a shard goes down, its keys move to another shard, where every lock is free.
 //
 // # Permissions
 //
@@ -141,7 +142,8 @@
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
 // joblock.Config.WatchForced. SCAN is for List. The line after SCAN is only for a cluster: without SPUBLISH, SSUBSCRIBE
-// and SUNSUBSCRIBE each push goes to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
+// and SUNSUBSCRIBE each push goes to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with
+// the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
 // for a ClientName. [Store.Check] names the missing permissions.

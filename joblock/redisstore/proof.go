@@ -208,8 +208,8 @@ func (s *Store) handOver(val any) any {
 }
 
 // The method listener returns what a release sends about its Store, a line each: the address of the inbox to which the
-// script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter, listener returns
-// "".
+// script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter,
+// listener returns "".
 func (s *Store) listener() string {
 	own := s.inboxes.own()
 	if own == "" && !s.passesOn.Load() {

@@ -30,8 +30,8 @@ const (
 //
 // There is a shard channel for each part of the locks. A shards is subscribed to the channels of those parts in which
 // this process waits for a key, through one connection for each node. No call waits for the subscription. A push that
-// no subscriber of the shard channel has got is published to all nodes: see the stage write in record.lua. So no push is
-// lost because a slot moves, or because the shard channel is not subscribed to yet.
+// no subscriber of the shard channel has got is published to all nodes: see the stage write in record.lua. So no push
+// is lost because a slot moves, or because the shard channel is not subscribed to yet.
 type shards struct {
 	cluster *redis.ClusterClient
 	channel func(part int) string

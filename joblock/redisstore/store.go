@@ -188,9 +188,10 @@ const usualNonce = 13
 
 func usual(nonce string) bool { return len(nonce) == usualNonce }
 
-// Take implements driver.Store, in one pipeline. In two cases Take takes up to two more pipelines, for the index: while a
-// slot of a cluster migrates, and if the client is neither go-redis' client nor its cluster client. If a key is free and more than a
-// hundred dead waiters are first in the key's queue, each further hundred dead waiters take one more pipeline.
+// Take implements driver.Store, in one pipeline. In two cases there are up to two more pipelines, for the index: while a
+// slot of a cluster migrates, and if the client is neither a *redis.Client nor a *redis.ClusterClient. If a key is free
+// and more than a hundred dead waiters are first in the key's queue, each further hundred dead waiters take one more
+// pipeline.
 func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	var err error
@@ -226,7 +227,8 @@ func all[R any](reqs []R) []int {
 }
 
 // Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take a pipeline of their own. Items that
-// recover a job's lock take one more pipeline afterwards. In the two cases that Take names, each of these takes up to two more.
+// recover a job's lock take one more pipeline afterwards. In the two cases that Take names, there are up to two more
+// pipelines for each of these.
 func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	call := func(listed bool) func(req *driver.ResumeRequest, keys ...string) *scriptCall {
@@ -284,7 +286,7 @@ func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptC
 	return c
 }
 
-// Park implements driver.Store, in one pipeline. In the two cases that Take names, a Park for a job takes up to two more.
+// Park implements driver.Store, in one pipeline. In the two cases that Take names, there are up to two more pipelines.
 func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	_, err := bound(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {

@@ -35,8 +35,8 @@ func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 func (s *Store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
 // The method address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
-// address has two tabs more, and the method inPart writes a hash tag between the tabs. Without the tabs this is the shard
-// channel, and without what lies between the tabs it is the channel.
+// address has two tabs more, and the method inPart writes a hash tag between the tabs. Without the tabs this is the
+// shard channel, and without what lies between the tabs it is the channel.
 func (s *Store) address(inbox string) string {
 	if s.sharded {
 		return s.prefix + "\t\tinbox:" + inbox
