@@ -98,6 +98,8 @@
 //
 // New makes two clients, with the options of the client that New is given. The two clients connect at the first call.
 // The first waiter adds one connection, for the pushes to all waiters. joblock.Config.WatchForced adds another.
+// If such a connection brings nothing for 3 s, the Store sends a PING. Without an answer within 3 s the Store replaces
+// the connection.
 //
 // In a cluster pushes go to shard channels, which only one node has to do with. The Store has one more connection to
 // each node that has keys for which this process waits. A push goes to all nodes only if nobody is subscribed to the

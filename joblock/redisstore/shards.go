@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,18 +151,20 @@ func (h *shards) settle() (all bool) {
 	for part, node := range over {
 		h.tell(node, node.sub.SUnsubscribe, part)
 	}
+	dead := make(map[*redis.Client]bool)
 	for _, part := range missing {
-		all = h.subscribe(part) && all
+		all = h.subscribe(part, dead) && all
 	}
 	return all
 }
 
 // The method subscribe subscribes to the channel of a part, at the node that has the slot as far as the client knows.
-func (h *shards) subscribe(part int) bool {
+// The parameter dead has the nodes that did not answer before: such a node would hold up the other parts once more.
+func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
 	client, err := h.cluster.MasterForKey(ctx, h.channel(part))
 	cancel()
-	if err != nil {
+	if err != nil || dead[client] {
 		return false
 	}
 	h.mu.Lock()
@@ -180,6 +181,7 @@ func (h *shards) subscribe(part int) bool {
 		return false
 	}
 	if !h.tell(node, node.sub.SSubscribe, part) {
+		dead[client] = true
 		return false
 	}
 	if !known {
@@ -232,16 +234,12 @@ func (h *shards) moved(node *shardNode, match func(part int) bool) {
 // The method receive reads what a node sends, until the connection breaks.
 func (h *shards) receive(node *shardNode) {
 	defer h.lose(node)
-	asked := false // a PING has had no answer yet
+	from := &ear{sub: node.sub, every: pingEvery}
 	for {
 		// go-redis makes a broken connection anew within this context, but then names all channels in one command, which
 		// the server refuses. So receive gives the connection up.
 		ctx, cancel := context.WithTimeout(h.ctx, 2*pingEvery)
-		got, err := node.sub.ReceiveTimeout(ctx, pingEvery)
-		if quiet := isTimeout(err); quiet && !asked {
-			asked = true
-			err = node.sub.Ping(ctx)
-		}
+		got, err := from.next(ctx)
 		cancel()
 		var refused redis.Error
 		switch {
@@ -255,10 +253,6 @@ func (h *shards) receive(node *shardNode) {
 		case err != nil:
 			return
 		}
-		if got == nil {
-			continue
-		}
-		asked = false
 		switch got := got.(type) {
 		case *redis.Message:
 			h.deliver(got.Payload)
@@ -318,9 +312,4 @@ func (i *shardInboxes) want(inbox string, part int, patience time.Duration) {
 	for _, h := range i.open[inbox] {
 		h.want(part, patience)
 	}
-}
-
-func isTimeout(err error) bool {
-	var n net.Error
-	return errors.As(err, &n) && n.Timeout()
 }

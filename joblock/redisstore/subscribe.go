@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,12 +15,12 @@ import (
 )
 
 const (
-	// pingEvery is how often a subscription's connection is tested by a write. After a write that fails, the connection
-	// is replaced. If the connection has died in silence, writes fail only when the operating system gives up, which
-	// may take minutes. Until then waiters find their grants by asking.
+	// pingEvery is how long a subscription's connection may bring nothing before a PING is sent, and then how long the
+	// answer may take. A connection without an answer is replaced, because a host that is gone closes no connections.
+	// Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 
-	// pingTimeout bounds a test, which may have to make a new connection.
+	// pingTimeout bounds the sending of a PING, which may have to make a new connection.
 	pingTimeout = 5 * time.Second
 
 	// listenPause lies between two attempts to listen, while the server cannot be reached.
@@ -93,8 +94,7 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { listen(ctx, sub, told) })
-	running.Go(func() { ping(ctx, sub) })
+	running.Go(func() { listen(ctx, &ear{sub: sub, every: pingEvery}, told) })
 	return func() {
 		if own {
 			s.inboxes.close(s.address(inbox))
@@ -106,11 +106,12 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	}, nil
 }
 
-// The function listen calls the function hear with each message, until ctx ends. If the connection breaks, sub makes a
-// new one. The method Channel of sub would do the same with two more switches of goroutines for each message.
-func listen(ctx context.Context, sub *redis.PubSub, hear func(text string)) {
+// The function listen calls the function hear with each message, until ctx ends. If the connection breaks, go-redis
+// makes a new one. The method Channel of a redis.PubSub would do the same with two more switches of goroutines for each
+// message.
+func listen(ctx context.Context, from *ear, hear func(text string)) {
 	for failed := false; ctx.Err() == nil; {
-		m, err := sub.Receive(ctx)
+		m, err := from.next(ctx)
 		if text, ok := m.(*redis.Message); ok {
 			hear(text.Payload)
 		}
@@ -121,14 +122,39 @@ func listen(ctx context.Context, sub *redis.PubSub, hear func(text string)) {
 	}
 }
 
-// The function ping tests the connection of sub from time to time, until ctx ends. If a test fails, sub makes a new
-// connection.
-func ping(ctx context.Context, sub *redis.PubSub) {
-	for pause(ctx, pingEvery) {
-		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
-		_ = sub.Ping(bounded)
-		cancel()
+// The type ear reads the connection of a subscription, and finds out whether a silent connection is dead.
+type ear struct {
+	sub   *redis.PubSub
+	every time.Duration // see pingEvery
+	asked bool          // a PING has had no answer yet
+}
+
+// The method next returns what the connection brings next: a message, or an answer to a command. The result is nil if
+// the connection has brought nothing for the time every, and a PING was sent. After an error the connection is closed,
+// and the next call makes a new one. A PING without an answer is such an error. An error that the server has answered
+// leaves the connection open.
+func (e *ear) next(ctx context.Context) (got any, err error) {
+	if e.asked {
+		// After a timeout of ReceiveTimeout go-redis keeps the connection. After the end of a context it does not.
+		bounded, cancel := context.WithTimeout(ctx, e.every)
+		defer cancel()
+		e.asked = false
+		return e.sub.Receive(bounded)
 	}
+	got, err = e.sub.ReceiveTimeout(ctx, e.every)
+	if !isTimeout(err) {
+		return got, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	err = e.sub.Ping(bounded)
+	e.asked = err == nil
+	return nil, err
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }
 
 // The function pause sleeps for d. The result is false if ctx ended first.
