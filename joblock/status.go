@@ -3,7 +3,6 @@ package joblock
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"time"
 
@@ -102,49 +101,6 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.In
 		return nil, errorOf(op, named, driver.Reply{})
 	}
 	return recs, nil
-}
-
-// ListOptions narrows List. The zero value lists every key that is owned.
-type ListOptions struct {
-	// Prefix restricts the list to keys that begin with Prefix.
-	Prefix string
-	// Ended includes free keys that the store still remembers.
-	Ended bool
-}
-
-// List walks over the keys in the store, page by page, in no particular order. List is for people and tools, because
-// its cost is a walk over all keys of the store. The walk may miss a lock that changes meanwhile, or show such a lock
-// twice. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
-func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
-	const op = "list"
-	return func(yield func(Status, error) bool) {
-		if err := checkText(op, "", "ListOptions.Prefix", opts.Prefix, 0, driver.MaxKeyBytes); err != nil {
-			yield(Status{}, err)
-			return
-		}
-		req := driver.ListRequest{Prefix: opts.Prefix, Count: 500}
-		for {
-			var page driver.ListPage
-			err := l.open(op, "")
-			if err == nil {
-				page, err = ask(ctx, l, op, "", l.store.List, req)
-			}
-			if err != nil {
-				yield(Status{}, err)
-				return
-			}
-			for _, rec := range page.Records {
-				st := statusOf(rec)
-				if (st.Locked() || opts.Ended && st.State == StateFree) && !yield(st, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			req.Cursor = page.Next
-		}
-	}
 }
 
 func statusOf(r driver.Record) Status {

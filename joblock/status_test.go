@@ -2,7 +2,6 @@ package joblock_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,41 +57,6 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		wantNil(t, "Marshal", err)
 		if !strings.Contains(string(text), `"state":"free"`) || !strings.Contains(string(text), `"ended":"released"`) {
 			t.Errorf("JSON is %s", text)
-		}
-	})
-}
-
-func TestListWalksAllPages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKit(t, nil)
-		for i := range 1200 {
-			k.acquire(fmt.Sprintf("a:%04d", i))
-		}
-		k.acquire("b:1")
-		wantNil(t, "Release", k.acquire("a:ended").Release(t.Context()))
-		count := func(opts joblock.ListOptions) (n int) {
-			t.Helper()
-			for _, err := range k.locks.List(t.Context(), opts) {
-				wantNil(t, "List", err)
-				n++
-			}
-			return n
-		}
-		if n := count(joblock.ListOptions{}); n != 1201 {
-			t.Errorf("%d locks, want 1201", n)
-		}
-		if n := count(joblock.ListOptions{Prefix: "a:"}); n != 1200 {
-			t.Errorf("%d locks with the prefix, want 1200", n)
-		}
-		if n := count(joblock.ListOptions{Prefix: "a:", Ended: true}); n != 1201 {
-			t.Errorf("%d locks with those that have ended, want 1201", n)
-		}
-		calls := k.store.Calls(faultstore.List)
-		for range k.locks.List(t.Context(), joblock.ListOptions{}) {
-			break
-		}
-		if n := k.store.Calls(faultstore.List) - calls; n != 1 {
-			t.Errorf("%d pages were read for one lock", n)
 		}
 	})
 }

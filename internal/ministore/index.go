@@ -122,7 +122,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		switch {
 		case !r.exists() || key <= req.Cursor || !strings.HasPrefix(key, req.Prefix):
 		case len(page.Records) == max(req.Count, 1):
-			page.Next = page.Records[len(page.Records)-1].Key
+			page.Next = []string{page.Records[len(page.Records)-1].Key}
 			return page, nil
 		default:
 			page.Records = append(page.Records, r.read(now, key, false))

@@ -204,6 +204,15 @@
 // the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that Due. So a
 // reader that is late, or repeats a Settle, does no harm.
 //
+// # Lists
+//
+// A list begins with the page whose cursor is "". That page has a cursor for each part of the list that follows, and
+// each later page has the cursor of the next page of the same part. A page without a cursor ends its part. The parts
+// may be read at the same time. A store makes several parts only if each is on another server.
+//
+// A reader limits what the list costs the other clients of a server. Count bounds how long one call occupies the
+// server, and the reader may rest between two pages of a part.
+//
 // # Seal keys
 //
 // SealKeys adds each key of Known that the store lacks, with its Since. If the store still has no key, Fresh becomes

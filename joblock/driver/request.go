@@ -131,12 +131,18 @@ type InspectRequest struct {
 // ListRequest asks for a page of records.
 type ListRequest struct {
 	Prefix string // only keys that begin with Prefix
-	Cursor string // "" for the first page, then the previous ListPage.Next
-	Count  int    // about how many records to read
+	Cursor string // "" for the first page, then one of ListPage.Next
+	Count  int    // about how many keys the Store looks at for the page, whether or not these begin with Prefix
 }
 
-// ListPage is a page of records. Only the last page has an empty Next. Any page may have no records.
+// ListPage is a page of records. Any page may have no records.
 type ListPage struct {
 	Records []Record
-	Next    string
+
+	// Next has the cursors of the pages that follow. After the first page, Next has at most one cursor.
+	Next []string
+
+	// Progress is the part of the whole list that this page is, from 0 to 1. The sum over all pages is about 1. If the
+	// Store does not know, Progress is 0.
+	Progress float64
 }

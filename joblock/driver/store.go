@@ -62,8 +62,8 @@ type Store interface {
 	// Fence 0.
 	Inspect(ctx context.Context, req InspectRequest) ([]Record, error)
 
-	// List reads one page of records, without their memos, in no particular order. A record that changes between two
-	// pages may be missing or listed twice.
+	// List reads one page of records, without their memos, in no particular order. The package comment says how pages
+	// follow one another. A record that changes between two pages may be missing or listed twice.
 	List(ctx context.Context, req ListRequest) (ListPage, error)
 
 	// Close releases what the Store itself opened, and nothing that its constructor was given. The second call does

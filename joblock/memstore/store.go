@@ -146,19 +146,25 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	}
 	defer s.mu.Unlock()
 	var keys []string
+	total := 0
 	for key, r := range s.records {
-		if r.expires > now.ms && key > req.Cursor && strings.HasPrefix(key, req.Prefix) {
+		if r.expires <= now.ms || !strings.HasPrefix(key, req.Prefix) {
+			continue
+		}
+		total++
+		if key > req.Cursor {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	if count := cmp.Or(max(0, req.Count), pageSize); len(keys) > count {
 		keys = keys[:count]
-		page.Next = keys[count-1]
+		page.Next = []string{keys[count-1]}
 	}
 	for _, key := range keys {
 		page.Records = append(page.Records, s.records[key].read(now, key))
 	}
+	page.Progress = float64(len(keys)) / float64(max(1, total))
 	return page, nil
 }
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,15 +16,19 @@ import (
 
 const (
 	defaultListCount = 100
-	maxListCount     = 10_000 // the server does nothing else during a SCAN
+
+	// maxListCount bounds the keys of one SCAN. A server with millions of keys takes about a millisecond for a thousand
+	// keys, and does nothing else meanwhile.
+	maxListCount = 1000
 )
 
-// List implements driver.Store. A page takes one SCAN and one pipeline. A value under the prefix that is no record is
-// listed as driver.StateForeign, if the value has the name of a lock.
+// List implements driver.Store. A page takes one SCAN and the calls that Inspect takes for the found locks. A value
+// under the prefix that is no record is listed as driver.StateForeign, if the value has the name of a lock.
 //
-// In a cluster List reads one master after the other. If the node that the cursor names is no longer a master, List
-// fails rather than skip the rest of that node's keys. Then the caller has to begin again. A cursor that List did not
-// make is joblock.ErrInvalid. With an error there are no records.
+// In a cluster the first page sends nothing, and has a cursor for each master. If the node that a cursor names is no
+// longer a master, List fails rather than skip the rest of that node's keys. Then the caller has to begin again. A lock
+// whose slot moves meanwhile may be missing. A cursor that List did not make is joblock.ErrInvalid. With an error there
+// are no records.
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	if err := s.Validate(); err != nil {
 		return driver.ListPage{}, err
@@ -33,7 +37,14 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	if err != nil {
 		return driver.ListPage{}, err
 	}
-	node, at, following, err := s.scanNode(ctx, at)
+	nodes, err := s.scanNodes(ctx)
+	if err != nil {
+		return driver.ListPage{}, err
+	}
+	if at == (cursor{}) && nodes != nil {
+		return driver.ListPage{Next: firstCursors(nodes)}, nil
+	}
+	node, err := s.scanNode(at, nodes)
 	if err != nil {
 		return driver.ListPage{}, err
 	}
@@ -43,11 +54,16 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		return driver.ListPage{}, err
 	}
 	names, scan := scanned.Val()
-	next := cursor{node: following}
+	page := driver.ListPage{Records: make([]driver.Record, 0, len(names))}
 	if scan != 0 {
-		next = cursor{node: at.node, scan: scan}
+		page.Next = []string{cursor{node: at.node, scan: scan}.String()}
 	}
-	page := driver.ListPage{Next: next.String(), Records: make([]driver.Record, 0, len(names))}
+	switch {
+	case nodes == nil:
+		page.Progress = scanProgress(at.scan, scan)
+	case scan == 0: // the cursors of a cluster's node may have slots in their low bits
+		page.Progress = 1 / float64(len(nodes))
+	}
 	keys := names[:0]
 	for _, name := range names {
 		if key, ok := s.keyOf(name); ok && name != s.sealKeys() && strings.HasPrefix(key, req.Prefix) {
@@ -65,9 +81,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	return page, nil
 }
 
-// scanNode returns the node to read, the cursor with the address of that node, and the address of the following node,
-// "" after the last node.
-func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string, error) {
+// scanNodes returns the masters by their addresses, or nil if there is no cluster.
+func (s *Store) scanNodes(ctx context.Context) (map[string]*redis.Client, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
 	case *redis.ClusterClient:
@@ -75,41 +90,44 @@ func (s *Store) scanNode(ctx context.Context, at cursor) (sender, cursor, string
 	case *redis.Ring:
 		each = c.ForEachShard
 	default:
-		if at.node != "" {
-			return nil, at, "", invalid("list cursor is from a cluster")
-		}
-		return s.calls.via, at, "", nil
+		return nil, nil
 	}
-
 	var mu sync.Mutex
-	var nodes []*redis.Client
+	nodes := make(map[string]*redis.Client)
 	err := each(ctx, func(_ context.Context, c *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		nodes = append(nodes, c)
+		nodes[c.Options().Addr] = c
 		return nil
 	})
-	if err != nil {
-		return nil, at, "", err
-	}
-	slices.SortFunc(nodes, func(a, b *redis.Client) int { return cmp.Compare(a.Options().Addr, b.Options().Addr) })
-	i := 0
-	if at != (cursor{}) {
-		i = slices.IndexFunc(nodes, func(c *redis.Client) bool { return c.Options().Addr == at.node })
-	}
-	if i < 0 || i >= len(nodes) {
-		return nil, at, "", fmt.Errorf("redisstore: list: no master at %q any more, begin the listing again", at.node)
-	}
-	at.node = nodes[i].Options().Addr
-	following := ""
-	if i+1 < len(nodes) {
-		following = nodes[i+1].Options().Addr
-	}
-	return nodes[i], at, following, nil
+	return nodes, err
 }
 
-// The type cursor says where the next page begins: a SCAN cursor and, in a cluster, the address of the master that made
-// the SCAN cursor. The zero cursor is the beginning of a listing. In ListPage.Next the zero cursor is the end.
+// firstCursors returns the cursors at which the parts of a list begin.
+func firstCursors(nodes map[string]*redis.Client) []string {
+	cursors := make([]string, 0, len(nodes))
+	for addr := range nodes {
+		cursors = append(cursors, cursor{node: addr}.String())
+	}
+	return cursors
+}
+
+// scanNode returns the node to read.
+func (s *Store) scanNode(at cursor, nodes map[string]*redis.Client) (sender, error) {
+	switch node := nodes[at.node]; {
+	case nodes == nil && at.node != "":
+		return nil, invalid("list cursor is from a cluster")
+	case nodes == nil:
+		return s.calls.via, nil
+	case node == nil:
+		return nil, fmt.Errorf("redisstore: list: no master at %q any more, begin the listing again", at.node)
+	default:
+		return node, nil
+	}
+}
+
+// The type cursor says where a page begins: a SCAN cursor and, in a cluster, the address of the master that made the
+// SCAN cursor. The zero cursor is the beginning of a list.
 type cursor struct {
 	node string
 	scan uint64
@@ -138,6 +156,16 @@ func parseCursor(text string) (cursor, error) {
 		return cursor{}, invalid("list cursor %.40q was not made by List", text)
 	}
 	return c, nil
+}
+
+// scanProgress returns the part of the keys that one SCAN has looked at: the SCAN was given the cursor at, and answered
+// the cursor next. SCAN counts from the highest bit of its cursors down, and next is 0 at the end.
+func scanProgress(at, next uint64) float64 {
+	const all = 1 << 64
+	if next == 0 {
+		return 1 - float64(bits.Reverse64(at))/all
+	}
+	return (float64(bits.Reverse64(next)) - float64(bits.Reverse64(at))) / all
 }
 
 // The method pattern returns the MATCH pattern for the names of locks whose keys begin with prefix. In a cluster the

@@ -66,6 +66,9 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("list reads all masters", func(t *testing.T) {
+		if page, err := k.List(ctx, driver.ListRequest{}); err != nil || len(page.Next) != 3 || len(page.Records) != 0 {
+			t.Errorf("the first page has the cursors %q and %d records (%v), want a cursor for each of 3 masters", page.Next, len(page.Records), err)
+		}
 		for _, count := range []int{1, 10, 1000} {
 			if seen := listAll(t, k, driver.ListRequest{Prefix: "key-", Count: count}); len(seen) != n {
 				t.Errorf("with count %d the listing has %d keys, want %d", count, len(seen), n)
