@@ -29,6 +29,7 @@ func doorOption(d door.Option) any {
 		o.door.OwnKey = o.door.OwnKey || d.OwnKey
 		o.door.Memo = o.door.Memo || d.Memo
 		o.door.Silent = o.door.Silent || d.Silent
+		o.door.LongGate = o.door.LongGate || d.LongGate
 		if d.Part {
 			o.door.Part, o.door.Since, o.hasWait = true, d.Since, false
 		}
@@ -84,6 +85,7 @@ func (in inside) Asked(op, key string, opts any) (door.Asked, error) {
 	o := &a.o
 	return door.Asked{
 		Retain: o.retain, Holder: o.holder, Owner: o.owner, Digest: digest(o.owner), Bounded: o.hasWait, MaxWait: o.maxWait,
+		Door: o.door,
 	}, nil
 }
 

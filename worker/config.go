@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // Gone is the policy for a task whose lock, when an attempt begins, no longer exists or belongs to somebody else.
@@ -69,10 +70,16 @@ type Config struct {
 	// Reserve.
 	Every time.Duration
 
-	// Share is the largest part of the time for which the keeper of this process has calls to asynq's Redis under way.
-	// After calls that took the time t, the keeper rests for t*(1/Share-1). A smaller Share leaves more of asynq's
-	// Redis to the queues. If the checks need more than all processes' Shares, the checks come later than Every. From
-	// 0.001 to 1; with 1 the keeper does not rest. Default 0.1.
+	// Keepers is how many Runs work at a time, of all processes that share a store and prefix; the others stand by. One
+	// is enough for some hundred thousand locks: see the package comment. Each Run that works reads the lists of asynq's
+	// queues for itself, so more Keepers cost asynq's Redis more. Use the same Keepers in all processes. From 1 to 256.
+	// Default 1.
+	Keepers int
+
+	// Share is the largest part of the time for which a Run that works has calls to asynq's Redis under way. So all
+	// processes together have calls under way for at most Keepers × Share of the time. After calls that took the time
+	// t, the Run rests for t*(1/Share-1). A smaller Share leaves more of asynq's Redis to the queues. If the checks need
+	// more than Share, the checks come later than Every. From 0.001 to 1; with 1 the Run does not rest. Default 0.1.
 	Share float64
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
@@ -84,8 +91,9 @@ type Config struct {
 	Inspectors []*asynq.Inspector
 
 	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats
-	// counts the changes that the keeper would make. All keepers share the work: set DryRun in all processes or in
-	// none.
+	// counts the changes that the keeper would make. Runs with DryRun have places of their own, Keepers in number, and
+	// take none from the other Runs. But a lock that a Run with DryRun checks is not due for other Runs for the next
+	// Every: set DryRun in all processes or in none.
 	DryRun bool
 
 	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost
@@ -107,6 +115,10 @@ func (c *Config) withDefaults() (Config, error) {
 	out.Snooze = cmp.Or(out.Snooze, 10*time.Second)
 	out.Overrun = cmp.Or(out.Overrun, time.Minute)
 	out.Every = cmp.Or(out.Every, min(30*time.Second, out.Reserve/4))
+	out.Keepers = cmp.Or(out.Keepers, 1)
+	if out.Keepers < 1 || out.Keepers > limit.Max {
+		return out, invalid("Config.Keepers is %d, must be from 1 to %d", out.Keepers, limit.Max)
+	}
 	out.Share = cmp.Or(out.Share, 0.1)
 	if !(out.Share >= 0.001 && out.Share <= 1) {
 		return out, invalid("Config.Share is %v, must be from 0.001 to 1", out.Share)

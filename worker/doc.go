@@ -160,10 +160,20 @@
 // and Config.Gone decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
 // within how long, and the test that shows it.
 //
-// Every Run does a part of the work; none leads. A Run claims up to 500 locks that are due for a check, checks them,
-// and says when each is due again. When a process dies, the locks that its Run had claimed are due again 30 seconds after
-// the claim, and other Runs check them. So all times of EXITS.md are longer by 30 seconds at most where a process dies
-// in the middle of a check. More processes with a Run do more checks a second, but do not check a lock more often.
+// Of all Runs that share a store and prefix, Config.Keepers work at a time, by default one; the others stand by. A Run
+// that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a minute and process
+// with the default joblock.Config, and asynq's Redis nothing. A Run that works claims up to 500 locks that are due for a
+// check, checks them, and says when each is due again. What happens to a Run that works:
+//
+//	it returns                a Run that stands by takes over at once
+//	its process dies          another Run takes over when the permit's lease ends, within about one joblock.Config.TTL.
+//	                          The locks of the dead Run's last claim are due again 30 seconds after the claim
+//	no answer from asynq or   the Run gives its place away after two periods of Config.Every, and lines up again
+//	the store
+//
+// So all times of EXITS.md are longer by one TTL or 30 seconds at most, whichever is longer, where the process of a Run
+// that works dies. More Keepers do more checks a second, but do not check a lock more often. While the store does not
+// answer calls about the permits, no Run works: in a cluster, while the permits' node is away.
 //
 // What the checks cost, for each check of a lock:
 //
@@ -175,10 +185,10 @@
 // a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The locks of such a queue are checked
 // together, once per Every. A task in a list lives. A task that no list shows is looked up before Run frees its lock,
 // because a task may move while a Run reads. After calls to asynq's Redis a Run rests, so that its calls take at most
-// Config.Share of the time. Where the Shares of all processes are too small for the locks, checks come later than
-// Every: see KeeperStats.Behind. Locks that are held, and keys that are not locks of jobs, cost asynq nothing.
+// Config.Share of the time. So the whole fleet of processes takes at most Keepers × Share. Where that is too little for
+// the locks, checks come later than Every: see KeeperStats.Behind. Locks that are held, and keys that are not locks of jobs, cost asynq nothing.
 //
-// Besides, a Run asks the store which locks are due: every second, or ten times per Every if that is more often. If the
+// Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more often. If the
 // store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due, and at least
 // three times per Every.
 //

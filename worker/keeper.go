@@ -10,13 +10,16 @@ import (
 //
 //	go w.Run(ctx)
 //
-// All these Runs share the work; none of them leads. When a Run returns or its process dies, the locks that the Run was
-// just checking are due for other Runs within 30 seconds.
+// Of all these Runs, Config.Keepers work at a time, and the others stand by. When a Run that works returns, another Run
+// takes over at once. When its process dies, another Run takes over within about one TTL of the Locker. The locks that
+// the dead Run was just checking are due again within 30 seconds of their claim. If asynq or the locks' store does not
+// answer a Run that works for two periods of Config.Every, the Run gives its place to the next Run in line.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
 //
 //	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
-//	joblock.ErrInvalid   the Worker is nil, or an earlier Run of this Worker has not returned
+//	joblock.ErrInvalid   the Worker is nil, an earlier Run of this Worker has not returned, or a value at a key of the
+//	                     keepers' places, "%keeper%#1" and so on, is no lock
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil {
 		return invalid("the Worker is nil")
@@ -40,6 +43,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // the lock was resumed or ended meanwhile, the check adds to Checked alone. If the store did not answer when Run wanted
 // to prolong a reservation, the check adds to both Kept and Unanswered.
 type KeeperStats struct {
+	Working bool // this Worker's Run works now, and does not stand by
+
 	Asked  time.Time // when Run last got an answer to the question which locks are due; zero if never
 	Behind bool      // more locks were due then than one answer has; true for long means that checks are late
 

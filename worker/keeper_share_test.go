@@ -14,15 +14,15 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// Several keepers share the work: each lock is checked once per period, by any of them,
-// and none is idle.
+// Several keepers that work share the work: each lock is checked once per period, by any of
+// them, and none is idle.
 func TestKeepersShareTheWork(t *testing.T) {
 	virtual(t, func(r *rig) {
 		const keepers, n, periods = 3, 3000, 10
 		pace := r.slow(100 * time.Millisecond)
 		var ws []*worker.Worker
 		for range keepers {
-			w, _ := r.keep(r.newLocker(), worker.Config{Share: 1})
+			w, _ := r.keep(r.newLocker(), worker.Config{Share: 1, Keepers: keepers})
 			ws = append(ws, w)
 		}
 		for i := range n {
@@ -66,12 +66,13 @@ func TestKeepersTakeTurns(t *testing.T) {
 				var w *worker.Worker
 				var stop func()
 				claimed := make(chan struct{}) // and nothing read yet
-				f.Set(faultstore.Fault{Mode: faultstore.Hang, Times: 1, Before: func() {
+				hang := faultstore.Fault{Mode: faultstore.Hang, Times: 1, Before: func() {
 					if end == "killed" {
 						f.Set(faultstore.Fault{Mode: faultstore.Hang}, everyCall...)
 					}
 					close(claimed)
-				}}, faultstore.Inspect)
+				}}
+				f.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() { f.Set(hang, faultstore.Inspect) }}, faultstore.Due)
 				w, stop = r.keep(r.newLockerOn(f), worker.Config{})
 				<-claimed
 				start := time.Now()
@@ -112,7 +113,7 @@ func TestKeepersTakeTurns(t *testing.T) {
 func TestKeeperThatComesBackLate(t *testing.T) {
 	virtual(t, func(r *rig) {
 		f := faultstore.New(r.faults)
-		r.keep(r.newLockerOn(f), worker.Config{})
+		r.keep(r.newLockerOn(f), worker.Config{Keepers: 2})
 		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
 		token := r.enqueue("b", 0, asynq.ProcessIn(10*time.Hour))
 		time.Sleep(2*time.Minute + 100*time.Millisecond)
@@ -123,7 +124,7 @@ func TestKeeperThatComesBackLate(t *testing.T) {
 		late := make(chan struct{})
 		f.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2 * time.Minute, Times: 1, Before: func() { close(late) }}, faultstore.Inspect)
 		<-late
-		r.keep(r.newLocker(), worker.Config{})
+		r.keep(r.newLocker(), worker.Config{Keepers: 2})
 		time.Sleep(time.Minute)
 		r.wantFreed("key-b", absent)
 		lock, err := r.locks.TryAcquire(context.Background(), "key-b")
@@ -148,23 +149,30 @@ func TestKeeperThatComesBackLate(t *testing.T) {
 
 // Run ends promptly, whatever it waits for.
 func TestRunEndsWithItsContext(t *testing.T) {
-	for _, doing := range []string{"working", "beside another", "asking asynq", "reading", "in an outage"} {
+	for _, doing := range []string{"working", "standing by", "working beside another", "asking asynq", "reading", "in an outage"} {
 		t.Run(doing, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
 				f := faultstore.New(r.faults)
+				keepers := 1
 				switch doing {
-				case "beside another":
+				case "standing by":
 					r.keep(r.newLocker(), worker.Config{})
+					time.Sleep(time.Second)
+				case "working beside another":
+					keepers = 2
+					r.keep(r.newLocker(), worker.Config{Keepers: keepers})
 					time.Sleep(time.Second)
 				case "asking asynq":
 					r.hang()
 				case "reading":
-					f.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect)
+					f.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
+						f.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect)
+					}}, faultstore.Due)
 				case "in an outage":
 					f.Set(faultstore.Fault{Mode: faultstore.Refuse}, everyCall...)
 				}
-				w := r.newWorker(r.newLockerOn(f), worker.Config{})
+				w := r.newWorker(r.newLockerOn(f), worker.Config{Keepers: keepers})
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error)
 				go func() { done <- w.Run(ctx) }()

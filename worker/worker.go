@@ -64,7 +64,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	w.distrusts.last, w.distrusts.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
 	w.keeper = keeper.New(keeper.Config{
 		Locks: locks, Ring: ring, Inspectors: append([]*asynq.Inspector{inspector}, full.Inspectors...),
-		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Snoozed: snoozedInArchive, DryRun: full.DryRun, Logger: full.Logger,
+		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Keepers: full.Keepers, Snoozed: snoozedInArchive, DryRun: full.DryRun, Logger: full.Logger,
 	})
 	w.places.Store(-1)
 	return w, nil

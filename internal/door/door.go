@@ -146,6 +146,7 @@ type Asked struct {
 	Digest  string // of Owner, as events have it
 	Bounded bool   // MaxWait was given
 	MaxWait time.Duration
+	Door    Option // the settings that only the toolkit uses
 }
 
 // Take names a key to take for a job.
@@ -204,6 +205,11 @@ type Option struct {
 
 	// Silent suppresses all events of the lock, because users do not see this lock.
 	Silent bool
+
+	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package
+	// limit. Each of them asks the store less often. The price: a first in line that dies delays the others by up to one
+	// TTL instead of five seconds.
+	LongGate bool
 }
 
 // Use returns o as an option. The type O is an option type of package joblock.

@@ -12,6 +12,13 @@ import (
 	"strings"
 )
 
+// Keepers is the key of the limit whose permits the keepers have that work. DryKeepers is the same for the keepers that
+// change nothing.
+const (
+	Keepers    = "%keeper"
+	DryKeepers = "%keeper:dry"
+)
+
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// gateTTL bounds the lease of the gate: if the holder of the gate dies, the other waiters lose up to gateTTL.
+// gateTTL bounds the lease of the gate: if the holder of the gate dies, the other waiters lose up to gateTTL. The bound
+// does not hold for door.Option.LongGate.
 const gateTTL = 5 * time.Second
 
 // The type permits is one call that acquires a permit.
@@ -48,8 +49,12 @@ func (p *permits) permit() []joblock.AcquireOption {
 
 // gate returns the options for the gate. The lock of the gate has no events.
 func (p *permits) gate() []joblock.AcquireOption {
+	ttl := p.in.Settings().TTL
+	if !p.asked.Door.LongGate {
+		ttl = min(gateTTL, ttl)
+	}
 	return []joblock.AcquireOption{
-		joblock.TTL(min(gateTTL, p.in.Settings().TTL)), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
+		joblock.TTL(ttl), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
 		door.Use[joblock.AcquireOption](door.Option{OwnKey: true, Part: true, Silent: true}),
 	}
 }

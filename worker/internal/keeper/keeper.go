@@ -1,8 +1,9 @@
-// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper claims due locks from
-// package jobs (keeper.go), looks up the task of each lock in asynq (inspect.go, and listing.go for many tasks of one
-// queue), decides what to do about each lock (verdict.go), and acts (reconcile.go).
+// Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper waits for a permit to
+// work (permit.go), claims due locks from package jobs (keeper.go), looks up the task of each lock in asynq (inspect.go,
+// and listing.go for many tasks of one queue), decides what to do about each lock (verdict.go), and acts
+// (reconcile.go).
 //
-// Keepers do not know of each other. The claims of package jobs give each due lock to one of them.
+// Keepers that work do not know of each other. The claims of package jobs give each due lock to one of them.
 //
 // A mark is the lock that a process holds while the process snoozes a task by way of asynq's archive. When that process
 // dies, the mark is how the keeper finds the task.
@@ -54,6 +55,7 @@ type Config struct {
 	Inspectors     []*asynq.Inspector
 	Every, Reserve time.Duration
 	Share          float64
+	Keepers        int
 	Snoozed        func(*asynq.TaskInfo) bool // whether a task is in asynq's archive only for the pause of a snooze
 	DryRun         bool
 	Logger         *slog.Logger
@@ -88,17 +90,17 @@ type turn struct {
 	pause time.Duration // after the next failure; grows in an outage
 }
 
-// Run checks due locks until ctx ends, and then returns nil. Run returns joblock.ErrClosed if the Locker is closed. One
-// Run at a time.
-func (k *Keeper) Run(ctx context.Context) error {
+// The method work checks due locks until ctx ends, the Locker is closed, or nobody has answered for patience.
+func (k *Keeper) work(ctx context.Context) {
 	turns := make([]turn, max(1, jobs.Parts(k.cfg.Locks)))
 	nap, poll := k.nap(), k.poll(len(turns))
 	for i := range turns {
 		turns[i] = turn{at: time.Now(), pause: nap}
 		if len(turns) > 1 {
-			turns[i].at = turns[i].at.Add(rand.N(poll)) // the order of the parts is random
+			turns[i].at = turns[i].at.Add(rand.N(nap)) // the order of the parts is random
 		}
 	}
+	var unanswered silence
 	for {
 		part := 0
 		for i := range turns {
@@ -107,15 +109,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 		}
 		if sleep.For(ctx, time.Until(turns[part].at)) != nil {
-			return nil
+			return
 		}
-		t := &turns[part]
-		next, err := k.ask(ctx, part)
+		t, asked := &turns[part], time.Now()
+		n, next, err := k.ask(ctx, part)
+		if n > 0 && err == nil {
+			unanswered = silence{} // where no lock is due, asynq is not asked, and has not answered
+		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, joblock.ErrClosed):
-			return err
+		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):
+			return
+		case err != nil && unanswered.failed(asked, patience*k.cfg.Every):
+			k.cfg.Logger.Warn("worker: the keeper got no answer for long and lets another process try", "err", err)
+			return
 		case err != nil:
 			t.pause = min(2*t.pause, k.cfg.Every)
 			t.at = time.Now().Add(t.pause)
@@ -150,26 +156,28 @@ func (k *Keeper) wait(began time.Time) time.Duration {
 	return max(driver.MinPeriod, k.again()-time.Since(began))
 }
 
-// The method ask claims a batch of due locks and checks them. The result next is the time until the first other lock of
-// the part is due. After an error, the locks without an answer are due again when their claim ends, or earlier.
-func (k *Keeper) ask(ctx context.Context, part int) (next time.Duration, err error) {
+// The method ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result
+// next is the time until the first other lock of the part is due. After an error, the locks without an answer are due
+// again when their claim ends, or earlier.
+func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, err error) {
 	began, hold := time.Now(), claim
 	if k.cfg.DryRun {
 		hold = k.again() // and reconcile settles nothing
 	}
 	due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, hold)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	k.behind = next == 0
 	k.mu.Lock()
 	k.stats.Asked, k.stats.Behind = began, k.behind
 	k.mu.Unlock()
-	return next, k.reconcile(ctx, began, due)
+	return len(due), next, k.reconcile(ctx, began, due)
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.
 type Stats struct {
+	Working    bool
 	Asked      time.Time
 	Behind     bool
 	Checked    int64
@@ -190,6 +198,12 @@ func (k *Keeper) Stats() Stats {
 	out := k.stats
 	out.Freed = maps.Clone(out.Freed)
 	return out
+}
+
+func (k *Keeper) working(yes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Working = yes
 }
 
 func (k *Keeper) add(n *Stats) {
