@@ -338,17 +338,17 @@ func TestDryRun(t *testing.T) {
 func TestTaskThatMovesWhileItsQueueIsListed(t *testing.T) {
 	const n = 1500 // two pages
 	id := func(i int) string { return fmt.Sprintf("w%04d", i) }
-	for name, move := range map[string]func(r *rig, call int){
+	for name, move := range map[string]func(r *rig, own *asynq.Inspector, call int){
 		// The tasks of the second page move up by as many, and some of them are skipped.
-		"from the first page, before the second is read": func(r *rig, call int) {
+		"from the first page, before the second is read": func(r *rig, own *asynq.Inspector, call int) {
 			for i := call * 10; i < call*10+10; i++ {
-				if err := r.inspector.RunTask(queue, id(i)); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+				if err := own.RunTask(queue, id(i)); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
 					r.t.Logf("run: %v", err) // it runs already
 				}
 			}
 		},
 		// From what is listed last into what has been listed.
-		"into a state that was listed before": func(r *rig, call int) {
+		"into a state that was listed before": func(r *rig, _ *asynq.Inspector, call int) {
 			ctx, rdb := context.Background(), redistest.MiniClient(r.t, r.mini)
 			for i := n - 10*call - 10; i < n-10*call; i++ {
 				key := "asynq:{default}:t:" + id(i)
@@ -368,15 +368,14 @@ func TestTaskThatMovesWhileItsQueueIsListed(t *testing.T) {
 					r.enqueue(id(i), 0, asynq.ProcessIn(10*time.Hour))
 				}
 				calls := 0
-				rdb := redistest.MiniClient(r.t, r.mini)
+				rdb, own := redistest.MiniClient(r.t, r.mini), r.inspector
 				rdb.AddHook(beforehand{func(cmd redis.Cmder) {
 					// The scripts of lists have a key and two offsets, and then the prefix of the tasks.
 					if args := cmd.Args(); len(args) == 7 && args[6] == "asynq:{default}:t:" {
-						move(r, calls)
+						move(r, own, calls)
 						calls++
 					}
 				}})
-				own := r.inspector
 				r.inspector = asynq.NewInspectorFromRedisClient(rdb)
 				w, _ := r.keep(r.locks, worker.Config{})
 				r.inspector = own
