@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -188,7 +189,18 @@ func (c *Cluster) Failover(i int) *Server {
 // AwaitFailover is Failover for a master that the test itself has killed or paused.
 func (c *Cluster) AwaitFailover(i int) *Server {
 	c.t.Helper()
-	var promoted *Server
+	promoted := c.promoted(i)
+	if err := c.await(failoverTimeout, c.allBut(i)); err != nil {
+		c.t.Errorf("after the promotion for node %d: %v", i, err)
+	}
+	return c.nodes[promoted]
+}
+
+// promoted waits for a replica to take the place of node i, and returns the number of that replica, or i after an
+// error.
+func (c *Cluster) promoted(i int) int {
+	c.t.Helper()
+	found := i
 	err := poll(failoverTimeout, func() (bool, error) {
 		for r := i % c.masters; r < len(c.nodes); r += c.masters {
 			if r == i {
@@ -196,7 +208,7 @@ func (c *Cluster) AwaitFailover(i int) *Server {
 			}
 			info, err := ask(c.nodes[r].Addr(), "INFO", "replication")
 			if err == nil && infoField(info, "role") == "master" {
-				promoted = c.nodes[r]
+				found = r
 				return true, nil
 			}
 		}
@@ -204,18 +216,12 @@ func (c *Cluster) AwaitFailover(i int) *Server {
 	})
 	if err != nil {
 		c.t.Errorf("promotion of a replica of node %d: %v", i, err)
-		return c.nodes[i]
 	}
-	rest := make([]*Server, 0, len(c.nodes)-1)
-	for j, s := range c.nodes {
-		if j != i {
-			rest = append(rest, s)
-		}
-	}
-	if err := c.await(failoverTimeout, rest); err != nil {
-		c.t.Errorf("after the promotion for node %d: %v", i, err)
-	}
-	return promoted
+	return found
+}
+
+func (c *Cluster) allBut(i int) []*Server {
+	return append(slices.Clone(c.nodes[:i]), c.nodes[i+1:]...)
 }
 
 // Rejoin starts node i again after a fail-over, and returns when node i is a replica in step with the node that took

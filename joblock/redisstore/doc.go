@@ -171,6 +171,14 @@
 //     cut off from its cluster goes on granting for a while. After that, two holders may have the same key, with
 //     different fences: the resource can refuse the smaller fence. The next section says what more can be done.
 //
+// # How to move slots
+//
+// The slots of a cluster may be moved at any time. What happens if a master dies during a move is up to the servers.
+// Redis 7 tells no replica of a move. If the slot's old master dies, the promoted replica takes the keys that have moved
+// for free, until the move is set up again. Set the move up again at once (CLUSTER SETSLOT STABLE, IMPORTING and
+// MIGRATING), before anything else. Then every lock is where the lock was. If the slot's new master dies, calls for the
+// keys that have moved fail until the move is set up again with the promoted replica.
+//
 // # Replicas
 //
 // With [Config].Replicas = n, a grant, a Park or a renewal counts only when n replicas have acknowledged it (WAIT).

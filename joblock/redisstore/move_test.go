@@ -144,6 +144,7 @@ type movedLocks struct {
 	open    func() *Store // for others who use the same locks
 	probes  int           // calls with two keys that were told to try again
 	stages  int
+	asks    bool // waiters may have to ask for their grants
 
 	held   []driver.Term          // here and elsewhere
 	parked map[string]driver.Term // by key, each for the job of its name
@@ -195,8 +196,7 @@ func (m *movedLocks) park(key string) {
 func (m *movedLocks) join() {
 	m.t.Helper()
 	nonce := m.nonce()
-	r, err := m.Acquire(context.Background(), driver.AcquireRequest{
-		Key: m.line.Key, Owner: nonce, Nonce: nonce, TTL: long, Retain: long, Inbox: "inbox", Patience: long})
+	r, err := m.Acquire(context.Background(), m.waiting(nonce))
 	wantOutcome(m.t, "join the line", r, err, driver.OutcomeHeld)
 	if r.Ahead != len(m.queue) {
 		m.t.Errorf("%d are ahead in the line, want %d", r.Ahead, len(m.queue))
@@ -204,22 +204,37 @@ func (m *movedLocks) join() {
 	m.queue = append(m.queue, nonce)
 }
 
-// next frees the key that is waited for; the first in line gets it, by a push.
+func (m *movedLocks) waiting(nonce string) driver.AcquireRequest {
+	return driver.AcquireRequest{
+		Key: m.line.Key, Owner: nonce, Nonce: nonce, TTL: long, Retain: long, Inbox: "inbox", Patience: long,
+	}
+}
+
+// next frees the key that is waited for; the first in line gets it, by a push or by asking.
 func (m *movedLocks) next() {
 	m.t.Helper()
 	ctx := context.Background()
 	rs, err := m.Release(ctx, []driver.ReleaseRequest{m.release(m.line)})
 	wantOutcomes(m.t, "release to the line", rs, err, 1, driver.OutcomeOK)
-	select {
-	case nonce := <-m.pushed:
-		recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: []string{m.line.Key}})
-		if err != nil || nonce != m.queue[0] || recs[0].Owner != nonce || recs[0].Fence <= m.line.Fence {
-			m.t.Fatalf("pushed to %s, the record is %+v, %v; want it of %s, with a fence after %d", nonce, recs, err, m.queue[0], m.line.Fence)
+	var nonce string
+	if m.asks {
+		nonce = m.queue[0]
+		await(m.t, "the grant to the first in line", func() bool {
+			r, err := m.Acquire(ctx, m.waiting(nonce))
+			return err == nil && r.Outcome == driver.OutcomeOK
+		})
+	} else {
+		select {
+		case nonce = <-m.pushed:
+		case <-time.After(time.Minute):
+			m.t.Fatal("the first in line was not told")
 		}
-		m.line = driver.Term{Key: m.line.Key, Owner: nonce, Fence: recs[0].Fence}
-	case <-time.After(time.Minute):
-		m.t.Fatal("the first in line was not told")
 	}
+	recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: []string{m.line.Key}})
+	if err != nil || nonce != m.queue[0] || recs[0].Owner != nonce || recs[0].Fence <= m.line.Fence {
+		m.t.Fatalf("granted to %s, the record is %+v, %v; want it of %s, with a fence after %d", nonce, recs, err, m.queue[0], m.line.Fence)
+	}
+	m.line = driver.Term{Key: m.line.Key, Owner: nonce, Fence: recs[0].Fence}
 	m.queue = m.queue[1:]
 }
 

@@ -21,6 +21,10 @@ const (
 	// shardPause lies between two attempts to subscribe to a part. A client learns of a moved slot, or of a new master,
 	// within this order of time.
 	shardPause = 200 * time.Millisecond
+
+	// shardLinger is how long the subscription to a part outlasts the last wait there. A subscription on which nothing
+	// comes costs next to nothing, but the first push of a new one may be too early, and then goes to all nodes.
+	shardLinger = 10 * time.Minute
 )
 
 // The type shards is the part of a subscription that only a cluster has: the subscriptions to the shard channels of one
@@ -49,7 +53,7 @@ type shards struct {
 
 // The type shardPart is a part of the locks in which this process waits.
 type shardPart struct {
-	until time.Time  // when the last place ends that this process has taken in a queue of the part
+	until time.Time  // when the last place has ended that this process has taken in a queue of the part, and shardLinger
 	node  *shardNode // where the part's channel is subscribed to, or nil
 	again time.Time  // not before then is the next attempt
 }
@@ -83,7 +87,7 @@ func (h *shards) stop() {
 
 // The method want says that this process waits in a part, for at most the given time from now.
 func (h *shards) want(part int, patience time.Duration) {
-	until := time.Now().Add(patience)
+	until := time.Now().Add(patience + shardLinger)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.parts[part]

@@ -116,9 +116,12 @@ func TestHandOversInAClusterAreToldToOneNode(t *testing.T) {
 	}
 	l.quietly(cluster, keys...)
 
-	// A part in which nobody waits any more is given up, and one in which somebody waits again is not.
+	// A part in which nobody has waited for long is given up, and one in which somebody waits again is not.
 	l.shards.open["inbox"][0].mu.Lock()
 	for part, p := range l.shards.open["inbox"][0].parts {
+		if left := time.Until(p.until); left < shardLinger {
+			l.t.Errorf("the subscription to part %d ends in %s", part, left)
+		}
 		if part != l.part(keys[0]) {
 			p.until = time.Now()
 		}
