@@ -34,7 +34,7 @@ type settings struct {
 
 // compare makes the measurements, each run against a server of its own.
 func compare(ctx context.Context, set settings, progress func(string)) (r *report.Report, err error) {
-	b := &measure.Bench{Scale: set.scale, Progress: progress}
+	b := &measure.Bench{Program: set.program, Scale: set.scale, Progress: progress}
 	r = &report.Report{
 		Machine: rig.ThisMachine(), Load: "nothing else on purpose", LoadAverage: rig.LoadAverage(),
 		Versions: rig.Versions(compared...), Rounds: set.scale.Rounds, Runs: set.runs,

@@ -16,7 +16,8 @@
 // waiting (what a waiter costs), order (of more than ten thousand hand-overs),
 // renewal (many held locks), enqueue, jobs and work (asynq with and without the
 // locks), memos and records (what they cost the server), growth (ten times the
-// work). What each column means stands above its table.
+// work), cluster (cost per call in clusters of 3, 6 and 12 masters; -masters has
+// others). What each column means stands above its table.
 //
 // README.md tells what is aimed at, where it is behind, and why.
 //

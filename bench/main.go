@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -38,6 +39,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags.StringVar(&set.program, "server", rig.DefaultProgram, "program of the server: a name in PATH, or a path")
 	flags.BoolVar(&set.busy, "busy", false, "keep one core busy meanwhile")
 	flags.StringVar(&set.against, "against", "", "directory of another checkout of this repository to measure beside this one")
+	masters := flags.String("masters", "", "numbers of masters of the clusters, by comma; those of the scale if empty")
 	dir := flags.String("out", "", "directory to write results.md, results.json and handover.svg to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -53,6 +55,16 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	if *rounds > 0 {
 		set.scale.Rounds = *rounds
+	}
+	if *masters != "" {
+		set.scale.Masters = nil
+		for _, text := range strings.Split(*masters, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 3 || n > 100 {
+				return fmt.Errorf("-masters has %q, must be numbers from 3 to 100", text)
+			}
+			set.scale.Masters = append(set.scale.Masters, n)
+		}
 	}
 	if set.runs < 1 {
 		return fmt.Errorf("-runs is %d, must be at least 1", set.runs)

@@ -62,7 +62,7 @@ func TestQuickRunMeasuresEverything(t *testing.T) {
 	}
 	for section, want := range map[string]int{
 		"uncontended": 5, "against": 2, "handover": 5, "waiting": 4, "order": 1, "renewal": 4,
-		"enqueue": 3, "jobs": 2, "work": 3, "memos": 2, "records": 6, "growth": 2,
+		"enqueue": 3, "jobs": 2, "work": 3, "memos": 2, "records": 6, "growth": 2, "cluster": 2,
 	} {
 		if got := len(subjects[section]); got != want {
 			t.Errorf("%s has %d subjects, want %d", section, got, want)
@@ -122,7 +122,7 @@ func TestOnlyWhatIsAskedForIsMeasured(t *testing.T) {
 	}{
 		{settings{names: []string{"work", "jobs"}}, "jobs work"},
 		{settings{aims: true, names: []string{"work", "jobs"}}, "jobs"},
-		{settings{aims: true}, "uncontended handover enqueue jobs memos records"},
+		{settings{aims: true}, "uncontended handover enqueue jobs memos records cluster"},
 	} {
 		got, err := choose(b.Measurements(), tc.set)
 		var names []string
@@ -143,6 +143,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		{[]string{"-only", "jobs,speed"}, `no measurement "speed"`},
 		{[]string{"-rounds", "-1"}, "must not be negative"},
 		{[]string{"-runs", "0"}, "must be at least 1"},
+		{[]string{"-masters", "3,2"}, `"2", must be numbers from 3 to 100`},
 		{[]string{"-quick", "-server", "no-such-server"}, "no-such-server"},
 		{[]string{"-quick", "-only", "against"}, `no measurement "against"`},
 		{[]string{"-against", "internal/nowhere"}, "nowhere"},
@@ -175,6 +176,8 @@ func countsMakeSense(t *testing.T, sections []*report.Section) {
 					t.Errorf("%v commands for a message", cell.Value)
 				case title == "bytes" && cell.Value == 0 && !strings.HasSuffix(row.Subject, "over"):
 					t.Errorf("a record %s has no bytes", row.Subject)
+				case s.Name == "cluster" && (title == "scripts/op" || strings.HasPrefix(title, "busiest")) && cell.Value < 1:
+					t.Errorf("%s, %s: %s is %v", row.Case, row.Subject, title, cell.Value)
 				case title == "overtaken" && cell.Value != 0:
 					t.Errorf("%v were overtaken", cell.Value)
 				case title == "lost" && cell.Value != 0:

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/joblock/toolkit/bench/internal/peer"
 	"github.com/joblock/toolkit/bench/internal/report"
@@ -70,6 +71,16 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 		// Processor time of the server is where a reply shows that is longer than it need be.
 		to(1.1, "memos", c.name, columnServer, withMemo, withoutMemo)
 		to(1.1, "memos", c.name, columnScripts, withMemo, withoutMemo)
+	}
+	if masters := scale.Masters; len(masters) > 0 {
+		least, most := clusterSubject(slices.Min(masters)), clusterSubject(slices.Max(masters))
+		for _, c := range clusterCases {
+			itself(0, "cluster", c.name, columnPushes, most)
+			itself(1.01*c.calls, "cluster", c.name, columnTurns, most) // the clients also ask for the slots
+			to(1.1, "cluster", c.name, columnServer, most, least)
+			to(1.1, "cluster", c.name, columnScripts, most, least)
+			itself(1.3, "cluster", c.name, columnBusiest, most)
+		}
 	}
 	itself(250, "records", recordCase, columnBytes, remembered)
 	itself(0, "records", recordCase, columnBytes, forgotten)

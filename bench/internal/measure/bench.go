@@ -13,8 +13,9 @@ import (
 
 // Bench is a server to measure against, and how much to do.
 type Bench struct {
-	Server *rig.Server
-	Scale  Scale
+	Server  *rig.Server
+	Program string // of which clusters are started
+	Scale   Scale
 
 	// Other is the checkout to measure this one against, nil for none.
 	Other *Other
@@ -45,6 +46,7 @@ func (b *Bench) Measurements() []Measurement {
 		{"memos", true, b.memos},
 		{"records", true, b.records},
 		{"growth", false, b.growth},
+		{"cluster", true, b.cluster},
 	}
 	if b.Other == nil {
 		all = slices.DeleteFunc(all, func(m Measurement) bool { return m.Name == "against" })

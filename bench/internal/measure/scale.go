@@ -36,6 +36,9 @@ type Scale struct {
 
 	Growth Growth
 
+	Masters     []int // of each cluster
+	ClusterKeys int
+
 	Again time.Duration // see peer.Options
 }
 
@@ -63,6 +66,7 @@ func Full() Scale {
 		Enqueue: 1000,
 		Memos:   100,
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
+		Masters: []int{3, 6, 12}, ClusterKeys: 10_000,
 	}
 }
 
@@ -80,6 +84,7 @@ func Quick() Scale {
 		Enqueue: 50,
 		Memos:   5,
 		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
-		Again:   5 * time.Second,
+		Masters: []int{3, 4}, ClusterKeys: 100,
+		Again: 5 * time.Second,
 	}
 }

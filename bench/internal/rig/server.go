@@ -55,7 +55,7 @@ func Start(ctx context.Context, program string) (*Server, error) {
 }
 
 func start(ctx context.Context, program string) (*Server, error) {
-	port, err := freePort()
+	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +63,14 @@ func start(ctx context.Context, program string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return startIn(ctx, program, dir, ports[0])
+}
+
+// startIn starts a server that has dir to itself.
+func startIn(ctx context.Context, program, dir string, port int, args ...string) (*Server, error) {
 	var log bytes.Buffer
-	cmd := exec.Command(program, "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", dir)
+	cmd := exec.Command(program, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", dir}, args...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -156,6 +161,7 @@ func (s *Server) Version(ctx context.Context) (string, error) {
 // Usage is what a server has done since its start.
 type Usage struct {
 	CPU      time.Duration // processor time of the process, user and system
+	Bytes    int64         // from and to clients
 	commands map[string]Calls
 }
 
@@ -180,7 +186,7 @@ func (c Calls) Sub(before Calls) Calls { return Calls{c.Number - before.Number, 
 
 // Usage asks the server, once: the question costs the server some 50 µs.
 func (s *Server) Usage(ctx context.Context) (u Usage, err error) {
-	fields, err := s.info(ctx, "cpu", "commandstats")
+	fields, err := s.info(ctx, "cpu", "stats", "commandstats")
 	if err != nil {
 		return u, err
 	}
@@ -193,6 +199,13 @@ func (s *Server) Usage(ctx context.Context) (u Usage, err error) {
 		seconds += part
 	}
 	u.CPU = time.Duration(seconds * float64(time.Second))
+	for _, name := range []string{"total_net_input_bytes", "total_net_output_bytes"} {
+		n, err := strconv.ParseInt(fields[name], 10, 64)
+		if err != nil {
+			return u, fmt.Errorf("INFO stats: %s: %w", name, err)
+		}
+		u.Bytes += n
+	}
 	u.commands = make(map[string]Calls)
 	for name, text := range fields {
 		command, ok := strings.CutPrefix(name, "cmdstat_")
@@ -237,20 +250,28 @@ func (s *Server) info(ctx context.Context, sections ...string) (map[string]strin
 	if err != nil {
 		return nil, err
 	}
+	return parseInfo(text), nil
+}
+
+func parseInfo(text string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, val, ok := strings.Cut(line, ":"); ok {
 			fields[name] = strings.TrimSpace(val)
 		}
 	}
-	return fields, nil
+	return fields
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePorts returns n different ports on which nobody listens.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, lerr := net.Listen("tcp", "127.0.0.1:0")
+		if lerr != nil {
+			return nil, lerr
+		}
+		defer func() { err = errors.Join(err, l.Close()) }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
+	return ports, nil
 }
