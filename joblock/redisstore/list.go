@@ -42,7 +42,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 		return driver.ListPage{}, err
 	}
 	if at == (cursor{}) && nodes != nil {
-		return driver.ListPage{Next: firstCursors(nodes)}, nil
+		return driver.ListPage{Next: firstCursors(nodes)}, context.Cause(ctx)
 	}
 	node, err := s.scanNode(at, nodes)
 	if err != nil {
