@@ -66,7 +66,7 @@ func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 		}
 	}
 	// The scripts with a second key get it where that is in the same place.
-	comment := regexp.MustCompile(`(?m)^\s*--.*$`)
+	comment := regexp.MustCompile(`(?m)^[ \t]*--.*$`)
 	others := comment.ReplaceAllString(src, "")
 	for _, sc := range []*script{takeScript, resumeScript, parkScript} {
 		text := comment.ReplaceAllString(sc.source.(string), "")
