@@ -59,7 +59,7 @@ func (b *Bench) against(ctx context.Context) (s *report.Section, err error) {
 			{Title: columnScripts, Digits: 1, Ratio: true},
 		},
 	}
-	drivers := []*driver{{subject: thisCheckout}, {subject: otherCheckout}}
+	drivers := []*checkoutDriver{{subject: thisCheckout}, {subject: otherCheckout}}
 	for _, d := range drivers {
 		var cannot error
 		if d.Driver, cannot = checkout.Start(ctx, b.Other.programs[d.subject], b.Server.Addr()); cannot != nil {
@@ -81,8 +81,8 @@ func (b *Bench) against(ctx context.Context) (s *report.Section, err error) {
 	return s, nil
 }
 
-// driver is the driver of one checkout, and what its pairs have cost in a round.
-type driver struct {
+// checkoutDriver is the driver of one checkout, and what its pairs have cost in a round.
+type checkoutDriver struct {
 	*checkout.Driver
 	subject string
 	prefix  string // of the keys
@@ -96,13 +96,13 @@ type driver struct {
 }
 
 // newKeys has the next pairs take keys that nobody has used before.
-func (d *driver) newKeys() {
+func (d *checkoutDriver) newKeys() {
 	d.made++
 	d.prefix = fmt.Sprintf("pair:%.5s:%d", d.subject, d.made)
 }
 
 // againstRound measures both checkouts, part by part.
-func (b *Bench) againstRound(ctx context.Context, s *report.Section, drivers []*driver, load PairLoad, use keyUse) error {
+func (b *Bench) againstRound(ctx context.Context, s *report.Section, drivers []*checkoutDriver, load PairLoad, use keyUse) error {
 	if err := b.Server.Flush(ctx); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (b *Bench) againstRound(ctx context.Context, s *report.Section, drivers []*
 }
 
 // drive has an order done and adds up what that has cost.
-func (b *Bench) drive(ctx context.Context, d *driver, o checkout.Order) error {
+func (b *Bench) drive(ctx context.Context, d *checkoutDriver, o checkout.Order) error {
 	before, err := used(ctx, b.Server)
 	if err != nil {
 		return err

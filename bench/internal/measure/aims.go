@@ -72,6 +72,13 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 		to(1.1, "memos", c.name, columnServer, withMemo, withoutMemo)
 		to(1.1, "memos", c.name, columnScripts, withMemo, withoutMemo)
 	}
+	walks := walkCase(scale.Walk)
+	to(2, "walks", walks, columnPing99, usualWalk, noWalk)
+	itself(1000, "walks", walks, columnFirst, usualWalk)
+	to(0.5, "walks", clusterWalkCase(scale.Walk), columnWalk, usualWalk, nodeByNode)
+	for _, column := range []string{columnP50, columnP99} {
+		to(1.3, "fleet", fleetCase(scale.Fleet), column, fleetCluster, fleetServer)
+	}
 	if masters := scale.Masters; len(masters) > 0 {
 		least, most := clusterSubject(slices.Min(masters)), clusterSubject(slices.Max(masters))
 		for _, c := range clusterCases {

@@ -45,6 +45,8 @@ func (b *Bench) Measurements() []Measurement {
 		{"work", false, b.work},
 		{"memos", true, b.memos},
 		{"records", true, b.records},
+		{"walks", true, b.walks},
+		{"fleet", true, b.fleet},
 		{"growth", false, b.growth},
 		{"cluster", true, b.cluster},
 	}

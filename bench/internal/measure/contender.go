@@ -31,6 +31,8 @@ type assignment struct {
 	Seat    int       `json:"seat"`             // of the process, from 0
 	Seats   int       `json:"seats"`            // how many processes there are
 	Places  bool      `json:"places,omitempty"` // note them down, and do not hold the lock
+
+	Fleet *fleetPart `json:"fleet,omitempty"` // if set, all else but the seats is unset
 }
 
 // The orders that a contender takes on standard input, a line each. It gives one
@@ -43,11 +45,12 @@ const (
 
 // answer is one line of JSON from a contender.
 type answer struct {
-	Sent   rig.Count `json:"sent"`             // since it was started
-	Memory int64     `json:"memory,omitempty"` // in bytes; not with the answer to orderStop
-	Grants []grant   `json:"grants,omitempty"` // with the answer to orderStop
-	Places []place   `json:"places,omitempty"` // likewise
-	Err    string    `json:"err,omitempty"`
+	Sent   rig.Count  `json:"sent"`             // since it was started
+	Memory int64      `json:"memory,omitempty"` // in bytes; not with the answer to orderStop
+	Grants []grant    `json:"grants,omitempty"` // with the answer to orderStop
+	Places []place    `json:"places,omitempty"` // likewise
+	Fleet  *fleetTold `json:"fleet,omitempty"`  // of a member of a fleet
+	Err    string     `json:"err,omitempty"`
 }
 
 // ContendIfAsked turns this process into a contender if it was started as one, and
@@ -68,6 +71,9 @@ func contend(text string, in io.Reader, out io.Writer) error {
 	var a assignment
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return err
+	}
+	if a.Fleet != nil {
+		return sail(a, in, json.NewEncoder(out))
 	}
 	c := &contender{assignment: a}
 	var err error

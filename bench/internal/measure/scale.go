@@ -34,12 +34,29 @@ type Scale struct {
 
 	Memos int // renewals, waits, and locks in a list, with a memo and without
 
+	Walk  Walk
+	Fleet Fleet
+
 	Growth Growth
 
 	Masters     []int // of each cluster
 	ClusterKeys int
 
 	Again time.Duration // see peer.Options
+}
+
+// Walk is what a list of all locks walks over.
+type Walk struct {
+	Locks, Others int           // keys
+	Alone         time.Duration // how long PINGs are timed while nothing walks
+}
+
+// Fleet is many keys, each with a holder and a waiter in different processes.
+type Fleet struct {
+	Keys, Processes int
+	Rate            int           // hand-overs per second, all processes together
+	Settle          time.Duration // after all wait, and before the first hand-over that counts
+	Show            time.Duration // how long keys are handed over
 }
 
 // Growth is the smaller amount of work for each kind of it; the larger is
@@ -51,6 +68,9 @@ const GrowthFactor = 10
 
 // Few is the number of rounds of what takes long and has no aim: a third of Rounds.
 func (s Scale) Few() int { return max(1, s.Rounds/3) }
+
+// Fewest is the number of rounds of what takes a minute each: a ninth of Rounds.
+func (s Scale) Fewest() int { return max(1, s.Rounds/9) }
 
 // Full is for figures to be shown.
 func Full() Scale {
@@ -65,6 +85,8 @@ func Full() Scale {
 		Jobs: 1000, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
 		Enqueue: 1000,
 		Memos:   100,
+		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Alone: 4 * time.Second},
+		Fleet:   Fleet{Keys: 10_000, Processes: 4, Rate: 200, Settle: 8 * time.Second, Show: 12 * time.Second},
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 		Masters: []int{3, 6, 12}, ClusterKeys: 10_000,
 	}
@@ -83,6 +105,8 @@ func Quick() Scale {
 		Jobs: 50, Work: []time.Duration{time.Millisecond},
 		Enqueue: 50,
 		Memos:   5,
+		Walk:    Walk{Locks: 300, Others: 3000, Alone: 50 * time.Millisecond},
+		Fleet:   Fleet{Keys: 40, Processes: 2, Rate: 40, Settle: 500 * time.Millisecond, Show: 500 * time.Millisecond},
 		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 		Masters: []int{3, 4}, ClusterKeys: 100,
 		Again: 5 * time.Second,

@@ -106,6 +106,9 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
+// Nodes returns the masters, in the order of Addrs.
+func (c *Cluster) Nodes() []*Server { return c.nodes }
+
 // Addrs returns the addresses of the masters.
 func (c *Cluster) Addrs() (addrs []string) {
 	for _, s := range c.nodes {

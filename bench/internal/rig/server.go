@@ -140,6 +140,9 @@ func (s *Server) Stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
+// Client returns the client for questions about the server. The Server closes the client.
+func (s *Server) Client() *redis.Client { return s.rdb }
+
 // Flush removes all keys, so that no measurement works on another's leftovers.
 // Loaded scripts stay.
 func (s *Server) Flush(ctx context.Context) error {
