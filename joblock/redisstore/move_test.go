@@ -322,6 +322,24 @@ func (m *movedLocks) everything(stage string) {
 			m.t.Errorf("%s was listed %d times", key, seen[key])
 		}
 	}
+
+	var keys []string
+	for _, term := range m.held {
+		keys = append(keys, term.Key)
+	}
+	recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: append(keys, slices.Collect(maps.Keys(m.parked))...)})
+	if err != nil {
+		m.t.Fatalf("inspect: %v", err)
+	}
+	for i, rec := range recs {
+		want := driver.StateHeld
+		if i >= len(keys) {
+			want = driver.StateParked
+		}
+		if rec.State != want {
+			m.t.Errorf("%s is %s, want %s", rec.Key, rec.State, want)
+		}
+	}
 }
 
 // jobs has one job more parked and one done, and the keeper look at all.

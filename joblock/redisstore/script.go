@@ -45,25 +45,28 @@ func readStages() map[string]string {
 // The scripts. Each script is a row of stages. The comment at the top of record.lua says what the stages have in
 // common.
 var (
-	acquireScript = newScript("acquire", "record", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
+	acquireScript = newScript("acquire", "record", "record#read", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
 		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
-	takeScript = newScript("take", "record", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
+	takeScript = newScript("take", "record", "record#read", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
-	resumeScript = newScript("resume", "record", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
+	resumeScript = newScript("resume", "record", "record#read", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
 		"index", "index#bind", "resume#decide", "lease", "record#write", "record#state", "answer")
-	parkScript = newScript("park", "record", "record#fields", "record#foreign",
+	parkScript = newScript("park", "record", "record#read", "record#fields", "record#foreign",
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
-	renewScript = newScript("renew", "record", "record#fields", "record#foreign",
+	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
-	releaseScript = newScript("release", "record", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
+	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "queue", "grant", "record#write", "record#state", "answer")
-	reserveScript = newScript("reserve", "record", "record#fields", "record#foreign",
+	reserveScript = newScript("reserve", "record", "record#read", "record#fields", "record#foreign",
 		"reserve", "record#write", "record#state", "answer")
-	inspectScript = newScript("inspect", "record", "inspect", "record#fields", "record#memo", "record#foreign", "record#state", "inspect#answer")
-	bindScript    = newScript("bind", "index", "index#bind", "bind")
-	dueScript     = newScript("due", "due")
-	settleScript  = newScript("settle", "settle")
-	sealScript    = newScript("seal keys", "seal")
+	inspectScript = newScript("inspect", "record", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
+		"record#state", "inspect#answer")
+	inspectManyScript = newScript("inspect", "record", "inspect#many", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
+		"record#state", "inspect#answer", "inspect#all")
+	bindScript   = newScript("bind", "index", "index#bind", "bind")
+	dueScript    = newScript("due", "due")
+	settleScript = newScript("settle", "settle")
+	sealScript   = newScript("seal keys", "seal")
 )
 
 // The type script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call

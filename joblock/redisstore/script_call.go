@@ -132,10 +132,10 @@ func newCmd(ctx context.Context, args []any) *redis.Cmd {
 	return cmd
 }
 
-// The function twoKeys reports whether cmd is a call of a script with two keys.
-func twoKeys(cmd *redis.Cmd) bool { return cmd.Args()[keyAt-1] == 2 }
+// The function manyKeys reports whether cmd is a call of a script with more than one key.
+func manyKeys(cmd *redis.Cmd) bool { return cmd.Args()[keyAt-1] != 1 }
 
-// The type jointCall is a call with two keys in a cluster. While the keys' slot migrates, such a call may get TRYAGAIN
+// The type jointCall is a call with more than one key in a cluster. While the keys' slot migrates, such a call may get TRYAGAIN
 // again and again. So go-redis must not send the call again.
 type jointCall struct{ *redis.Cmd }
 
@@ -144,7 +144,7 @@ func (c jointCall) NoRetry() bool { return redis.IsTryAgainError(c.Err()) }
 
 // The function forCluster returns what to hand to go-redis for cmd.
 func forCluster(via sender, cmd *redis.Cmd) redis.Cmder {
-	if _, many := via.(*redis.ClusterClient); many && len(cmd.Args()) > keyAt && twoKeys(cmd) {
+	if _, many := via.(*redis.ClusterClient); many && len(cmd.Args()) > keyAt && manyKeys(cmd) {
 		return jointCall{cmd}
 	}
 	return cmd
@@ -200,7 +200,7 @@ func some[R any](
 		switch {
 		case a.err == errMore, a.err == errUnlisted:
 			left = append(left, i)
-		case redis.IsTryAgainError(a.err) && twoKeys(call(&reqs[i]).cmd(ctx)):
+		case redis.IsTryAgainError(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
 			apart = append(apart, i)
 		case a.err != nil && err == nil:
 			err = a.err

@@ -35,7 +35,7 @@ func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, sc := range []*script{acquireScript, takeScript, resumeScript, parkScript, renewScript, releaseScript,
-		reserveScript, inspectScript, bindScript, dueScript, settleScript} {
+		reserveScript, inspectScript, inspectManyScript, bindScript, dueScript, settleScript} {
 		all.WriteString(sc.source.(string))
 	}
 	return all.String()
@@ -65,7 +65,8 @@ func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 			t.Errorf("%s is called with something other than the key or the index", m[1])
 		}
 	}
-	// The scripts with a second key get it where that is in the same place.
+	// The scripts with a second key get it where that is in the same place. So does the script with many keys, which
+	// goes through all of them.
 	comment := regexp.MustCompile(`(?m)^[ \t]*--.*$`)
 	others := comment.ReplaceAllString(src, "")
 	for _, sc := range []*script{takeScript, resumeScript, parkScript} {

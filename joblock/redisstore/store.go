@@ -389,41 +389,6 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return replies, err
 }
 
-// Inspect implements driver.Store, in one pipeline, and asks masters only. With an error, a Record that could not be
-// read has only its Key.
-func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	recs := make([]driver.Record, len(req.Keys))
-	err := s.inspect(ctx, req, func(i int, rec driver.Record, _ bool) { recs[i] = rec })
-	return recs, err
-}
-
-// The method inspect reads the records of req.Keys, and calls the function found for each key, even for a key without a
-// record.
-func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
-	if len(req.Keys) == 0 {
-		return nil
-	}
-	cmds := make([]*redis.Cmd, len(req.Keys))
-	for i, key := range req.Keys {
-		cmds[i] = newCall(inspectScript, s.name(key)).flag(req.Memo).cmd(ctx)
-	}
-	var failed error
-	for i, a := range inspectScript.runAll(ctx, s.calls, cmds) {
-		rec, exists, err := driver.Record{Key: req.Keys[i]}, false, a.err
-		if err == nil {
-			rec, exists, err = parseRecord(req.Keys[i], a.val)
-		}
-		if err != nil && failed == nil {
-			failed = err
-		}
-		found(i, rec, exists)
-	}
-	return failed
-}
-
 func printable(s string) bool {
 	if !utf8.ValidString(s) {
 		return false

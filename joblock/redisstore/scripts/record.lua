@@ -56,18 +56,20 @@
 -- delete the string first. While the slot migrates, the next command of such a script would fail: the server refuses
 -- each command for a key that the server does not have.
 --
--- This stage reads with MGET, which returns nil for a hash. GET would return an error, and the server's statistics
--- would count that error.
-
-local key = KEYS[1]
+-- The first stage reads the clock.
 
 local clock = redis.call('TIME')
 local now = clock[1] .. clock[2] -- in the format of the times of a record
 if #now ~= 16 then now = string.format('%16s', clock[1] .. string.sub('00000' .. clock[2], -6)) end
+local sub = string.sub -- a local is found faster than a field of a global table
 
+--# read
+-- Reads the value with MGET, which returns nil for a hash. GET would return an error, and the server's statistics would
+-- count that error.
+
+local key = KEYS[1]
 local record = redis.call('MGET', key)[1]
 local row -- the fields s and q of the hash, once a stage has read these fields
-local sub = string.sub -- a local is found faster than a field of a global table
 
 --# usual grant
 -- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for the key. A quick test
