@@ -172,7 +172,8 @@
 //	the store
 //
 // So all times of EXITS.md are longer by one TTL or 30 seconds at most, whichever is longer, where the process of a Run
-// that works dies. More Keepers do more checks a second, but do not check a lock more often. While the store does not
+// that works dies. More Keepers do more checks a second. They check a lock as often as one
+// Keeper would, or up to twice as often, because each has lists of its own. While the store does not
 // answer calls about the permits, no Run works: in a cluster, while the permits' node is away.
 //
 // What the checks cost, for each check of a lock:

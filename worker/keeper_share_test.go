@@ -14,8 +14,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// Several keepers that work share the work: each lock is checked once per period, by any of
-// them, and none is idle.
+// Several keepers that work share the work: each lock is checked once per period or a little
+// more often, by any of them, and none is idle.
 func TestKeepersShareTheWork(t *testing.T) {
 	virtual(t, func(r *rig) {
 		const keepers, n, periods = 3, 3000, 10
@@ -43,8 +43,10 @@ func TestKeepersShareTheWork(t *testing.T) {
 			}
 			total += checked
 		}
-		if total < n*periods || total > n*periods*6/5 {
-			t.Errorf("%d checks of %d locks in %d periods, want about %d", total, n, periods, n*periods)
+		// Each keeper lists the queue when its own listing is old. So a lock that another keeper checks next may be due
+		// sooner.
+		if total < n*periods || total > 2*n*periods {
+			t.Errorf("%d checks of %d locks in %d periods, want from %d to twice as many", total, n, periods, n*periods)
 		}
 		pace.off()
 	})

@@ -21,7 +21,7 @@ const (
 	// keep the link busy, but not the server.
 	concurrency = 8
 
-	// shortestRest is the shortest sleep of the method rest. Until then the rests add up.
+	// shortestRest is the shortest sleep of the method rested. Until then the rests add up.
 	shortestRest = 10 * time.Millisecond
 
 	// askGiveUp is the number of consecutive failed lookups after which inspect skips the other tasks. A failed lookup
@@ -52,6 +52,9 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 		answers.Add(1)
 	}
 	for part := range slices.Chunk(rest, burst) {
+		if err := k.rested(ctx); err != nil {
+			return err
+		}
 		start, before := time.Now(), answers.Load()
 		err := each(ctx, len(part), func(n int) {
 			if inARow.Load() >= askGiveUp {
@@ -65,11 +68,11 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 			inARow.Store(0)
 			answers.Add(1)
 		})
-		if err == nil && answers.Load() > before {
-			err = k.rest(ctx, time.Since(start))
-		}
 		if err != nil {
 			return err
+		}
+		if answers.Load() > before {
+			k.called(time.Since(start))
 		}
 	}
 	for i := range list {
@@ -88,17 +91,21 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// The method rest notes that calls to asynq's Redis took the time busy, and sleeps so that calls do not take more than
-// Config.Share of the time.
-func (k *Keeper) rest(ctx context.Context, busy time.Duration) error {
-	k.owed += time.Duration(float64(busy) * (1/k.cfg.Share - 1))
-	if k.owed < shortestRest {
-		return nil
+// The method called notes that calls to asynq's Redis took the time busy. Then the method rested sleeps before the next
+// calls, so that calls do not take more than Config.Share of the time.
+func (k *Keeper) called(busy time.Duration) {
+	if now := time.Now(); k.callFrom.Before(now) {
+		k.callFrom = now
 	}
-	start := time.Now()
-	err := sleep.For(ctx, k.owed)
-	k.owed -= time.Since(start) // a timer may be late
-	return err
+	k.callFrom = k.callFrom.Add(time.Duration(float64(busy) * (1/k.cfg.Share - 1)))
+}
+
+// The method rested sleeps until calls to asynq's Redis are allowed again.
+func (k *Keeper) rested(ctx context.Context) error {
+	if left := time.Until(k.callFrom); left >= shortestRest {
+		return sleep.For(ctx, left)
+	}
+	return nil
 }
 
 // carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.

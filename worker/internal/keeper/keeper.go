@@ -68,9 +68,10 @@ type Keeper struct {
 	neverResumed atomic.Bool // logNeverResumed has logged
 
 	// Only the goroutine of Run uses these fields.
-	owed   time.Duration     // see rest
-	behind bool              // more locks were due than the last question has claimed
-	demand map[string]*queue // by name
+	callFrom time.Time         // when calls to asynq's Redis are allowed again
+	behind   bool              // more locks were due than the last question has claimed
+	demand   map[string]*queue // by name
+	lists    map[string]*queue // of demand: those with a listing or a reader
 
 	mu     sync.Mutex      // guards queues and stats
 	queues map[string]bool // the queues that were found in one of Config.Inspectors
@@ -80,7 +81,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing until Run is called.
 func New(cfg Config) *Keeper {
 	return &Keeper{
-		cfg: cfg, queues: make(map[string]bool), demand: make(map[string]*queue), stats: Stats{Freed: make(map[string]int64)},
+		cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)},
 	}
 }
 
@@ -100,6 +101,8 @@ func (k *Keeper) work(ctx context.Context) {
 			turns[i].at = turns[i].at.Add(rand.N(nap)) // the order of the parts is random
 		}
 	}
+	k.demand, k.lists = make(map[string]*queue), make(map[string]*queue)
+	defer func() { k.demand, k.lists = nil, nil }() // a Keeper that stands by needs no listing
 	var unanswered silence
 	for {
 		part := 0
@@ -108,8 +111,17 @@ func (k *Keeper) work(ctx context.Context) {
 				part = i
 			}
 		}
-		if sleep.For(ctx, time.Until(turns[part].at)) != nil {
+		wake := turns[part].at
+		q, at := k.due()
+		if q != nil && at.Before(wake) {
+			wake = at
+		}
+		if sleep.For(ctx, time.Until(wake)) != nil {
 			return
+		}
+		if q != nil && wake == at {
+			k.readOn(ctx, q)
+			continue
 		}
 		t, asked := &turns[part], time.Now()
 		n, next, err := k.ask(ctx, part)

@@ -31,21 +31,31 @@ const (
 	// guess is how many times as many tasks a Keeper expects that is behind and knows no earlier period.
 	guess = 4
 
-	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory.
+	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory, and twice as many while
+	// the next listing is read.
 	mostListed = 4_000_000
 
 	// mostQueues is how many queues a Keeper remembers.
 	mostQueues = 10_000
+
+	// pagesAtATime is how many pages a Keeper asks for at a time: while one page is decoded, asynq's Redis puts together
+	// another.
+	pagesAtATime = 4
+
+	// checkCost is an estimate of the time that the check of a listed lock takes.
+	checkCost = 15 * time.Microsecond
 )
 
 // queue is what a Keeper knows of the demand for the tasks of one asynq queue.
 type queue struct {
+	name    string
 	period  time.Time // when the present period of Config.Every began
 	wanted  int       // tasks that were wanted in the present period
 	before  int       // tasks that were wanted in the previous period
 	alone   int       // of wanted: since there is no listing
 	size    *size     // the last one, or nil
 	listing *listing  // the last one, or nil if that one is too old
+	reader  *reader   // of the next listing, or nil
 }
 
 // size is the size of a queue at the time measured.
@@ -69,13 +79,16 @@ type listing struct {
 	seed  maphash.Seed     // another seed for each listing: two tasks with one hash do not have one hash for ever
 	tasks map[uint64]int64 // when each task is due, in ms since began; by the hash of the ID
 	began time.Time
-	until time.Time // the listing is too old after this time
-	again time.Time // when the locks of the listed tasks are due again
+	next  time.Time // when to begin the next listing
+	again time.Time // when the locks of the listed tasks are due again, and the next listing is complete
 }
 
 // fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
 // The parameter at has the index in found for each job of the candidates. fromLists returns the indexes of the other
 // tasks, which are to be looked up alone.
+//
+// While the lists of a queue are read, no task of that queue is looked up. A task that the lists have not shown so far
+// gets a finding of the kind later.
 func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]int, found []finding) (rest []int) {
 	wanted := make(map[string]int)
 	marks := make(map[string]bool) // judgeMark needs more than a list shows
@@ -87,29 +100,46 @@ func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]
 			wanted[name]++
 		}
 	}
+	now := time.Now()
 	for name, n := range wanted {
-		k.want(ctx, name, n)
+		k.want(ctx, now, name, n)
 	}
 	for job, i := range at {
 		name, id, _ := envelope.ParseJob(job)
 		q := k.demand[name]
-		if q == nil || q.listing == nil || marks[job] || !q.listing.find(name, id, &found[i]) {
+		if q == nil || marks[job] || !q.find(now, k.nap(), id, &found[i]) {
 			rest = append(rest, i)
 		}
 	}
 	return rest
 }
 
-// The method want notes that n tasks of a queue are wanted, and lists the queue if a list costs less than the lookups
-// of one period.
-func (k *Keeper) want(ctx context.Context, name string, n int) {
-	now := time.Now()
+// The method find sets f if the listing, or the reader of the next one, has something to say about the task with this
+// ID. A lock is checked again after nap or later.
+func (q *queue) find(now time.Time, nap time.Duration, id string, f *finding) bool {
+	if q.listing != nil && q.listing.find(id, q.listing.again, f) {
+		return true
+	}
+	if q.reader == nil || q.listing != nil {
+		return false
+	}
+	ready := now.Add(max(nap, q.reader.left(now)))
+	if !q.reader.listing.find(id, ready, f) {
+		*f = finding{kind: later, again: ready}
+	}
+	return true
+}
+
+// The method want notes that n tasks of a queue are wanted. It begins to list the queue if a list costs less than the
+// lookups of one period.
+func (k *Keeper) want(ctx context.Context, now time.Time, name string, n int) {
 	q := k.demand[name]
 	if q == nil {
 		if len(k.demand) >= mostQueues {
 			clear(k.demand)
+			clear(k.lists)
 		}
-		q = &queue{period: now}
+		q = &queue{name: name, period: now}
 		k.demand[name] = q
 	}
 	if since := now.Sub(q.period); since >= k.cfg.Every {
@@ -120,27 +150,35 @@ func (k *Keeper) want(ctx context.Context, name string, n int) {
 		q.period, q.wanted, q.alone = now, 0, 0
 	}
 	q.wanted += n
-	if q.listing != nil && now.After(q.listing.until) {
+	if q.listing != nil && !now.Before(q.listing.again) {
 		q.listing, q.alone = nil, 0
 	}
 	q.alone += n
+	if q.listing == nil && q.reader == nil {
+		delete(k.lists, name)
+		if q.alone >= fewestLookups {
+			k.begin(ctx, q, now)
+		}
+	}
+}
+
+// The method begin begins to list a queue, if that pays.
+func (k *Keeper) begin(ctx context.Context, q *queue, now time.Time) {
 	lookups := max(q.before, q.wanted)
 	if k.behind {
 		lookups = max(lookups, guess*q.wanted) // more tasks are about to be wanted
 	}
-	if q.listing != nil || q.alone < fewestLookups {
-		return
-	}
 	// If a call fails, the lookups fail, too, and inspect reports their errors.
-	var err error
 	if q.size == nil || now.Sub(q.size.measured) >= k.cfg.Every/2 {
-		if q.size, err = k.measure(ctx, name); err != nil {
+		var err error
+		if q.size, err = k.measure(ctx, q.name); err != nil {
 			return
 		}
 	}
 	if q.size.pays(lookups) {
-		q.listing, _ = k.list(ctx, name, q.size)
+		q.reader = k.newReader(q.name, q.size)
 		q.size = nil
+		k.lists[q.name] = q
 	}
 }
 
@@ -149,17 +187,18 @@ func (k *Keeper) measure(ctx context.Context, name string) (*size, error) {
 	s := &size{infos: make([]*asynq.QueueInfo, len(k.cfg.Inspectors)), measured: time.Now()}
 	var bytes, all int64
 	for i, in := range k.cfg.Inspectors {
+		if err := k.rested(ctx); err != nil {
+			return nil, err
+		}
 		start := time.Now()
 		info, err := in.GetQueueInfo(name)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
 		}
-		if err == nil {
-			err = k.rest(ctx, time.Since(start))
-		}
 		if err != nil {
 			return nil, err
 		}
+		k.called(time.Since(start))
 		s.infos[i] = info
 		s.tasks += int64(info.Pending + info.Scheduled + info.Retry)
 		all += int64(info.Size)
@@ -169,10 +208,16 @@ func (k *Keeper) measure(ctx context.Context, name string) (*size, error) {
 	return s, nil
 }
 
-// The method list reads the lists of a queue's tasks in all databases.
-func (k *Keeper) list(ctx context.Context, name string, s *size) (*listing, error) {
+// reader reads the lists of a queue's tasks in all databases, a few pages at a time.
+type reader struct {
+	listing *listing
+	pages   []func() ([]*asynq.TaskInfo, error)
+	read    int // pages
+}
+
+func (k *Keeper) newReader(name string, s *size) *reader {
 	page := int(max(10, min(pageTasks, pageBytes/max(1, s.bytes))))
-	l := &listing{seed: maphash.MakeSeed(), tasks: make(map[uint64]int64, s.tasks), began: time.Now()}
+	r := &reader{listing: &listing{seed: maphash.MakeSeed(), tasks: make(map[uint64]int64, s.tasks), began: time.Now()}}
 	for i, in := range k.cfg.Inspectors {
 		info := s.infos[i]
 		if info == nil {
@@ -187,27 +232,86 @@ func (k *Keeper) list(ctx context.Context, name string, s *size) (*listing, erro
 			{info.Pending, in.ListPendingTasks},
 		} {
 			for n := 0; n*page < state.size; n++ {
-				start := time.Now()
-				tasks, err := state.list(name, asynq.PageSize(page), asynq.Page(n+1))
-				if err == nil {
-					l.add(tasks)
-					err = k.rest(ctx, time.Since(start))
-				}
-				if err != nil {
-					return nil, err
-				}
+				r.pages = append(r.pages, func() ([]*asynq.TaskInfo, error) {
+					return state.list(name, asynq.PageSize(page), asynq.Page(n+1))
+				})
 			}
 		}
 	}
-	// A lock that is checked with an old listing is soon due again. So a listing serves for three quarters of the time.
-	// But a listing that took long serves for as long again: otherwise a Keeper that Config.Share slows down would list
-	// again before it has used the list.
-	l.until = l.began.Add(max(k.again()*3/4, 2*time.Since(l.began)))
-	l.again = l.began.Add(k.again())
-	if l.again.Before(l.until) {
-		l.again = l.until
+	return r
+}
+
+// The method left estimates how long the reader will take for the other pages.
+func (r *reader) left(now time.Time) time.Duration {
+	const unknown = time.Second
+	if r.read == 0 {
+		return unknown
 	}
-	return l, nil
+	return now.Sub(r.listing.began) * time.Duration(len(r.pages)-r.read) / time.Duration(r.read)
+}
+
+// The method due returns the queue whose list is to be read next, and when. Without such a queue, due returns nil.
+func (k *Keeper) due() (q *queue, at time.Time) {
+	for _, each := range k.lists {
+		next := k.callFrom
+		if each.reader == nil {
+			next = each.listing.next
+		}
+		if q == nil || next.Before(at) {
+			q, at = each, next
+		}
+	}
+	return q, at
+}
+
+// The method readOn reads some pages of a queue's lists, or begins the next listing of the queue. If that does not pay
+// any more, the queue is not listed until many of its tasks are wanted again. After an error, too.
+func (k *Keeper) readOn(ctx context.Context, q *queue) {
+	r, now := q.reader, time.Now()
+	if r == nil {
+		// In case of an error or if a listing does not pay, the old listing serves to its end.
+		if k.begin(ctx, q, now); q.reader == nil {
+			delete(k.lists, q.name)
+		}
+		return
+	}
+	if k.rested(ctx) != nil {
+		return
+	}
+	pages := r.pages[r.read:]
+	pages = pages[:min(pagesAtATime, len(pages))]
+	lists := make([][]*asynq.TaskInfo, len(pages))
+	errs := make([]error, len(pages))
+	start := time.Now()
+	if each(ctx, len(pages), func(i int) { lists[i], errs[i] = pages[i]() }) != nil {
+		return
+	}
+	if errors.Join(errs...) != nil {
+		q.reader = nil // the lookups fail, too, and inspect reports their errors
+		delete(k.lists, q.name)
+		return
+	}
+	k.called(time.Since(start))
+	for _, tasks := range lists {
+		r.listing.add(tasks)
+	}
+	if r.read += len(pages); r.read == len(r.pages) {
+		k.complete(q)
+	}
+}
+
+// The method complete makes what the reader has read the listing of q.
+//
+// A task may end just after the reader has read the task's page. The lock of such a task is freed after the next
+// listing, and that is to be one Config.Every after the page at most. So the next listing is complete when Config.Every
+// has passed since this listing began, less the time that the checks take.
+func (k *Keeper) complete(q *queue) {
+	l, now := q.reader.listing, time.Now()
+	took := now.Sub(l.began)
+	period := k.again() - took - time.Duration(max(q.before, q.wanted))*checkCost
+	l.again = now.Add(max(period, took, driver.MinPeriod))
+	l.next = l.again.Add(-took - took/10)
+	q.listing, q.reader = l, nil
 }
 
 func (l *listing) add(tasks []*asynq.TaskInfo) {
@@ -216,12 +320,12 @@ func (l *listing) add(tasks []*asynq.TaskInfo) {
 	}
 }
 
-// The method find sets f if the listing has the task with this ID.
-func (l *listing) find(queue, id string, f *finding) bool {
+// The method find sets f if the listing has the task with this ID. The task's lock is due again at the time again.
+func (l *listing) find(id string, again time.Time, f *finding) bool {
 	due, ok := l.tasks[maphash.String(l.seed, id)]
 	if ok {
 		delay := time.Until(l.began.Add(time.Duration(due) * time.Millisecond))
-		*f = finding{kind: alive, queue: queue, listed: true, delay: max(0, delay)}
+		*f = finding{kind: alive, listed: true, again: again, delay: max(0, delay)}
 	}
 	return ok
 }
@@ -229,8 +333,8 @@ func (l *listing) find(queue, id string, f *finding) bool {
 // The method after returns for how long, from now on, the lock of c waits for its next check. All tasks that a listing
 // has shown come up together. So the next listing serves all of them.
 func (k *Keeper) after(began time.Time, c *candidate) time.Duration {
-	if c.task.listed {
-		return max(driver.MinPeriod, time.Until(k.demand[c.task.queue].listing.again))
+	if !c.task.again.IsZero() {
+		return max(driver.MinPeriod, time.Until(c.task.again))
 	}
 	return k.wait(began)
 }

@@ -59,6 +59,8 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
+		case postpone:
+			n.Checked--
 		case leaveOthers:
 			n.Foreign++
 		case keep:

@@ -30,7 +30,7 @@ type finding struct {
 	reason  string           // ended, absent: the reason for Status if the lock is freed
 	delay   time.Duration    // alive: the time until the task is due
 	listed  bool             // alive: the task was in a list of its queue; state, info and in are not set
-	queue   string           // alive, if listed
+	again   time.Time        // later, and alive if listed: when the lock is due again
 	snoozed bool             // ended: the task is in the archive only for the pause of a snooze
 	carries bool             // ended, if not snoozed: the task carries the current token of the lock
 	info    *asynq.TaskInfo  // ended, alive
@@ -42,6 +42,7 @@ type findingKind uint8
 
 const (
 	unanswered findingKind = iota // no answer
+	later                         // the lists of the queue are being read, and have not shown the task so far
 	foreign                       // no database of Config.Inspectors has the queue
 	absent                        // the queue does not have the task
 	ended                         // the task is archived or completed
@@ -60,6 +61,7 @@ type action uint8
 const (
 	leave       action = iota // change nothing: the lookup had no answer
 	leaveOthers               // change nothing: no database of Config.Inspectors has the queue
+	postpone                  // change nothing: check the lock when the lists of the queue are read
 	keep                      // change nothing: the task lives, or the enqueue may be under way
 	extend                    // prolong the reservation: the task lives
 	free                      // free the lock: the task has ended or does not exist
@@ -72,6 +74,8 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	switch task.kind {
 	case unanswered:
 		return verdict{action: leave}
+	case later:
+		return verdict{action: postpone}
 	case foreign:
 		return verdict{action: leaveOthers}
 	case alive:
