@@ -11,12 +11,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/joblock/toolkit/bench/internal/fleet"
 	"github.com/joblock/toolkit/bench/internal/measure"
 	"github.com/joblock/toolkit/bench/internal/rig"
 )
 
 func main() {
 	measure.ContendIfAsked()
+	fleet.KeepIfAsked()
 	rig.SpinIfAsked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -40,6 +42,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	flags.BoolVar(&set.busy, "busy", false, "keep one core busy meanwhile")
 	flags.StringVar(&set.against, "against", "", "directory of another checkout of this repository to measure beside this one")
 	masters := flags.String("masters", "", "numbers of masters of the clusters, by comma; those of the scale if empty")
+	keepers := keeperFlags(flags)
 	dir := flags.String("out", "", "directory to write results.md, results.json and handover.svg to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -49,6 +52,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	if *quick {
 		set.scale = measure.Quick()
+	}
+	if keepers.asked {
+		return runKeepers(ctx, keepers, set.program, *rounds, *dir, out, log)
 	}
 	if *rounds < 0 {
 		return fmt.Errorf("-rounds is %d, must not be negative", *rounds)

@@ -31,3 +31,10 @@ func Mallocs() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.Mallocs)
 }
+
+// InUse is Memory without a garbage collection: what was left by the last one counts too.
+func InUse() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

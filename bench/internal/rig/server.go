@@ -184,6 +184,16 @@ func (u Usage) Of(commands ...string) (sum Calls) {
 	return sum
 }
 
+// All returns the count of all commands together. Commands that a script runs count twice in the
+// time: alone and in the time of the script.
+func (u Usage) All() (sum Calls) {
+	for _, c := range u.commands {
+		sum.Number += c.Number
+		sum.Time += c.Time
+	}
+	return sum
+}
+
 // Sub returns what was counted between before and c.
 func (c Calls) Sub(before Calls) Calls { return Calls{c.Number - before.Number, c.Time - before.Time} }
 
@@ -223,6 +233,15 @@ func (s *Server) Usage(ctx context.Context) (u Usage, err error) {
 		u.commands[command] = c
 	}
 	return u, nil
+}
+
+// Memory returns the bytes that the server has allocated, as INFO has it.
+func (s *Server) Memory(ctx context.Context) (int64, error) {
+	about, err := s.info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(about["used_memory"], 10, 64)
 }
 
 // Key is what a server says of one key.
