@@ -142,9 +142,9 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs, once per Worker, that a task was run without its locks: Middleware wraps errors in a retryError,
-// and err is none. Some errors are no evidence, because Middleware may not have wrapped them: a panic,
-// asynq.ErrLeaseExpired, asynq.RevokeTask, an error of joblock, and any error after the end of the attempt's context.
+// failedOutside logs, once per Worker, that a task was run without its locks. The evidence is an err that is no
+// retryError, in which Middleware wraps errors. Middleware may not have wrapped a panic, asynq.ErrLeaseExpired,
+// asynq.RevokeTask, an error of joblock, and any error after the end of the attempt's context: these are no evidence.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) ||

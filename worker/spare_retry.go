@@ -28,7 +28,7 @@ const (
 	archivePatience = 30 * time.Second
 )
 
-// The function budget returns the MaxRetry that the task's author asked for. The parameter limit is that in asynq.
+// The function budget returns the MaxRetry of the task's author. The parameter limit is the MaxRetry in asynq.
 func budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
@@ -40,7 +40,7 @@ type retriesKey struct{}
 
 type retries struct{ budget, limit int } // as in the type attempt
 
-// withRetries returns a child of ctx for newAttempt, with budget and limit. asynq.GetMaxRetry returns budget there.
+// withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry is budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
@@ -136,8 +136,8 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is the error of the author's last attempt or of a rerun, or matches asynq.SkipRetry. Every finalError
-// matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
+// finalError wraps the error of the author's last attempt or of a rerun, or an error that matches asynq.SkipRetry.
+// Every finalError matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
 type finalError struct {
 	err   error
 	spent bool // the author's last attempt was over before the attempt that failed

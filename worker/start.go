@@ -36,8 +36,8 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 }
 
 // startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler, or else nil
-// for Middleware itself. startsAt looks at next and the handlers behind, up to the first of another package. If Started
-// was registered but its handler is not found, the result is anyStarted.
+// for Middleware itself. startsAt looks at next and the handlers after next, up to the first of another package. If
+// Started was registered but its handler is not found, the result is anyStarted.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {
