@@ -27,7 +27,7 @@ const (
 
 const (
 	// answerWait bounds how long whatBecame waits until asynq has written the new state of a task whose context has
-	// ended: long only if Redis is slow. After Worker.Close, answerWait also bounds the method rerun.
+	// ended. asynq writes at once unless Redis is slow. After Worker.Close, answerWait also bounds the method rerun.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
