@@ -26,7 +26,7 @@ import (
 var waitConfig = joblock.Config{TTL: time.Second, Poll: 300 * time.Millisecond}
 
 // neverDue is for locks and places that no machine is slow enough to lose: leases, renewals and polls are hours apart.
-var neverDue = joblock.Config{TTL: 10 * time.Hour, Poll: time.Hour}
+var neverDue = joblock.Config{TTL: 10 * time.Hour, Poll: time.Hour, CallTimeout: 30 * time.Second}
 
 // queuePlan is what a process of the role "queue" is to do, given as JSON.
 type queuePlan struct {

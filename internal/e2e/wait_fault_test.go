@@ -25,7 +25,7 @@ func lineUp(t *testing.T, rdb *redis.Client, locks *joblock.Locker, key string, 
 	var q inLine
 	for range n {
 		q.wg.Go(func() {
-			lock, err := locks.Acquire(t.Context(), key, joblock.MaxWait(60*time.Second))
+			lock, err := locks.Acquire(t.Context(), key, joblock.MaxWait(60*time.Second), joblock.TTL(time.Hour)) // none is lost
 			if err != nil {
 				t.Error(err)
 				return
