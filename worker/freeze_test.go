@@ -124,6 +124,17 @@ func TestSharedRedisStandsStillAsHandlersReturn(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 3 * tasks})
 			t.Cleanup(func() { _ = rdb.Close() })
 			r := newRig(t, rdb, redisstore.New(rdb, nil), 30*time.Second)
+			// Whoever waited for a release would wait for longer than the task has.
+			locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: r.ttl, CallTimeout: 2 * timeout, Logger: r.log.Text()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := locks.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			r.locks = locks
 			for i := range tasks {
 				id := fmt.Sprintf("task-%03d", i)
 				task, limit := asynq.NewTask(taskType, nil), 0
