@@ -11,7 +11,8 @@ FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
 SOAK ?= 3m
-TIMEOUT ?= 15m
+# A guard against hanging: a slow machine gets there too, with the race detector.
+TIMEOUT ?= 45m
 
 # Binaries of tests and examples need no revision stamped in, and asking git for it
 # fails in a checkout of another user.

@@ -12,5 +12,5 @@ for name in $SERVERS; do
 		[ "${CI:-false}" = false ] || exit 1
 		continue
 	fi
-	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -count=1 -timeout "${TIMEOUT:-15m}" "$@"
+	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -count=1 -timeout "${TIMEOUT:-45m}" "$@"
 done

@@ -181,8 +181,7 @@
 //
 // # Many jobs at once
 //
-// EnqueueMany enqueues up to 1,000 tasks, each with Unique or Locks. It takes all keys in one round trip, and sends 16
-// tasks at a time. Each item has its own result and error:
+// EnqueueMany enqueues up to 1,000 tasks, 16 at a time. Each item has its own result and error:
 //
 //	the error of an item             its task, and its key or locks
 //	nil                              enqueued; or the other job's task with policy Skip

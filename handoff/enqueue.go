@@ -54,7 +54,6 @@ type handover struct {
 	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
 }
 
-// lockHandover returns the handover of locks to task, unless the arguments are bad.
 func (c *Client) lockHandover(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
 	spec, err := c.readTask(task, opts)
 	if err == nil {
@@ -66,7 +65,6 @@ func (c *Client) lockHandover(locks joblock.Locks, task *asynq.Task, opts []asyn
 	return &handover{dispatch: dispatch{taskSpec: spec, c: c}, locks: locks}, nil
 }
 
-// checkLocks refuses locks that cannot be handed over to the task of spec.
 func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 	if len(locks) == 0 || len(locks) > envelope.MaxTokens {
 		return badTask("%d locks, must be from 1 to %d", len(locks), envelope.MaxTokens)

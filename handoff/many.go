@@ -23,14 +23,12 @@ const MaxItems = driver.MaxBatch
 // own. More senders are hardly faster, and leave fewer connections of asynq's pool to others.
 const manySenders = 16
 
-// ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The task's
-// unique key is free, or its locks are the caller's. Only if the error matches joblock.ErrUnavailable too, the store
-// has not answered the call that takes the key or the locks back.
+// ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The package
+// comment says who then has the task's unique key or locks.
 var ErrNotSent = errors.New("not sent")
 
-// errOtherUnknown is why EnqueueMany ends early although its context has not ended. errOtherUnknown does not wrap the
-// other task's error. If it did, JobOf and joblock.ErrUnavailable would describe the other task instead of the item
-// that was not sent.
+// errOtherUnknown is why EnqueueMany ends early although its context has not ended. To wrap the other task's error
+// would make JobOf and joblock.ErrUnavailable describe the other task instead of the item that was not sent.
 var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
 
 // Item is a task for EnqueueMany, with either Unique or Locks.
@@ -51,17 +49,16 @@ type Result struct {
 	Err error
 }
 
-// EnqueueMany enqueues up to MaxItems tasks. It takes the unique keys of all items in one round trip to the locks'
-// store, parks all locks in another, and then sends several tasks at a time. So the order of tasks in a queue is not
-// the order of the items.
+// EnqueueMany enqueues up to MaxItems tasks; the package comment has the rules. EnqueueMany takes all unique keys in
+// one round trip to the locks' store, and parks all locks in another. The order of tasks in a queue is not that of the
+// items.
 //
 // The results are in the order of the items. Each result is that of a single call for the item, and one item's failure
 // does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
 // items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second.
 //
-// EnqueueMany ends early when ctx ends, or when it is unknown whether one of the tasks exists. The tasks that are left
-// are not sent: their errors match ErrNotSent, and the cause of ctx if ctx has ended. EnqueueMany returns at most three
-// seconds after the end of ctx, or nine if it replaces a job.
+// If EnqueueMany ends early, the errors of the tasks that are not sent match ErrNotSent, and the cause of ctx if ctx
+// has ended. EnqueueMany returns at most three seconds after the end of ctx, or nine if it replaces a job.
 //
 // EnqueueMany itself returns an error only if it has done nothing. There are then no results. Reasons are more than
 // MaxItems items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// settleFor bounds how long Enqueue goes on after the end of its context, or after an error of asynq. After
-	// settleFor the Client goes on, in the background, to look for the task; see watchFor. asynq's Client and Inspector
-	// can take longer than settleFor: by default go-redis gives up on a silent server only after some twenty seconds,
-	// whatever the context says.
+	// settleFor bounds how long Enqueue goes on after the end of its context, or after an error of asynq. Then the Client
+	// looks for the task in the background; see watchFor. asynq's Client and Inspector can take longer: by default
+	// go-redis gives up on a silent server only after some twenty seconds, whatever the context says.
 	settleFor = 3 * time.Second
 
 	// rereadPause lies between the two lookups after an enqueue without a definite answer. During the first lookup
@@ -106,7 +105,6 @@ func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, e
 	return d.read(ctx)
 }
 
-// The method read asks the Inspector for the task, once.
 func (d *dispatch) read(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, err := d.c.taskInfo(ctx, d.queue, d.id)
 	switch {

@@ -62,7 +62,6 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
 }
 
-// swap replaces the old task, whose lock r has taken.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	info, err := r.enqueueNext(ctx)
 	if err == nil {

@@ -38,7 +38,7 @@ type sweep struct {
 func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, times int, action redistest.Action) *sweep {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d-%d", u.Key, n, times)
-	s := &sweep{u: u, queue: "q-" + name, direct: sweepWeb(t, server.Addr())}
+	s := &sweep{u: u, queue: "q-" + name, direct: sweepWeb(t, server.Addr(), 0)}
 	s.u.Key = name
 	options := func(id string) []asynq.Option {
 		return []asynq.Option{asynq.Queue(s.queue), asynq.TaskID(id + "-" + name)}
@@ -51,7 +51,11 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 	s.first = first.TaskInfo
 
 	proxy := redistest.NewProxy(t, server.Addr())
-	w := sweepWeb(t, proxy.Addr())
+	patience := time.Duration(0)
+	if times < 0 { // no command is answered again
+		patience = time.Second
+	}
+	w := sweepWeb(t, proxy.Addr(), patience)
 	if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil { // connects
 		t.Fatal(err)
 	}
@@ -68,17 +72,18 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 	return s
 }
 
-func sweepWeb(t *testing.T, addr string) *web {
+// sweepWeb returns the web side of a process that waits for the server as long as patience; 0 for the defaults.
+func sweepWeb(t *testing.T, addr string, patience time.Duration) *web {
 	t.Helper()
 	client := func() *redis.Client {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 1, ReadTimeout: time.Second})
+		rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 1, ReadTimeout: patience})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}
 	w := &web{rdb: client(), faults: &faults{}}
 	var err error
 	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{
-		TTL: 2 * time.Second, CallTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+		TTL: 5 * time.Second, CallTimeout: patience, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

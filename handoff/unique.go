@@ -176,7 +176,6 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	return h.run(ctx)
 }
 
-// uniqueHandover returns the handover of u.Key to task, unless the arguments are bad.
 func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {
 	spec, err := c.readTask(task, opts)
 	if err == nil {

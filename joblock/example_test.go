@@ -11,9 +11,10 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// newStore stands for redisstore.New(rdb, nil).
+// newStore stands for redisstore.New(rdb, nil). Its clock stands still: a machine that does too prints the same.
 func newStore() driver.Store {
-	return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	now := time.Now()
+	return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
 }
 
 func ExampleNew() {

@@ -65,8 +65,7 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 	return s.nextCheck(j, l)
 }
 
-// If the release fails, the method release only logs the error: the Locker repeats a release without an answer, and a
-// lost lock needs no release.
+// The method release logs a failure and does not repeat the release: the Locker repeats a release without an answer.
 func (s *Scheduler) release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
 		s.cfg.Logger.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)

@@ -74,8 +74,7 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
 	return ledger.Moment{Now: now, Floor: j.floor, Order: order, Node: s.cfg.Node}
 }
 
-// reportUnreadable records and logs that this node cannot use the value at the job's key. The parameter err is the
-// reason.
+// reportUnreadable records and logs that this node cannot use the value at the job's key, with the reason err.
 func (s *Scheduler) reportUnreadable(j *job, err error) {
 	s.setTrouble(j, err)
 	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)

@@ -18,16 +18,15 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type attempt is one delivery of a task. The task carries locks, or WithoutOverlapping acquires a lock for the
-// task. File attempt.go has what happens before the handler is called. File settle.go has what happens when the handler
-// has ended.
+// The type attempt is one delivery of a task that carries locks, or for which WithoutOverlapping acquires a lock. File
+// attempt.go has what happens before the handler is called, and file settle.go what happens when the handler has ended.
 type attempt struct {
 	w     *Worker
 	ctx   context.Context // asynq's context, or a child; after the method carry, asynq.GetMaxRetry(ctx) is budget
 	task  *asynq.Task
 	id    string
 	queue string
-	name  string // of the job: what the method job returns
+	job   string // "queue/id"
 
 	tokens     []joblock.Token // the tokens that the task carries, sorted by key
 	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
@@ -52,7 +51,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	}
 	a := &attempt{w: w, ctx: ctx, task: task, id: id}
 	a.queue, _ = asynq.GetQueueName(ctx)
-	a.name = envelope.Job(a.queue, id)
+	a.job = envelope.Job(a.queue, id)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.limit, _ = asynq.GetMaxRetry(ctx)
 	a.budget = a.limit
@@ -62,8 +61,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 	return a, nil
 }
 
-// The method carry copies the tokens and the author's MaxRetry from env into a, and env into a.ctx. The method returns
-// joblock.ErrInvalid if two tokens have the same key.
+// The method carry copies env into a and a.ctx. The error is joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
 	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
@@ -82,22 +80,16 @@ func (a *attempt) carry(env envelope.Envelope) error {
 
 // The method left returns the time until the attempt's deadline, or driver.MaxPeriod if there is no deadline.
 func (a *attempt) left() time.Duration {
-	deadline, ok := a.ctx.Deadline()
-	if !ok {
-		return driver.MaxPeriod
+	if deadline, ok := a.ctx.Deadline(); ok {
+		return time.Until(deadline)
 	}
-	return time.Until(deadline)
+	return driver.MaxPeriod
 }
 
-func (a *attempt) job() string { return a.name }
+func (a *attempt) log() *slog.Logger { return a.w.cfg.Logger.With("job", a.job, "task", a.task.Type()) }
 
-func (a *attempt) log() *slog.Logger {
-	return a.w.cfg.Logger.With("job", a.job(), "task", a.task.Type())
-}
-
-// The method holder returns a label such as "host:123 attempt 2/4", which Status and List show as the holder. The label
-// begins with the parameter who, which is cut if the label would be too long. A run after the author's last attempt
-// shows two equal numbers, such as "5/5".
+// The method holder returns the holder label of the attempt's locks, such as "host:123 attempt 2/4". The parameter who
+// is cut if the label would be too long. A run after the author's last attempt shows two equal numbers.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.retried+1, max(a.retried, a.budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]
@@ -107,12 +99,10 @@ func (a *attempt) holder(who string) string {
 // The method last reports whether the task's author allows no further attempt after this attempt.
 func (a *attempt) last() bool { return a.retried >= a.budget }
 
-// The method spent reports whether the author's last attempt is already over. This attempt is then the spare retry, or
-// somebody has run the archived task again.
+// The method spent reports whether the author's last attempt is over: this attempt is the spare retry, or a rerun.
 func (a *attempt) spent() bool { return a.retried > a.budget }
 
-// mayCarry reports whether the task carries locks. Outside of Middleware the seal is not verified: mayCarry then
-// returns true for a forged header too.
+// mayCarry reports whether the task carries locks. Outside of Middleware, a forged header counts too.
 func (a *attempt) mayCarry() bool {
 	if env, found := a.ctx.Value(envelopeKey{}).(envelope.Envelope); found {
 		return len(env.Tokens) > 0
@@ -120,15 +110,11 @@ func (a *attempt) mayCarry() bool {
 	return carries(a.task)
 }
 
-// The method refuse returns the result of an attempt that begins after Worker.Close: an error that snoozes the task. If
-// the task cannot be snoozed, refuse waits for the end of a.ctx and returns the cause.
-//
-// An attempt can begin even after the server's Shutdown: asynq does not wait until the goroutine of a task has called
-// the handler.
+// The method refuse snoozes the task of an attempt that begins after Worker.Close. An attempt can begin even after the
+// server's Shutdown: asynq does not wait until the goroutine of a task has called the handler.
 func (a *attempt) refuse() error {
-	err := workerClosed()
 	if a.canSnooze() {
-		return a.w.snooze(err)
+		return a.w.snooze(workerClosed())
 	}
 	// asynq would charge or archive the task for an error now. A context that has ended puts the task back into the
 	// queue, and asynq ends the context when the server is shut down.
@@ -136,8 +122,7 @@ func (a *attempt) refuse() error {
 	return context.Cause(a.ctx)
 }
 
-// The method run carries out the attempt: run resumes the locks, calls next, and settles the locks. The result is the
-// error for asynq. At the spare retry run does not call next: the error makes asynq archive the task.
+// The method run resumes the locks, calls next, and settles the locks. The result is the error for asynq.
 func (a *attempt) run(next asynq.Handler) error {
 	if err := a.bounce(); err != nil {
 		return err
@@ -163,9 +148,7 @@ func (a *attempt) run(next asynq.Handler) error {
 	finished := false
 	defer func() {
 		if !finished {
-			// The handler panics. No recover: asynq reports the place of the panic. asynq gets the panic, not the
-			// result of settle.
-			_ = a.settle(errors.New("the handler panicked"))
+			_ = a.settle(errors.New("the handler panicked")) // no recover: asynq reports the place of the panic
 		}
 	}()
 	err := next.ProcessTask(ctx, a.task)
@@ -179,8 +162,7 @@ func (a *attempt) run(next asynq.Handler) error {
 	return a.settle(err)
 }
 
-// The method handed returns a.locks in the order in which the task's author handed the locks over. joblock.FromContext
-// returns the first of these locks to the handler.
+// The method handed returns a.locks in the order of a.asked. joblock.FromContext returns the first of these locks.
 func (a *attempt) handed() joblock.Locks {
 	var locks joblock.Locks
 	for _, token := range a.asked {
@@ -191,9 +173,8 @@ func (a *attempt) handed() joblock.Locks {
 	return locks
 }
 
-// limitOverrun makes the attempt stop renewing its locks when Config.Overrun has passed since the end of a.ctx, and
-// logs a warning then. So a handler that hangs does not hold its locks for ever. The caller must call the returned
-// function when the handler has ended.
+// limitOverrun makes the attempt stop renewing a.locks when Config.Overrun has passed since the end of a.ctx. So a
+// handler that hangs does not hold its locks for ever. Call the returned function when the handler has ended.
 func (a *attempt) limitOverrun() (returned func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
@@ -212,13 +193,11 @@ func (a *attempt) limitOverrun() (returned func()) {
 	}
 }
 
-// waitPoll is the pause of a task that waits in place for a carried lock, or for a store that does not answer. After
-// each waitPoll the task calls the locks' store again.
+// waitPoll is the pause between two tries of a task that waits in place for a carried lock or for the store.
 const waitPoll = 500 * time.Millisecond
 
-// resumeAll resumes the locks that the task carries, and sets a.locks. A task that should be snoozed, but cannot be,
-// waits in place. After an error the locks that were resumed are settled. If the task must succeed without a call of
-// the handler, resumeAll returns nil and leaves a.locks nil.
+// resumeAll resumes the locks of a.tokens into a.locks. After an error the resumed locks are settled. If the task must
+// succeed without a call of the handler, resumeAll returns nil and leaves a.locks nil.
 func (a *attempt) resumeAll() error {
 	for {
 		err := a.tryResumeAll()
@@ -284,20 +263,18 @@ func (a *attempt) tryResumeAll() error {
 	return nil
 }
 
-// The method resume resumes tokens together. Locks and errors are in the order of tokens. A token has either a lock or
-// an error.
+// The method resume resumes tokens together. Each token has either a lock or an error, in the order of tokens.
 func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.Locks, []error) {
 	in := door.Of(a.w.locks)
 	opts := []joblock.ResumeOption{
-		joblock.ForJob(a.job()), joblock.Holder(a.holder(in.Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve),
+		joblock.ForJob(a.job), joblock.Holder(a.holder(in.Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve),
 	}
 	locks, errs := in.Resume(ctx, tokens, opts)
 	return locks.(joblock.Locks), errs
 }
 
-// The method gone decides what follows the error err of Locker.Resume for token. If the lock is gone, Config.Gone
-// decides. The method returns a lock that was acquired again, or the error that ends the attempt. If both results are
-// nil, the task must succeed without a call of the handler.
+// The method gone decides what follows the error err of Locker.Resume for token. The result is a lock that was acquired
+// again, or the error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
 func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
 	e, ok := as[*joblock.Error](err)
 	if !ok || !isGone(err) {
@@ -341,15 +318,13 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 }
 
 // The method duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only
-// if the lock of token has ended as joblock.EndedDone. The result is false in two cases. Either another job was done
-// under the lock, or asynq has a completion time for the task: somebody runs a completed task again. The error is
-// joblock's, or joblock.ErrUnavailable if asynq does not answer.
+// if the lock of token has ended as joblock.EndedDone. If asynq does not answer, the error is joblock.ErrUnavailable.
 func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
 		return false, err
 	}
-	if sts[0].Job != a.job() {
+	if sts[0].Job != a.job {
 		return false, nil // the handler handed the lock over to another job
 	}
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
@@ -362,13 +337,12 @@ func (a *attempt) duplicate(ctx context.Context, token joblock.Token) (bool, err
 			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: token.Key(), Err: err},
 		}
 	}
-	return info.CompletedAt.IsZero(), nil
+	return info.CompletedAt.IsZero(), nil // with a completion time: somebody runs a completed task again
 }
 
-// The method elsewhere is for a token that was refused with joblock.ErrNotOwner. If the owner of token has the lock,
-// but for another job, elsewhere returns an error that snoozes the task. That happens when a handler hands the lock
-// over, or while handoff replaces the other job by this attempt's job. Otherwise the result is nil, or the error of
-// Status.
+// The method elsewhere is for a token that was refused with joblock.ErrNotOwner. If the token's owner has the lock for
+// another job, the error snoozes the task: a handler hands the lock over, or handoff replaces the other job by this
+// attempt's job. Any other error is that of Status.
 func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	sts, err := a.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -386,9 +360,8 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// reacquire acquires the lock of token again. The owner token stays the same, so that later attempts can resume the
-// lock. reacquire then parks and resumes the lock at once, which binds the lock to the job. So the key stays reserved
-// for the job if this process crashes.
+// reacquire acquires the lock of token again under the same owner token, so that later attempts can resume the lock.
+// Parked and resumed at once, the lock is bound to the job, and stays reserved for the job if this process crashes.
 func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
 	lock, err := a.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
@@ -396,7 +369,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	if err != nil {
 		return nil, err
 	}
-	token, err = lock.Park(ctx, joblock.Reserve(a.w.reservation(0)), joblock.ForJob(a.job()))
+	token, err = lock.Park(ctx, joblock.Reserve(a.w.reservation(0)), joblock.ForJob(a.job))
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
@@ -404,17 +377,15 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	return locks[0], errs[0]
 }
 
-// The method start releases the locks of a.untilStart, which only keep other jobs from being enqueued. A lock that is
-// gone is no error, because an earlier attempt may have released the lock. start returns an error that snoozes the task
-// in two cases:
+// The method start releases the locks of a.untilStart, which only keep other jobs from being enqueued:
 //
-//   - the lock itself is held, or bound to another job: somebody is replacing this task, so the task must not run
-//   - the store does not answer, or the Locker was closed: a lock that stays would refuse other jobs without need
-//
-// Any other error is logged, and the task runs.
+//	released, or gone                 nil: an earlier attempt may have released the lock
+//	held, or bound to another job     an error that snoozes the task, because somebody is replacing the task
+//	no answer, or the Locker closed   an error that snoozes the task: the lock would refuse other jobs without need
+//	any other error                   logged; nil
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
-		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job()))
+		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job))
 		if errors.Is(err, joblock.ErrNotOwner) {
 			err = a.elsewhere(ctx, token)
 		}

@@ -37,18 +37,13 @@ func (g Gone) String() string {
 
 // Config configures a Worker. A zero field means the field's default. New refuses fields that are out of bounds.
 type Config struct {
-	// Gone is the policy for a lock that, when an attempt begins, no longer exists or belongs to somebody else. Default
-	// Reacquire.
+	// Gone is the policy for a lock that is gone when an attempt begins. Default Reacquire.
 	Gone Gone
 
-	// Reserve is how long a lock stays reserved for a task that does not run.
-	//
-	//   - For a task that waits, Reserve counts from the time at which the task is due. Without a keeper, choose
-	//     Reserve longer than tasks wait in the queue.
-	//   - After a crash, Reserve counts from the end of the lock's lease. Choose Reserve longer than asynq takes to recover
-	//     the tasks of a crashed worker: some minutes.
-	//
-	// From 1 s to 183 days. Default 1 h.
+	// Reserve is how long a lock stays reserved for a task that does not run: from the time at which a waiting task is
+	// due, or after a crash from the end of the lease. Reserve must be longer than asynq takes to recover the tasks of a
+	// crashed worker: some minutes. Without a keeper, Reserve must also be longer than tasks wait in the queue. From 1 s
+	// to 183 days. Default 1 h.
 	Reserve time.Duration
 
 	// Snooze is the longest pause of a task that found its lock held or the store unavailable. A pause is no longer
@@ -101,8 +96,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// withDefaults returns a copy of c in which zero fields have their defaults. A nil c has all defaults. If a field is
-// out of bounds, the error is joblock.ErrInvalid.
+// withDefaults returns a copy of c with the defaults. c may be nil. A field out of bounds is joblock.ErrInvalid.
 func (c *Config) withDefaults() (Config, error) {
 	var out Config
 	if c != nil {

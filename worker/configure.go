@@ -84,7 +84,7 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 // if concurrency is 1. A concurrency below 1 stands for the number of CPUs, as in asynq.
 func places(concurrency int) int {
 	if concurrency < 1 {
-		concurrency = runtime.NumCPU() // as asynq does
+		concurrency = runtime.NumCPU()
 	}
 	if concurrency == 1 {
 		return 0
@@ -92,13 +92,10 @@ func places(concurrency int) int {
 	return (concurrency + 3) / 4
 }
 
-// The method failed is the ErrorHandler that Configure sets. The parameter handler is the user's ErrorHandler. The
-// method calls handler, unless err snoozes the task or handler has already received err.
-//
-// When the author's last attempt has failed, Middleware may not have settled the task's locks. So the method frees the
-// locks, and archives the task if asynq would otherwise use the spare retry. After asynq.ErrLeaseExpired the method
-// does not archive the task, because asynq's recoverer takes up the task. The method then frees the locks only if the
-// recoverer will archive the task.
+// The method failed is the ErrorHandler that Configure sets. The method calls the user's ErrorHandler, the parameter
+// handler, unless err snoozes the task or handler has already received err. If the author's last attempt has failed
+// without being settled by Middleware, the method frees the task's locks. The method also archives the task if asynq
+// would otherwise use the spare retry.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
@@ -136,8 +133,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), !a.last():
 	case a.retried >= a.limit:
 		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
-		// took the task, or the attempt waited too long for asynq's write. The release comes after the call of the
-		// user's ErrorHandler, which may be slow.
+		// took the task, or the attempt waited too long for asynq's write.
 		a.releaseIdle(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
@@ -146,10 +142,9 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedOutside logs, once per Worker, that a task was run without the locks that the task carries. The evidence is an
-// err that is no retryError, in which Middleware wraps errors. Some errors are no evidence, because Middleware may not
-// have wrapped them: a panic, asynq.ErrLeaseExpired, asynq.RevokeTask, an error of joblock, and any error after the end
-// of the attempt's context.
+// failedOutside logs, once per Worker, that a task was run without its locks. The evidence is an err that is no
+// retryError, in which Middleware wraps errors. Middleware may not have wrapped a panic, asynq.ErrLeaseExpired,
+// asynq.RevokeTask, an error of joblock, and any error after the end of the attempt's context: these are no evidence.
 func (a *attempt) failedOutside(err error) {
 	_, marked := as[*retryError](err)
 	if marked || a.ctx.Err() != nil || asynq.IsPanicError(err) || errors.Is(err, asynq.ErrLeaseExpired) ||

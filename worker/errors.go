@@ -9,11 +9,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ownError is an error whose text is from this package. An ownError wraps a *joblock.Error, so that callers can compare
-// with the sentinels of joblock.
+// ownError is an error with a text of this package that matches a sentinel of joblock.
 type ownError struct {
 	text string
-	err  error // the *joblock.Error
+	err  error // a *joblock.Error
 }
 
 func (e *ownError) Error() string { return "worker: " + e.text }

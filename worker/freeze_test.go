@@ -116,13 +116,25 @@ func TestCloseWaitsForWhatIsSettledBehindAsynq(t *testing.T) {
 func TestSharedRedisStandsStillAsHandlersReturn(t *testing.T) {
 	for name, bare := range map[string]bool{"asynq alone": true, "with locks": false} {
 		t.Run(name, func(t *testing.T) {
-			const tasks, timeout, frozen = 100, 3 * time.Second, 5 * time.Second
+			t.Parallel()
+			const tasks, timeout, frozen = 100, 8 * time.Second, 9 * time.Second
 			server := redistest.Start(t)
 			redistest.Ran(t, server.Backend())
 			// Enough connections: what asynq does when its pool is empty is not at issue.
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 3 * tasks})
 			t.Cleanup(func() { _ = rdb.Close() })
-			r := newRig(t, rdb, redisstore.New(rdb, nil), 10*time.Second)
+			r := newRig(t, rdb, redisstore.New(rdb, nil), 30*time.Second)
+			// Whoever waited for a release would wait for longer than the task has.
+			locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: r.ttl, CallTimeout: 2 * timeout, Logger: r.log.Text()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := locks.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			r.locks = locks
 			for i := range tasks {
 				id := fmt.Sprintf("task-%03d", i)
 				task, limit := asynq.NewTask(taskType, nil), 0
@@ -146,12 +158,12 @@ func TestSharedRedisStandsStillAsHandlersReturn(t *testing.T) {
 					deadline, _ := ctx.Deadline()
 					mu.Lock()
 					defer mu.Unlock()
-					inTime[id] = time.Until(deadline) > timeout/3 // with what a busy machine needs to get on
+					inTime[id] = time.Until(deadline) > timeout/2 // with what a busy machine needs to get on
 					return nil
 				})
 			select {
 			case <-all:
-			case <-time.After(timeout / 2):
+			case <-time.After(timeout / 4): // then some are not there
 			}
 			server.Stop()
 			close(stopped)

@@ -10,18 +10,16 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// releaseIdle frees each lock of tokens if nobody holds the lock, and if the lock is bound to the attempt's task. Call
-// releaseIdle if the task will not run again. The parameter reason is the reason that Status shows.
-//
-// A lock that somebody holds is left to its holder, and is checked again when the lease has ended. If the store does
-// not answer, the lock is checked again after Config.Snooze. These checks are in the background, until Close.
+// releaseIdle frees those locks of tokens that are bound to the attempt's task and that nobody holds. Call releaseIdle
+// if the task will not run again. Until Close, releaseIdle checks a held lock again when the lease has ended, and any
+// lock after Config.Snooze if the store did not answer.
 func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reason string) {
 	if len(tokens) == 0 {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
 	// ForJob: a handler may have handed the lock over to another job.
-	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job())}
+	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job)}
 	for i, err := range door.Of(a.w.locks).Release(ctx, tokens, opts) {
 		token := tokens[i]
 		e, failed := as[*joblock.Error](err)
@@ -38,9 +36,9 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 	}
 }
 
-// The method recheck repeats releaseIdle for one token, in the background, when the time in the parameter pause is
-// over. If the task then lives, because somebody has run the archived task, recheck does nothing. If Close ends the
-// pause, the lock stays reserved, and a warning is logged.
+// The method recheck repeats releaseIdle for one token, in the background after the pause, unless the task lives
+// because somebody has run the archived task. If Close ends the pause, the lock stays reserved, and a warning is
+// logged.
 func (a *attempt) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
 	job, done := door.JobDone(ctx)
 	ctx = a.w.open.closing
@@ -58,7 +56,7 @@ func (a *attempt) recheck(ctx context.Context, pause time.Duration, token jobloc
 		case errors.Is(err, joblock.ErrUnavailable):
 			a.recheck(ctx, a.w.cfg.Snooze, token, reason)
 			return
-		case err != nil, !sts[0].Locked(), sts[0].Job != a.job():
+		case err != nil, !sts[0].Locked(), sts[0].Job != a.job:
 			return
 		}
 		if over, _ := a.whatBecame(ctx, ""); over != "" {

@@ -27,8 +27,7 @@ func newInflight() *inflight {
 	return t
 }
 
-// The method begin counts a new activity. Once the function in the field close was called, begin counts nothing and
-// returns false.
+// The method begin counts a new activity. After the call of t.close, begin counts nothing and returns false.
 func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +49,6 @@ func (t *inflight) background(f func()) {
 	})
 }
 
-// The method end says that one counted activity has ended.
 func (t *inflight) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

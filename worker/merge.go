@@ -29,12 +29,12 @@ type aggregator struct {
 	next asynq.GroupAggregator
 }
 
-// Aggregate calls the user's aggregator, and returns the resulting task with the locks of the members. If this package
-// cannot read that task's options, Aggregate logs an error, and the task runs without the locks.
+// Aggregate returns the task of the user's aggregator, with the locks of the members. If this package cannot read that
+// task's options, Aggregate logs an error, and the task runs without the locks.
 //
-// If the locks cannot be moved within mergePatience, Aggregate returns nil. The members then keep their locks, and two
-// minutes later asynq puts the members back into the group. But asynq aggregates the group again only after a further
-// member was enqueued. So Aggregate does not give up soon.
+// If the locks cannot be moved within mergePatience, Aggregate returns nil, and the members keep their locks. Two
+// minutes later asynq puts the members back into the group, but aggregates the group only after a further member was
+// enqueued. So Aggregate does not give up soon.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {
@@ -62,9 +62,9 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 // defaultRetries is asynq's default of MaxRetry. asynq does not export the number.
 const defaultRetries = 25
 
-// The type merge moves the locks of a group's members to the new task that the group is aggregated into. To move a lock
-// is to bind the lock to the new task. The locks are moved before asynq enqueues the new task and deletes the members.
-// Otherwise the keeper could free the locks first, as the locks of deleted tasks.
+// The type merge moves the locks of a group's members to the new task that the group is aggregated into: each lock is
+// bound to the new task before asynq enqueues that task and deletes the members. Otherwise the keeper could free the
+// locks first, as the locks of deleted tasks.
 //
 // If asynq does not enqueue the new task, the members are merged again later. Until then the locks are bound to a task
 // that does not exist. The keeper keeps the locks because that task's ID names a member; see envelope.AggregateID. If
@@ -113,8 +113,8 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 }
 
 // The method run moves the members' locks to the new task, and returns the new task with its header. The header also
-// has the tokens of locks that cannot be moved, for example of locks that are gone. The new task's attempts deal with
-// such tokens. If no member has a genuine header, the new task is returned unchanged. After an error, run can be called
+// has the tokens of locks that are gone or cannot be moved: the new task's attempts deal with such tokens. If no member
+// has a genuine header, the new task is returned unchanged. After an error of run or its helpers, run can be called
 // again.
 func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, error) {
 	carried, err := m.carried(ctx, members)
@@ -160,7 +160,6 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), headers, opts...), nil
 }
 
-// The method job returns the name of the new task's job, as "queue/taskID".
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
 // The type candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from
@@ -172,8 +171,7 @@ type candidate struct {
 }
 
 // The method carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members.
-// Members whose envelopes are copied are logged and left out. So are locks beyond envelope.MaxCarried. After an error,
-// merge.run must be called again.
+// Copied envelopes are logged and left out. So are locks beyond envelope.MaxCarried.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -240,7 +238,7 @@ func (m *merge) waits(c candidate) (bool, error) {
 }
 
 // settleQueue sets m.queue, and m.id unless the user chose an ID. If all candidates are copies, settleQueue sets
-// nothing. After an error, the results do not count, and merge.run can be called again.
+// nothing.
 //
 // asynq does not say in which queue the group is, so settleQueue reads the queue from the envelopes. But a candidate
 // may be the copy of a task in another queue, in a group with the same name. asynq still lists the copied task in that
@@ -297,8 +295,7 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 }
 
 // The method move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
-// from is the job that the lock is bound to before the call. If the method mayTake refuses that job, or the lock is
-// gone, move returns token and false. After an error, the results do not count, and merge.run can be called again.
+// from is the lock's job until then. If mayTake refuses that job, or the lock is gone, move returns token and false.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -323,17 +320,15 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// The method close ends the renewal of the locks in m.held, which run could not park. When the leases of these locks
-// have ended, the keys stay reserved for the earlier jobs.
+// The method close ends the renewal of the locks in m.held. These keys stay reserved for the earlier jobs.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()
 	}
 }
 
-// mayTake reports whether a lock that is bound to the parameter job may be moved. The result is true if that job is a
-// member, or a task that an earlier aggregation made and asynq did not enqueue. A lock that is bound to any other job
-// was handed over by a handler. An error says that asynq did not answer.
+// mayTake reports whether a lock that is bound to the parameter job may be moved. That job must be a member, or a task
+// that an earlier aggregation made and asynq did not enqueue. A handler has handed over the lock of any other job.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

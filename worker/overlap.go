@@ -25,9 +25,8 @@ const (
 	// for short times.
 	shortWait = 500 * time.Millisecond
 
-	// waitShare is a part of the time until a task's deadline. Without the option Need, a task waits in place no longer
-	// than that part. The part is small because nobody knows how long the task will run. To run out of time is worse
-	// than to be snoozed.
+	// waitShare is the part of the time until its deadline that a task without the option Need may wait in place. The part
+	// is small, because nobody knows how long the task will run, and to run out of time is worse than to be snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.
@@ -114,49 +113,20 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 // overlapHandler is the handler that the middleware of WithoutOverlapping makes. The method Worker.startsAt recognises
 // the type.
 type overlapHandler struct {
-	o    *overlap
+	*overlap
 	next asynq.Handler
 }
 
 func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	if h.next == nil {
+	o := h.overlap
+	switch {
+	case h.next == nil:
 		return invalid("WithoutOverlapping was given a nil handler")
-	}
-	return h.o.process(ctx, task, h)
-}
-
-// The type ifBusy is the policy for a task whose key is still busy after the wait in place.
-type ifBusy uint8
-
-const (
-	snoozeIfBusy ifBusy = iota
-	dropIfBusy
-	failIfBusy
-)
-
-// The type overlap has the arguments and the state of one call of WithoutOverlapping.
-type overlap struct {
-	w       *Worker
-	key     func(*asynq.Task) string
-	limit   *int           // nil without the option Limit
-	maxWait *time.Duration // nil without the option MaxWait
-	need    *time.Duration // nil without the option Need
-	ifBusy  ifBusy
-	err     error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
-	pace    pace
-}
-
-// The method process handles one delivery of a task. A lock that the task needs, and does not carry, is acquired before
-// the call of h.next and released afterwards.
-func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandler) error {
-	if o.err != nil {
+	case o.err != nil:
 		return o.err
 	}
 	key := o.key(task)
-	ready, err := key == "", error(nil)
-	if !ready {
-		ready, err = o.carried(ctx, task, key)
-	}
+	ready, err := o.ready(ctx, task, key)
 	if err != nil {
 		return err
 	}
@@ -193,11 +163,35 @@ func (o *overlap) process(ctx context.Context, task *asynq.Task, h *overlapHandl
 	return h.next.ProcessTask(ctx, task)
 }
 
-// The method carried reports whether the task carries the lock on key, or with Limit a permit of key. Such a task needs
-// no other lock: an Acquire of that key would wait for the task's own lock for ever. If the task has that lock only
-// until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot be
-// verified, the error snoozes the task.
-func (o *overlap) carried(ctx context.Context, task *asynq.Task, key string) (bool, error) {
+// The type ifBusy is the policy for a task whose key is still busy after the wait in place.
+type ifBusy uint8
+
+const (
+	snoozeIfBusy ifBusy = iota
+	dropIfBusy
+	failIfBusy
+)
+
+// The type overlap has the arguments and the state of one call of WithoutOverlapping.
+type overlap struct {
+	w       *Worker
+	key     func(*asynq.Task) string
+	limit   *int           // nil without the option Limit
+	maxWait *time.Duration // nil without the option MaxWait
+	need    *time.Duration // nil without the option Need
+	ifBusy  ifBusy
+	err     error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
+	pace    pace
+}
+
+// The method ready reports whether the task needs no lock: key is "", or the task carries the lock on key, or with
+// Limit a permit of key. An Acquire of that key would wait for the task's own lock for ever. If the task has that lock
+// only until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header
+// cannot be verified, the error snoozes the task.
+func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool, error) {
+	if key == "" {
+		return true, nil
+	}
 	env, err := o.w.carriedBy(ctx, task)
 	if err != nil {
 		return false, err
@@ -229,8 +223,12 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			a.release(joblock.Locks{lock}, reasonOver) // asynq would ignore the handler's result
 			return nil, context.Cause(a.ctx)
 		}
-		if busy(err) && o.ifBusy != snoozeIfBusy {
-			return nil, o.giveUp(a, err)
+		switch {
+		case busy(err) && o.ifBusy == failIfBusy:
+			return nil, fmt.Errorf("worker: %w", err)
+		case busy(err) && o.ifBusy == dropIfBusy:
+			a.log().Info("worker: task dropped", "cause", err)
+			return nil, nil
 		}
 		snoozed, late := a.w.snooze(err), !time.Now().Before(latest)
 		if busy(err) {
@@ -247,8 +245,7 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
 				break // wait in place for the store first
 			}
-			a.logUnmarked(err)
-			return nil, a.archiveAndRerun(snoozed, mark)
+			return nil, a.archiveAndRerun(snoozed, mark, err)
 		case late:
 			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
 		}
@@ -262,8 +259,7 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// The method latest returns the time at which a wait in place must end, so that the task has enough time left for its
-// run.
+// The method latest returns the time at which a wait in place must end, to leave the task enough time for its run.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
@@ -277,16 +273,15 @@ func (o *overlap) latest(a *attempt) time.Time {
 	return time.Now().Add(left)
 }
 
-// The method acquire acquires the lock. If the lock is busy, acquire waits in place, at most until the time in the
-// parameter latest. For a task that can be snoozed, dropped or failed, MaxWait or its default also bounds the wait. The
-// errors are those of Locker.Acquire.
+// The method acquire acquires the lock. If the lock is busy, acquire waits in place, until the time in the parameter
+// latest. MaxWait or its default also bounds the wait, unless the task can neither be snoozed, dropped nor failed.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {
 			return '?'
 		}
 		return r
-	}, a.job())
+	}, a.job)
 	holder, acquire := joblock.Holder(a.holder(job)), o.w.locks.Acquire
 	if o.limit != nil {
 		acquire = limit.New(o.w.locks, *o.limit).Acquire
@@ -317,23 +312,14 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 	return acquire(a.ctx, key, holder, joblock.MaxWait(wait))
 }
 
-// enterWait reports whether one more task may wait in place. If so, enterWait counts the task in w.waiting, and the
-// caller must subtract the task when the wait is over.
+// enterWait reports whether one more task may wait in place, and then counts the task in w.waiting. The caller must
+// subtract the task when the wait is over.
 func (w *Worker) enterWait() bool {
 	if places := w.places.Load(); w.waiting.Add(1) > places && places >= 0 {
 		w.waiting.Add(-1)
 		return false
 	}
 	return true
-}
-
-// giveUp returns the attempt's result for a key that is busy: nil with DropIfBusy, or err with FailIfBusy.
-func (o *overlap) giveUp(a *attempt, err error) error {
-	if o.ifBusy == failIfBusy {
-		return fmt.Errorf("worker: %w", err)
-	}
-	a.log().Info("worker: task dropped", "cause", err)
-	return nil
 }
 
 // outOfOrder logs, once per Worker, that a task with locks has reached WithoutOverlapping before Middleware.

@@ -27,14 +27,12 @@ const (
 
 const (
 	// answerWait bounds how long whatBecame waits until asynq has written the new state of a task whose context has
-	// ended. asynq writes at once, so only a slow Redis makes whatBecame wait. After Worker.Close, answerWait also
-	// bounds the method rerun.
+	// ended. asynq writes at once unless Redis is slow. After Worker.Close, answerWait also bounds the method rerun.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 )
 
-// The method settle releases or parks a.locks after the attempt has ended with err, mostly the handler's error. The
-// package comment has the rules. The result is the error for asynq.
+// The method settle releases or parks a.locks by the rules of the package comment. The result is the error for asynq.
 func (a *attempt) settle(err error) error {
 	if a.ctx.Err() != nil {
 		a.settleAbandoned()
@@ -43,11 +41,7 @@ func (a *attempt) settle(err error) error {
 	snoozed, ok := as[*snoozeError](err)
 	switch {
 	case ok: // from WithoutOverlapping, or from snoozeForLoss
-		if a.started {
-			a.park(a.locks, a.w.reservation(snoozed.delay))
-		} else {
-			a.backOut(a.locks, a.w.reservation(snoozed.delay))
-		}
+		a.backOut(a.locks, a.w.reservation(snoozed.delay))
 		if _, archiving := as[*archiveSnoozeError](err); !archiving && !a.canSnooze() {
 			return a.snoozeByArchive(snoozed)
 		}
@@ -68,12 +62,9 @@ func (a *attempt) settle(err error) error {
 }
 
 // snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
-// because a lock was lost. Otherwise the result is nil. The parameter ctx is the handler's context. Even if a lock was
-// lost, the result is nil in these cases:
-//
-//   - Configure was not called, or a.ctx has ended
-//   - err matches asynq.SkipRetry or asynq.RevokeTask
-//   - the lock was lost only because MaxRenew or StopRenewing had ended the renewal
+// because a lock was lost. The parameter ctx is the handler's context. The result is nil if Configure was not called,
+// if a.ctx has ended, if err matches asynq.SkipRetry or asynq.RevokeTask, or if MaxRenew or StopRenewing was the cause
+// of the loss.
 func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	lost := func(lock *joblock.Lock) bool {
 		err := lock.Err()
@@ -87,9 +78,8 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 	return &snoozeError{err: err, delay: a.w.retryDelay(a.retried, err, a.task)}
 }
 
-// settleAbandoned settles the locks of an attempt whose context has ended. asynq then ignores the handler's result. A
-// timeout, a shutdown, a cancellation and a lost asynq lease all end the context in the same way. So settleAbandoned
-// asks the Inspector for the task: the locks are parked if the task will run again, and otherwise released.
+// settleAbandoned settles the locks of an attempt whose context has ended, by timeout, shutdown, cancellation or lost
+// asynq lease: the context does not tell which. So settleAbandoned asks the Inspector whether the task will run again.
 func (a *attempt) settleAbandoned() {
 	var text string
 	if a.last() && a.w.delay.Load() != nil {
@@ -102,13 +92,12 @@ func (a *attempt) settleAbandoned() {
 	}
 }
 
-// whatBecame asks the Inspector whether the attempt's task will run again. If not, the result over is the reason for
-// the release of the locks. If the task will run, over is "", and delay is the time until the run. If asynq does not
-// answer in time, over is "" and delay is 0: then the reservation of the locks ends by itself. whatBecame waits up to
-// answerWait while asynq still shows the task as active.
+// whatBecame asks the Inspector whether the attempt's task will run again. If the task will not run, the result over is
+// the reason for the release of the locks. If the task will run, over is "", and delay is the time until the run, or 0
+// if asynq has not answered or still shows the task as active after answerWait.
 //
-// The parameter archive is "" or an error text. If the task waits for a retry and has that text as its last error, the
-// task will not run: this Worker is about to archive the task.
+// The parameter archive is "", or the last error of a task in the state retry that this Worker is about to archive:
+// such a task will not run.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -137,12 +126,10 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 	}
 }
 
-// The method done returns a context for releases of the job's locks. A release in that context records that the job is
-// done, so that a duplicate delivery of the job does not run.
-func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job()) }
+// The method done returns a context in which a release records that the job is done. A duplicate then does not run.
+func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job) }
 
-// The method finish releases all locks of a task that will not run again: the locks that this attempt holds, and the
-// other locks that the task carries.
+// The method finish releases a.locks and all other locks that the task carries. The task will not run again.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
 		a.end(ctx, a.locks, reason)
@@ -150,8 +137,7 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 	})
 }
 
-// The method unsettled returns those of a.tokens whose locks neither this attempt nor the handler has released. These
-// locks may still be reserved for the job.
+// The method unsettled returns those of a.tokens whose locks neither this attempt nor the handler has released.
 func (a *attempt) unsettled() []joblock.Token {
 	var left []joblock.Token
 	for _, token := range a.tokens {
@@ -167,10 +153,9 @@ func (a *attempt) unsettled() []joblock.Token {
 // until the attempt's deadline, asynq would ignore the result.
 const settleWait = time.Second
 
-// The method behind starts the function settle in a goroutine. Then behind waits until settle has returned, but at most
-// settleWait, and at most half of the time until the attempt's deadline. If a.ctx has already ended when behind is
-// called, behind instead runs settle in the caller's goroutine, without a bound. Worker.Close waits for settle. Until
-// settle has returned, the locks are held or reserved, so the next attempt is snoozed.
+// The method behind calls the function settle in a goroutine, and waits for the return at most settleWait, and at most
+// half of the time until the attempt's deadline. If a.ctx has ended, behind waits without a bound. Until settle has
+// returned, the locks are held or reserved, so the next attempt is snoozed. Worker.Close waits for settle.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result
@@ -188,37 +173,35 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
-// The method end releases locks together. An error is logged and does not change the handler's result. The Locker
-// repeats a release that had no answer.
+// The method end releases locks together. An error is only logged: the Locker repeats a release that had no answer.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	for i, err := range door.Of(a.w.locks).End(ctx, locks, reason) {
 		a.report(locks[i], "release", err)
 	}
 }
 
-// The method park parks locks for the next attempt, each with a reservation of the length in the parameter reserve. An
-// error is logged. If the store does not answer, the attempt stops renewing the lock, and the reservation that the
-// attempt already has remains in force.
+// The method park parks locks for the next attempt, reserved for the time in the parameter reserve. Errors are logged.
 func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
-		opts := []joblock.ParkOption{joblock.Reserve(reserve), joblock.ForJob(a.job())}
+		opts := []joblock.ParkOption{joblock.Reserve(reserve), joblock.ForJob(a.job)}
 		_, errs := door.Of(a.w.locks).Park(ctx, locks, func(int) []joblock.ParkOption { return opts })
 		for i, err := range errs {
 			if errors.Is(err, joblock.ErrUnavailable) {
-				locks[i].StopRenewing() // the attempt's own reservation stands
+				locks[i].StopRenewing() // the reservation that the attempt already has remains in force
 			}
 			a.report(locks[i], "park", err)
 		}
 	})
 }
 
-// backOut gives back the locks of a task that has not started. The locks in a.taken are released: while the task waits,
-// others may have these locks. All other locks are parked, with a reservation of the length in the parameter reserve.
+// backOut gives back the locks of a task that is snoozed. The locks in a.taken are released if the task has not
+// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time in the
+// parameter reserve.
 func (a *attempt) backOut(locks joblock.Locks, reserve time.Duration) {
 	var taken, others joblock.Locks
 	for _, lock := range locks {
-		if slices.Contains(a.taken, lock.Key()) {
+		if !a.started && slices.Contains(a.taken, lock.Key()) {
 			taken = append(taken, lock)
 		} else {
 			others = append(others, lock)

@@ -9,8 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// snoozeError is an error that makes asynq snooze the task for the time in the field delay. The functions that
-// Configure sets recognise a snoozeError.
+// snoozeError makes the functions that Configure sets snooze the task for the time in the field delay.
 type snoozeError struct {
 	err   error
 	delay time.Duration
@@ -70,8 +69,7 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // The type pace computes the pauses of the tasks that one call of WithoutOverlapping snoozes. The pause grows with each
-// snooze, up to Config.Snooze. The pause shrinks when a lock was held for a short time. So tasks come back soon if
-// locks are held for short times, and do not keep the server busy if locks are held for long.
+// snooze, so that tasks do not keep the server busy, and shrinks when a lock was held for a short time.
 type pace struct {
 	mu    sync.Mutex // guards pause
 	pause time.Duration
@@ -87,17 +85,15 @@ func (p *pace) next(most time.Duration) time.Duration {
 	return jittered(d)
 }
 
-// The method brisk reports whether locks are held for short times, so that a short wait in place beats a snooze. brisk
-// returns true before the first snooze. A snooze makes brisk return false. The end of a lock that was held for 250 ms
-// or less makes brisk return true again.
+// The method brisk reports whether a short wait in place beats a snooze: before the first snooze, and from the end of a
+// lock that was held for 250 ms or less until the next snooze.
 func (p *pace) brisk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pause <= time.Second
 }
 
-// The method ended lowers the next pause to four times the parameter held, if that is shorter. The parameter is the
-// time for which a lock was held.
+// The method ended lowers the next pause to four times the parameter held: the time for which a lock was held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

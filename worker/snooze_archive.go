@@ -15,18 +15,14 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// This file snoozes tasks by way of asynq's archive, as the package comment says. Inspector.RunTask takes a task out of
-// the archive with the same ID, payload, headers, options, asynq.Unique lock and count of retries.
-//
-// During the pause this process holds a mark: a lock that is bound to the job. If the process dies, the keeper finds
-// the mark and calls RunTask.
+// This file snoozes tasks by way of asynq's archive, as the package comment says. Inspector.RunTask also keeps the
+// payload, the headers and the count of retries.
 //
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
 // task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
-// archiveSnoozeText begins the error of each task that is snoozed by way of the archive. Another middleware may put
-// text in front. If the last error of an archived task does not contain archiveSnoozeText, the keeper leaves the task
-// in the archive, because the task has failed.
+// archiveSnoozeText is in the last error of each task that is snoozed by way of the archive; another middleware may put
+// text in front. The keeper leaves an archived task without archiveSnoozeText in the archive: the task has failed.
 const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
 
 const (
@@ -34,19 +30,16 @@ const (
 	// run the task again, and is about to release the mark.
 	markWait = 2 * time.Second
 
-	// rerunGiveUp is how long the method rerun waits for asynq to archive the task and for RunTask to succeed. After
-	// that time, only the keeper runs the task again. rerunGiveUp is longer than asynq's lease on the task, which is
-	// half a minute: until the lease ends, asynq repeats a failed write.
+	// rerunGiveUp is how long the method rerun tries; after that, only the keeper runs the task again. rerunGiveUp is
+	// longer than asynq's lease on the task, half a minute: until the lease ends, asynq repeats a failed write.
 	rerunGiveUp = 45 * time.Second
 
-	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time. Further tasks are
-	// run again without a pause. asynq deletes the oldest of more than 10,000 archived tasks, and there may be many
-	// Workers.
+	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time. asynq deletes the
+	// oldest of more than 10,000 archived tasks, and there may be many Workers.
 	mostInArchive = 500
 )
 
-// archiveSnoozeError is the error with which an attempt snoozes a task by way of the archive. asynq archives the task,
-// because no retries are left.
+// archiveSnoozeError is the error with which asynq archives a task that is snoozed by way of the archive.
 type archiveSnoozeError struct {
 	snoozed *snoozeError
 	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
@@ -56,52 +49,44 @@ func (e *archiveSnoozeError) Error() string { return archiveSnoozeText + e.snooz
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 
-// canSnoozeByArchive reports whether the task can be snoozed by way of asynq's archive: Configure was called, and the
-// task has no retry left. If the task carries locks, the attempt must also be a rerun after the spare retry. An earlier
-// attempt would risk the locks: the keeper frees the locks of a task that is in the archive for a minute.
+// canSnoozeByArchive reports whether Configure was called and the task has no retry left. A task that carries locks
+// must also be a rerun after the spare retry: the keeper frees the locks of a task that is in the archive for a minute.
 func (a *attempt) canSnoozeByArchive() bool {
 	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
 }
 
-// snoozeByArchive snoozes a task that carries locks by way of the archive. The result is the error with which asynq
-// archives the task. If the store does not answer or another process has the task's mark, no mark is made.
+// snoozeByArchive returns the error with which asynq archives a task that carries locks, for a snooze.
 func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
-		return a.archiveAndRerun(snoozed, nil) // no mark without the store
+		return a.archiveAndRerun(snoozed, nil, nil) // no mark without the store
 	}
 	mark, err := a.mark()
-	a.logUnmarked(err)
-	return a.archiveAndRerun(snoozed, mark)
+	return a.archiveAndRerun(snoozed, mark, err)
 }
 
-// logUnmarked logs that the method mark has failed with err. If err is nil, or says that another process has the mark,
-// logUnmarked logs nothing.
-func (a *attempt) logUnmarked(err error) {
-	if err != nil && !busy(err) {
-		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", err)
-	}
-}
-
-// The method mark acquires the mark of the attempt's task: a lock on the key keyspace.Again(a.job()), bound to the job.
-// If this process dies, the keeper finds the snoozed task by the mark. If another process still has the mark after
-// markWait, the error is joblock.ErrTimeout.
+// The method mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
+// dies, the keeper finds the task by the mark. If another process keeps the mark, the error is joblock.ErrTimeout.
 func (a *attempt) mark() (*joblock.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
-	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job()), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
 	if err != nil {
 		return nil, err
 	}
-	token, err := lock.Park(ctx, joblock.Reserve(a.w.cfg.Reserve), joblock.ForJob(a.job()))
+	token, err := lock.Park(ctx, joblock.Reserve(a.w.cfg.Reserve), joblock.ForJob(a.job))
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job()), joblock.Reserve(a.w.cfg.Reserve))
+	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job), joblock.Reserve(a.w.cfg.Reserve))
 }
 
 // archiveAndRerun returns the error with which asynq archives the task. When the pause is over, archiveAndRerun runs
-// the task again, in the background, and releases the lock in the parameter mark. If the task cannot be run again, or
-// the process dies, the keeper finds the task by the mark. If mark is nil, the task then stays in the archive.
-func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) error {
+// the task again, in the background, and releases the lock in the parameter mark. If this process cannot run the task,
+// the keeper finds the task by the mark. If mark is nil, the task then stays in the archive. The parameter unmarked is
+// the error of the method mark.
+func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unmarked error) error {
+	if unmarked != nil && !busy(unmarked) { // busy: another process has the mark
+		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
+	}
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed}
 	pause := snoozed.delay
@@ -127,10 +112,9 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock) erro
 	return e
 }
 
-// The method rerun waits until asynq has archived the task with the error e, and then runs the task again. The method
-// gives up when rerunGiveUp has passed since the call of rerun, or answerWait if Worker.Close was called. The result is
-// then false: the task may be in the archive now or later. The result is true if the task was run again, by whomever,
-// or is gone.
+// The method rerun waits until asynq has archived the task with the error e, and then runs the task again. The result
+// is true if the task was run again, by whomever, or is gone. The result is false after rerunGiveUp, or answerWait if
+// Worker.Close was called: the task may be in the archive now or later.
 func (a *attempt) rerun(e *archiveSnoozeError) bool {
 	start := time.Now()
 	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {

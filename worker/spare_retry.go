@@ -14,15 +14,13 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// This file deals with the spare retry, which the package comment explains. If the author's last attempt ends by a
-// timeout, a panic or a crash, asynq sets the task to retry. The worker must then archive the task without a run, as
-// asynq alone would. But a rerun of an archived task looks like that delivery, and a rerun must run. So the process in
-// which the attempt ended archives the task at once. After a crash no process does. Then the task is delivered again,
-// and the task's locks show that nobody has settled the attempt.
+// This file deals with the spare retry, which the package comment explains. A delivery of the spare retry, which must
+// not run, looks like a rerun, which must run. So the process in which the author's last attempt ended archives the task
+// at once. After a crash no process does. Then asynq delivers the task again, and the task's locks show that nobody has
+// settled the last attempt.
 
 const (
-	// spareDelay is the delay of the spare retry after a timeout or a panic. Before the delay is over, this Worker
-	// archives the task, unless the process dies.
+	// spareDelay is the delay of the spare retry after a timeout or a panic: time for this Worker to archive the task.
 	spareDelay = 10 * time.Second
 
 	// archivePatience is how long the method archive waits until asynq has set the task to retry. After that time,
@@ -30,8 +28,7 @@ const (
 	archivePatience = 30 * time.Second
 )
 
-// The function budget returns the MaxRetry that the task's author asked for. The parameter limit is the task's MaxRetry
-// in asynq, and is the result if the task has no spare retry.
+// The function budget returns the MaxRetry of the task's author. The parameter limit is the MaxRetry in asynq.
 func budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
@@ -41,20 +38,16 @@ func budget(env envelope.Envelope, limit int) int {
 
 type retriesKey struct{}
 
-// The type retries has two numbers: budget is the MaxRetry that the task's author asked for, and limit is the task's
-// MaxRetry in asynq.
-type retries struct{ budget, limit int }
+type retries struct{ budget, limit int } // as in the type attempt
 
-// withRetries returns a child of ctx that has budget and limit as a value of the type retries. In that child,
-// asynq.GetMaxRetry returns budget.
+// withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry is budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// The method archive archives a task whose last attempt has failed, and then frees the locks of tokens. The work is
-// done in the background, and Worker.Close waits for the work. archive first waits until asynq shows the task in the
-// state retry with a last error equal to the parameter text. If the task leaves the state active in any other way,
-// archive does nothing. If archivePatience ends first, archive logs a warning.
+// The method archive archives a task whose last attempt has failed, and then frees the locks of tokens, in the
+// background. archive waits until asynq shows the task in the state retry with a last error equal to the parameter
+// text. If the task leaves the state active in any other way, archive does nothing.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
@@ -111,10 +104,9 @@ func (a *attempt) bounce() error {
 	return err
 }
 
-// unsettledEnd is for a task whose previous attempt has crashed. The result is true if that attempt was the author's
-// last attempt, and false if that attempt was a rerun. After the author's last attempt, the task still has the locks of
-// its enqueue, because nobody has freed these locks. A rerun has acquired the locks again. If the handler released a
-// lock early, both cases look alike, and the result is true. If the store does not answer, the result is also true.
+// unsettledEnd reports whether the previous attempt, which has crashed, was the author's last attempt and no rerun. The
+// last attempt leaves the task the locks of its enqueue; a rerun has acquired the locks again. If the handler released
+// a lock early, both cases look alike, and the result is true.
 func (a *attempt) unsettledEnd() bool {
 	keys := make([]string, len(a.tokens))
 	for i, token := range a.tokens {
@@ -128,7 +120,7 @@ func (a *attempt) unsettledEnd() bool {
 		token := a.tokens[i]
 		anew := door.IdentityOf(token).Fence != 0 && lock.First > door.IdentityOf(token).Fence
 		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
-		if lock.Job == a.job() && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {
+		if lock.Job == a.job && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {
 			return true
 		}
 	}
@@ -144,18 +136,16 @@ func (a *attempt) lastErr() string {
 	return info.LastErr
 }
 
-// finalError is an error after which asynq must archive the task: the error of the author's last attempt or of a rerun,
-// or an error that matches asynq.SkipRetry. Every finalError matches asynq.SkipRetry, so that asynq does not use the
-// spare retry.
+// finalError wraps the error of the author's last attempt or of a rerun, or an error that matches asynq.SkipRetry.
+// Every finalError matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
 type finalError struct {
 	err   error
 	spent bool // the author's last attempt was over before the attempt that failed
 	told  bool // the user's ErrorHandler has already been called with err
 }
 
-// spentPrefix begins the last error of a task that was archived after the spare retry had been charged. If somebody
-// runs the archived task again, asynq keeps the count of retries. By spentPrefix, the method bounce recognises such a
-// rerun, which must run.
+// spentPrefix begins the last error of a task that was archived after the spare retry had been charged. A rerun keeps
+// the count of retries: by spentPrefix, the method bounce recognises the rerun, which must run.
 const spentPrefix = "worker: no retries left: "
 
 func (e *finalError) Error() string {

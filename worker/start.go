@@ -6,17 +6,16 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Started is an asynq.MiddlewareFunc that marks the place where a task starts. A task may have a lock only until the
-// task starts; see handoff.UntilStarted. Such a lock is released at that place, just before the call of the next
-// handler.
+// Started is an asynq.MiddlewareFunc that marks the place where a task starts. A lock that a task has only until the
+// task starts (handoff.UntilStarted) is released at that place, just before the call of the next handler.
 //
 // Without Started, Middleware releases such a lock when Middleware has resumed the other locks. But if one or more
 // WithoutOverlapping directly follow Middleware, the last of these releases the lock, after acquiring its own lock.
-// This package cannot see a WithoutOverlapping that another package's middleware separates from Middleware. So if
-// another package's middleware follows Middleware, register Started as the innermost middleware.
+// This package cannot see a WithoutOverlapping behind another package's middleware. So if another package's middleware
+// follows Middleware, register Started as the innermost middleware.
 //
-// Register Started for each mux of the Worker or for none. If Started is registered for one mux only, tasks of another
-// mux keep such a lock until the job ends. With a nil next, each task fails with joblock.ErrInvalid.
+// Register Started for each mux of the Worker or for none: tasks of a mux without Started would keep such a lock until
+// the job ends. With a nil next, each task fails with joblock.ErrInvalid.
 func (w *Worker) Started(next asynq.Handler) asynq.Handler {
 	if w != nil {
 		w.hasStarted.Store(true)
@@ -36,10 +35,9 @@ func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 	return h.next.ProcessTask(ctx, task)
 }
 
-// startsAt returns the handler at which a task starts: a startedHandler, or else the last overlapHandler. The parameter
-// next is the handler that follows Middleware. startsAt looks only at handlers of this package, up to the first other
-// handler. If there is neither kind of handler, the result is nil: the task starts in Middleware itself. But if Started
-// was registered and its handler is not found, the result is anyStarted.
+// startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler, or else nil
+// for Middleware itself. startsAt looks at next and the handlers after next, up to the first of another package. If
+// Started was registered but its handler is not found, the result is anyStarted.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {
@@ -78,8 +76,7 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 }
 
 // startedTooEarly logs, once per Worker, that err snoozes a task that this attempt has already started: the lock that
-// the task had until its start is released. startedTooEarly logs nothing if this attempt has not started the task, or
-// if err is nil or does not snooze the task.
+// the task had until its start is released.
 func (w *Worker) startedTooEarly(ctx context.Context, err error) {
 	a, ok := ctx.Value(startKey{}).(*attempt)
 	_, snoozed := as[*snoozeError](err)

@@ -17,8 +17,7 @@ import (
 // the disk.
 const distrustEvery = time.Minute
 
-// The constant elsewhere is the cause in the log record about a genuine envelope from a process whose locks are in
-// another store. The other causes are in package envelope.
+// The constant elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
@@ -33,16 +32,14 @@ var distrustTexts = map[envelope.Cause]string{
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// The type distrusts has, for each cause, the time of the last log record, and the number of records that were left out
-// since then.
+// The type distrusts limits the log records about headers that are not genuine.
 type distrusts struct {
-	mu   sync.Mutex // guards last and more
-	last map[envelope.Cause]time.Time
-	more map[envelope.Cause]int
+	mu   sync.Mutex                   // guards last and more
+	last map[envelope.Cause]time.Time // of the last log record
+	more map[envelope.Cause]int       // the records that were left out since then
 }
 
-// logDistrust logs the text of the parameter cause with attrs, at most once per distrustEvery for each cause. The next
-// record has the number of records that were left out.
+// logDistrust logs the text of the parameter cause with attrs, at most once per distrustEvery for each cause.
 func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
@@ -59,9 +56,8 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// The method trusted returns the envelope of a task. The result ok is false if the task has no genuine envelope. If the
-// task has an envelope that is not genuine, the cause is logged. An error says that the locks' store could not give the
-// key of the seal.
+// The method trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
+// genuine is logged. An error says that the locks' store could not give the key of the seal.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
@@ -79,9 +75,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// The method envelope returns the result of the method trusted for the attempt's task. If trusted fails, envelope
-// returns an error that snoozes the task. If the task cannot be snoozed, envelope calls trusted again every waitPoll,
-// until trusted succeeds or the attempt's context ends. After the end of that context, the error wraps that of trusted.
+// The method envelope returns the results of the method trusted for the attempt's task. If trusted fails, the error
+// snoozes the task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
@@ -111,11 +106,10 @@ func carries(task *asynq.Task) bool {
 }
 
 func (a *attempt) envelopeTask() envelope.Task {
-	return envelope.Task{Job: a.job(), Type: a.task.Type(), Headers: a.task.Headers()}
+	return envelope.Task{Job: a.job, Type: a.task.Type(), Headers: a.task.Headers()}
 }
 
-// withEnvelope returns a child of ctx with env. Middleware calls withEnvelope, and a WithoutOverlapping inside
-// Middleware finds env in the context.
+// withEnvelope returns a child of ctx in which a WithoutOverlapping inside Middleware finds env.
 func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 	return context.WithValue(ctx, envelopeKey{}, env)
 }

@@ -110,16 +110,16 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 // Close waits until the locks of all attempts of this Worker are settled: parked for the next attempt, or released.
 // Close also ends Run. Call Close after the server's Shutdown and before the Locker's Close.
 //
-// Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue and
-// cancels the contexts of the handlers. Shutdown returns without waiting for these handlers. If the process exits at
-// that moment, nobody parks the locks, and each next attempt waits until the old lease has ended.
+// Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
+// cancels the handlers' contexts, and does not wait for the handlers. If the process exits at that moment, nobody parks
+// the locks, and each next attempt waits until the old lease has ended.
 //
 // ctx bounds the wait for handlers that ignore their contexts: when ctx ends, Close returns the cause of ctx. The locks
 // of an attempt that ends later are still settled, until the Locker is closed. Close may be called again.
 //
-// If an attempt begins after Close, the task is snoozed, and its locks do not change. If a task has ended while an
-// earlier attempt in another process still holds the task's lock, Close does not wait for the end of that lease: the
-// keeper frees the lock, or the reservation ends. A nil Worker has nothing to close.
+// If an attempt begins after Close, the task is snoozed, and its locks do not change. If an earlier attempt in another
+// process still holds the lock of a task that has ended, Close does not wait for the end of that lease: the keeper
+// frees the lock, or the reservation ends. A nil Worker has nothing to close.
 func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -128,8 +128,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	return w.open.wait(ctx)
 }
 
-// retryDelay returns how long the server waits before the next attempt after an attempt that has failed with err. The
-// result is never negative.
+// retryDelay returns how long the server waits before the next attempt after an attempt that has failed with err.
 func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	f := asynq.DefaultRetryDelayFunc
 	if p := w.delay.Load(); p != nil {
@@ -138,8 +137,7 @@ func (w *Worker) retryDelay(retried int, err error, task *asynq.Task) time.Durat
 	return max(0, f(retried, err, task))
 }
 
-// The method reservation returns how long to reserve a lock, from now on. The lock's task is due after the time in the
-// parameter delay.
+// The method reservation returns how long to reserve the lock of a task that is due after the time in delay.
 func (w *Worker) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }

@@ -35,7 +35,7 @@ func newApp(t *testing.T, handle asynq.HandlerFunc) *app {
 	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
 	t.Cleanup(func() { client.Close(); inspector.Close() })
 	quiet := slog.New(slog.NewTextHandler(t.Output(), nil))
-	a := &app{addr: addr, inspector: inspector, locks: newLocks(t, addr, &joblock.Config{TTL: 3 * time.Second, Logger: quiet})}
+	a := &app{addr: addr, inspector: inspector, locks: newLocks(t, addr, &joblock.Config{TTL: 10 * time.Second, Logger: quiet})}
 	var err error
 	if a.jobs, err = handoff.NewClient(a.locks, client, inspector, &handoff.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)

@@ -4,12 +4,10 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // scriptCalls is how many scripts the server has run.
@@ -39,15 +37,14 @@ func TestCrowdIsServedInOrderWithoutAStorm(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	// Nothing is due for hours but what the hand-overs themselves take.
-	cfg := joblock.Config{TTL: 10 * time.Hour, Poll: time.Hour}
-	locks := newLocks(t, server.Addr(), &cfg)
+	locks := newLocks(t, server.Addr(), &neverDue)
 	holder, err := locks.TryAcquire(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ps []*proc
 	for range procs {
-		ps = append(ps, startQueue(t, queuePlan{Addr: server.Addr(), Key: "k", Waiters: waiters, Rounds: 1, Config: cfg}))
+		ps = append(ps, startQueue(t, queuePlan{Addr: server.Addr(), Key: "k", Waiters: waiters, Rounds: 1, Config: neverDue}))
 	}
 	awaitWaiters(t, locks, "k", procs*waiters)
 	before := scriptCalls(t, rdb)

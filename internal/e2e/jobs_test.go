@@ -92,7 +92,7 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, err := a.jobs.Enqueue(t.Context(), lock, asynq.NewTask("job", nil),
-		asynq.MaxRetry(0), asynq.ProcessIn(2*time.Second))
+		asynq.MaxRetry(0), asynq.ProcessIn(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +100,10 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, _ := a.enqueue(t, "contended", asynq.MaxRetry(0))
+	a.awaitState(t, second, asynq.TaskStateActive)
+	if err := a.inspector.RunTask(first.Queue, first.ID); err != nil {
+		t.Fatal(err)
+	}
 
 	// The first finds the second at work, and is snoozed.
 	await(t, "the first job to be snoozed", func() bool {

@@ -111,7 +111,8 @@ func useResource(ctx context.Context, rdb *redis.Client) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if allowed == 0 {
+		// Of a process that stood still for long, the context may end late.
+		if allowed == 0 && time.Now().Before(lock.ExpiresAt()) {
 			rdb.RPush(bg, "twice", fmt.Sprintf("%s of %s with fence %d", lock.Key(), id, lock.Fence()))
 		}
 		select {

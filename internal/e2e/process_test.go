@@ -56,7 +56,7 @@ func playRole(role string) int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
 	defer rdb.Close()
 	err := func() (err error) {
-		locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+		locks, err := joblock.New(redisstore.New(rdb, nil), &neverDue)
 		if err != nil {
 			return err
 		}
@@ -164,8 +164,8 @@ func TestTokenMovesLockToAnotherProcess(t *testing.T) {
 	}
 }
 
-// record reads the raw record. A renewal by the other process would change it;
-// with a TTL of 30 s the first is 10 s away.
+// record reads the raw record. A renewal by the other process would change it, and is
+// never due.
 func record(t *testing.T, server *redistest.Server, key string) string {
 	t.Helper()
 	text, err := server.Client(t).Get(context.Background(), "joblock:"+key).Result() // nobody waits: it is a string

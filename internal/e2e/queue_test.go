@@ -25,6 +25,9 @@ import (
 // waitConfig keeps tests of waiting in real time short.
 var waitConfig = joblock.Config{TTL: time.Second, Poll: 300 * time.Millisecond}
 
+// neverDue is for locks and places that no machine is slow enough to lose: leases, renewals and polls are hours apart.
+var neverDue = joblock.Config{TTL: 10 * time.Hour, Poll: time.Hour, CallTimeout: 30 * time.Second}
+
 // queuePlan is what a process of the role "queue" is to do, given as JSON.
 type queuePlan struct {
 	Addr, Key string
@@ -32,6 +35,7 @@ type queuePlan struct {
 	Rounds    int           // each gets the lock this often
 	Hold      time.Duration // keeps it so long; below zero until the process is killed
 	Limit     int           // how many may be inside; 0 for a lock
+	Together  int64         // nobody leaves before so many were inside at once; 0 for whenever
 	Config    joblock.Config
 }
 
@@ -115,7 +119,7 @@ func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.L
 			return err
 		}
 		fmt.Println("got", lock.Fence())
-		if err := enter(ctx, rdb, lock.Fence(), store.take(door.IdentityOf(lock).Owner), p.Hold); err != nil {
+		if err := enter(ctx, rdb, lock.Fence(), store.take(door.IdentityOf(lock).Owner), p.Hold, p.Together); err != nil {
 			return err
 		}
 		if err := lock.Release(ctx); err != nil {
@@ -125,8 +129,8 @@ func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.L
 	return nil
 }
 
-// enter is a stay inside the lock.
-func enter(ctx context.Context, rdb *redis.Client, fence, joined int64, stay time.Duration) error {
+// enter is a stay inside the lock. The stay lasts for the given time, and until so many were inside at once.
+func enter(ctx context.Context, rdb *redis.Client, fence, joined int64, stay time.Duration, together int64) error {
 	inside, err := rdb.Incr(ctx, "inside").Result()
 	if err != nil {
 		return err
@@ -140,6 +144,16 @@ func enter(ctx context.Context, rdb *redis.Client, fence, joined int64, stay tim
 	}
 	if stay < 0 {
 		select {}
+	}
+	if inside == together {
+		if err := rdb.Set(ctx, "together", 1, 0).Err(); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(30 * time.Second); together > 0 && rdb.Exists(ctx, "together").Val() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("there were never %d inside at once", together)
+		}
 	}
 	time.Sleep(stay)
 	return rdb.Decr(ctx, "inside").Err()
@@ -223,9 +237,12 @@ func (p *proc) got(t *testing.T) (fence int64) {
 	return fence
 }
 
-// finish waits for the end of the process.
+// finish waits for the end of the process. The bound is a guard against hanging: what one process leaves behind that
+// fails, others may wait for.
 func (p *proc) finish(t *testing.T) {
 	t.Helper()
+	guard := time.AfterFunc(90*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer guard.Stop()
 	text, err := io.ReadAll(p.out)
 	if err != nil {
 		t.Error(err)

@@ -24,8 +24,8 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// schedTTL is the lease of jobs in the processes.
-const schedTTL = 2 * time.Second
+// schedTTL is the lease of jobs in the processes, longer than a machine stands still.
+const schedTTL = 5 * time.Second
 
 // note is what a process of the role "sched" writes down about its run of the job, in
 // the list "notes".
@@ -159,6 +159,7 @@ func (n *schedNode) end(sig syscall.Signal) (err error) {
 type schedCluster struct {
 	*testing.T
 	rdb   *redis.Client
+	locks *joblock.Locker
 	admin *scheduler.Scheduler
 	nodes map[string]*schedNode
 }
@@ -166,9 +167,9 @@ type schedCluster struct {
 func newSchedCluster(t *testing.T) *schedCluster {
 	t.Helper()
 	server := redistest.Start(t)
-	c := &schedCluster{T: t, rdb: server.Client(t), nodes: make(map[string]*schedNode)}
+	c := &schedCluster{T: t, rdb: server.Client(t), locks: newLocks(t, server.Addr(), nil), nodes: make(map[string]*schedNode)}
 	var err error
-	if c.admin, err = scheduler.New(newLocks(t, server.Addr(), nil), &scheduler.Config{Scope: "e2e"}); err != nil {
+	if c.admin, err = scheduler.New(c.locks, &scheduler.Config{Scope: "e2e"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {
@@ -201,6 +202,22 @@ func (c *schedCluster) await(what string, n int) note {
 	c.Helper()
 	await(c.T, fmt.Sprintf("note %d of kind %q", n, what), func() bool { return len(c.notes(what)) >= n })
 	return c.notes(what)[n-1]
+}
+
+// awaitLine waits until a node waits for the job's lock.
+func (c *schedCluster) awaitLine() {
+	c.Helper()
+	await(c.T, "a node in line", func() bool {
+		for st, err := range c.locks.List(context.Background(), joblock.ListOptions{}) {
+			if err != nil {
+				c.Fatal(err)
+			}
+			if st.Waiters > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // settled has the job finish, and returns its entry then.

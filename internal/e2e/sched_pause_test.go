@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,7 +19,7 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 	c := newSchedCluster(t)
 	first := c.await("begun", 1)
 	node := c.nodes[first.Node]
-	time.Sleep(time.Second)
+	c.awaitLine()
 	if err := node.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 			t.Parallel()
 			c := newSchedCluster(t)
 			first := c.await("begun", 1)
-			time.Sleep(time.Second) // somebody gets in line
+			c.awaitLine()
 			start := time.Now()
 			ended := make(chan error, 1)
 			go func() { ended <- c.nodes[first.Node].end(tc.sig) }()

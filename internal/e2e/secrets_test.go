@@ -270,7 +270,11 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	web := handoff.Middleware(s.locks, claim, handoff.Logger(s.logger))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		s.hide(door.IdentityOf(lock).Owner)
-		info, err := s.jobs.Enqueue(r.Context(), lock, asynq.NewTask(r.URL.Path[1:], nil), asynq.MaxRetry(0), asynq.Timeout(time.Second))
+		timeout := time.Hour
+		if r.URL.Path == "/slow" {
+			timeout = time.Second
+		}
+		info, err := s.jobs.Enqueue(r.Context(), lock, asynq.NewTask(r.URL.Path[1:], nil), asynq.MaxRetry(0), asynq.Timeout(timeout))
 		if err != nil {
 			s.Error(err)
 			return

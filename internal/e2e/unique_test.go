@@ -91,11 +91,15 @@ func TestUntilStarted(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := a.unique(u, "first", asynq.ProcessIn(time.Second)); err != nil {
+	first, err := a.unique(u, "first", asynq.ProcessIn(time.Hour))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.unique(u, "refused"); !errors.Is(err, joblock.ErrHeld) {
 		t.Errorf("while the first waits: %v, want ErrHeld", err)
+	}
+	if err := a.inspector.RunTask(first.Queue, first.ID); err != nil {
+		t.Fatal(err)
 	}
 	await(t, "both to run", func() bool { return len(runs.all()) == 2 })
 	a.awaitFree(t, "k")

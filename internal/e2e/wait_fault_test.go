@@ -25,12 +25,12 @@ func lineUp(t *testing.T, rdb *redis.Client, locks *joblock.Locker, key string, 
 	var q inLine
 	for range n {
 		q.wg.Go(func() {
-			lock, err := locks.Acquire(t.Context(), key, joblock.MaxWait(60*time.Second))
+			lock, err := locks.Acquire(t.Context(), key, joblock.MaxWait(60*time.Second), joblock.TTL(time.Hour)) // none is lost
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if err := enter(context.Background(), rdb, lock.Fence(), 0, 10*time.Millisecond); err != nil {
+			if err := enter(context.Background(), rdb, lock.Fence(), 0, 10*time.Millisecond, 0); err != nil {
 				t.Error(err)
 			}
 			if err := lock.Release(context.Background()); err != nil {
@@ -124,31 +124,37 @@ func TestPlacesThatWereLeftAreGone(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	locks := newLocks(t, server.Addr(), &waitConfig)
-	holder, err := locks.TryAcquire(t.Context(), "k")
+	holder, err := locks.TryAcquire(t.Context(), "k", joblock.TTL(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	give := func(n int) {
+	// crowd has 50 wait until there is a reason for them to give up: that their time is over, or leave.
+	crowd := func(want error, opts ...joblock.AcquireOption) (leave, wait func()) {
 		var wg sync.WaitGroup
-		for range n {
+		ctx, leave := context.WithCancel(t.Context())
+		for range 50 {
 			wg.Go(func() {
-				_, err := locks.Acquire(t.Context(), "k", joblock.MaxWait(time.Second))
-				if !errors.Is(err, joblock.ErrTimeout) {
-					t.Errorf("%v, want ErrTimeout", err)
+				if _, err := locks.Acquire(ctx, "k", opts...); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
 				}
 			})
 		}
-		wg.Wait()
+		return leave, wg.Wait
 	}
-	give(50)
+	leave, wait := crowd(joblock.ErrTimeout, joblock.MaxWait(time.Second))
+	wait()
+	leave()
 	awaitWaiters(t, locks, "k", 0)
-	before := make(chan struct{})
-	go func() { defer close(before); give(50) }()
+	leaveBefore, waitBefore := crowd(context.Canceled)
 	awaitWaiters(t, locks, "k", 50)
 	q := lineUp(t, rdb, locks, "k", 1)
 	awaitWaiters(t, locks, "k", 51)
-	give(50)
-	<-before
+	leaveBehind, waitBehind := crowd(context.Canceled)
+	awaitWaiters(t, locks, "k", 101)
+	leaveBefore()
+	leaveBehind()
+	waitBefore()
+	waitBehind()
 	awaitWaiters(t, locks, "k", 1)
 	if err := holder.Release(t.Context()); err != nil {
 		t.Error(err)

@@ -12,8 +12,8 @@ const (
 	retain = time.Second
 	grace  = 500 * time.Millisecond // until the keeper first looks at a job's lock
 
-	// queueRetain is for the keys that are waited for: they are looked at in the end.
-	queueRetain = 10 * time.Second
+	// queueRetain is for the keys that are waited for: they are looked at in the end, and then deleted.
+	queueRetain = time.Hour
 )
 
 // plan is how much load there is, and for how long.

@@ -90,13 +90,15 @@ func torture(t *testing.T, r *rig, length time.Duration, seed uint64) {
 			}
 		})
 	}
+	c.awaitHandOver() // the processes are up, and the faults meet locks
 	dice := rand.New(rand.NewPCG(seed, processes))
+	end := time.Now().Add(length)
 	for _, f := range r.first {
 		pause(ctx, between(dice, ttl/2, ttl))
 		f.do(c, dice)
 		faults.add(f.name, 1)
 	}
-	rest, cancel := context.WithDeadline(ctx, begun.Add(length))
+	rest, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	torment(rest, c, r.faults, dice, 500*time.Millisecond, &faults)
 	if t.Failed() {
@@ -116,6 +118,23 @@ func torture(t *testing.T, r *rig, length time.Duration, seed uint64) {
 	checkClock(t, begun)
 	checkHistory(t, c, events)
 	checkLeaks(t, c)
+}
+
+// awaitHandOver returns when a resource was written to under one lock after another. The bound is a guard against
+// hanging; report fails if there were no hand-overs.
+func (c *center) awaitHandOver() {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		logs, err := c.ledger.Keys(c.t.Context(), guardLog+"*").Result()
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		for _, log := range logs {
+			if c.ledger.LLen(c.t.Context(), log).Val() > 1 {
+				return
+			}
+		}
+	}
 }
 
 func newCenter(t *testing.T, r *rig, dir string) *center {

@@ -101,7 +101,7 @@ func Quick() Scale {
 		Settle: 50 * time.Millisecond, Handover: 50 * time.Millisecond,
 		Waiting: []Crowd{{2, 1}}, Idle: 50 * time.Millisecond,
 		Order: 200,
-		Locks: 100, TTL: 3 * time.Second, Periods: 1,
+		Locks: 100, TTL: 6 * time.Second, Periods: 1,
 		Jobs: 50, Work: []time.Duration{time.Millisecond},
 		Enqueue: 50,
 		Memos:   5,
