@@ -135,37 +135,54 @@ func (b *Bench) clusters(ctx context.Context, s *report.Section) (err error) {
 			}
 		}
 	}
-	idle := make([]clusterUse, len(kits))
-	for i, k := range kits {
-		if err := k.use(ctx, &idle[i], func() error { pause(ctx, 3*b.Scale.Idle); return nil }); err != nil {
+	keys := keysOf("export:acct", b.Scale.ClusterKeys)
+	slices.SortFunc(keys, func(a, b string) int { return hashtag.Of(a) - hashtag.Of(b) })
+	parts := make([][]clusterUse, len(clusterCases)*len(kits)) // of each case and cluster
+	for _, k := range kits {
+		if err := k.askOften(ctx); err != nil {
 			return err
 		}
 	}
-	keys := keysOf("export:acct", b.Scale.ClusterKeys)
-	slices.SortFunc(keys, func(a, b string) int { return hashtag.Of(a) - hashtag.Of(b) })
-	for _, c := range clusterCases {
+	for i, c := range clusterCases {
 		b.say("%s, %s", s.Name, c.name)
-		sums := make([]clusterUse, len(kits))
 		for part := range slices.Chunk(keys, max(1, len(keys)/clusterParts)) {
-			for i, k := range kits {
-				if err := k.use(ctx, &sums[i], func() error { return k.all(ctx, c, part) }); err != nil {
-					return fmt.Errorf("%d masters: %s: %w", len(k.servers.Addrs()), c.name, err)
+			for j, k := range kits {
+				used, err := k.use(ctx, len(part), func() error { return k.all(ctx, c, part) })
+				if err != nil {
+					return fmt.Errorf("%d masters: %s: %w", b.Scale.Masters[j], c.name, err)
 				}
+				parts[i*len(kits)+j] = append(parts[i*len(kits)+j], used)
 			}
 		}
-		for i, sum := range sums {
-			n, masters := float64(len(keys)), b.Scale.Masters[i]
-			cpu := sum.cpu.Seconds() - idle[i].cpu.Seconds()*sum.took.Seconds()/idle[i].took.Seconds()
-			var scripts int64
-			for _, of := range sum.scripts {
-				scripts += of
-			}
-			s.Add(c.name, clusterSubject(masters), float64(sum.pushes)/n, float64(scripts)/n, float64(sum.turns)/n,
-				max(0, cpu*1e6/n), sum.scriptTime.Seconds()*1e6/n, float64(sum.bytes-clusterParts*idle[i].bytes)/n,
-				float64(slices.Max(sum.scripts))*float64(masters)/float64(scripts))
+	}
+	for i, c := range clusterCases {
+		for j, k := range kits {
+			k.row(s, c.name, parts[i*len(kits)+j])
 		}
 	}
 	return nil
+}
+
+// row adds the row of a case: sums of counts, and the medians of times, which other processes
+// on the machine disturb.
+func (k *clusterKit) row(s *report.Section, name string, parts []clusterUse) {
+	var keys, pushes, bytes, turns, all int64
+	scripts := make([]int64, len(parts[0].scripts))
+	var cpu, inScripts []float64
+	idle := k.idle.cpu.Seconds() / k.idle.took.Seconds()
+	for _, u := range parts {
+		keys, pushes, bytes, turns = keys+int64(u.keys), pushes+u.pushes, bytes+u.bytes, turns+u.turns
+		for i, n := range u.scripts {
+			scripts[i] += n
+			all += n
+		}
+		cpu = append(cpu, max(0, (u.cpu.Seconds()-idle*u.took.Seconds())*1e6/float64(u.keys)))
+		inScripts = append(inScripts, u.scriptTime.Seconds()*1e6/float64(u.keys))
+	}
+	n := float64(keys)
+	s.Add(name, clusterSubject(len(scripts)), float64(pushes)/n, float64(all)/n, float64(turns)/n,
+		report.Quantile(cpu, 0.5), report.Quantile(inScripts, 0.5), float64(bytes)/n,
+		float64(slices.Max(scripts))*float64(len(scripts))/float64(all))
 }
 
 // clusterKit is a cluster, and two Lockers with one wire.
@@ -179,6 +196,14 @@ type clusterKit struct {
 
 	contended chan struct{} // a waiter has its place
 	granted   chan granted
+
+	last  []rig.NodeUsage // at the end of the last use
+	ended time.Time
+	idle  struct{ took, cpu time.Duration } // between uses
+	asked struct {
+		cpu   time.Duration // of the question what was used
+		bytes int64
+	}
 }
 
 type granted struct {
@@ -256,39 +281,67 @@ func (m *clusterMember) close() error {
 	return errors.Join(m.locks.Close(ctx), m.rdb.Close())
 }
 
-// clusterUse is what the masters of a cluster have done, and its clients have sent.
+// clusterUse is what the masters of a cluster have done for some keys, and its clients have sent.
 type clusterUse struct {
+	keys                  int
 	took, cpu, scriptTime time.Duration
 	pushes, bytes, turns  int64
 	scripts               []int64 // of each master
 }
 
-// use adds to u what do has used.
-func (k *clusterKit) use(ctx context.Context, u *clusterUse, do func() error) error {
-	before, err := k.servers.Usage(ctx)
-	if err != nil {
-		return err
-	}
-	turns, begun := k.wire.Count().Turns, time.Now()
-	if err := do(); err != nil {
-		return err
-	}
-	u.took += time.Since(begun)
-	u.turns += k.wire.Count().Turns - turns
-	after, err := k.servers.Usage(ctx)
-	if err != nil {
-		return err
-	}
-	if u.scripts == nil {
-		u.scripts = make([]int64, len(after))
-	}
-	for i := range after {
-		scripts := after[i].Of("eval", "evalsha").Sub(before[i].Of("eval", "evalsha"))
-		u.cpu += after[i].CPU - before[i].CPU
-		u.pushes += after[i].Pushes - before[i].Pushes
-		u.bytes += after[i].Bytes - before[i].Bytes
-		u.scripts[i] += scripts.Number
-		u.scriptTime += scripts.Time
+// askOften finds out what the questions of use cost.
+func (k *clusterKit) askOften(ctx context.Context) error {
+	const times = 20
+	var first []rig.NodeUsage
+	for i := range times + 1 {
+		now, err := k.servers.Usage(ctx)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			first = now
+		}
+		if i == times {
+			for i := range now {
+				k.asked.cpu += (now[i].CPU - first[i].CPU) / times
+				k.asked.bytes += (now[i].Bytes - first[i].Bytes) / times
+			}
+		}
 	}
 	return nil
+}
+
+// use returns what do has used, and counts what was used since the last use as idle.
+func (k *clusterKit) use(ctx context.Context, keys int, do func() error) (u clusterUse, err error) {
+	before, err := k.servers.Usage(ctx)
+	if err != nil {
+		return u, err
+	}
+	begun, turns := time.Now(), k.wire.Count().Turns
+	if k.last != nil {
+		k.idle.took += begun.Sub(k.ended)
+		k.idle.cpu -= k.asked.cpu
+		for i := range before {
+			k.idle.cpu += before[i].CPU - k.last[i].CPU
+		}
+	}
+	if err := do(); err != nil {
+		return u, err
+	}
+	u.keys, u.turns = keys, k.wire.Count().Turns-turns
+	k.ended = time.Now()
+	u.took = k.ended.Sub(begun)
+	if k.last, err = k.servers.Usage(ctx); err != nil {
+		return u, err
+	}
+	u.cpu, u.bytes = -k.asked.cpu, -k.asked.bytes
+	for i, after := range k.last {
+		scripts := after.Of("eval", "evalsha").Sub(before[i].Of("eval", "evalsha"))
+		u.cpu += after.CPU - before[i].CPU
+		u.pushes += after.Pushes - before[i].Pushes
+		u.bytes += after.Bytes - before[i].Bytes
+		u.scripts = append(u.scripts, scripts.Number)
+		u.scriptTime += scripts.Time
+	}
+	return u, nil
 }

@@ -66,14 +66,23 @@ func startNode(ctx context.Context, program string, me int, ports []int) (*Serve
 		return nil, err
 	}
 	masters := len(ports) / 2
+	version, err := exec.Command(program, "--version").Output()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	old := strings.Contains(string(version), " v=7.0.") // and does not know shards
 	var conf strings.Builder
 	for i := range masters {
 		flags := "master"
 		if i == me {
 			flags = "myself,master"
 		}
-		fmt.Fprintf(&conf, "%040x 127.0.0.1:%d@%d %s - 0 0 %d connected %d-%d\n",
-			i+1, ports[i], ports[masters+i], flags, i+1, i*clusterSlots/masters, (i+1)*clusterSlots/masters-1)
+		shard := fmt.Sprintf(",,shard-id=%040x", i+1)
+		if old {
+			shard = ""
+		}
+		fmt.Fprintf(&conf, "%040x 127.0.0.1:%d@%d%s %s - 0 0 %d connected %d-%d\n",
+			i+1, ports[i], ports[masters+i], shard, flags, i+1, i*clusterSlots/masters, (i+1)*clusterSlots/masters-1)
 	}
 	fmt.Fprintf(&conf, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
 	if err := os.WriteFile(filepath.Join(dir, "nodes.conf"), []byte(conf.String()), 0o600); err != nil {
