@@ -27,7 +27,8 @@ func TestDocumentedRightsAreEnoughForJobs(t *testing.T) {
 	rules := redistest.Rules(t, "../../joblock/redisstore/doc.go", "Permissions")
 	rules = append([]string{"~joblock:*", "resetchannels", "&joblock:*"}, rules...)
 	optional := func(rule string) bool { // for what is not here
-		return slices.Contains([]string{"+cluster|slots", "+asking", "+spublish", "+ssubscribe", "+sunsubscribe", "+wait"}, rule)
+		return slices.Contains([]string{"+cluster|slots", "+asking", "+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub",
+			"+cluster|shards", "+cluster|myid", "+wait"}, rule)
 	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,9 +34,21 @@ type Cluster struct {
 // args.
 func StartCluster(t testing.TB, masters, replicasPer int, args ...string) *Cluster {
 	t.Helper()
+	return startCluster(t, masters, replicasPer, shardIDs(t), args)
+}
+
+// StartUpgradedCluster starts a cluster whose nodes read a nodes.conf of Redis 7.0. Without replicas, and on a server
+// from 7.2 on, each SPUBLISH ends a node, until the node is started once more.
+func StartUpgradedCluster(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	return startCluster(t, masters, 0, false, nil)
+}
+
+func startCluster(t testing.TB, masters, replicasPer int, shardIDs bool, args []string) *Cluster {
+	t.Helper()
 	bin := binary(t)
 	for try := 1; ; try++ {
-		c := prepareCluster(t, bin, masters, replicasPer, args)
+		c := prepareCluster(t, bin, masters, replicasPer, shardIDs, args)
 		err := c.run()
 		if err == nil {
 			err = c.await(startTimeout, c.nodes)
@@ -54,7 +67,7 @@ var errPortTaken = errors.New("a port was taken")
 
 // prepareCluster writes the nodes' files. Each node finds the finished topology in its nodes.conf. So the nodes need
 // not join by MEET and gossip, which takes seconds and has races.
-func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []string) *Cluster {
+func prepareCluster(t testing.TB, bin string, masters, replicasPer int, shardIDs bool, args []string) *Cluster {
 	t.Helper()
 	n := masters * (1 + replicasPer)
 	ports, buses := freePorts(t, n), freePorts(t, n)
@@ -73,7 +86,7 @@ func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []s
 			"--cluster-replica-validity-factor", "0", // a replica may always take over
 		}, args...)
 		p := newProcess(t, bin, ports[i], serverArgs(ports[i], extra)...)
-		if err := os.WriteFile(filepath.Join(p.dir, "nodes.conf"), nodesConf(i, masters, ports, buses), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.dir, "nodes.conf"), nodesConf(i, masters, ports, buses, shardIDs), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		c.nodes = append(c.nodes, &Server{p})
@@ -81,8 +94,18 @@ func prepareCluster(t testing.TB, bin string, masters, replicasPer int, args []s
 	return c
 }
 
+// shardIDs reports whether the server knows shards: from 7.2 on.
+func shardIDs(t testing.TB) bool {
+	t.Helper()
+	text, err := exec.Command(binary(t), "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !strings.Contains(string(text), " v=7.0.") && !strings.Contains(string(text), " v=6.")
+}
+
 // nodesConf returns the nodes.conf of the node with the number me.
-func nodesConf(me, masters int, ports, buses []int) []byte {
+func nodesConf(me, masters int, ports, buses []int, shardIDs bool) []byte {
 	var b strings.Builder
 	for i := range ports {
 		of := i % masters
@@ -94,7 +117,11 @@ func nodesConf(me, masters int, ports, buses []int) []byte {
 		if i == me {
 			flags = "myself," + flags
 		}
-		fmt.Fprintf(&b, "%s 127.0.0.1:%d@%d %s %s 0 0 %d connected%s\n", nodeID(i), ports[i], buses[i], flags, master, of+1, served)
+		shard := ""
+		if shardIDs {
+			shard = ",,shard-id=" + nodeID(of)
+		}
+		fmt.Fprintf(&b, "%s 127.0.0.1:%d@%d%s %s %s 0 0 %d connected%s\n", nodeID(i), ports[i], buses[i], shard, flags, master, of+1, served)
 	}
 	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
 	return []byte(b.String())

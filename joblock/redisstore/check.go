@@ -134,7 +134,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n.info = parseInfo(text)
 	n.version()
 	n.cluster(c.s.ops)
-	n.shards()
+	n.shards(ctx, rdb)
 	n.role()
 	n.memory()
 	n.persistence(n.config(ctx, rdb, "appendfsync"))

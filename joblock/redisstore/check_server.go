@@ -75,9 +75,18 @@ func (n *checkedServer) cluster(client redis.UniversalClient) {
 // shardsFrom is the oldest Redis with shard channels.
 const shardsFrom = "7.0"
 
-func (n *checkedServer) shards() {
-	if v := n.info["redis_version"]; n.s.sharded && olderThan(v, shardsFrom) {
+func (n *checkedServer) shards(ctx context.Context, rdb *redis.Client) {
+	if !n.s.sharded {
+		return
+	}
+	if v := n.info["redis_version"]; olderThan(v, shardsFrom) {
 		n.find(Note, shardRights.subject, "Redis "+v+" has no shard channels", shardRights.means, "upgrade the server")
+		return
+	}
+	if listed, err := inOwnShards(ctx, rdb); err == nil && !listed {
+		n.find(Warning, shardRights.subject, "this server is not in its own list of shards (CLUSTER SHARDS)",
+			shardRights.means+"; a SPUBLISH by anybody would end the server",
+			"start the server once more: it has read a nodes.conf that a server before 7.2 has written")
 	}
 }
 

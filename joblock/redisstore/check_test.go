@@ -220,10 +220,12 @@ func TestReportIsReadable(t *testing.T) {
 }
 
 func TestCheckTellsOfServersWithoutShardChannels(t *testing.T) {
+	closed := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	closed.Close()
 	for version, want := range map[string]int{"6.2.14": 1, "7.0.0": 0} {
 		for sharded, want := range map[bool]int{true: want, false: 0} {
 			c := &check{s: &Store{sharded: sharded}}
-			(&checkedServer{check: c, info: info{"redis_version": version}}).shards()
+			(&checkedServer{check: c, info: info{"redis_version": version}}).shards(t.Context(), closed)
 			if len(c.report) != want {
 				t.Errorf("Redis %s, in a cluster %v: found %v", version, sharded, c.report)
 			}

@@ -106,6 +106,10 @@
 // shard channel at that moment: while a slot migrates, just after the first wait for a key of a part, or if the waiter
 // has died. A server or a user without shard channels tells all nodes of each push.
 //
+// A server from 7.2 on must not get a SPUBLISH as long as the server runs on a nodes.conf that an older server has
+// written: SPUBLISH ends such a server. The Store asks each node (CLUSTER SHARDS), and leaves the shard channels of such
+// a node alone, until the node is started once more.
+//
 // The first client is for everything but renewals. These are the differences from the application's client:
 //
 //   - The deadline of a context ends a call (ContextTimeoutEnabled).
@@ -139,13 +143,14 @@
 //	    +zadd +zrem +zscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan
-//	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe
+//	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
+//	    +cluster|shards +cluster|myid
 //	    +wait
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
-// joblock.Config.WatchForced. SCAN is for List. The line after SCAN is only for a cluster: without SPUBLISH, SSUBSCRIBE
-// and SUNSUBSCRIBE each push goes to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with
-// the prefix, as the names of the keys do.
+// joblock.Config.WatchForced. SCAN is for List. The two lines after SCAN are only for a cluster. CLUSTER SLOTS and
+// ASKING are for every lock there. Without one of the others each push goes to all nodes. WAIT is only for
+// Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
 // for a ClientName. [Store.Check] names the missing permissions.

@@ -52,6 +52,7 @@ var shardRights = area{severity: Warning, subject: "pub/sub",
 	means: "each hand-over of a key is told to all nodes of the cluster", with: " &$prefix*",
 	rights: []right{
 		{"spublish", "SPUBLISH $shard m"}, {"ssubscribe", "SSUBSCRIBE $shard"}, {"sunsubscribe", "SUNSUBSCRIBE $shard"},
+		{"pubsub|shardnumsub", "PUBSUB SHARDNUMSUB $shard"}, {"cluster|shards", "CLUSTER SHARDS"}, {"cluster|myid", "CLUSTER MYID"},
 	}}
 
 // listRights are for List.

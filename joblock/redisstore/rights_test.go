@@ -72,8 +72,12 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	var listed []string
 	for _, a := range []area{lockRights, jobRights, pushRights, shardRights} {
 		for _, r := range a.rights {
-			if !slices.Contains([]string{"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe"}, r.rule) {
-				listed = append(listed, r.rule)
+			notOfScripts := []string{
+				"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe", "cluster|shards", "cluster|myid",
+			}
+			if !slices.Contains(notOfScripts, r.rule) {
+				command, _, _ := strings.Cut(r.rule, "|")
+				listed = append(listed, command)
 			}
 		}
 	}

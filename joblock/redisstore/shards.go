@@ -25,6 +25,9 @@ const (
 	// shardLinger is how long the subscription to a part outlasts the last wait there. A subscription on which nothing
 	// comes costs next to nothing, but the first push of a new one may be too early, and then goes to all nodes.
 	shardLinger = 10 * time.Minute
+
+	// shardAvoid is how long a node is left alone at which no shard channel may be used.
+	shardAvoid = time.Minute
 )
 
 // The type shards is the part of a subscription that only a cluster has: the subscriptions to the shard channels of one
@@ -44,6 +47,8 @@ type shards struct {
 	end  context.CancelFunc
 	wake chan struct{} // holds at most one value: parts has changed
 	work sync.WaitGroup
+
+	avoid map[*redis.Client]time.Time // until when; only the method run uses this map
 
 	mu    sync.Mutex // guards the fields below
 	parts map[int]*shardPart
@@ -67,7 +72,7 @@ type shardNode struct {
 func newShards(cluster *redis.ClusterClient, channel func(part int) string, deliver func(text string)) *shards {
 	h := &shards{
 		cluster: cluster, channel: channel, deliver: deliver, wake: make(chan struct{}, 1),
-		parts: make(map[int]*shardPart), nodes: make(map[*redis.Client]*shardNode),
+		parts: make(map[int]*shardPart), nodes: make(map[*redis.Client]*shardNode), avoid: make(map[*redis.Client]time.Time),
 	}
 	h.ctx, h.end = context.WithCancel(context.Background())
 	h.work.Go(h.run)
@@ -145,7 +150,7 @@ func (h *shards) settle() (all bool) {
 				over[part] = p.node
 			}
 		case p.node == nil && now.Before(p.again):
-			all = false
+			all = all && p.again.Sub(now) > shardPause
 		case p.node == nil:
 			p.again = now.Add(shardPause)
 			missing = append(missing, part)
@@ -173,18 +178,22 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 	}
 	h.mu.Lock()
 	node, known := h.nodes[client]
-	if !known && h.ctx.Err() == nil {
+	p := h.parts[part]
+	if again := h.avoid[client]; !known && p != nil && time.Now().Before(again) {
+		p.again = again
+		p = nil
+	}
+	if p == nil || h.ctx.Err() != nil {
+		h.mu.Unlock()
+		return true
+	}
+	if !known {
 		node = &shardNode{client: client, sub: client.SSubscribe(h.ctx)} // without a channel, this only makes the PubSub
 		h.nodes[client] = node
 	}
-	if p := h.parts[part]; p != nil {
-		p.node = node
-	}
+	p.node = node
 	h.mu.Unlock()
-	if node == nil {
-		return false
-	}
-	if !h.tell(node, node.sub.SSubscribe, part) {
+	if !known && !h.able(node) || !h.tell(node, node.sub.SSubscribe, part) {
 		dead[client] = true
 		return false
 	}
@@ -192,6 +201,45 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 		h.work.Go(func() { h.receive(node) })
 	}
 	return true
+}
+
+// The method able reports whether shard channels may be used at a node, and gives up a node where they may not.
+//
+// A server from 7.2 on that has read a nodes.conf of an older server is not in its own list of shards, until its next
+// start (github.com/redis/redis/pull/14495). SPUBLISH, from anybody, ends such a server. The connection of the
+// subscription is there before the question: the server cannot start anew in between without breaking the connection.
+func (h *shards) able(node *shardNode) bool {
+	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
+	defer cancel()
+	err := node.sub.Ping(ctx)
+	listed := false
+	if err == nil {
+		listed, err = inOwnShards(ctx, node.client)
+	}
+	switch {
+	case err == nil && listed:
+		return true
+	case err == nil:
+		h.avoid[node.client] = time.Now().Add(shardAvoid)
+	case denied(err):
+		h.mu.Lock()
+		h.off = true
+		h.mu.Unlock()
+	}
+	h.lose(node)
+	return false
+}
+
+// inOwnShards reports whether a node of a cluster is in its own list of shards.
+func inOwnShards(ctx context.Context, node *redis.Client) (bool, error) {
+	id, err := node.Do(ctx, "cluster", "myid").Text()
+	if err != nil {
+		return false, err
+	}
+	shards, err := node.ClusterShards(ctx).Result()
+	return slices.ContainsFunc(shards, func(s redis.ClusterShard) bool {
+		return slices.ContainsFunc(s.Nodes, func(n redis.Node) bool { return n.ID == id })
+	}), err
 }
 
 // The method tell sends one command about the channel of a part. If that fails, tell gives up the node.

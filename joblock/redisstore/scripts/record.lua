@@ -191,7 +191,8 @@ if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and sub(row[1] o
       end
       local heard = 0 -- the same steps as at the end of the stage write
       if string.find(inbox, '\t', 1, true) then
-        heard = redis.pcall('SPUBLISH', string.gsub(inbox, '\t', ''), told)
+        local shard = string.gsub(inbox, '\t', '')
+        if (redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, told) end
         inbox = string.gsub(inbox, '\t.*\t', '')
       end
       if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', inbox, told) end
@@ -394,10 +395,14 @@ elseif push then
   -- goes to the other channel, which has no hash tag, and so to all nodes. That may be because the server has no shard
   -- channels, because the slot moves, or because the waiter is dead or new.
   --
+  -- Without a subscriber there must be no SPUBLISH, because SPUBLISH ends some servers: see the method able in shards.go.
+  -- No waiter subscribes to a shard channel of such a server.
+  --
   -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the grant by asking.
   local heard = 0
   if string.find(push, '\t', 1, true) then
-    heard = redis.pcall('SPUBLISH', string.gsub(push, '\t', ''), text)
+    local shard = string.gsub(push, '\t', '')
+    if (redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, text) end
     push = string.gsub(push, '\t.*\t', '')
   end
   if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', push, text) end
