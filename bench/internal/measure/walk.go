@@ -73,17 +73,19 @@ func (b *Bench) walks(ctx context.Context) (s *report.Section, err error) {
 	return s, b.walkCluster(ctx, s)
 }
 
-// walkAmongOthers measures walks on one server that has many other keys.
+// walkAmongOthers measures walks on one server that has many other keys. The server is one of
+// its own: to remove so many keys takes seconds.
 func (b *Bench) walkAmongOthers(ctx context.Context, s *report.Section) (err error) {
 	b.say("%s, %s", s.Name, walkCase(b.Scale.Walk))
-	if err := b.Server.Flush(ctx); err != nil {
+	server, err := rig.Start(ctx, b.Program)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Server.Flush(context.WithoutCancel(ctx))) }()
-	if err := fillOthers(ctx, b.Server, b.Scale.Walk.Others); err != nil {
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if err := fillOthers(ctx, server, b.Scale.Walk.Others); err != nil {
 		return err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: b.Server.Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	store := redisstore.New(rdb, nil)
 	if err := parkMany(ctx, store, b.Scale.Walk.Locks); err != nil {
@@ -99,7 +101,7 @@ func (b *Bench) walkAmongOthers(ctx context.Context, s *report.Section) (err err
 		for i := range subjects {
 			subject := subjects[(i+round)%len(subjects)]
 			var r walkResult
-			pings, err := b.pingDuring(ctx, func() (err error) {
+			pings, err := pingDuring(ctx, server, func() (err error) {
 				switch subject {
 				case noWalk:
 					pause(ctx, b.Scale.Walk.Alone)
@@ -193,8 +195,8 @@ func parkMany(ctx context.Context, store driver.Store, locks int) error {
 }
 
 // pingDuring returns how long each PING of another client took while f ran, in µs.
-func (b *Bench) pingDuring(ctx context.Context, f func() error) (pings []float64, err error) {
-	rdb := redis.NewClient(&redis.Options{Addr: b.Server.Addr(), MaxRetries: -1})
+func pingDuring(ctx context.Context, server *rig.Server, f func() error) (pings []float64, err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return nil, err
