@@ -62,7 +62,7 @@ func TestQuickRunMeasuresEverything(t *testing.T) {
 	}
 	for section, want := range map[string]int{
 		"uncontended": 5, "against": 2, "handover": 5, "waiting": 4, "order": 1, "renewal": 4,
-		"enqueue": 3, "jobs": 2, "work": 3, "memos": 2, "records": 6, "walks": 4, "fleet": 3, "growth": 2, "cluster": 2,
+		"enqueue": 3, "jobs": 2, "work": 3, "memos": 2, "records": 6, "walks": 3, "fleet": 3, "growth": 2, "cluster": 2,
 	} {
 		if got := len(subjects[section]); got != want {
 			t.Errorf("%s has %d subjects, want %d", section, got, want)

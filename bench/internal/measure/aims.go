@@ -72,7 +72,7 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 		to(1.1, "memos", c.name, columnServer, withMemo, withoutMemo)
 		to(1.1, "memos", c.name, columnScripts, withMemo, withoutMemo)
 	}
-	walks := walkCase(scale.Walk)
+	walks := walkCase(scale.Walk, 0)
 	to(2, "walks", walks, columnPing99, usualWalk, noWalk)
 	itself(1000, "walks", walks, columnFirst, usualWalk)
 	to(0.5, "walks", clusterWalkCase(scale.Walk), columnWalk, usualWalk, nodeByNode)

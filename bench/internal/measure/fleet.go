@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/joblock/toolkit/bench/internal/report"
 	"github.com/joblock/toolkit/bench/internal/rig"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // The subjects of the section on fleets.
@@ -32,8 +32,8 @@ func (b *Bench) fleet(ctx context.Context) (s *report.Section, err error) {
 		Name:  "fleet",
 		Title: "Many keys, a waiter for each",
 		Note: fmt.Sprintf("joblock only. Each key has a holder in one process and a waiter in another one, which take turns: "+
-			"%d hand-overs a second in all. From the moment before Release until the other process returns from Acquire. "+
-			"Late: of 1,000 hand-overs, how many took longer than 100 ms. All waiters ask every 4 s without a push, as by default. "+
+			"%d hand-overs a second at most, for the fleets one after the other in turns. From the moment before Release until the other process returns from Acquire. "+
+			"Late: of 1,000 hand-overs, how many took longer than 100 ms. All waiters of all three fleets wait all the time, and ask every "+fleetPoll.String()+" without a push. "+
 			"Three servers without a cluster show what the further servers cost on the same machine. "+
 			"Connections, channels and subscriptions are those of all servers and all processes. "+
 			"Of a waiter: what it adds to its process. Rounds: %d.", f.Rate, b.Scale.Fewest()),
@@ -59,8 +59,8 @@ func (b *Bench) fleet(ctx context.Context) (s *report.Section, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	nodes := map[string][]*rig.Server{fleetServer: {b.Server}, fleetServers: {b.Server}, fleetCluster: cluster.Nodes()}
-	for range fleetMasters - 1 {
+	nodes := map[string][]*rig.Server{fleetServer: {b.Server}, fleetCluster: cluster.Nodes()}
+	for range fleetMasters {
 		server, err := rig.Start(ctx, b.Program)
 		if err != nil {
 			return nil, err
@@ -68,94 +68,110 @@ func (b *Bench) fleet(ctx context.Context) (s *report.Section, err error) {
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		nodes[fleetServers] = append(nodes[fleetServers], server)
 	}
-	subjects := []string{fleetServer, fleetServers, fleetCluster}
-	for round := range b.Scale.Fewest() {
-		for i := range subjects {
-			subject := subjects[(i+round)%len(subjects)]
-			r, err := b.fleetRound(ctx, nodes[subject], subject == fleetCluster)
-			if err != nil {
-				return nil, fmt.Errorf("round %d, %s: %w", round+1, subject, err)
-			}
-			n := float64(len(r.latencies))
-			s.Add(fleetCase(f), subject, report.Quantile(r.latencies, 0.5), report.Quantile(r.latencies, 0.99), 1000*r.late/n, n,
-				r.commands, r.connections, r.listening, r.channels, r.subscriptions, r.goroutines, r.kib, r.mib)
+	for range b.Scale.Fewest() {
+		if err := b.fleetRound(ctx, s, nodes); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// fleetResult is what came out of one round.
-type fleetResult struct {
+// oneFleet is one subject in one round.
+type oneFleet struct {
+	subject       string
+	nodes         []*rig.Server
+	all           crowd
+	took, settled []answer
+
 	latencies []float64 // of the hand-overs, in ms
 	late      float64   // of these
 
-	commands                float64 // per second
 	connections, listening  float64
 	channels, subscriptions float64
-	goroutines, kib         float64 // per waiter
-	mib                     float64 // per process
 }
 
-// fleetRound has processes hold and wait, and hand over for a while.
-func (b *Bench) fleetRound(ctx context.Context, nodes []*rig.Server, cluster bool) (r fleetResult, err error) {
+// fleetRound has the fleets of all subjects hold and wait at the same time, and hand over one
+// after the other, in many turns: what the machine does meanwhile it does to all.
+func (b *Bench) fleetRound(ctx context.Context, s *report.Section, nodes map[string][]*rig.Server) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	f := b.Scale.Fleet
-	part := &fleetPart{Cluster: cluster, Keys: f.Keys, Rate: float64(f.Rate) / float64(f.Processes)}
-	for _, node := range nodes {
-		if err := node.Flush(ctx); err != nil {
-			return r, err
+	var fleets []*oneFleet
+	for _, subject := range []string{fleetServer, fleetServers, fleetCluster} {
+		one := &oneFleet{subject: subject, nodes: nodes[subject]}
+		part := &fleetPart{
+			Cluster: subject == fleetCluster, Prefix: strings.ReplaceAll(subject, " ", "-") + ":",
+			Keys: f.Keys, Rate: float64(f.Rate) / float64(f.Processes), Turn: f.Turn,
 		}
-		part.Addrs = append(part.Addrs, node.Addr())
-	}
-	all, took, err := gather(ctx, assignment{Fleet: part}, Crowd{Waiters: f.Keys, Processes: f.Processes})
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, all.disperse()) }()
-	if _, err := all.order(orderWait); err != nil {
-		return r, err
+		for _, node := range one.nodes {
+			if err := node.Flush(ctx); err != nil {
+				return err
+			}
+			part.Addrs = append(part.Addrs, node.Addr())
+		}
+		if one.all, one.took, err = gather(ctx, assignment{Fleet: part}, Crowd{Waiters: f.Keys, Processes: f.Processes}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, one.all.disperse()) }()
+		if _, err := one.all.order(orderWait); err != nil {
+			return err
+		}
+		fleets = append(fleets, one)
 	}
 	pause(ctx, f.Settle)
-	settled, err := all.order(orderMark)
-	if err != nil {
-		return r, err
+	for _, one := range fleets {
+		if one.settled, err = one.all.order(orderMark); err != nil {
+			return err
+		}
 	}
-	if _, err := all.order(orderHand); err != nil {
-		return r, err
+	start := time.Now()
+	for turn := range f.Turns {
+		for i := range fleets {
+			if _, err := fleets[(i+turn)%len(fleets)].all.order(orderHand); err != nil {
+				return err
+			}
+		}
 	}
-	pause(ctx, f.Show)
-	if err := r.count(ctx, nodes, cluster); err != nil {
-		return r, err
+	for _, one := range fleets {
+		if err := one.end(ctx, s, f, start); err != nil {
+			return fmt.Errorf("%s: %w", one.subject, err)
+		}
 	}
-	last, err := all.order(orderStop)
-	if err != nil {
-		return r, err
-	}
-	r.commands = float64(sent(settled, last).Commands) / f.Show.Seconds()
-	r.kib = float64(grown(took, settled)) / 1024 / float64(f.Keys)
-	for i := range settled {
-		r.goroutines += float64(settled[i].Fleet.Goroutines-took[i].Fleet.Goroutines) / float64(f.Keys)
-		r.mib += float64(settled[i].Memory) / (1 << 20) / float64(f.Processes)
-	}
-	return r, r.match(last)
+	return nil
 }
 
-// count asks the servers for connections and subscriptions. The question has a connection to
-// each node, which is not counted.
-func (r *fleetResult) count(ctx context.Context, nodes []*rig.Server, cluster bool) error {
-	prefix := redisstore.DefaultPrefix + "*"
-	for _, node := range nodes {
+// end stops a fleet and adds its row.
+func (one *oneFleet) end(ctx context.Context, s *report.Section, f Fleet, start time.Time) error {
+	if err := one.count(ctx); err != nil {
+		return err
+	}
+	last, err := one.all.order(orderStop)
+	if err != nil {
+		return err
+	}
+	elapsed := time.Since(start).Seconds()
+	if err := one.match(last); err != nil {
+		return err
+	}
+	goroutines, mib := 0.0, 0.0
+	for i := range one.settled {
+		goroutines += float64(one.settled[i].Fleet.Goroutines - one.took[i].Fleet.Goroutines)
+		mib += float64(one.settled[i].Memory) / (1 << 20)
+	}
+	n, keys := float64(len(one.latencies)), float64(f.Keys)
+	s.Add(fleetCase(f), one.subject,
+		report.Quantile(one.latencies, 0.5), report.Quantile(one.latencies, 0.99), 1000*one.late/n, n,
+		float64(sent(one.settled, last).Commands)/elapsed, one.connections, one.listening, one.channels, one.subscriptions,
+		goroutines/keys, float64(grown(one.took, one.settled))/1024/keys, mib/float64(f.Processes))
+	return nil
+}
+
+// count asks the servers for connections and subscriptions under the prefix of the fleet. The
+// question has a connection to each node, which is not counted.
+func (one *oneFleet) count(ctx context.Context) error {
+	prefix := strings.ReplaceAll(one.subject, " ", "-") + ":*"
+	for _, node := range one.nodes {
 		rdb := node.Client()
-		list, err := rdb.ClientList(ctx).Result()
-		if err != nil {
-			return err
-		}
-		r.connections += float64(strings.Count(list, "\n") - 1)
-		if list, err = rdb.Do(ctx, "client", "list", "type", "pubsub").Text(); err != nil {
-			return err
-		}
-		r.listening += float64(strings.Count(list, "\n"))
 		channels, err := rdb.PubSubChannels(ctx, prefix).Result()
 		if err != nil {
 			return err
@@ -164,8 +180,8 @@ func (r *fleetResult) count(ctx context.Context, nodes []*rig.Server, cluster bo
 		if err != nil {
 			return err
 		}
-		r.add(subscribers)
-		if !cluster {
+		one.add(subscribers)
+		if one.subject != fleetCluster {
 			continue
 		}
 		if channels, err = rdb.PubSubShardChannels(ctx, prefix).Result(); err != nil {
@@ -174,21 +190,42 @@ func (r *fleetResult) count(ctx context.Context, nodes []*rig.Server, cluster bo
 		if subscribers, err = rdb.PubSubShardNumSub(ctx, channels...).Result(); err != nil {
 			return err
 		}
-		r.add(subscribers)
+		one.add(subscribers)
+	}
+	return one.countConnections(ctx)
+}
+
+func (one *oneFleet) add(subscribers map[string]int64) {
+	for _, n := range subscribers {
+		one.channels++
+		one.subscriptions += float64(n)
+	}
+}
+
+// countConnections counts the connections whose name is that of the fleet.
+func (one *oneFleet) countConnections(ctx context.Context) error {
+	name := " name=" + strings.ReplaceAll(one.subject, " ", "-") + ": "
+	for _, node := range one.nodes {
+		for _, c := range []struct {
+			n    *float64
+			args []any
+		}{
+			{&one.connections, []any{"client", "list"}},
+			{&one.listening, []any{"client", "list", "type", "pubsub"}},
+		} {
+			list, err := node.Client().Do(ctx, c.args...).Text()
+			if err != nil {
+				return err
+			}
+			*c.n += float64(strings.Count(list, name))
+		}
 	}
 	return nil
 }
 
-func (r *fleetResult) add(subscribers map[string]int64) {
-	for _, n := range subscribers {
-		r.channels++
-		r.subscriptions += float64(n)
-	}
-}
-
 // match finds the grant that followed each release: the next one of the same key. The last
 // hand-over of a key may have no grant, because the members were told to stop.
-func (r *fleetResult) match(last []answer) error {
+func (one *oneFleet) match(last []answer) error {
 	type act struct {
 		fleetAct
 		grant bool
@@ -215,12 +252,12 @@ func (r *fleetResult) match(last []answer) error {
 		}
 		delete(released, a.Key)
 		ms := float64(a.At-at) / 1e6
-		r.latencies = append(r.latencies, ms)
+		one.latencies = append(one.latencies, ms)
 		if ms > 100 {
-			r.late++
+			one.late++
 		}
 	}
-	if len(r.latencies) == 0 {
+	if len(one.latencies) == 0 {
 		return errors.New("no hand-over")
 	}
 	return nil

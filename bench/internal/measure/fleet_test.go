@@ -38,12 +38,12 @@ func TestGrantsAreMatchedWithReleases(t *testing.T) {
 			acts(nil, []fleetAct{{1, 12 * ms}}),
 		}, nil, ErrNotExclusive},
 	} {
-		var r fleetResult
+		var r oneFleet
 		if err := r.match(tc.told); !errors.Is(err, tc.err) || tc.err == nil && !slices.Equal(r.latencies, tc.want) {
 			t.Errorf("%s: %v ms, error %v; want %v ms, error %v", tc.name, r.latencies, err, tc.want, tc.err)
 		}
 	}
-	var r fleetResult
+	var r oneFleet
 	if err := r.match([]answer{acts([]fleetAct{{1, 1}}, nil)}); err == nil {
 		t.Error("no error without a hand-over")
 	}

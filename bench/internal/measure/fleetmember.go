@@ -23,17 +23,22 @@ import (
 // fleetPart says what one process of a fleet has to do. Key i is held by process i modulo the
 // number of processes, and waited for in the next process.
 type fleetPart struct {
-	Addrs   []string `json:"addrs"`
-	Cluster bool     `json:"cluster"` // of the servers; otherwise each server has every so many keys
-	Keys    int      `json:"keys"`    // of the whole fleet
-	Rate    float64  `json:"rate"`    // hand-overs per second in this process
+	Addrs   []string      `json:"addrs"`
+	Cluster bool          `json:"cluster"` // of the servers; otherwise each server has every so many keys
+	Prefix  string        `json:"prefix"`  // of the locks, and name of the connections
+	Keys    int           `json:"keys"`    // of the whole fleet
+	Rate    float64       `json:"rate"`    // hand-overs per second in this process, in its turns
+	Turn    time.Duration `json:"turn"`
 }
 
 // fleetTTL is so long that no renewal comes into the measurement. The locks are taken all at
 // once, so they would also be renewed all at once.
 const fleetTTL = 10 * time.Minute
 
-// orderHand is an order for members of a fleet: begin to hand over.
+// fleetPoll is three times the default: three fleets wait at the same time.
+const fleetPoll = 12 * time.Second
+
+// orderHand is an order for members of a fleet: hand over for a turn.
 const orderHand = "hand"
 
 // fleetTold is what a member of a fleet tells of itself.
@@ -72,7 +77,9 @@ func sail(a assignment, in io.Reader, out *json.Encoder) (err error) {
 	m := &fleetMember{assignment: a}
 	for _, rdb := range m.clients() {
 		defer func() { err = errors.Join(err, rdb.Close()) }()
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: fleetTTL, Logger: slog.New(slog.DiscardHandler)})
+		locks, err := joblock.New(redisstore.New(rdb, &redisstore.Config{Prefix: m.Fleet.Prefix}), &joblock.Config{
+			TTL: fleetTTL, Poll: fleetPoll, Logger: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			return err
 		}
@@ -88,10 +95,10 @@ func sail(a assignment, in io.Reader, out *json.Encoder) (err error) {
 
 func (m *fleetMember) clients() (all []redis.UniversalClient) {
 	if m.Fleet.Cluster {
-		return append(all, redis.NewClusterClient(&redis.ClusterOptions{Addrs: m.Fleet.Addrs, Dialer: m.wire.Dial}))
+		return append(all, redis.NewClusterClient(&redis.ClusterOptions{Addrs: m.Fleet.Addrs, ClientName: m.Fleet.Prefix, Dialer: m.wire.Dial}))
 	}
 	for _, addr := range m.Fleet.Addrs {
-		all = append(all, redis.NewClient(&redis.Options{Addr: addr, Dialer: m.wire.Dial}))
+		all = append(all, redis.NewClient(&redis.Options{Addr: addr, ClientName: m.Fleet.Prefix, Dialer: m.wire.Dial}))
 	}
 	return all
 }
@@ -108,9 +115,8 @@ func (m *fleetMember) obey(in io.Reader, out *json.Encoder) error {
 	if err := out.Encode(m.state()); err != nil {
 		return err
 	}
-	var waiting, handing sync.WaitGroup
+	var waiting sync.WaitGroup
 	defer waiting.Wait()
-	defer handing.Wait()
 	defer cancel()
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -125,11 +131,10 @@ func (m *fleetMember) obey(in io.Reader, out *json.Encoder) error {
 		case orderMark:
 			a = m.state()
 		case orderHand:
-			handing.Go(func() { m.hand(ctx, &waiting) })
+			m.hand(ctx, &waiting)
 		case orderStop:
 			a.Sent = m.wire.Count()
 			cancel()
-			handing.Wait()
 			waiting.Wait()
 			a.Fleet = &m.told
 			if m.failed != nil {
@@ -189,15 +194,9 @@ func (m *fleetMember) wait(ctx context.Context, key int) {
 // even rate, and waits for each again.
 func (m *fleetMember) hand(ctx context.Context, waiting *sync.WaitGroup) {
 	every := time.Duration(float64(time.Second) / m.Fleet.Rate)
+	end := time.Now().Add(m.Fleet.Turn)
 	pause(ctx, every*time.Duration(m.Seat)/time.Duration(m.Seats)) // so that the processes take turns
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for ; time.Now().Before(end) && ctx.Err() == nil; pause(ctx, every) {
 		m.mu.Lock()
 		next := m.held[0]
 		m.held = m.held[1:]

@@ -48,15 +48,16 @@ type Scale struct {
 // Walk is what a list of all locks walks over.
 type Walk struct {
 	Locks, Others int           // keys
-	Alone         time.Duration // how long PINGs are timed while nothing walks
+	Slice         time.Duration // the walk goes on for Slice, and stands still for Slice
 }
 
 // Fleet is many keys, each with a holder and a waiter in different processes.
 type Fleet struct {
 	Keys, Processes int
 	Rate            int           // hand-overs per second, all processes together
-	Settle          time.Duration // after all wait, and before the first hand-over that counts
-	Show            time.Duration // how long keys are handed over
+	Settle          time.Duration // after all wait, and before the first hand-over
+	Turns           int           // how often each fleet hands over for Turn
+	Turn            time.Duration
 }
 
 // Growth is the smaller amount of work for each kind of it; the larger is
@@ -85,8 +86,8 @@ func Full() Scale {
 		Jobs: 1000, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
 		Enqueue: 1000,
 		Memos:   100,
-		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Alone: 4 * time.Second},
-		Fleet:   Fleet{Keys: 10_000, Processes: 4, Rate: 200, Settle: 8 * time.Second, Show: 12 * time.Second},
+		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Slice: 200 * time.Millisecond},
+		Fleet:   Fleet{Keys: 10_000, Processes: 4, Rate: 200, Settle: 10 * time.Second, Turns: 12, Turn: time.Second},
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 		Masters: []int{3, 6, 12}, ClusterKeys: 10_000,
 	}
@@ -105,8 +106,8 @@ func Quick() Scale {
 		Jobs: 50, Work: []time.Duration{time.Millisecond},
 		Enqueue: 50,
 		Memos:   5,
-		Walk:    Walk{Locks: 300, Others: 3000, Alone: 50 * time.Millisecond},
-		Fleet:   Fleet{Keys: 40, Processes: 2, Rate: 40, Settle: 500 * time.Millisecond, Show: 500 * time.Millisecond},
+		Walk:    Walk{Locks: 300, Others: 30_000, Slice: 2 * time.Millisecond},
+		Fleet:   Fleet{Keys: 40, Processes: 2, Rate: 40, Settle: 500 * time.Millisecond, Turns: 2, Turn: 250 * time.Millisecond},
 		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 		Masters: []int{3, 4}, ClusterKeys: 100,
 		Again: 5 * time.Second,

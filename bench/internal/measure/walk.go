@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,7 +22,6 @@ import (
 const (
 	noWalk     = "no walk"
 	usualWalk  = "List"
-	fullWalk   = "List, Share 1"
 	nodeByNode = "List, node after node"
 )
 
@@ -43,7 +43,16 @@ const (
 	walkPatience = 10 * time.Minute
 )
 
-func walkCase(w Walk) string { return fmt.Sprintf("%d locks, %d other keys", w.Locks, w.Others) }
+// walkShares are the values of ListOptions.Share; 0 is the default.
+var walkShares = []float64{0, 0.5, 1}
+
+func walkCase(w Walk, share float64) string {
+	c := fmt.Sprintf("%d locks, %d other keys", w.Locks, w.Others)
+	if share > 0 {
+		c += fmt.Sprintf(", Share %v", share)
+	}
+	return c
+}
 
 func clusterWalkCase(w Walk) string {
 	return fmt.Sprintf("%d locks on %d masters", w.Locks, walkMasters)
@@ -54,7 +63,7 @@ func (b *Bench) walks(ctx context.Context) (s *report.Section, err error) {
 		Name:  "walks",
 		Title: "Walks over all locks",
 		Note: "joblock only. A client sends PING every millisecond while a list of all locks walks over a server with many other keys. " +
-			"The client is in the process that walks, so its figures have that process's work in them too. " +
+			"The walk stands still half of the time: the PINGs in that time are those without a walk. The client is in the process that walks, so its figures have that process's work in them too. " +
 			fmt.Sprintf("In a cluster: the list as it is, and with one node after the other. Rounds: %d.", b.Scale.Fewest()),
 		Base: noWalk,
 		Columns: []report.Column{
@@ -76,7 +85,7 @@ func (b *Bench) walks(ctx context.Context) (s *report.Section, err error) {
 // walkAmongOthers measures walks on one server that has many other keys. The server is one of
 // its own: to remove so many keys takes seconds.
 func (b *Bench) walkAmongOthers(ctx context.Context, s *report.Section) (err error) {
-	b.say("%s, %s", s.Name, walkCase(b.Scale.Walk))
+	b.say("%s, %s", s.Name, walkCase(b.Scale.Walk, 0))
 	server, err := rig.Start(ctx, b.Program)
 	if err != nil {
 		return err
@@ -96,27 +105,21 @@ func (b *Bench) walkAmongOthers(ctx context.Context, s *report.Section) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	subjects := []string{noWalk, usualWalk, fullWalk}
 	for round := range b.Scale.Fewest() {
-		for i := range subjects {
-			subject := subjects[(i+round)%len(subjects)]
+		for i := range walkShares {
+			share := walkShares[(i+round)%len(walkShares)]
 			var r walkResult
-			pings, err := pingDuring(ctx, server, func() (err error) {
-				switch subject {
-				case noWalk:
-					pause(ctx, b.Scale.Walk.Alone)
-				case usualWalk:
-					r, err = w.walk(ctx, b.Scale.Walk.Locks, 0)
-				case fullWalk:
-					r, err = w.walk(ctx, b.Scale.Walk.Locks, 1)
-				}
+			w.slice = b.Scale.Walk.Slice
+			without, with, err := pingDuring(ctx, server, &w.walking, func() (err error) {
+				r, err = w.walk(ctx, b.Scale.Walk.Locks, share)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			s.Add(walkCase(b.Scale.Walk), subject, report.Quantile(pings, 0.5), report.Quantile(pings, 0.99),
-				r.first*1000, r.all, r.page)
+			c := walkCase(b.Scale.Walk, share)
+			s.Add(c, noWalk, report.Quantile(without, 0.5), report.Quantile(without, 0.99), 0, 0, 0)
+			s.Add(c, usualWalk, report.Quantile(with, 0.5), report.Quantile(with, 0.99), r.first*1000, r.all, r.page)
 		}
 	}
 	return nil
@@ -194,12 +197,13 @@ func parkMany(ctx context.Context, store driver.Store, locks int) error {
 	return nil
 }
 
-// pingDuring returns how long each PING of another client took while f ran, in µs.
-func pingDuring(ctx context.Context, server *rig.Server, f func() error) (pings []float64, err error) {
+// pingDuring returns how long each PING of another client took while f ran, in µs: those for
+// which walking was false all the time, and those for which walking was true all the time.
+func pingDuring(ctx context.Context, server *rig.Server, walking *atomic.Bool, f func() error) (without, with []float64, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -208,21 +212,32 @@ func pingDuring(ctx context.Context, server *rig.Server, f func() error) (pings 
 	for {
 		select {
 		case err := <-done:
-			return pings, err
+			if len(without) == 0 || len(with) == 0 {
+				err = errors.Join(err, errors.New("the walk was over too soon"))
+			}
+			return without, with, err
 		case <-tick.C:
 		}
-		start := time.Now()
+		before, start := walking.Load(), time.Now()
 		if err := rdb.Ping(ctx).Err(); err != nil {
-			return nil, errors.Join(err, <-done)
+			return nil, nil, errors.Join(err, <-done)
 		}
-		pings = append(pings, micros(time.Since(start)))
+		took := micros(time.Since(start))
+		switch after := walking.Load(); {
+		case before && after:
+			with = append(with, took)
+		case !before && !after:
+			without = append(without, took)
+		}
 	}
 }
 
 // walker lists all locks of a store.
 type walker struct {
-	pages *pageTimes
-	locks *joblock.Locker
+	pages   *pageTimes
+	locks   *joblock.Locker
+	slice   time.Duration // how long a walk goes on, and then stands still; 0 for a walk without stops
+	walking atomic.Bool
 }
 
 func newWalker(store driver.Store) (*walker, error) {
@@ -244,7 +259,10 @@ type walkResult struct{ first, all, page float64 }
 // walk lists all locks and counts them.
 func (w *walker) walk(ctx context.Context, locks int, share float64) (r walkResult, err error) {
 	w.pages.took = nil
+	w.walking.Store(true)
+	defer w.walking.Store(false)
 	start := time.Now()
+	stop, stood := start.Add(w.slice), time.Duration(0)
 	n := 0
 	for _, err := range w.locks.List(ctx, joblock.ListOptions{Share: share}) {
 		if err != nil {
@@ -253,8 +271,15 @@ func (w *walker) walk(ctx context.Context, locks int, share float64) (r walkResu
 		if n++; n == 1 {
 			r.first = time.Since(start).Seconds()
 		}
+		if w.slice > 0 && !time.Now().Before(stop) {
+			w.walking.Store(false)
+			pause(ctx, w.slice)
+			w.walking.Store(true)
+			stood += w.slice
+			stop = time.Now().Add(w.slice)
+		}
 	}
-	r.all = time.Since(start).Seconds()
+	r.all = (time.Since(start) - stood).Seconds()
 	if n < locks {
 		return r, fmt.Errorf("%d of %d locks were listed", n, locks)
 	}
