@@ -25,9 +25,6 @@ const (
 	columnBusiest = "busiest master to mean"
 )
 
-// clusterParts is into how many parts the keys of a case are divided.
-const clusterParts = 10
-
 // clusterTTL is long enough that nothing is renewed by itself meanwhile.
 const clusterTTL = 10 * time.Minute
 
@@ -100,7 +97,7 @@ func (b *Bench) cluster(ctx context.Context) (*report.Section, error) {
 			"measured just before. Bytes are those from and to clients. Busiest master: its scripts, to the mean of all masters.",
 		Base: clusterSubject(slices.Min(b.Scale.Masters)),
 		Columns: []report.Column{
-			{Title: columnPushes, Digits: 3},
+			{Title: columnPushes, Fold: report.Max, Digits: 3},
 			{Title: "scripts/op", Digits: 3},
 			{Title: columnTurns, Digits: 3},
 			{Title: columnServer, Digits: 1, Ratio: true},
@@ -145,7 +142,7 @@ func (b *Bench) clusters(ctx context.Context, s *report.Section) (err error) {
 	}
 	for i, c := range clusterCases {
 		b.say("%s, %s", s.Name, c.name)
-		for part := range slices.Chunk(keys, max(1, len(keys)/clusterParts)) {
+		for part := range slices.Chunk(keys, (len(keys)+b.Scale.Rounds-1)/b.Scale.Rounds) {
 			for j, k := range kits {
 				used, err := k.use(ctx, len(part), func() error { return k.all(ctx, c, part) })
 				if err != nil {
@@ -157,32 +154,33 @@ func (b *Bench) clusters(ctx context.Context, s *report.Section) (err error) {
 	}
 	for i, c := range clusterCases {
 		for j, k := range kits {
-			k.row(s, c.name, parts[i*len(kits)+j])
+			k.rows(s, c.name, parts[i*len(kits)+j])
 		}
 	}
 	return nil
 }
 
-// row adds the row of a case: sums of counts, and the medians of times, which other processes
-// on the machine disturb.
-func (k *clusterKit) row(s *report.Section, name string, parts []clusterUse) {
-	var keys, pushes, bytes, turns, all int64
-	scripts := make([]int64, len(parts[0].scripts))
-	var cpu, inScripts []float64
-	idle := k.idle.cpu.Seconds() / k.idle.took.Seconds()
+// rows adds the parts of a case as rounds.
+func (k *clusterKit) rows(s *report.Section, name string, parts []clusterUse) {
+	scripts := make([]int64, len(k.last)) // of each master, by all parts
+	var all int64
 	for _, u := range parts {
-		keys, pushes, bytes, turns = keys+int64(u.keys), pushes+u.pushes, bytes+u.bytes, turns+u.turns
 		for i, n := range u.scripts {
 			scripts[i] += n
 			all += n
 		}
-		cpu = append(cpu, max(0, (u.cpu.Seconds()-idle*u.took.Seconds())*1e6/float64(u.keys)))
-		inScripts = append(inScripts, u.scriptTime.Seconds()*1e6/float64(u.keys))
 	}
-	n := float64(keys)
-	s.Add(name, clusterSubject(len(scripts)), float64(pushes)/n, float64(all)/n, float64(turns)/n,
-		report.Quantile(cpu, 0.5), report.Quantile(inScripts, 0.5), float64(bytes)/n,
-		float64(slices.Max(scripts))*float64(len(scripts))/float64(all))
+	busiest := float64(slices.Max(scripts)) * float64(len(scripts)) / float64(all)
+	idle := k.idle.cpu.Seconds() / k.idle.took.Seconds()
+	for _, u := range parts {
+		var sum int64
+		for _, n := range u.scripts {
+			sum += n
+		}
+		n := float64(u.keys)
+		s.Add(name, clusterSubject(len(scripts)), float64(u.pushes)/n, float64(sum)/n, float64(u.turns)/n,
+			max(0, (u.cpu.Seconds()-idle*u.took.Seconds())*1e6/n), u.scriptTime.Seconds()*1e6/n, float64(u.bytes)/n, busiest)
+	}
 }
 
 // clusterKit is a cluster, and two Lockers with one wire.
