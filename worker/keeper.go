@@ -45,8 +45,11 @@ func (w *Worker) Run(ctx context.Context) error {
 type KeeperStats struct {
 	Working bool // this Worker's Run works now, and does not stand by
 
-	Asked  time.Time // when Run last got an answer to the question which locks are due; zero if never
-	Behind bool      // more locks were due then than one answer has; true for long means that checks are late
+	Asked time.Time // when Run last got an answer to the question which locks are due; zero if never
+
+	// Behind says that more locks were due then than one answer has, or that Run was late with some checks. If Behind is
+	// true for long, locks are checked less often than once per Config.Every.
+	Behind bool
 
 	Checked    int64            // all checks
 	Held       int64            // somebody held the lock

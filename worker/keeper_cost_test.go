@@ -223,3 +223,56 @@ func (r *rig) populate(locks *joblock.Locker, n int) {
 	}
 	wg.Wait()
 }
+
+// A queue that only its lists have shown was there: its locks are freed when it is deleted.
+func TestQueueThatOnlyListsHaveShown(t *testing.T) {
+	const n = 300
+	virtual(t, func(r *rig) {
+		for i := range n {
+			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
+		}
+		time.Sleep(2 * time.Minute) // all are due
+		w, _ := r.keep(r.newLocker(), worker.Config{})
+		time.Sleep(every / 2)
+		if s := w.KeeperStats(); s.Listed != n || s.Checked != n {
+			t.Fatalf("%d of %d locks were listed, want all %d", s.Listed, s.Checked, n)
+		}
+		if err := r.inspector.DeleteQueue(queue, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * every)
+		for i := range n {
+			r.wantFreed(fmt.Sprint("key-w", i), "keeper: the queue was deleted")
+		}
+	})
+}
+
+// A keeper whose checks are late says so, even if one batch has all locks that are due.
+func TestSlowKeeperIsBehind(t *testing.T) {
+	for _, tt := range []struct {
+		d      time.Duration // of a command
+		behind bool
+	}{{0, false}, {2 * time.Second, true}} {
+		t.Run(tt.d.String(), func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				for i := range 300 {
+					r.enqueue(fmt.Sprint("w", i), 0)
+				}
+				time.Sleep(2 * time.Minute) // all are due
+				own := r.inspector
+				pace := r.slow(tt.d)
+				w, stop := r.keep(r.newLocker(), worker.Config{Share: 0.5})
+				r.inspector = own
+				time.Sleep(5 * every)
+				for range 10 {
+					time.Sleep(every)
+					if s := w.KeeperStats(); s.Behind != tt.behind {
+						t.Errorf("behind %t, want %t: %+v", s.Behind, tt.behind, s)
+					}
+				}
+				stop()
+				pace.off()
+			})
+		})
+	}
+}

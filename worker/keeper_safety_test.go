@@ -85,6 +85,25 @@ func TestKeeperOfTwoDatabases(t *testing.T) {
 	})
 }
 
+// A lock whose task could not be looked up is checked again soon, even if Every is long.
+func TestCheckWithoutAnAnswerIsRepeatedSoon(t *testing.T) {
+	virtual(t, func(r *rig) {
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		w, _ := r.keep(r.locks, worker.Config{Every: 5 * time.Minute})
+		r.mini.SetError("LOADING away for the test")
+		time.Sleep(90 * time.Second)
+		if n := w.KeeperStats().Unanswered; n == 0 {
+			t.Fatal("the lock was not checked")
+		}
+		r.mini.SetError("")
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(40 * time.Second)
+		r.wantFreed("key-a", absent)
+	})
+}
+
 // While either side does not answer nothing is freed; afterwards everything is as
 // it would have been.
 func TestKeeperInAnOutage(t *testing.T) {

@@ -162,6 +162,13 @@ func (k *Keeper) find(queue, id string) (finding, error) {
 	return k.met(queue, best), nil
 }
 
+// The method knows remembers that a queue exists.
+func (k *Keeper) knows(queue string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queues[queue] = true
+}
+
 // The method met returns f. If f shows that the queue exists, met remembers the queue. If f says that no database has
 // the queue, and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind
 // absent.

@@ -70,6 +70,7 @@ type Keeper struct {
 	// Only the goroutine of Run uses these fields.
 	callFrom time.Time         // when calls to asynq's Redis are allowed again
 	behind   bool              // more locks were due than the last question has claimed
+	late     time.Time         // until then, some locks are checked later than Config.Every
 	demand   map[string]*queue // by name
 	lists    map[string]*queue // of demand: those with a listing or a reader
 
@@ -124,7 +125,7 @@ func (k *Keeper) work(ctx context.Context) {
 			continue
 		}
 		t, asked := &turns[part], time.Now()
-		n, next, err := k.ask(ctx, part)
+		n, next, err := k.ask(ctx, part, asked.Sub(t.at))
 		if n > 0 && err == nil {
 			unanswered = silence{} // where no lock is due, asynq is not asked, and has not answered
 		}
@@ -143,7 +144,7 @@ func (k *Keeper) work(ctx context.Context) {
 			next = min(max(next, nap), poll)
 			next -= rand.N(nap/10 + 1) // keepers that began together do not stay together
 		}
-		*t = turn{at: time.Now().Add(next), pause: nap}
+		*t = turn{at: asked.Add(next), pause: nap} // in the past, if the checks took longer
 	}
 }
 
@@ -168,10 +169,10 @@ func (k *Keeper) wait(began time.Time) time.Duration {
 	return max(driver.MinPeriod, k.again()-time.Since(began))
 }
 
-// The method ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result
-// next is the time until the first other lock of the part is due. After an error, the locks without an answer are due
-// again when their claim ends, or earlier.
-func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, err error) {
+// The method ask claims a batch of due locks and checks them. The parameter late is how long ago the part was to be
+// asked. The result n is the number of claimed locks. The result next is the time until the first other lock of the part
+// is due. After an error, the locks without an answer are due again when their claim ends, or earlier.
+func (k *Keeper) ask(ctx context.Context, part int, late time.Duration) (n int, next time.Duration, err error) {
 	began, hold := time.Now(), claim
 	if k.cfg.DryRun {
 		hold = k.again() // and reconcile settles nothing
@@ -180,11 +181,20 @@ func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, 
 	if err != nil {
 		return 0, 0, err
 	}
-	k.behind = next == 0
+	if k.behind = next == 0; late > k.cfg.Every/wakeups {
+		k.late = latest(k.late, began.Add(k.cfg.Every))
+	}
 	k.mu.Lock()
-	k.stats.Asked, k.stats.Behind = began, k.behind
+	k.stats.Asked, k.stats.Behind = began, k.behind || began.Before(k.late)
 	k.mu.Unlock()
 	return len(due), next, k.reconcile(ctx, began, due)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.

@@ -199,6 +199,7 @@ func (k *Keeper) measure(ctx context.Context, name string) (*size, error) {
 			return nil, err
 		}
 		k.called(time.Since(start))
+		k.knows(name)
 		s.infos[i] = info
 		s.tasks += int64(info.Pending + info.Scheduled + info.Retry)
 		all += int64(info.Size)
@@ -311,6 +312,9 @@ func (k *Keeper) complete(q *queue) {
 	period := k.again() - took - time.Duration(max(q.before, q.wanted))*checkCost
 	l.again = now.Add(max(period, took, driver.MinPeriod))
 	l.next = l.again.Add(-took - took/10)
+	if l.again.Sub(l.began) > k.cfg.Every {
+		k.late = latest(k.late, l.again)
+	}
 	q.listing, q.reader = l, nil
 }
 

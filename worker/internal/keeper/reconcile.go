@@ -59,6 +59,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
+			settled[c.Entry] = min(settled[c.Entry], claim)
 		case postpone:
 			n.Checked--
 		case leaveOthers:
