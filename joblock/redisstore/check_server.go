@@ -66,9 +66,16 @@ func olderThan(v, than string) bool {
 }
 
 func (n *checkedServer) cluster(client redis.UniversalClient) {
-	if _, ok := client.(*redis.Client); ok && n.info["cluster_enabled"] == "1" {
+	in := n.info["cluster_enabled"]
+	if _, ok := client.(*redis.Client); ok && in == "1" {
 		n.find(Fault, "client", "a client for one server, of a server that is part of a cluster",
-			"the locks of the other servers' slots cannot be reached", "use redis.NewClusterClient")
+			"the locks of the other servers' slots cannot be reached, nor those that processes with a *redis.ClusterClient took",
+			"use redis.NewClusterClient")
+	}
+	if _, ok := client.(*redis.ClusterClient); ok && in == "0" {
+		n.find(Fault, "client", "a client for a cluster, of a server that is in no cluster",
+			"locks have the names of a cluster, which processes with a *redis.Client do not see",
+			"use redis.NewClient, or with Sentinel redis.NewFailoverClient")
 	}
 }
 

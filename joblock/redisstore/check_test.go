@@ -219,6 +219,16 @@ func TestReportIsReadable(t *testing.T) {
 	}
 }
 
+// redis.NewFailoverClusterClient returns such a client.
+func TestCheckFindsAClusterClientWithoutACluster(t *testing.T) {
+	srv := redistest.Start(t, wellKept...)
+	many := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: srv.Addr()}}}}, nil
+	}})
+	defer many.Close()
+	wantFinding(t, report(t, many), Fault, "client")
+}
+
 func TestCheckTellsOfServersWithoutShardChannels(t *testing.T) {
 	closed := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
 	closed.Close()

@@ -48,6 +48,10 @@
 // masters of a cluster get even shares of the locks, and a lock has its part of the index in its own slot. Tags never
 // change. In a cluster a prefix has no braces. Braces in a key have no meaning.
 //
+// The type of the client decides, not the server. So all processes that share locks need the same type of client: a
+// process with a *redis.Client does not see the locks of a process with a *redis.ClusterClient. With Sentinel use
+// redis.NewFailoverClient: redis.NewFailoverClusterClient returns a *redis.ClusterClient.
+//
 // # The index of the locks of jobs
 //
 // The index is a sorted set at the bare prefix ("joblock:"). In a cluster the index has 256 parts. A part is at the
@@ -55,9 +59,10 @@
 // not empty. A member of the set has two lines: a job and a key. The member's score is the time at which the entry is
 // due, in µs since 1970.
 //
-// One script writes the entry and binds the record to the job. There are two exceptions, in which a call of its own
-// writes the entry first. One is a client that is neither a *redis.Client nor a *redis.ClusterClient. The other is a
-// slot that migrates, while the old master has the index and the new master has the record, or the reverse.
+// One script writes the entry and binds the record to the job. There are three exceptions, in which a call of its own
+// writes the entry first. The first is a client that is neither a *redis.Client nor a *redis.ClusterClient. The second
+// is a slot that migrates, while the old master has the index and the new master has the record, or the reverse. The
+// third is a *redis.Client of a proxy in front of several servers: the proxy refuses the script (CROSSSLOT).
 //
 // A call that writes an entry also drops entries that have been due for a day. An entry takes some 170 bytes. The cost
 // of Due depends only on the number of returned entries: 0.2 ms for 100 entries, out of 1,000 or of 100,000.

@@ -29,12 +29,13 @@ type binding struct {
 // result left is that of the function some.
 //
 // If a script may write both the record and the index, one script does. Otherwise, and if the server refuses a script
-// with two keys because their slot migrates, a call of its own writes the entry first.
+// with two keys, a call of its own writes the entry first. A server refuses two keys while their slot migrates. A proxy
+// in front of several servers refuses two keys in different slots: after the first refusal bound does not try again.
 func bound[R any](
 	ctx context.Context, s *Store, sc *script, reqs []R, items []int, replies []driver.Reply,
 	entry func(*R) binding, call func(req *R, keys ...string) *scriptCall,
 ) (left []int, err error) {
-	if s.joint {
+	if s.joint && !s.crossed.Load() {
 		left, items, err = some(ctx, s, s.calls, sc, reqs, items, replies, func(req *R) *scriptCall {
 			e := entry(req)
 			if e.job == "" {

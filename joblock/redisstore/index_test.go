@@ -57,6 +57,21 @@ func onBothWays(t *testing.T, test func(t *testing.T, k *kit)) {
 	t.Run("one after the other", func(t *testing.T) { test(t, newKit(t, wrapped{srv.Client(t)})) })
 }
 
+// A proxy in front of several servers looks like one server, and refuses two keys in different
+// slots, as a cluster of one node does. The Store tries once.
+func TestIndexBehindAProxyOfManyServers(t *testing.T) {
+	cluster := redistest.StartCluster(t, 1, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	k := newKit(t, cluster.Node(0).Client(t))
+	for i := range 3 {
+		walkThroughTheIndex(t, k, k.acquire(fmt.Sprint("key-", i)))
+	}
+	refused := cluster.Node(0).Client(t).Info(context.Background(), "errorstats").Val()
+	if !strings.Contains(refused, "errorstat_CROSSSLOT:count=1\r") {
+		t.Errorf("want one script refused, not %q", refused)
+	}
+}
+
 // A lock is not parked for a job, nor recovered for one, if its entry cannot be
 // written; and what stands in the place of the index is left alone.
 func TestNothingIsBoundWithoutItsEntry(t *testing.T) {

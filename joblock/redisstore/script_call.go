@@ -183,7 +183,7 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 
 // The function some makes the calls for the given items of a batch, and sets the replies to these items. The result
 // left has the items whose answer was errMore or errUnlisted. The result apart has the items with two keys that the
-// server refused because their slot migrates. None of these is an error of the batch.
+// server refused because of their slots. None of these is an error of the batch.
 func some[R any](
 	ctx context.Context, s *Store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
 ) (left, apart []int, err error) {
@@ -200,7 +200,7 @@ func some[R any](
 		switch {
 		case a.err == errMore, a.err == errUnlisted:
 			left = append(left, i)
-		case redis.IsTryAgainError(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
+		case s.apart(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
 			apart = append(apart, i)
 		case a.err != nil && err == nil:
 			err = a.err
@@ -218,6 +218,15 @@ func some[R any](
 		answered(items[n], a)
 	}
 	return left, apart, err
+}
+
+// The method apart reports whether err says that a script with one of the two keys may succeed.
+func (s *Store) apart(err error) bool {
+	if err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") {
+		s.crossed.Store(true)
+		return true
+	}
+	return redis.IsTryAgainError(err)
 }
 
 // The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs

@@ -60,6 +60,7 @@ type Store struct {
 	proofs   proofs
 	inboxes  inboxes
 	shards   shardInboxes
+	crossed  atomic.Bool // a server has refused a script with two keys because of their slots
 	passesOn atomic.Bool // a release of this Store has granted a key to a waiter
 
 	replicas       int
@@ -188,10 +189,10 @@ const usualNonce = 13
 
 func usual(nonce string) bool { return len(nonce) == usualNonce }
 
-// Take implements driver.Store, in one pipeline. In two cases there are up to two more pipelines, for the index: while a
-// slot of a cluster migrates, and if the client is neither a *redis.Client nor a *redis.ClusterClient. If a key is free
-// and more than a hundred dead waiters are first in the key's queue, each further hundred dead waiters take one more
-// pipeline.
+// Take implements driver.Store, in one pipeline. In three cases there are up to two more pipelines, for the index: while a
+// slot of a cluster migrates, behind a proxy of several servers, and if the client is neither a *redis.Client nor a
+// *redis.ClusterClient. If a key is free and more than a hundred dead waiters are first in the key's queue, each further
+// hundred dead waiters take one more pipeline.
 func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	var err error
@@ -227,7 +228,7 @@ func all[R any](reqs []R) []int {
 }
 
 // Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take a pipeline of their own. Items that
-// recover a job's lock take one more pipeline afterwards. In the two cases that Take names, there are up to two more
+// recover a job's lock take one more pipeline afterwards. In the cases that Take names, there are up to two more
 // pipelines for each of these.
 func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
@@ -286,7 +287,7 @@ func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptC
 	return c
 }
 
-// Park implements driver.Store, in one pipeline. In the two cases that Take names, there are up to two more pipelines.
+// Park implements driver.Store, in one pipeline. In the cases that Take names, there are up to two more pipelines.
 func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	_, err := bound(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {
