@@ -35,7 +35,7 @@ func bound[R any](
 	ctx context.Context, s *Store, sc *script, reqs []R, items []int, replies []driver.Reply,
 	entry func(*R) binding, call func(req *R, keys ...string) *scriptCall,
 ) (left []int, err error) {
-	if s.joint && !s.crossed.Load() {
+	if s.together() {
 		left, items, err = some(ctx, s, s.calls, sc, reqs, items, replies, func(req *R) *scriptCall {
 			e := entry(req)
 			if e.job == "" {

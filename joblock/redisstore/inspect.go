@@ -16,6 +16,8 @@ const inspectTogether = 100
 
 // Inspect implements driver.Store, and asks masters only. One script reads up to a hundred records, in a cluster of one
 // part of the keys; all scripts go in one pipeline. Records with memos are read one by one, because memos may be large.
+// So are the records behind a client that is neither a *redis.Client nor a *redis.ClusterClient: such a client may send
+// each key to another server.
 // If a server refuses a script, a second pipeline reads that script's records one by one. A server may refuse because
 // the keys' slot migrates, or because the server may not show one of the records. With an error, a Record that could
 // not be read has only its Key.
@@ -43,7 +45,7 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 		found(i, rec, exists)
 	}
 	single := all(req.Keys)
-	if len(single) > 1 && !req.Memo {
+	if len(single) > 1 && !req.Memo && s.together() {
 		single = s.inspectMany(ctx, req.Keys, answered)
 	}
 	if len(single) == 0 {
@@ -82,6 +84,7 @@ func (s *Store) inspectMany(ctx context.Context, keys []string, answered func(i 
 	for c, a := range inspectManyScript.runAll(ctx, s.calls, cmds) {
 		var refused redis.Error
 		if errors.As(a.err, &refused) {
+			s.apart(a.err)
 			single = append(single, chunks[c]...)
 			continue
 		}

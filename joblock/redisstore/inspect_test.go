@@ -134,3 +134,25 @@ func TestInspectAmongForbiddenRecords(t *testing.T) {
 		}
 	}
 }
+
+// Behind a client of another type there may be several servers, and each key may be on any of them.
+func TestInspectThroughAClientOfSeveralServers(t *testing.T) {
+	one, two := redistest.Start(t), redistest.Start(t)
+	redistest.Ran(t, one.Backend())
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()}})
+	t.Cleanup(func() { ring.Close() })
+	k := newKit(t, wrapped{ring})
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, k.acquire(fmt.Sprint("key-", i)).Key)
+	}
+	recs, err := k.Inspect(context.Background(), driver.InspectRequest{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range recs {
+		if rec.State != driver.StateHeld {
+			t.Errorf("%s is %s", rec.Key, rec.State)
+		}
+	}
+}

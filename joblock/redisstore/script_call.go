@@ -220,7 +220,11 @@ func some[R any](
 	return left, apart, err
 }
 
-// The method apart reports whether err says that a script with one of the two keys may succeed.
+// The method together reports whether a script may have several keys of one part.
+func (s *Store) together() bool { return s.joint && !s.crossed.Load() }
+
+// The method apart reports whether the server has refused a script because of its keys' slots. A script with one key may
+// succeed then.
 func (s *Store) apart(err error) bool {
 	if err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") {
 		s.crossed.Store(true)

@@ -53,14 +53,14 @@ type Store struct {
 	calls, renewals *merger // calls sends to ops, renewals sends to renew: both through the application's hooks
 
 	places  []string // what stands before the keys of each part: see the function places
-	joint   bool     // a script may write both a record and the index of the record's part
+	joint   bool     // all keys of a part are on one server
 	hashes  bool     // there may be a cluster: records are hashes from the beginning
 	sharded bool     // pushes go to shard channels
 
 	proofs   proofs
 	inboxes  inboxes
 	shards   shardInboxes
-	crossed  atomic.Bool // a server has refused a script with two keys because of their slots
+	crossed  atomic.Bool // a server has refused a script because its keys are in different slots
 	passesOn atomic.Bool // a release of this Store has granted a key to a waiter
 
 	replicas       int
