@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
@@ -241,5 +242,46 @@ func TestLockerClosedUnderTheKeeper(t *testing.T) {
 		if err := <-done; !errors.Is(err, joblock.ErrClosed) {
 			t.Errorf("Run = %v, want ErrClosed", err)
 		}
+	})
+}
+
+// A lock with a short reservation does not lapse because its task waits in a queue whose lists
+// take long to read.
+func TestShortReservationWhileAQueueIsListed(t *testing.T) {
+	const n = 400
+	virtual(t, func(r *rig) {
+		large := make([]byte, 100_000) // a page has few of these tasks
+		for i := range n {
+			id := fmt.Sprint("w", i)
+			task := r.sealed(large, envelope.Envelope{Tokens: r.park(id, "key-"+id)})
+			r.submit(id, task, 1, asynq.ProcessIn(10*time.Hour))
+		}
+		time.Sleep(2 * time.Minute) // all are due
+		own := r.inspector
+		pace := r.slow(50 * time.Millisecond)
+		w, stop := r.keep(r.locks, worker.Config{})
+		r.inspector = own
+		time.Sleep(time.Second)
+		for i := range 5 {
+			id := fmt.Sprint("short", i)
+			token, err := r.occupy("key-"+id).Park(context.Background(), joblock.Reserve(6*time.Second), joblock.ForJob(envelope.Job(queue, id)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.submit(id, r.seal(0, token), 1, asynq.ProcessIn(10*time.Hour))
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			for i := range 5 {
+				id := fmt.Sprint("short", i)
+				r.wantState("key-"+id, joblock.StateParked, id)
+			}
+			if t.Failed() {
+				break
+			}
+		}
+		t.Logf("%+v", w.KeeperStats())
+		stop()
+		pace.off()
 	})
 }

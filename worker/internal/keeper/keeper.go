@@ -125,7 +125,9 @@ func (k *Keeper) work(ctx context.Context) {
 			continue
 		}
 		t, asked := &turns[part], time.Now()
-		n, next, err := k.ask(ctx, part, asked.Sub(t.at))
+		k.lag(asked.Sub(t.at))
+		n, next, err := k.ask(ctx, part)
+		k.lag(time.Since(asked)) // some locks may have become due meanwhile
 		if n > 0 && err == nil {
 			unanswered = silence{} // where no lock is due, asynq is not asked, and has not answered
 		}
@@ -144,7 +146,7 @@ func (k *Keeper) work(ctx context.Context) {
 			next = min(max(next, nap), poll)
 			next -= rand.N(nap/10 + 1) // keepers that began together do not stay together
 		}
-		*t = turn{at: asked.Add(next), pause: nap} // in the past, if the checks took longer
+		*t = turn{at: time.Now().Add(next), pause: nap}
 	}
 }
 
@@ -169,10 +171,24 @@ func (k *Keeper) wait(began time.Time) time.Duration {
 	return max(driver.MinPeriod, k.again()-time.Since(began))
 }
 
-// The method ask claims a batch of due locks and checks them. The parameter late is how long ago the part was to be
-// asked. The result n is the number of claimed locks. The result next is the time until the first other lock of the part
-// is due. After an error, the locks without an answer are due again when their claim ends, or earlier.
-func (k *Keeper) ask(ctx context.Context, part int, late time.Duration) (n int, next time.Duration, err error) {
+// The method lag notes that a check may be late by this time.
+func (k *Keeper) lag(by time.Duration) {
+	if by > k.cfg.Every/wakeups {
+		k.late = latest(k.late, time.Now().Add(k.cfg.Every))
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// The method ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result
+// next is the time until the first other lock of the part is due. After an error, the locks without an answer are due
+// again when their claim ends, or earlier.
+func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, err error) {
 	began, hold := time.Now(), claim
 	if k.cfg.DryRun {
 		hold = k.again() // and reconcile settles nothing
@@ -181,20 +197,11 @@ func (k *Keeper) ask(ctx context.Context, part int, late time.Duration) (n int, 
 	if err != nil {
 		return 0, 0, err
 	}
-	if k.behind = next == 0; late > k.cfg.Every/wakeups {
-		k.late = latest(k.late, began.Add(k.cfg.Every))
-	}
+	k.behind = next == 0
 	k.mu.Lock()
 	k.stats.Asked, k.stats.Behind = began, k.behind || began.Before(k.late)
 	k.mu.Unlock()
 	return len(due), next, k.reconcile(ctx, began, due)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -88,12 +89,17 @@ type listing struct {
 // tasks, which are to be looked up alone.
 //
 // While the lists of a queue are read, no task of that queue is looked up. A task that the lists have not shown so far
-// gets a finding of the kind later.
+// gets a finding of the kind later, unless the reservation of the task's lock is about to end. A reservation that has
+// ended already waits for the lists: these find many such tasks sooner than lookups do.
 func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]int, found []finding) (rest []int) {
 	wanted := make(map[string]int)
-	marks := make(map[string]bool) // judgeMark needs more than a list shows
+	marks := make(map[string]bool)             // judgeMark needs more than a list shows
+	patience := make(map[string]time.Duration) // by job: for how long the check may be postponed
 	for i := range list {
 		c := &list[i]
+		if left := c.lock.Reserved; left > 0 {
+			patience[c.Job] = cmp.Or(min(patience[c.Job], left/2), left/2)
+		}
 		if name, _, ok := envelope.ParseJob(c.Job); !ok || c.mark() {
 			marks[c.Job] = true
 		} else {
@@ -107,7 +113,9 @@ func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]
 	for job, i := range at {
 		name, id, _ := envelope.ParseJob(job)
 		q := k.demand[name]
-		if q == nil || marks[job] || !q.find(now, k.nap(), id, &found[i]) {
+		if q == nil || marks[job] || !q.find(now, max(k.nap(), k.callFrom.Sub(now)), id, &found[i]) ||
+			found[i].kind == later && patience[job] > 0 && found[i].again.Sub(now) > patience[job] {
+			found[i] = finding{}
 			rest = append(rest, i)
 		}
 	}
