@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -283,5 +285,44 @@ func TestShortReservationWhileAQueueIsListed(t *testing.T) {
 		t.Logf("%+v", w.KeeperStats())
 		stop()
 		pace.off()
+	})
+}
+
+// noLists is a client whose calls for the lists of a queue get no answer, as if a page were too
+// much for the link.
+type noLists struct{ beforehand }
+
+func (noLists) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		// The scripts of lists have a key and two offsets, and then the prefix of the tasks.
+		if args := cmd.Args(); len(args) == 7 && args[6] == "asynq:{default}:t:" {
+			return errors.New("i/o timeout")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Where lists get no answer and lookups do, locks are checked all the same.
+func TestListsWithoutAnAnswer(t *testing.T) {
+	const n = 300
+	virtual(t, func(r *rig) {
+		for i := range n {
+			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
+		}
+		time.Sleep(2 * time.Minute) // all are due
+		rdb, own := redistest.MiniClient(r.t, r.mini), r.inspector
+		rdb.AddHook(noLists{})
+		r.inspector = asynq.NewInspectorFromRedisClient(rdb)
+		w, _ := r.keep(r.locks, worker.Config{})
+		r.inspector = own
+		time.Sleep(2 * every)
+		if err := r.inspector.DeleteTask(queue, "w7"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(every + every/2)
+		r.wantFreed("key-w7", absent)
+		if s := w.KeeperStats(); s.Listed != 0 || s.Kept < 2*n {
+			t.Errorf("%+v", s)
+		}
 	})
 }

@@ -57,6 +57,7 @@ type queue struct {
 	size    *size     // the last one, or nil
 	listing *listing  // the last one, or nil if that one is too old
 	reader  *reader   // of the next listing, or nil
+	from    time.Time // no reader begins earlier: a list had no answer
 }
 
 // size is the size of a queue at the time measured.
@@ -164,7 +165,7 @@ func (k *Keeper) want(ctx context.Context, now time.Time, name string, n int) {
 	q.alone += n
 	if q.listing == nil && q.reader == nil {
 		delete(k.lists, name)
-		if q.alone >= fewestLookups {
+		if q.alone >= fewestLookups && !now.Before(q.from) {
 			k.begin(ctx, q, now)
 		}
 	}
@@ -296,7 +297,9 @@ func (k *Keeper) readOn(ctx context.Context, q *queue) {
 		return
 	}
 	if errors.Join(errs...) != nil {
-		q.reader = nil // the lookups fail, too, and inspect reports their errors
+		// As a rule the lookups fail, too, and inspect reports their errors. But a page may be too much where a lookup is
+		// not, so for a while all tasks are looked up.
+		q.reader, q.from = nil, now.Add(k.cfg.Every)
 		delete(k.lists, q.name)
 		return
 	}
