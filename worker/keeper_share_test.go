@@ -113,40 +113,55 @@ func TestKeepersTakeTurns(t *testing.T) {
 	}
 }
 
-// A keeper that comes back long after its claim has ended changes nothing that another
-// keeper has decided since.
+// A keeper that comes back long after its claim has ended changes nothing that happened
+// since: it frees no lock that was parked again for a job of the same name, and removes no
+// entry that was written again.
 func TestKeeperThatComesBackLate(t *testing.T) {
 	virtual(t, func(r *rig) {
 		f := faultstore.New(r.faults)
-		r.keep(r.newLockerOn(f), worker.Config{Keepers: 2})
-		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
-		token := r.enqueue("b", 0, asynq.ProcessIn(10*time.Hour))
+		w, _ := r.keep(r.newLockerOn(f), worker.Config{Keepers: 2})
+		tokens := make(map[string]joblock.Token)
+		for _, id := range []string{"a", "b", "c"} {
+			tokens[id] = r.enqueue(id, 0, asynq.ProcessIn(10*time.Hour))
+		}
+		remove := func(id string) {
+			t.Helper()
+			if err := r.inspector.DeleteTask(queue, id); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(2*time.Minute + 100*time.Millisecond)
-		if err := r.inspector.DeleteTask(queue, "b"); err != nil {
+		remove("b")
+		remove("c")
+		if err := r.locks.Release(context.Background(), tokens["c"], joblock.IfIdle()); err != nil {
 			t.Fatal(err)
 		}
 		// The answer to its next read takes longer than the claim lasts.
 		late := make(chan struct{})
 		f.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2 * time.Minute, Times: 1, Before: func() { close(late) }}, faultstore.Inspect)
 		<-late
-		r.keep(r.newLocker(), worker.Config{Keepers: 2})
-		time.Sleep(time.Minute)
+		read := w.KeeperStats().Checked
+		other, _ := r.keep(r.newLocker(), worker.Config{Keepers: 2})
+		time.Sleep(110 * time.Second)
 		r.wantFreed("key-b", absent)
-		lock, err := r.locks.TryAcquire(context.Background(), "key-b")
-		if err != nil {
-			t.Fatal(err)
+		if n := other.KeeperStats().Over; n != 1 {
+			t.Errorf("the other keeper has removed %d entries, want that of c", n)
 		}
-		again := r.park("b", "key-c")[0]
-		r.submit("b", r.seal(0, again), 0, asynq.ProcessIn(10*time.Hour))
-		time.Sleep(5 * time.Minute)
-		if err := lock.Err(); err != nil {
-			t.Errorf("the lock that somebody took after %s is over: %v", token.Key(), err)
+		r.park("b", "key-b") // its enqueue is under way
+		r.enqueue("c", 0, asynq.ProcessIn(10*time.Hour))
+		time.Sleep(15 * time.Second)
+		if n := w.KeeperStats().Checked - read; n < 3 {
+			t.Fatalf("the late keeper has checked %d locks, want all three", n)
 		}
-		r.wantState("key-a", joblock.StateParked, "a")
-		r.wantState("key-c", joblock.StateParked, "b")
-		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
-			t.Fatal(err)
+		for _, id := range []string{"a", "b", "c"} {
+			r.wantState("key-"+id, joblock.StateParked, id)
 		}
+		time.Sleep(3 * time.Minute)
+		remove("c")
+		time.Sleep(every + time.Second)
+		r.wantFreed("key-c", absent)
+		r.wantFreed("key-b", absent) // which was never enqueued
+		remove("a")
 		time.Sleep(every + time.Second)
 		r.wantFreed("key-a", absent)
 	})

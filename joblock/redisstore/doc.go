@@ -145,7 +145,7 @@
 //
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
 //	    +eval +evalsha +time +exists +type +mget +set +del +hmget +hget +hset +hdel +pexpire +pttl
-//	    +zadd +zrem +zscore +zrangebyscore
+//	    +zadd +zrem +zscore +zmscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
 //	    +scan
 //	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub

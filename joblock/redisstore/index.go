@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -106,13 +105,21 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	if err := s.Validate(); err != nil || len(entries) == 0 {
 		return err
 	}
-	calls := make(map[int][]any)
+	type group struct {
+		part        int
+		mark, again int64
+	}
+	groups := make(map[group][]any) // members; entries of one Due have one Mark, and often one Again
 	for _, e := range entries {
-		part := s.part(e.Key)
-		if calls[part] == nil {
-			calls[part] = newCall(settleScript, s.index(part)).cmd(ctx).Args()
+		g := group{s.part(e.Key), e.Mark, e.Again.Microseconds()}
+		groups[g] = append(groups[g], e.Job+"\n"+e.Key)
+	}
+	calls := make(map[int][]any)
+	for g, members := range groups {
+		if calls[g.part] == nil {
+			calls[g.part] = newCall(settleScript, s.index(g.part)).cmd(ctx).Args()
 		}
-		calls[part] = append(calls[part], strconv.FormatInt(e.Mark, 10), strconv.FormatInt(e.Again.Microseconds(), 10), e.Job+"\n"+e.Key)
+		calls[g.part] = append(append(calls[g.part], g.mark, g.again, len(members)), members...)
 	}
 	var cmds []*redis.Cmd
 	for _, args := range calls {

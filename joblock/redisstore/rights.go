@@ -35,7 +35,7 @@ var lockRights = area{severity: Fault, subject: "permissions", means: "locks can
 // jobRights are for the index of the locks of jobs.
 var jobRights = area{severity: Fault, subject: "permissions", means: "locks cannot be handed to jobs", with: " ~$index",
 	rights: []right{
-		{"zadd", "ZADD $index 1 m"}, {"zrem", "ZREM $index m"}, {"zscore", "ZSCORE $index m"},
+		{"zadd", "ZADD $index 1 m"}, {"zrem", "ZREM $index m"}, {"zscore", "ZSCORE $index m"}, {"zmscore", "ZMSCORE $index m"},
 		{"zrangebyscore", "ZRANGEBYSCORE $index 1 2"},
 	}}
 

@@ -6,6 +6,8 @@
 //	make mutants
 //	go run ./internal/torture/mutants [-time 20s] [-tries 3] [name ...]
 //
+// Mutants of the keeper are not tortured: tests of package worker are to find them out.
+//
 // A mutant is given several tries, each with another seed, as what gives it away may
 // not happen in so short a run. It is a command and not a test because it takes
 // minutes; that every mutant still applies to the sources is tested.

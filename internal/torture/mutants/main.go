@@ -64,14 +64,14 @@ func moduleRoot() (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(mod))), err
 }
 
-// build makes the torture's test binary with the rule broken.
+// build makes the test binary with the rule broken.
 func (m *mutant) build(root, dir string) (bin string, err error) {
 	overlay, err := m.overlay(root, dir)
 	if err != nil {
 		return "", err
 	}
 	bin = filepath.Join(dir, "torture.test")
-	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, "./internal/torture")
+	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, m.where())
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", m.name, err, out)
@@ -79,13 +79,14 @@ func (m *mutant) build(root, dir string) (bin string, err error) {
 	return bin, nil
 }
 
-// torture returns how the mutant was found out, "" if it was not.
+// torture returns how the mutant was found out, "" if it was not. A mutant of the keeper is
+// tried by a test of package worker.
 func (m *mutant) torture(root, bin string, length time.Duration, tries int) string {
 	for try := 1; try <= tries; try++ {
 		test, share := m.test()
 		all := time.Duration(float64(length) / share)
 		cmd := exec.Command(bin, "-test.v", "-test.run", "^"+test+"$", "-test.timeout", (length + 3*time.Minute).String())
-		cmd.Dir = filepath.Join(root, "internal", "torture")
+		cmd.Dir = filepath.Join(root, m.where())
 		cmd.Env = append(os.Environ(), "JOBLOCK_TORTURE="+all.String(), fmt.Sprintf("JOBLOCK_SEED=%d", try))
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -16,10 +16,22 @@ type mutant struct {
 	edits []edit
 	found []string // complaints that give it away; any of them does
 	lossy bool     // it takes fail-overs to find out, or slots that move, or a cluster, where records stay hashes
+	by    string   // the test of package worker that is to find it out; the torture has no keeper
+}
+
+// where returns the package that has the test which is to find m out.
+func (m *mutant) where() string {
+	if m.by != "" {
+		return "./worker"
+	}
+	return "./internal/torture"
 }
 
 // test is the test that is to find m out, and its share of JOBLOCK_TORTURE.
 func (m *mutant) test() (name string, share float64) {
+	if m.by != "" {
+		return m.by, 1
+	}
 	if m.lossy {
 		return "TestTortureOn(Sentinel|Cluster)", 0.2
 	}
@@ -34,6 +46,7 @@ type edit struct {
 
 const (
 	scripts = "joblock/redisstore/scripts/"
+	listing = "worker/internal/keeper/listing.go"
 
 	leakedLock    = "leaked lock"
 	leakedWaiters = "leaked waiters"
@@ -43,16 +56,16 @@ const (
 var mutants = []mutant{
 	{"a lock is renewed by whoever was its owner once",
 		[]edit{{"joblock/redisstore/script.go", `"renew", "term", "renew#decide"`, `"renew", "renew#decide"`}},
-		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}, false},
+		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}, false, ""},
 	{"a lock is released under an older fence",
 		[]edit{{scripts + "release.lua", "elseif outcome and not force then", "elseif outcome and not force and not (exists and owner == by and ended == '') then"}},
-		[]string{history.RuleOverlap, history.RuleOrder}, false},
+		[]string{history.RuleOverlap, history.RuleOrder}, false, ""},
 	{"the trust deadline counts from the reply",
 		[]edit{{"joblock/holding.go", "h.trust = h.trusted(sent)", "h.trust = h.trusted(time.Now())"}},
-		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false},
+		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false, ""},
 	{"a grant that was found counts from the question",
 		[]edit{{"joblock/acquire.go", "a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.ttl)), r)", "a.take(sent, r)"}},
-		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false},
+		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, false, ""},
 	{"a lease has no end",
 		[]edit{
 			{scripts + "grant.lua", "ttl, reserve = heir_ttl, heir_ttl", "ttl, reserve = '     3600000', '     3600000'"},
@@ -60,7 +73,7 @@ var mutants = []mutant{
 			{scripts + "record.lua", "prior .. '-' .. now .. ARGV[4]", "prior .. '-' .. now .. '     3600000     3600000'"},
 			{scripts + "record.lua", "prior .. kind .. now .. ttl .. ttl", "prior .. kind .. now .. '     3600000     3600000'"},
 		},
-		[]string{leakedLock}, false},
+		[]string{leakedLock}, false, ""},
 	{"fences do not grow",
 		[]edit{
 			{scripts + "record.lua", "local next_fence = now\n", "local next_fence = fence or now\n"},
@@ -68,55 +81,79 @@ var mutants = []mutant{
 			{scripts + "record.lua", "    if (ended == 'jobR' or ended == 'jobD') and", "    if false and"},
 			{scripts + "record.lua", "if head and kind and", "if false and"},
 		},
-		[]string{history.RuleFence}, false},
+		[]string{history.RuleFence}, false, ""},
 	{"a key that is held is granted the short way",
 		[]edit{{scripts + "record.lua", "    if (ended == 'jobR' or ended == 'jobD') and string.byte(record, -19) == 10 and", "    if string.sub(record, 1, 3) == 'job' and"}},
-		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false},
+		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false, ""},
 	{"a live holder is pre-empted by the next attempt",
 		[]edit{{scripts + "resume.lua", "elseif lease_end > now_ms then\n", "elseif false then\n"}},
-		[]string{history.RuleOverlap}, false},
+		[]string{history.RuleOverlap}, false, ""},
 	{"a parked lock is anybody's",
 		[]edit{{scripts + "park.lua", "NO_TIME, ARGV[4]", "NO_TIME, NO_TIME"}},
-		[]string{history.RuleOrder}, false},
+		[]string{history.RuleOrder}, false, ""},
 	{"who gives up leaves its place behind",
 		[]edit{{scripts + "queue.lua", "redis.call('HDEL', key, 'w' .. call, 'q' .. n, ", "redis.call('HDEL', key, 'q' .. n, "}},
-		[]string{leakedWaiters}, true},
+		[]string{leakedWaiters}, true, ""},
 	{"places of the dead stay behind",
 		[]edit{{scripts + "queue.lua", "      else\n        redis.call('HDEL', key, 'q' .. head, 'w' .. call)\n", "      elseif found then\n        redis.call('HDEL', key, 'q' .. head, 'w' .. call)\n"}},
-		[]string{leakedWaiters}, true},
+		[]string{leakedWaiters}, true, ""},
 	{"a gap in a queue outlives it",
 		[]edit{{scripts + "queue.lua", "'g' .. head + 1, 'g' .. to)", "'g' .. head + 1)"}},
-		[]string{leakedWaiters}, true},
+		[]string{leakedWaiters}, true, ""},
 	{"loss is not told by the clock",
 		[]edit{{"joblock/holding.go", "return h.live() && past(now, h.lostAt(h.trust))", "return false"}},
-		[]string{history.RuleLate}, false},
+		[]string{history.RuleLate}, false, ""},
 	{"a lock answers to any job",
 		[]edit{{scripts + "resume.lua", "elseif job ~= '' and job ~= for_job and job ~= ARGV[9] then", "elseif false then"}},
-		[]string{history.RuleOrder}, false},
+		[]string{history.RuleOrder}, false, ""},
 	{"a keeper frees the lock of a job that runs",
 		[]edit{{scripts + "release.lua", "elseif ARGV[10] == '1' and lease_end > now_ms then", "elseif false then"}},
-		[]string{history.RuleOverlap, history.RuleOrder}, false},
+		[]string{history.RuleOverlap, history.RuleOrder}, false, ""},
 	{"a keeper frees what has changed since it looked",
 		[]edit{{scripts + "release.lua", "elseif force and by_fence ~= 'any' and by_fence ~= fence then", "elseif false then"}},
-		[]string{history.RuleOrder}, false},
+		[]string{history.RuleOrder}, false, ""},
 	{"what is reserved for a job is anybody's",
 		[]edit{{scripts + "reserve.lua", "now_ms + 1 + ARGV[2]", "now_ms + 1"}},
-		[]string{history.RuleOrder}, false},
+		[]string{history.RuleOrder}, false, ""},
 	{"a limit has a permit too many",
 		[]edit{{"joblock/limit/permits.go", "numbers := dice.Perm(p.n)", "numbers := dice.Perm(p.n + 1)"}},
-		[]string{history.RuleLimit}, false},
+		[]string{history.RuleLimit}, false, ""},
 	{"a lock that is taken back stays its job's",
 		[]edit{
 			{scripts + "resume.lua", "  if ARGV[9] then job, reserved_end = ARGV[9], 0 end\n", ""},
 			{scripts + "renew.lua", "    job, reserved_end, changed = ARGV[6], 0, now\n", ""},
 		},
-		[]string{history.RuleOrder}, false},
+		[]string{history.RuleOrder}, false, ""},
 	{"entries of the index are never settled",
-		[]edit{{scripts + "settle.lua", "tonumber(score) == tonumber(ARGV[i])", "false"}},
-		[]string{leakedEntries}, false},
+		[]edit{{scripts + "settle.lua", "score and tonumber(score) == mark", "false"}},
+		[]string{leakedEntries}, false, ""},
 	{"a grant counts before a replica has it",
 		[]edit{{"joblock/redisstore/acknowledge.go", "err == nil && n < s.replicas", "false"}},
-		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true},
+		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true, ""},
+	{"a keeper takes what no list shows for gone",
+		[]edit{{listing, "	if q.reader == nil || q.listing != nil {\n		return false\n", "	if q.reader == nil || q.listing != nil {\n		*f = finding{kind: absent, reason: reasonAbsent}\n		return q.listing != nil\n"}},
+		[]string{"freed map["}, false, "TestTaskThatMovesWhileItsQueueIsListed"},
+	{"a keeper's claim ends at once",
+		[]edit{{"worker/internal/keeper/keeper.go", "jobs.Due(ctx, k.cfg.Locks, part, batch, hold)", "jobs.Due(ctx, k.cfg.Locks, part, batch, min(hold, driver.MinPeriod))"}},
+		[]string{"want parked for dead"}, false, "TestKeepersTakeTurns"},
+	{"a keeper that comes back late removes a new entry",
+		[]edit{{"joblock/memstore/index.go", "case e == nil || e.Mark != l.Mark:", "case e == nil:"}},
+		[]string{"want it freed"}, false, "TestKeeperThatComesBackLate"},
+	{"a keeper that comes back late frees a new lock",
+		[]edit{{"worker/internal/keeper/reconcile.go", "Fence: c.lock.Fence, Reason", "Reason"}},
+		[]string{"want parked for b"}, false, "TestKeeperThatComesBackLate"},
+	{"a keeper does not say when a lock is due again",
+		[]edit{{"worker/internal/keeper/reconcile.go", "unsettled = jobs.Settle(ctx, k.cfg.Locks, entries...)", "unsettled = nil"}},
+		[]string{"want it freed"}, false, "TestLockOfADeletedJobIsFreeWithinOnePeriod"},
+	{"a keeper does not rest",
+		[]edit{{"worker/internal/keeper/inspect.go", "float64(busy) * (1/k.cfg.Share - 1)", "float64(busy) * 0"}},
+		[]string{"of the time, want about"}, false, "TestShareOfAsynqsRedis"},
+	{"a keeper too many works",
+		[]edit{{"worker/internal/keeper/permit.go", "k.cfg.Locks, k.cfg.Keepers", "k.cfg.Locks, k.cfg.Keepers+1"}},
+		[]string{"work, want"}, false, "TestAsManyKeepersWorkAsConfigured"},
+	{"a keeper without answers keeps its permit",
+		[]edit{{"worker/internal/keeper/permit.go", "return s.last.Sub(s.began) >= most", "return false"}},
+		[]string{"still works"}, false, "TestKeeperThatGetsNoAnswersGivesItsPlaceAway"},
 }
 
 // overlay writes the mutant's files to dir, and what go test is to be told of them.

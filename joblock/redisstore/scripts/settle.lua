@@ -1,6 +1,7 @@
--- Removes an entry from the index, or sets the time at which the entry is due, if the entry still has the given score.
+-- Removes entries from the index, or sets the time at which entries are due, if the entries still have the given score.
 -- KEYS[1]  the index
--- ARGV     score, us until the entry is due or 0 to remove the entry, member [, the same three, ...]
+-- ARGV     score, us until the entries are due or 0 to remove the entries, how many entries, member [, member ...]
+--          [, the same again for other entries ...]
 -- Returns  1
 --
 -- The entries that are to go are removed last: see bind in index.lua.
@@ -8,18 +9,27 @@
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local gone = {''}
-for i = 1, #ARGV, 3 do
-  local member = ARGV[i + 2]
-  local score = redis.call('ZSCORE', KEYS[1], member)
-  if score and tonumber(score) == tonumber(ARGV[i]) then
-    if ARGV[i + 1] == '0' then
-      gone[#gone + 1] = member
-    else
-      local due = now_us + ARGV[i + 1]
-      redis.call('ZREM', KEYS[1], '') -- before ZADD, and even: see bind, too
-      redis.call('ZADD', KEYS[1], string.format('%d', due + due % 2), member)
+local i = 1
+while i <= #ARGV do
+  local mark, wait, first, last = tonumber(ARGV[i]), ARGV[i + 1], i + 3, i + 2 + ARGV[i + 2]
+  local due = now_us + wait
+  due = string.format('%d', due + due % 2) -- even: see bind, too
+  local put = {}
+  for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV, first, last))) do
+    if score and tonumber(score) == mark then
+      if wait == '0' then
+        gone[#gone + 1] = ARGV[first + n - 1]
+      else
+        put[#put + 1] = due
+        put[#put + 1] = ARGV[first + n - 1]
+      end
     end
   end
+  if put[1] then
+    redis.call('ZREM', KEYS[1], '') -- before ZADD: see bind, too
+    redis.call('ZADD', KEYS[1], unpack(put))
+  end
+  i = last + 1
 end
 redis.call('ZREM', KEYS[1], unpack(gone))
 return 1

@@ -167,8 +167,8 @@ func (k *Keeper) again() time.Duration { return k.cfg.Every - k.nap() }
 
 // The method wait returns for how long, from now on, a lock waits for its next check if the last check was at the time
 // began.
-func (k *Keeper) wait(began time.Time) time.Duration {
-	return max(driver.MinPeriod, k.again()-time.Since(began))
+func (k *Keeper) wait(began, now time.Time) time.Duration {
+	return max(driver.MinPeriod, k.again()-now.Sub(began))
 }
 
 // The method lag notes that a check may be late by this time.

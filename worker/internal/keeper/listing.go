@@ -345,11 +345,11 @@ func (l *listing) find(id string, again time.Time, f *finding) bool {
 	return ok
 }
 
-// The method after returns for how long, from now on, the lock of c waits for its next check. All tasks that a listing
-// has shown come up together. So the next listing serves all of them.
-func (k *Keeper) after(began time.Time, c *candidate) time.Duration {
+// The method after returns for how long, from now on, the lock of c waits for its next check, if the check began at the
+// time began. All tasks that a listing has shown come up together. So the next listing serves all of them.
+func (k *Keeper) after(began, now time.Time, c *candidate) time.Duration {
 	if !c.task.again.IsZero() {
-		return max(driver.MinPeriod, time.Until(c.task.again))
+		return max(driver.MinPeriod, c.task.again.Sub(now))
 	}
-	return k.wait(began)
+	return k.wait(began, now)
 }

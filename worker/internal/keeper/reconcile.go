@@ -36,12 +36,13 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	if err != nil {
 		return err
 	}
-	for _, e := range due {
-		settled[e] = k.wait(began)
-	}
 	asked := k.inspect(ctx, idle)
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nothing is written yet
+	}
+	now := time.Now() // one time for all, because a store settles equal entries together
+	for _, e := range due {
+		settled[e] = k.wait(began, now)
 	}
 	var dead []candidate         // to free
 	var short []jobs.Reservation // to prolong
@@ -55,7 +56,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		if c.verdict.action == rerun {
 			unrun = errors.Join(unrun, k.rerun(&c))
 		}
-		settled[c.Entry] = k.after(began, &c)
+		settled[c.Entry] = k.after(began, now, &c)
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
