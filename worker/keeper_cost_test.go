@@ -68,6 +68,7 @@ func TestCostOfAPeriod(t *testing.T) {
 		for _, call := range everyCall {
 			before[call] = r.faults.Calls(call)
 		}
+		read := r.faults.Items(faultstore.Inspect)
 		start, listed, kept := count.commands.Load(), w.KeeperStats().Listed, w.KeeperStats().Kept
 		const periods = 10
 		time.Sleep(periods * every)
@@ -88,6 +89,10 @@ func TestCostOfAPeriod(t *testing.T) {
 				t.Errorf("%.1f calls of %s in a period, want at most %.0f", got, call, most)
 			}
 		}
+		// A lock whose task is in a list is not read again as long as its reservation is.
+		if read := r.faults.Items(faultstore.Inspect) - read; read > waiting*periods/4 {
+			t.Errorf("%d locks were read in %d periods, want few", read, periods)
+		}
 		n := w.KeeperStats()
 		if n.Kept-kept < waiting*periods || n.Listed-listed < waiting*periods {
 			t.Errorf("%d kept and %d listed in %d periods, want %d or a few more", n.Kept-kept, n.Listed-listed, periods, waiting*periods)
@@ -102,6 +107,37 @@ func TestCostOfAPeriod(t *testing.T) {
 		r.wantFreed("key-w4711", absent)
 		if n := w.KeeperStats().Freed; len(n) != 1 || n[absent] != 1 {
 			t.Errorf("freed %v, want the one", n)
+		}
+	})
+}
+
+// What ten thousand locks of tasks that are scheduled for next week cost both Redis: a tenth,
+// at most, of the three commands per lock and period that a keeper takes that reads each lock
+// and looks up each task.
+func TestCommandsAtRest(t *testing.T) {
+	const locks, periods = 10_000, 10
+	virtual(t, func(r *rig) {
+		count := new(counting)
+		r.rdb.AddHook(count)
+		for i := range locks {
+			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(7*24*time.Hour))
+		}
+		w, _ := r.keep(r.locks, worker.Config{Every: defaultEvery, Reserve: time.Hour})
+		// The commands that a redisstore sends: one for a call, and one for each hundred records that are read together.
+		commands := func() int64 {
+			return count.commands.Load() + int64(r.faults.Calls("")+r.faults.Items(faultstore.Inspect)/100+r.faults.Items(faultstore.Reserve))
+		}
+		time.Sleep(5 * time.Minute)
+		before, kept := commands(), w.KeeperStats().Kept
+		time.Sleep(periods * defaultEvery)
+		each := float64(commands()-before) / (locks * periods)
+		kept = w.KeeperStats().Kept - kept
+		t.Logf("%.4f commands per lock and period, %d checks", each, kept)
+		if each > 3.0/10/3 { // and a wide margin
+			t.Errorf("%.4f commands per lock and period", each)
+		}
+		if kept < locks*periods || kept > 2*locks*periods {
+			t.Errorf("%d checks in %d periods, want %d or some more", kept, periods, locks*periods)
 		}
 	})
 }

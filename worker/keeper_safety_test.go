@@ -418,6 +418,37 @@ func TestTaskThatMovesWhileItsQueueIsListed(t *testing.T) {
 	}
 }
 
+// A lock whose task is in a list is not read in each round. But a lock that was parked again,
+// with a shorter reservation, is, and does not lapse.
+func TestLockParkedAgainWhileItsTaskIsListed(t *testing.T) {
+	virtual(t, func(r *rig) {
+		const n = 300
+		var tokens []joblock.Token
+		for i := range n {
+			tokens = append(tokens, r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour)))
+		}
+		w, _ := r.keep(r.locks, worker.Config{Reserve: time.Hour})
+		time.Sleep(5 * time.Minute)
+		before := r.faults.Items(faultstore.Inspect)
+		time.Sleep(5 * every)
+		if read := r.faults.Items(faultstore.Inspect) - before; read > n || w.KeeperStats().Listed < 10*n {
+			t.Errorf("%d locks were read in 5 periods, and %+v; this proves nothing", read, w.KeeperStats())
+		}
+		ctx, job := context.Background(), joblock.ForJob(envelope.Job(queue, "w7"))
+		lock, err := r.locks.Resume(ctx, tokens[7], job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lock.Park(ctx, job, joblock.Reserve(5*every)); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 * 60 {
+			time.Sleep(time.Second)
+			r.wantState("key-w7", joblock.StateParked, "w7")
+		}
+	})
+}
+
 // beforehand calls f before Redis gets a command.
 type beforehand struct{ f func(redis.Cmder) }
 

@@ -12,6 +12,10 @@ type JobLock struct {
 	Key  string
 	Job  string // "queue/taskID"
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
+
+	// Settled says that the entry was settled, and neither written nor returned by a Due since then. Due may return false
+	// although Settled is true.
+	Settled bool
 }
 
 // DueRequest claims entries of one part of the index that are due.

@@ -8,6 +8,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// settled is the remainder by 4 of the Mark of a settled entry.
+const settled = 2
+
 // index is the index of jobs. index.order is a heap by Mark, so that the method due reads only due entries.
 type index struct {
 	order []*entry
@@ -16,7 +19,8 @@ type index struct {
 
 type entry struct {
 	// Mark is when the entry is due, in µs. The method due sets an odd Mark, and all other methods set an even Mark, so
-	// that Settle sees whether the entry was written or settled after the Due that returned it.
+	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of a settled
+	// entry is no multiple of 4, and that of a written entry is one.
 	driver.JobLock
 	at int // position in index.order
 }
@@ -36,13 +40,14 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 		x.find[l] = e
 		heap.Push(x, e)
 	}
-	x.put(now, e, grace)
+	x.put(now, e, grace, 0)
 }
 
-// The method put makes e due after the parameter wait, and ends e's Mark.
-func (x *index) put(now instant, e *entry, wait time.Duration) {
+// The method put makes e due after the parameter wait or some µs later, and ends e's Mark. The parameter kind is the
+// remainder of the new Mark by 4.
+func (x *index) put(now instant, e *entry, wait time.Duration, kind int64) {
 	due := now.us + wait.Microseconds()
-	x.move(e, due+due%2)
+	x.move(e, due+(kind+4-due%4)%4)
 }
 
 // The method due claims up to req.Limit entries that are due.
@@ -59,9 +64,11 @@ func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 		reply.Next = min(wait, driver.MaxPeriod)
 	}
 	for _, e := range out {
+		lock := e.JobLock
+		lock.Mark, lock.Settled = mark, e.Mark%4 == settled
 		e.Mark = mark
 		heap.Push(x, e)
-		reply.Locks = append(reply.Locks, e.JobLock)
+		reply.Locks = append(reply.Locks, lock)
 	}
 	return reply
 }
@@ -74,7 +81,7 @@ func (x *index) settle(now instant, l driver.Settlement) {
 	case l.Again == 0:
 		x.remove(e)
 	default:
-		x.put(now, e, l.Again)
+		x.put(now, e, l.Again, settled)
 	}
 }
 

@@ -91,10 +91,12 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	f := fields{rest: list, bad: !ok}
 	mark := f.clock().UnixMicro()
 	reply := driver.DueReply{Next: f.dur()}
-	for !f.bad && len(f.rest) > 0 {
+	kinds := f.str()
+	f.bad = f.bad || len(kinds) != len(f.rest)
+	for i := 0; !f.bad && len(f.rest) > 0; i++ {
 		// A member without a line break, or in the wrong part, was not written by this package.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours && s.part(key) == req.Part {
-			reply.Locks = append(reply.Locks, driver.JobLock{Key: key, Job: job, Mark: mark})
+			reply.Locks = append(reply.Locks, driver.JobLock{Key: key, Job: job, Mark: mark, Settled: kinds[i] == 's'})
 		}
 	}
 	return reply, f.end(dueScript.op)

@@ -114,6 +114,36 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10)
 	}},
+	{"an entry that was written after its Settle is not Settled", func(k *kit) {
+		k.parkDue("key", "me", "q/job")
+		wantSettled := func(may bool, when string) []driver.JobLock {
+			k.Helper()
+			locks := k.due(10, k.Unit)
+			k.wantLocks(locks, "q/job key")
+			if locks[0].Settled && !may {
+				k.Errorf("the entry is Settled %s", when)
+			}
+			locks[0].Settled = false
+			return locks
+		}
+		k.settle(k.Unit, wantSettled(false, "after Park")...)
+		k.lapse()
+		wantSettled(true, "after Settle")
+		k.lapse()
+		k.settle(k.Unit, wantSettled(false, "after a claim that has ended")...)
+		k.lapse()
+		wantSettled(true, "after Settle")
+		k.lapse()
+		locks := k.due(10, k.Unit)
+		k.settle(k.Unit, locks...)
+		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
+		k.wantGrant("resume", resumed, 0)
+		again := k.parkReq(driver.Term{Key: "key", Owner: "me", Fence: resumed.Fence}, "q/job")
+		again.Grace = 0
+		k.want("park", k.park(again), driver.OutcomeOK)
+		k.Advance(time.Millisecond)
+		wantSettled(false, "after a second Park")
+	}},
 	{"Settle leaves an entry that a later Due has returned", func(k *kit) {
 		for _, again := range []time.Duration{0, long} {
 			k.parkDue("key", "me", "q/job")

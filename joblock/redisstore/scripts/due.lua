@@ -1,13 +1,19 @@
 -- Returns entries of the index that are due, and sets the time at which these entries are due again.
 -- KEYS[1]  the index
 -- ARGV     how many entries at most, us until these entries are due again
--- Returns  {the entries' new score, ms until the first other entry is due [, member ...]}
+-- Returns  {the entries' new score, ms until the first other entry is due, a text with a letter for each entry: s if
+--          the entry was settled, w if not [, member ...]}
 
 local MAX_WAIT = 31622400000 -- driver.MaxPeriod in ms
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
-local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%d', now_us), 'LIMIT', 0, ARGV[1])
+local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%d', now_us), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local due, kinds = {}, {}
+for i = 1, #found, 2 do
+  due[#due + 1] = found[i]
+  kinds[#kinds + 1] = found[i + 1] % 4 == 2 and 's' or 'w' -- see bind in index.lua
+end
 local other = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '+inf', 'WITHSCORES', 'LIMIT', #due, 1)[2]
 local wait = MAX_WAIT
 other = tonumber(other or nil)
@@ -20,4 +26,4 @@ if due[1] then
   redis.call('ZREM', KEYS[1], '') -- before ZADD: see bind, too
   redis.call('ZADD', KEYS[1], unpack(scores))
 end
-return {mark, wait, unpack(due)}
+return {mark, wait, table.concat(kinds), unpack(due)}

@@ -5,9 +5,9 @@
 local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
 
--- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind and from settle.lua are
--- even, and scores from due.lua are odd. So settle.lua sees by the score whether an entry was written or settled after
--- due.lua has returned the entry.
+-- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind are multiples of 4,
+-- other even scores are from settle.lua, and odd scores are from due.lua. So settle.lua sees by the score whether an
+-- entry was written or settled after due.lua has returned the entry, and due.lua sees whether an entry was settled.
 --
 -- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
 -- does not grow beyond the locks that are parked within KEEP.
@@ -18,7 +18,7 @@ local KEEP = 86400000000 -- driver.JobKeep in us
 local function bind(index, job, name, now_us, grace)
   local due = now_us + grace
   redis.call('ZREM', index, '')
-  redis.call('ZADD', index, string.format('%d', due + due % 2), job .. '\n' .. name)
+  redis.call('ZADD', index, string.format('%d', due + (4 - due % 4) % 4), job .. '\n' .. name)
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', string.format('%d', now_us - KEEP), 'LIMIT', 0, 2)
   if old[1] then redis.call('ZREM', index, unpack(old)) end
 end

@@ -111,7 +111,7 @@ if KEYS[2] and ARGV[8] == nil and #ARGV[2] == 13 then
   end
   if prior then
     local due = now + ARGV[7]
-    redis.call('ZADD', KEYS[2], string.format('%d', due + due % 2), ARGV[6] .. '\n' .. sub(key, #KEYS[2] + 1))
+    redis.call('ZADD', KEYS[2], string.format('%d', due + (4 - due % 4) % 4), ARGV[6] .. '\n' .. sub(key, #KEYS[2] + 1))
     local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%d', now - KEEP), 'LIMIT', 0, 2)
     if old[1] then redis.call('ZREM', KEYS[2], unpack(old)) end
     redis.call('SET', key, 'jobH' .. now .. '\n' .. ARGV[1] .. '\n' .. ARGV[5] .. '\n' .. ARGV[6] .. '\n\n' .. now .. '\n\n' .. ARGV[2] .. '\n'

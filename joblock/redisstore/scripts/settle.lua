@@ -13,7 +13,7 @@ local i = 1
 while i <= #ARGV do
   local mark, wait, first, last = tonumber(ARGV[i]), ARGV[i + 1], i + 3, i + 2 + ARGV[i + 2]
   local due = now_us + wait
-  due = string.format('%d', due + due % 2) -- even: see bind, too
+  due = string.format('%d', due - due % 4 + 6) -- even, and no multiple of 4: see bind, too
   local put = {}
   for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV, first, last))) do
     if score and tonumber(score) == mark then

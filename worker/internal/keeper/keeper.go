@@ -73,6 +73,7 @@ type Keeper struct {
 	late     time.Time         // until then, some locks are checked later than Config.Every
 	demand   map[string]*queue // by name
 	lists    map[string]*queue // of demand: those with a listing or a reader
+	known    *memory
 
 	mu     sync.Mutex      // guards queues and stats
 	queues map[string]bool // the queues that were found in one of Config.Inspectors
@@ -103,7 +104,8 @@ func (k *Keeper) work(ctx context.Context) {
 		}
 	}
 	k.demand, k.lists = make(map[string]*queue), make(map[string]*queue)
-	defer func() { k.demand, k.lists = nil, nil }() // a Keeper that stands by needs no listing
+	k.known = newMemory()
+	defer func() { k.demand, k.lists, k.known = nil, nil, nil }() // a Keeper that stands by needs no listing
 	var unanswered silence
 	for {
 		part := 0

@@ -9,6 +9,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -32,6 +33,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
 	defer k.add(&n)
 	settled := make(map[jobs.Entry]time.Duration, len(due)) // Settlement.Again
+	known, due, again := k.unread(began, due)
 	over, idle, err := k.read(ctx, due, &n)
 	if err != nil {
 		return err
@@ -44,6 +46,10 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	for _, e := range due {
 		settled[e] = k.wait(began, now)
 	}
+	for i, e := range known {
+		settled[e] = max(driver.MinPeriod, again[i].Sub(now))
+	}
+	n.Kept, n.Listed = int64(len(known)), int64(len(known))
 	var dead []candidate         // to free
 	var short []jobs.Reservation // to prolong
 	var unrun, unsettled error
@@ -67,6 +73,9 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			n.Foreign++
 		case keep:
 			n.Kept++
+			if c.task.listed {
+				k.known.note(c.Entry, now, c.lock.Reserved)
+			}
 		case extend:
 			n.Kept++
 			short = append(short, jobs.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
@@ -98,6 +107,9 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 // The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
 // belongs to another job now. The result idle has the locks that nobody holds. read counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
+	if len(due) == 0 {
+		return nil, nil, nil
+	}
 	keys := make([]string, len(due))
 	for i, d := range due {
 		keys[i] = d.Key
@@ -108,6 +120,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 		return nil, nil, err
 	}
 	for i, lock := range locks {
+		k.known.forget(due[i])
 		switch {
 		case lock.Job != due[i].Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed:
 			over = append(over, due[i])

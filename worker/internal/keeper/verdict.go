@@ -79,11 +79,7 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	case foreign:
 		return verdict{action: leaveOthers}
 	case alive:
-		v := verdict{action: keep, reserve: min(task.delay, driver.MaxPeriod/2) + reserve}
-		if lock.Reserved <= v.reserve-reserve/2 {
-			v.action = extend
-		}
-		return v
+		return judgeAlive(lock.Reserved, task, reserve)
 	}
 	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job has
 	// ended. A snoozed task comes back from the archive.
@@ -92,6 +88,15 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 		return verdict{action: keep}
 	}
 	return ending(lock, task.reason)
+}
+
+// judgeAlive returns the verdict on a lock of a task that is alive. The lock is reserved for the time left.
+func judgeAlive(left time.Duration, task finding, reserve time.Duration) verdict {
+	v := verdict{action: keep, reserve: min(task.delay, driver.MaxPeriod/2) + reserve}
+	if left <= v.reserve-reserve/2 {
+		v.action = extend
+	}
+	return v
 }
 
 // judgeMark returns the verdict on a mark that nobody holds. The mark's process has died or given up.
