@@ -67,6 +67,7 @@ type mortal struct {
 	mu    sync.Mutex
 	conns []*mortalConn
 	hung  string // an address at which nobody answers
+	dials int    // to hung
 }
 
 type mortalConn struct {
@@ -77,6 +78,9 @@ type mortalConn struct {
 func (m *mortal) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	m.mu.Lock()
 	hung := m.hung == addr
+	if hung {
+		m.dials++
+	}
 	m.mu.Unlock()
 	if hung {
 		<-ctx.Done()
@@ -124,6 +128,53 @@ func (c *mortalConn) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// The host of a subscription is gone, and another one has its address soon after. The
+// attempt to reach the old one ends long before the client's own time-out.
+func TestSubscriptionGivesUpADialInTime(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	m := new(mortal)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: m.Dial, DialTimeout: time.Hour})
+	t.Cleanup(func() { rdb.Close() })
+	sub := rdb.Subscribe(t.Context(), "channel")
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan string, 1000)
+	var running sync.WaitGroup
+	running.Go(func() {
+		listen(ctx, &ear{sub: sub, every: 50 * time.Millisecond}, func(text string) { heard <- text })
+	})
+	t.Cleanup(func() {
+		cancel()
+		sub.Close()
+		running.Wait()
+	})
+	hang := func(addr string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.hung = addr
+	}
+	hang(srv.Addr())
+	other := srv.Client(t)
+	if err := other.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a dial", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.dials > 0
+	})
+	hang("")
+	await(t, "a message", func() bool {
+		if err := other.Publish(t.Context(), "channel", "text").Err(); err != nil {
+			t.Fatal(err)
+		}
+		return len(heard) > 0
+	})
 }
 
 // mortalLine is a line in a cluster, by a client whose connections are mortal.

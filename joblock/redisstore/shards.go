@@ -288,11 +288,9 @@ func (h *shards) receive(node *shardNode) {
 	defer h.lose(node)
 	from := &ear{sub: node.sub, every: pingEvery}
 	for {
-		// go-redis makes a broken connection anew within this context, but then names all channels in one command, which
-		// the server refuses. So receive gives the connection up.
-		ctx, cancel := context.WithTimeout(h.ctx, 2*pingEvery)
-		got, err := from.next(ctx)
-		cancel()
+		// go-redis makes a broken connection anew, but then names all channels in one command, which the server refuses.
+		// So receive gives the connection up.
+		got, err := from.next(h.ctx)
 		var refused redis.Error
 		switch {
 		case h.ctx.Err() != nil:

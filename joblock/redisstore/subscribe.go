@@ -20,7 +20,7 @@ const (
 	// Until then waiters find their grants by asking.
 	pingEvery = 3 * time.Second
 
-	// pingTimeout bounds the sending of a PING, which may have to make a new connection.
+	// pingTimeout bounds the making of a new connection, and the sending of a PING.
 	pingTimeout = 5 * time.Second
 
 	// listenPause lies between two attempts to listen, while the server cannot be reached.
@@ -131,23 +131,25 @@ type ear struct {
 
 // The method next returns what the connection brings next: a message, or an answer to a command. The result is nil if
 // the connection has brought nothing for the time every, and a PING was sent. After an error the connection is closed,
-// and the next call makes a new one. A PING without an answer is such an error. An error that the server has answered
-// leaves the connection open.
+// and go-redis makes a new one, within a bounded time. A PING without an answer is such an error. An error that the
+// server has answered leaves the connection open.
 func (e *ear) next(ctx context.Context) (got any, err error) {
+	within := e.every + pingTimeout
+	if e.asked {
+		within = e.every
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	if e.asked {
 		// After a timeout of ReceiveTimeout go-redis keeps the connection. After the end of a context it does not.
-		bounded, cancel := context.WithTimeout(ctx, e.every)
-		defer cancel()
 		e.asked = false
-		return e.sub.Receive(bounded)
+		return e.sub.Receive(ctx)
 	}
 	got, err = e.sub.ReceiveTimeout(ctx, e.every)
 	if !isTimeout(err) {
 		return got, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	err = e.sub.Ping(bounded)
+	err = e.sub.Ping(ctx)
 	e.asked = err == nil
 	return nil, err
 }
