@@ -7,6 +7,7 @@
 //	go run . -aims -runs 3           what has an aim, three times, with the range of the runs
 //	go run . -against ../../older    beside another checkout of this repository
 //	go run . -server PATH -busy      another server; one core of the machine kept busy
+//	go run . -keepers                the keepers of several processes before a million parked locks
 //
 // It prints its tables, and with -out writes results.md, results.json (every
 // round) and handover.svg there.

@@ -65,10 +65,10 @@ type Config struct {
 	// Reserve.
 	Every time.Duration
 
-	// Keepers is how many Runs work at a time, of all processes that share a store and prefix; the others stand by. One
-	// is enough for some hundred thousand locks: see the package comment. Each Run that works reads the lists of asynq's
-	// queues for itself, so more Keepers cost asynq's Redis more. Use the same Keepers in all processes. From 1 to 256.
-	// Default 1.
+	// Keepers is how many Runs work at a time, of all processes that share a store and prefix; the others stand by. Each
+	// Run that works reads the lists of asynq's queues for itself. So more Keepers help only if the locks are those of
+	// many small queues, or of few tasks in large queues. Use the same Keepers in all processes. From 1 to 256. Default
+	// 1.
 	Keepers int
 
 	// Share is the largest part of the time for which a Run that works has calls to asynq's Redis under way. So all

@@ -172,26 +172,33 @@
 //	the store
 //
 // So all times of EXITS.md are longer by one TTL or 30 seconds at most, whichever is longer, where the process of a Run
-// that works dies. More Keepers do more checks a second. They check a lock as often as one
-// Keeper would, or up to twice as often, because each has lists of its own. While the store does not
-// answer calls about the permits, no Run works: in a cluster, while the permits' node is away.
+// that works dies. More Keepers do more checks a second. They check a lock as often as one Keeper would, or up to twice
+// as often, because each has lists of its own. While the store does not answer calls about the permits, no Run works: in
+// a cluster, while the permits' node is away.
 //
 // What the checks cost, for each check of a lock:
 //
-//	the locks' store   a read of the lock, in pipelines of up to 500; one question and one answer more per 500 locks
+//	the locks' store   one question and one answer per 500 locks; and a read of the lock, a hundred in a command, unless
+//	                   the task is in a list and the reservation is long enough
 //	asynq's Redis      two commands, if a Run looks the task up
 //	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
 //
 // A Run reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
 // a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The locks of such a queue are checked
-// together, once per Every. A task in a list lives. A task that no list shows is looked up before Run frees its lock,
-// because a task may move while a Run reads. After calls to asynq's Redis a Run rests, so that its calls take at most
-// Config.Share of the time. So the whole fleet of processes takes at most Keepers × Share. Where that is too little for
-// the locks, checks come later than Every: see KeeperStats.Behind. Locks that are held, and keys that are not locks of jobs, cost asynq nothing.
+// together, when the lists are read. A task in a list lives. A task that no list shows is looked up before Run frees its
+// lock, because a task may move while a Run reads. Run remembers some 100 bytes for each lock of such a queue. Locks that
+// are held, and keys that are not locks of jobs, cost asynq nothing.
 //
-// Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more often. If the
-// store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due, and at least
-// three times per Every.
+// After calls to asynq's Redis a Run rests, so that its calls take at most Config.Share of the time. So the whole fleet
+// of processes takes at most Keepers × Share. A lock is freed within Every of its task's end if the lists of its queue
+// take at most about half of Every. If they take longer, the lock is freed within twice the time of the lists, and
+// KeeperStats.Behind is true. To list ten thousand tasks takes some 0.1 s of calls, or a second with the default Share.
+// So with the defaults the times of EXITS.md hold for up to some 100,000 waiting tasks. With more tasks, choose a larger
+// Share or a longer Every.
+//
+// Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more
+// often. If the store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due,
+// and at least three times per Every.
 //
 // The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //

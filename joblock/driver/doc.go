@@ -192,17 +192,18 @@
 // error and the record is not bound.
 //
 // No other call adds an entry. Only Settle removes entries, but a store may drop an entry that has been due for
-// JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record
-// too.
+// JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record too.
+// A reader may skip the record if the reader has read the record before, and JobLock.Settled says that the entry was not
+// written since.
 //
 // A store may keep the index in several parts, for example one on each node. Parts is their number, which never
 // changes. Each entry is in one part, which depends on nothing but the key. So all entries of a key are in one part.
 //
 // Several readers share the index without knowing of each other. Due claims the entries that it returns: until the
 // claim has ended, no other Due returns these entries. The reader settles the entries before its claims end. A claim
-// that nobody has settled ends by itself, and then the entry is due. A settled entry has no claim. A Settle changes an entry only if
-// the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that Due. So a
-// reader that is late, or repeats a Settle, does no harm.
+// that nobody has settled ends by itself, and then the entry is due. A settled entry has no claim. A Settle changes an
+// entry only if the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that
+// Due. So a reader that is late, or repeats a Settle, does no harm.
 //
 // # Lists
 //

@@ -50,6 +50,7 @@ type fleet struct {
 	stores [2]*rig.Server // the locks' Redis, and asynq's
 	rdb    *redis.Client  // of the locks
 	asynqs *asynq.Inspector
+	parked time.Time // when the last lock was parked
 	procs  []*process
 	dead   map[*process]bool
 
@@ -159,7 +160,7 @@ func (f *fleet) populate(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	f.report.Enqueued = time.Since(start)
+	f.report.Enqueued, f.parked = time.Since(start), time.Now()
 	now, err := rig.CPU()
 	f.report.EnqueueCPU = now - cpu
 	if err != nil {
@@ -341,6 +342,9 @@ func (f *fleet) deleted(ctx context.Context, n, from int, d time.Duration, meanw
 
 // deletions measures how late the locks of deleted tasks are freed.
 func (f *fleet) deletions(ctx context.Context) (err error) {
+	if _, err := f.watch(ctx, time.Until(f.parked.Add(grace))); err != nil {
+		return err
+	}
 	f.log(fmt.Sprintf("delete %d tasks", f.Deleted))
 	f.report.Freed, err = f.deleted(ctx, f.Deleted, 0, 2*f.Every, nil)
 	return err

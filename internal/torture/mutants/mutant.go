@@ -144,7 +144,7 @@ var mutants = []mutant{
 		[]string{"want parked for b"}, false, "TestKeeperThatComesBackLate"},
 	{"a keeper does not say when a lock is due again",
 		[]edit{{"worker/internal/keeper/reconcile.go", "unsettled = jobs.Settle(ctx, k.cfg.Locks, entries...)", "unsettled = nil"}},
-		[]string{"want it freed"}, false, "TestLockOfADeletedJobIsFreeWithinOnePeriod"},
+		[]string{"want it freed"}, false, "TestCostOfAPeriod"},
 	{"a keeper does not read what was parked again",
 		[]edit{{"worker/internal/keeper/memory.go", "ok && e.Settled && ", "ok && "}},
 		[]string{"want parked for w7"}, false, "TestLockParkedAgainWhileItsTaskIsListed"},
