@@ -91,7 +91,7 @@ fuzz: ## run each fuzz target for FUZZTIME (default 1m)
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
 
 .PHONY: bench
-bench: setup ## compare with other lock libraries: tables, and files in bench/results; some six minutes
+bench: setup ## compare with other lock libraries: tables, and files in bench/results; some ten minutes
 	cd bench && go run . -out results
 
 .PHONY: microbench
