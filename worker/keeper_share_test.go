@@ -287,8 +287,11 @@ func TestShortReservationWhileAQueueIsListed(t *testing.T) {
 			}
 			r.submit(id, r.seal(0, token), 1, asynq.ProcessIn(10*time.Hour))
 		}
-		for range 60 {
+		for second := range 60 {
 			time.Sleep(time.Second)
+			if second == 3 && !w.KeeperStats().Behind {
+				t.Error("checks wait for the lists, and the keeper does not say that it is behind")
+			}
 			for i := range 5 {
 				id := fmt.Sprint("short", i)
 				r.wantState("key-"+id, joblock.StateParked, id)

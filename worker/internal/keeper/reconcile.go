@@ -69,6 +69,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			settled[c.Entry] = min(settled[c.Entry], claim)
 		case postpone:
 			n.Checked--
+			k.lag(time.Until(c.task.again))
 		case leaveOthers:
 			n.Foreign++
 		case keep:
