@@ -87,7 +87,9 @@ func TestHostileIndex(t *testing.T) {
 		if ours != (round == 0) {
 			t.Errorf("round %d: %+v is due", round, due)
 		}
-		if slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Job != "q/1" && l != (driver.JobLock{Mark: l.Mark, Settled: l.Settled}) }) {
+		if slices.ContainsFunc(due, func(l driver.JobLock) bool {
+			return l.Job != "q/1" && l != (driver.JobLock{Mark: l.Mark, Settled: l.Settled})
+		}) {
 			t.Errorf("%+v is due, which nobody has written", due)
 		}
 		if err := removeFrom(ctx, k.Store, due); err != nil {

@@ -82,10 +82,12 @@ var indexCases = []testCase{
 			k.parkDue("key", "me", "q/job")
 			seen := k.due(10, claim)
 			k.settle(k.Unit*3/2, seen...)
-			if claim == k.Unit && k.Exact {
-				k.Advance(k.Unit * 5 / 4)
+			if k.Exact { // elsewhere the question alone may take that long
+				if claim == k.Unit {
+					k.Advance(k.Unit * 5 / 4)
+				}
+				k.wantDue(10)
 			}
-			k.wantDue(10)
 			k.lapse()
 			seen = k.due(10, k.Unit)
 			k.wantLocks(seen, "q/job key")
