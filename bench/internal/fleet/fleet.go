@@ -40,6 +40,9 @@ const (
 	grace     = time.Minute // after the park, during which the keeper frees no lock of a missing task
 	index     = "joblock:"  // the Redis key of the index of jobs
 	look      = 200 * time.Millisecond
+
+	// patience is how long a call that fills the servers may take: the machine may be busy.
+	patience = 30 * time.Second
 )
 
 // fleet is a run of the measurement.
@@ -70,11 +73,11 @@ func Run(ctx context.Context, set Settings, log func(string)) (_ *Report, err er
 	if f.report.Server, err = f.stores[0].Version(ctx); err != nil {
 		return nil, err
 	}
-	f.rdb = redis.NewClient(&redis.Options{Addr: f.stores[0].Addr(), PoolSize: 50})
+	f.rdb = redis.NewClient(&redis.Options{Addr: f.stores[0].Addr(), PoolSize: 50, ReadTimeout: patience})
 	defer f.rdb.Close()
 	f.asynqs = asynq.NewInspector(asynq.RedisClientOpt{Addr: f.stores[1].Addr()})
 	defer f.asynqs.Close()
-	f.locks, err = joblock.New(redisstore.New(f.rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	f.locks, err = joblock.New(redisstore.New(f.rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler), CallTimeout: patience})
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +116,7 @@ func (f *fleet) populate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: f.stores[1].Addr(), PoolSize: 100})
+	rdb := redis.NewClient(&redis.Options{Addr: f.stores[1].Addr(), PoolSize: 100, ReadTimeout: patience})
 	defer rdb.Close()
 	client, err := handoff.NewClient(f.locks, asynq.NewClientFromRedisClient(rdb), f.asynqs, nil)
 	if err != nil {
@@ -142,7 +145,7 @@ func (f *fleet) populate(ctx context.Context) error {
 			}
 			results, err := client.EnqueueMany(ctx, items)
 			for _, r := range results {
-				err = errors.Join(err, r.Err)
+				err = cmp.Or(err, r.Err) // a thousand equal errors would help nobody
 			}
 			if err != nil {
 				return err
