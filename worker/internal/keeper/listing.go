@@ -151,13 +151,7 @@ func (k *Keeper) want(ctx context.Context, now time.Time, name string, n int) {
 		q = &queue{name: name, period: now}
 		k.demand[name] = q
 	}
-	if since := now.Sub(q.period); since >= k.cfg.Every {
-		q.before = q.wanted
-		if since >= 2*k.cfg.Every {
-			q.before = 0
-		}
-		q.period, q.wanted, q.alone = now, 0, 0
-	}
+	q.roll(now, k.cfg.Every)
 	q.wanted += n
 	if q.listing != nil && !now.Before(q.listing.again) {
 		q.listing, q.alone = nil, 0
@@ -168,6 +162,17 @@ func (k *Keeper) want(ctx context.Context, now time.Time, name string, n int) {
 		if q.alone >= fewestLookups && !now.Before(q.from) {
 			k.begin(ctx, q, now)
 		}
+	}
+}
+
+// The method roll begins a new period if the present one is over.
+func (q *queue) roll(now time.Time, every time.Duration) {
+	if since := now.Sub(q.period); since >= every {
+		q.before = q.wanted
+		if since >= 2*every {
+			q.before = 0
+		}
+		q.period, q.wanted, q.alone = now, 0, 0
 	}
 }
 

@@ -60,6 +60,7 @@ func (k *Keeper) unread(now time.Time, due []jobs.Entry) (known, others []jobs.E
 		name, id, ok := envelope.ParseJob(e.Job)
 		if q := k.demand[name]; ok && e.Settled && e.Key != keyspace.Again(e.Job) && q != nil && q.listing != nil && now.Before(q.listing.again) &&
 			q.listing.find(id, q.listing.again, &f) && judgeAlive(k.known.left(e, now), f, k.cfg.Reserve).action == keep {
+			q.roll(now, k.cfg.Every)
 			q.wanted++
 			known, again = append(known, e), append(again, f.again)
 			continue
