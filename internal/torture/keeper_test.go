@@ -40,6 +40,20 @@ func (u *user) keep(ctx context.Context) {
 	}
 }
 
+// awaitAttempt waits until the lock was resumed and given back since it had this fence, for a TTL at most. By chance
+// alone a keeper would seldom come that late.
+func (u *user) awaitAttempt(ctx context.Context, d jobs.Entry, fence int64) {
+	ctx, cancel := context.WithTimeout(ctx, u.TTL)
+	defer cancel()
+	for ctx.Err() == nil {
+		locks, err := u.locks.Status(ctx, d.Key)
+		if err == nil && locks[0].Fence != fence && locks[0].Job == d.Job && locks[0].State != joblock.StateHeld {
+			return
+		}
+		pause(ctx, 2*time.Millisecond)
+	}
+}
+
 // look decides about one lock, and reports whether there is nothing more to be done.
 func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool {
 	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
@@ -48,8 +62,8 @@ func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool
 	switch { // it is asked whether the job is there
 	case u.oneIn(3):
 		pause(ctx, u.upTo(20*time.Millisecond))
-	case u.oneIn(4): // which may take as long as its next attempt
-		pause(ctx, u.upTo(u.TTL/2))
+	case u.oneIn(2): // which may take as long as its next attempt
+		u.awaitAttempt(ctx, d, lock.Fence)
 		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
 	}
 	switch {
