@@ -30,6 +30,9 @@ func main() {
 
 // run does what the arguments say, prints the tables to out and progress to log.
 func run(ctx context.Context, args []string, out, log io.Writer) error {
+	if done, err := capacityOf(ctx, args, out, log); done {
+		return err
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(log)
 	set := settings{scale: measure.Full()}
