@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/joblock/toolkit/bench/internal/capacity"
-	"github.com/joblock/toolkit/bench/internal/trial"
 	"github.com/joblock/toolkit/bench/internal/rig"
+	"github.com/joblock/toolkit/bench/internal/trial"
 )
 
 const (

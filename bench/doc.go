@@ -9,6 +9,11 @@
 //	go run . -server PATH -busy      another server; one core of the machine kept busy
 //	go run . -keepers                the keepers of several processes before a million parked locks
 //
+//	go run . -costs                  what each operation costs a server: results/costs.json
+//	go run . -capacity -jobs 300     what a fleet needs, by a model of these costs; -h has the flags
+//	go run . -capacity-check         loads on real servers beside what the model says of them
+//	go run . -capacity-page          docs/capacity.md with the model's tables of today
+//
 // It prints its tables, and with -out writes results.md, results.json (every
 // round) and handover.svg there.
 //

@@ -147,6 +147,14 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		{[]string{"-quick", "-server", "no-such-server"}, "no-such-server"},
 		{[]string{"-quick", "-only", "against"}, `no measurement "against"`},
 		{[]string{"-against", "internal/nowhere"}, "nowhere"},
+		{[]string{"-capacity", "-jobs", "-1"}, "-jobs is -1, must be at least 0"},
+		{[]string{"-capacity", "-speed", "1"}, "not defined"},
+		{[]string{"-capacity", "jobs"}, `unexpected argument "jobs"`},
+		{[]string{"-capacity", "-costs", "results/results.json"}, "results/results.json: "},
+		{[]string{"-capacity-check", "-costs", "nowhere.json"}, "nowhere.json"},
+		{[]string{"-capacity-page", "-page", "nowhere.md"}, "nowhere.md"},
+		{[]string{"-costs", "-runs", "0"}, "-runs is 0, must be at least 1"},
+		{[]string{"-costs", "-server", "no-such-server"}, "no-such-server"},
 		{[]string{"fast"}, `unexpected argument "fast"`},
 		{[]string{"-fast"}, "not defined"},
 	} {
@@ -154,6 +162,28 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%q: error %v, want %q", tc.args, err, tc.want)
 		}
+	}
+}
+
+func TestCapacityIsPredictedAndWrittenIntoThePage(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-capacity", "-jobs", "10", "-parked", "1000"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"locks' Redis", "asynq's Redis", "each of 1 workers", "A parked lock is checked every"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, []byte("<!-- capacity -jobs 10 -->\n<!-- end -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), []string{"-capacity-page", "-page", page}, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(read(t, filepath.Dir(page), "page.md")); !strings.Contains(text, "each of 1 web processes") {
+		t.Errorf("the page is\n%s", text)
 	}
 }
 

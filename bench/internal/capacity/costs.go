@@ -33,7 +33,7 @@ type Costs struct {
 	// What was measured as a multiple of what the settings say.
 	PollsFactor    float64 `json:"polls_factor"`    // polls, to one per Poll
 	RenewalsFactor float64 `json:"renewals_factor"` // renewals, to three per TTL
-	ChecksFactor   float64 `json:"checks_factor"`   // checks, to one per Every
+	ChecksFactor   float64 `json:"checks_factor"`   // checks, to one per round
 
 	// ListMicros is how long a keeper's call for a page of tasks takes, per task.
 	ListMicros float64 `json:"list_micros"`
@@ -86,11 +86,9 @@ type Bytes struct {
 // PerKey is what a key takes in the server's tables of keys and of times to live: an entry and two places.
 const PerKey = 48
 
-// Links are the connections of one process.
+// Links are the connections of one process to one server.
 type Links struct {
-	Calls  float64 `json:"calls"`  // to the Redis of the locks: for calls
-	Push   float64 `json:"push"`   // to the Redis of the locks: more, if the process waits for a lock
-	Pile   float64 `json:"pile"`   // to asynq's Redis: of a process that enqueues, for each enqueue a second. These pile up in a stall
+	Calls  float64 `json:"calls"`  // to the Redis of the locks, if that is a single server: for calls
 	Worker float64 `json:"worker"` // to asynq's Redis: of a process that runs jobs
 }
 

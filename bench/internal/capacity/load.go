@@ -24,6 +24,7 @@ type Load struct {
 	Web     int // processes that enqueue and that take locks. Default 1
 	Workers int // processes that run jobs, a keeper and the cron entries. Default 1
 	Masters int // of the Redis Cluster of the locks. Default 1: a single server
+	Asynqs  int // Redis servers that the queues of asynq are divided among. Each worker serves one. Default 1
 	Pool    int // connections of a Redis client at most. Default 20: ten for each of two cores, as in go-redis
 	Payload int // bytes of a task. Default: that of the Costs
 
@@ -44,6 +45,7 @@ type Load struct {
 func (l Load) WithDefaults(c Costs) Load {
 	l.CronEvery = cmp.Or(l.CronEvery, time.Minute)
 	l.Web, l.Workers, l.Masters = cmp.Or(l.Web, 1), cmp.Or(l.Workers, 1), cmp.Or(l.Masters, 1)
+	l.Asynqs = cmp.Or(l.Asynqs, 1)
 	l.Pool, l.Payload = cmp.Or(l.Pool, 20), cmp.Or(l.Payload, c.Payload)
 	l.TTL, l.Poll = cmp.Or(l.TTL, 30*time.Second), cmp.Or(l.Poll, 4*time.Second)
 	l.Retain = cmp.Or(l.Retain, 5*time.Minute)
@@ -64,7 +66,7 @@ func (l Load) Check() error {
 		{"held", float64(l.Held), 0}, {"waiting", float64(l.Waiting), 0}, {"parked", float64(l.Parked), 0},
 		{"backlog", float64(l.Backlog), 0}, {"cron", float64(l.Cron), 0}, {"cron-every", l.CronEvery.Seconds(), 1},
 		{"web", float64(l.Web), 1}, {"workers", float64(l.Workers), 1}, {"masters", float64(l.Masters), 1},
-		{"pool", float64(l.Pool), 1}, {"payload", float64(l.Payload), 0}, {"ttl", float64(l.TTL), float64(time.Millisecond)},
+		{"asynqs", float64(l.Asynqs), 1}, {"pool", float64(l.Pool), 1}, {"payload", float64(l.Payload), 0}, {"ttl", float64(l.TTL), float64(time.Millisecond)},
 		{"poll", float64(l.Poll), float64(time.Millisecond)}, {"retain", float64(l.Retain), float64(time.Millisecond)},
 		{"grace", float64(l.Grace), float64(time.Millisecond)},
 		{"every", float64(l.Every), float64(100 * time.Millisecond)}, {"reserve", float64(l.Reserve), float64(time.Second)},
@@ -77,6 +79,8 @@ func (l Load) Check() error {
 	switch {
 	case l.Masters > Tags:
 		return fmt.Errorf("-masters is %d, must be at most %d: the locks have so many tags", l.Masters, Tags)
+	case l.Asynqs > l.Workers:
+		return fmt.Errorf("-asynqs is %d, must be at most -workers, %d: each worker serves one", l.Asynqs, l.Workers)
 	case l.Backlog > l.Parked:
 		return fmt.Errorf("-backlog is %d, must be at most -parked, %d", l.Backlog, l.Parked)
 	case l.Waiting > 0 && l.Held == 0:
@@ -104,6 +108,7 @@ func (l *Load) Flags(f *flag.FlagSet) {
 	f.IntVar(&l.Web, "web", 0, "processes that enqueue (default 1)")
 	f.IntVar(&l.Workers, "workers", 0, "processes that run jobs (default 1)")
 	f.IntVar(&l.Masters, "masters", 0, "masters of the locks' cluster (default 1: a single server)")
+	f.IntVar(&l.Asynqs, "asynqs", 0, "Redis servers that asynq's queues are divided among (default 1)")
 	f.IntVar(&l.Pool, "pool", 0, "connections of a Redis client, at most (default 20)")
 	f.IntVar(&l.Payload, "payload", 0, "bytes of a task (default that of the costs)")
 	f.DurationVar(&l.TTL, "ttl", 0, "joblock.Config.TTL (default 30s)")

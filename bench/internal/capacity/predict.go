@@ -8,7 +8,7 @@ import (
 // Need is what a Load needs.
 type Need struct {
 	Locks  Node // the master of the locks that has most to do
-	Asynq  Node // asynq's Redis
+	Asynq  Node // asynq's Redis, or each of several
 	Web    Process
 	Worker Process
 	Keeper Keeper
@@ -25,7 +25,7 @@ type Node struct {
 
 // Process is one process of the fleet.
 type Process struct {
-	CPU         float64 // cores, of this library and asynq
+	CPU         float64 // cores, of this library and asynq; without Keeper.CPU
 	Locks       float64 // connections to all masters of the locks
 	Asynq       float64 // connections to asynq's Redis
 	Goroutines  float64 // of a process at rest
@@ -36,6 +36,7 @@ type Process struct {
 type Keeper struct {
 	Round time.Duration // from one check of a lock to the next
 	Busy  float64       // the part of the time for which one keeper has calls to asynq's Redis under way
+	CPU   float64       // cores, of a worker whose keeper works: beyond Need.Worker
 }
 
 // total adds up the parts of one server. A part is a rate times a Part.
@@ -67,126 +68,201 @@ func cpu(f Floor, alone, turns float64) float64 {
 
 // Predict returns what l needs. l is taken with defaults; Load.Check says what Predict cannot be asked.
 func Predict(c Costs, l Load) Need {
-	l = l.WithDefaults(c)
-	var locks, asynq total
-	processes := float64(l.Web + l.Workers)
-	extra := float64(l.Payload - c.Payload)
+	p := newPlan(c, l.WithDefaults(c))
+	p.calls()
+	p.waits()
+	p.keepers()
+	p.ticks()
+	p.servers()
+	p.processes()
+	p.memory()
+	return p.need
+}
 
-	// A Run of a keeper that works holds a lock. The others wait for one.
+// plan is a prediction in the making.
+type plan struct {
+	c Costs
+	l Load
+
+	fleet             float64 // processes
+	working, standing float64 // keepers: a Run that works holds a lock, and the others wait for one
+	held, running     float64 // locks, those of keepers included, and jobs at a time
+	masters, asynqs   float64
+	extra             float64 // bytes of a task beyond those of the costs
+
+	locks, asynq     total   // of all servers
+	web, worker, any float64 // own processor time in µs per second: of all web processes, all workers, all together
+	need             Need
+}
+
+func newPlan(c Costs, l Load) *plan {
 	working := float64(min(l.Keepers, l.Workers))
-	standing := float64(l.Workers) - working
-	held := float64(l.Held) + working
-	running := l.Jobs * l.Work.Seconds()
+	return &plan{
+		c: c, l: l,
+		fleet:   float64(l.Web + l.Workers),
+		working: working, standing: float64(l.Workers) - working,
+		held: float64(l.Held) + working, running: l.Jobs * l.Work.Seconds(),
+		masters: float64(l.Masters), asynqs: float64(l.Asynqs),
+		extra: float64(l.Payload - c.Payload),
+	}
+}
 
-	// own is processor time per second, in µs: of all web processes, of all workers, and of all together.
-	var web, worker, any float64
-	both := func(own *float64, rate float64, cost Cost) {
-		locks.add(rate, cost.Locks)
-		asynq.add(rate, cost.Asynq)
-		*own += rate * cost.Own
-	}
-	both(&web, l.Jobs, c.Enqueue)
-	both(&worker, l.Jobs, c.Job)
-	asynq.in += l.Jobs * extra  // the enqueue
-	asynq.out += l.Jobs * extra // the dequeue
-	both(&any, l.Pairs, c.Pair)
-	both(&any, l.Handovers, c.Handover)
-	passed := 0.0 // how often a lock is passed on, a second
-	if l.Held > 0 {
-		passed = l.Handovers / float64(l.Held)
-	}
-	both(&worker, float64(l.Workers), c.WorkerOwn)
+// pay adds the cost of so many operations a second. own is one of p.web, p.worker and p.any.
+func (p *plan) pay(own *float64, perSecond float64, cost Cost) {
+	p.locks.add(perSecond, cost.Locks)
+	p.asynq.add(perSecond, cost.Asynq)
+	*own += perSecond * cost.Own
+}
 
-	perKey := 0
-	if l.Held > 0 {
-		perKey = l.Waiting / l.Held
-	}
+// calls adds what the fleet is asked for.
+func (p *plan) calls() {
+	p.pay(&p.web, p.l.Jobs, p.c.Enqueue)
+	p.pay(&p.worker, p.l.Jobs, p.c.Job)
+	p.asynq.in += p.l.Jobs * p.extra  // the enqueue
+	p.asynq.out += p.l.Jobs * p.extra // the dequeue
+	p.pay(&p.any, p.l.Pairs, p.c.Pair)
+	p.pay(&p.any, p.l.Handovers, p.c.Handover)
+	p.pay(&p.worker, float64(p.l.Workers), p.c.WorkerOwn)
+}
+
+// waits adds polls and renewals. A hand-over makes the periods of both begin anew.
+func (p *plan) waits() {
+	c, l := p.c, p.l
+	contended := float64(min(l.Held, l.Waiting))
+	passed := l.Handovers / max(1, contended) // how often each of these locks is passed on, a second
+	perKey := max(1, l.Waiting/max(1, l.Held))
 	polls := PollsPerSecond(l.TTL, l.Poll, perKey/2)
-	waiters := float64(l.Waiting) * polls * Undisturbed(passed/max(1, float64(perKey))/polls)
-	both(&any, c.PollsFactor*(waiters+standing*PollsPerSecond(l.TTL, l.Poll, 0)), c.Poll)
+	waiters := float64(l.Waiting) * polls * Undisturbed(passed/float64(perKey)/polls)
+	p.pay(&p.any, c.PollsFactor*(waiters+p.standing*PollsPerSecond(l.TTL, l.Poll, 0)), c.Poll)
 
-	renewals := c.RenewalsFactor*held*RenewalsPerSecond(l.TTL)*Undisturbed(passed/RenewalsPerSecond(l.TTL)) + l.Jobs*RenewalsOfJob(l.TTL, l.Work)
-	both(&any, renewals, c.renewal(l, held+running))
+	renewed := p.held - contended + contended*Undisturbed(passed/RenewalsPerSecond(l.TTL))
+	renewals := c.RenewalsFactor*renewed*RenewalsPerSecond(l.TTL) + l.Jobs*RenewalsOfJob(l.TTL, l.Work)
+	p.pay(&p.any, renewals, c.renewal(l, p.held+p.running))
+}
 
-	need := Need{Keeper: keeper(c, l)}
+// keepers adds the checks of parked locks, and what keepers do for jobs that are over.
+func (p *plan) keepers() {
+	c, l := p.c, p.l
+	p.need.Keeper = keeper(c, l)
 	parts := 1
 	if l.Masters > 1 {
 		parts = Tags
 	}
-	both(&worker, working*float64(parts)*NapsPerSecond(l.Every, parts), c.Ask)
-	checks := c.ChecksFactor * float64(l.Parked) / need.Keeper.Round.Seconds()
-	both(&worker, checks, c.Check)
-	asynq.out += checks * extra
+	over := l.Jobs / float64(parts) // jobs that are over, and whose entries a keeper finds: in each part, a second
+	asks := NapsPerSecond(l.Every, parts, over)
+	p.pay(&p.worker, p.working*float64(parts)*asks, c.Ask)
+	checks := c.ChecksFactor * float64(l.Parked) / p.need.Keeper.Round.Seconds()
+	p.pay(new(float64), checks, Cost{Locks: c.Check.Locks})
+	p.need.Keeper.CPU = checks * c.Check.Own * l.Machine / p.working / 1e6
+	if parts > 1 {
+		// Fewer locks are checked together than on a single server.
+		more := checks * (checkCommands(float64(l.Parked)/Tags) - checkCommands(mostClaimed))
+		more += 2 * Tags * min(asks, over)
+		p.pay(&p.worker, more, Cost{Locks: Part{Commands: 1, Turns: 1, Server: c.Floor.Alone}, Own: c.Floor.Own})
+	}
+	p.asynq.add(checks*p.working, c.Check.Asynq) // each keeper that works reads the lists for itself
+	p.asynq.out += checks * p.working * p.extra
 	// A prolonged reservation costs what a renewal costs: a script in a pipeline.
-	both(&worker, 2*float64(l.Backlog)/l.Reserve.Seconds(), c.Renewal)
+	p.pay(&p.worker, 2*float64(l.Backlog)/l.Reserve.Seconds(), c.Renewal)
+}
 
-	ticks := float64(l.Cron) / l.CronEvery.Seconds()
-	both(&worker, ticks, c.Tick)
-	reads := ticks * float64(l.Workers)
-	if l.Cron > 0 {
-		reads += float64(l.Workers) / sync.Seconds()
+// ticks adds the cron entries.
+func (p *plan) ticks() {
+	if p.l.Cron == 0 {
+		return
 	}
-	both(&worker, reads, c.TickRead)
+	ticks, nodes := float64(p.l.Cron)/p.l.CronEvery.Seconds(), float64(p.l.Workers)
+	p.pay(&p.worker, ticks, p.c.Tick)
+	p.pay(&p.worker, ticks*nodes+nodes/sync.Seconds(), p.c.TickRead)
+}
 
-	share := 1.0
-	if l.Masters > 1 {
-		share = Largest(l.Masters)
-		locks.add(2*processes/clusterReload.Seconds(), Part{Commands: 1, Turns: 1, Server: c.Floor.Alone})
+// servers divides what all servers do.
+func (p *plan) servers() {
+	if p.l.Masters > 1 {
+		p.locks.add(2*p.fleet/clusterReload.Seconds(), Part{Commands: 1, Turns: 1, Server: p.c.Floor.Alone})
 	}
-	need.Locks = node(c, l, locks, share)
-	need.Asynq = node(c, l, asynq, 1)
+	p.need.Locks = p.node(p.locks, Largest(p.l.Masters))
+	p.need.Asynq = p.node(p.asynq, 1/p.asynqs)
+}
 
-	masters := float64(l.Masters)
-	heldHere := float64(l.Held)/processes + running/float64(l.Workers)
-	need.Web = Process{
-		CPU:        (web/float64(l.Web) + any/processes) * l.Machine / 1e6,
-		Locks:      c.links(l, float64(l.Held)/processes, 0) * masters,
-		Asynq:      min(max(1, c.Links.Pile*l.Jobs/float64(l.Web)), float64(l.Pool)),
-		Goroutines: c.Goroutines.Web, HeldAtATime: float64(l.Held) / processes,
+func (p *plan) node(t total, share float64) Node {
+	on := share * p.l.Machine
+	return Node{
+		Commands: t.commands * share,
+		CPU:      p.c.Idle*p.l.Machine/1e6 + cpu(p.c.Floor, t.alone*on, t.turns*on),
+		In:       t.in * share, Out: t.out * share,
 	}
-	need.Worker = Process{
-		CPU:   (worker/float64(l.Workers) + any/processes) * l.Machine / 1e6,
-		Locks: c.links(l, heldHere+working/float64(l.Workers), standing/float64(l.Workers)) * masters, Asynq: c.Links.Worker,
-		Goroutines: c.Goroutines.Worker, HeldAtATime: heldHere,
+}
+
+// processes tells of the processes and of their connections.
+func (p *plan) processes() {
+	c, l := p.c, p.l
+	web, workers := float64(l.Web), float64(l.Workers)
+	held := float64(l.Held) / p.fleet
+	onWorker := held + p.running/workers
+	toAsynq := 1.0
+	if l.Jobs > 0 {
+		toAsynq = float64(l.Pool) // the enqueues of a stall open as many as they may
 	}
+	p.need.Web = Process{
+		CPU:        (p.web/web + p.any/p.fleet) * l.Machine / 1e6,
+		Locks:      p.masters * c.links(l, held, 0),
+		Asynq:      p.asynqs * toAsynq,
+		Goroutines: c.Goroutines.Web, HeldAtATime: held,
+	}
+	ofWorker := c.Links.Worker
 	if l.Jobs == 0 {
-		need.Worker.Asynq = min(workerAtRest, need.Worker.Asynq)
+		ofWorker = min(workerAtRest, ofWorker)
 	}
-	need.Locks.Connections = (need.Web.Locks*float64(l.Web) + need.Worker.Locks*float64(l.Workers)) / masters
-	need.Asynq.Connections = need.Web.Asynq*float64(l.Web) + need.Worker.Asynq*float64(l.Workers)
+	p.need.Worker = Process{
+		CPU:        (p.worker/workers + p.any/p.fleet) * l.Machine / 1e6,
+		Locks:      p.masters * c.links(l, onWorker+p.working/workers, p.standing/workers),
+		Asynq:      ofWorker + p.asynqs - 1, // the keeper asks all
+		Goroutines: c.Goroutines.Worker, HeldAtATime: onWorker,
+	}
+	p.need.Locks.Connections = (p.need.Web.Locks*web + p.need.Worker.Locks*workers) / p.masters
+	p.need.Asynq.Connections = (p.need.Web.Asynq*web + p.need.Worker.Asynq*workers) / p.asynqs
+}
 
-	// A job's lock is a held one while the job runs, and is remembered for Retain after. A pair's is remembered for
-	// seconds. The index has the entry of a job that is over until a keeper asks for it.
-	m := c.Memory
-	keys := (held+running)*(m.Held+PerKey) + float64(l.Waiting)*m.Waiter + float64(l.Parked)*(m.Parked+PerKey) +
+// memory tells of the servers' memory. A job's lock is held while the job runs, and remembered for Retain after. A
+// pair's is remembered for seconds. The index has the entry of a job that is over until a keeper asks for the entry.
+func (p *plan) memory() {
+	l, m := p.l, p.c.Memory
+	keys := (p.held+p.running)*(m.Held+PerKey) + float64(l.Waiting)*m.Waiter + float64(l.Parked)*(m.Parked+PerKey) +
 		(l.Jobs*l.Retain.Seconds()+(l.Pairs+l.Handovers)*min(brief, l.Retain).Seconds())*(m.Released+PerKey) +
 		l.Jobs*l.Grace.Seconds()*max(0, m.Parked-m.Held) + float64(l.Cron)*(m.Ledger+PerKey)
 	links := func(n, busy float64) float64 { return n*m.Idle + min(n, busy)*(m.Busy-m.Idle) }
-	need.Locks.Memory = m.Base + keys*share + links(need.Locks.Connections, processes*c.Links.Calls)
-	busy := processes
+	p.need.Locks.Memory = m.Base + keys*Largest(l.Masters) + links(p.need.Locks.Connections, p.fleet*p.c.calls(l))
+	busy := p.fleet
 	if l.Jobs > 0 {
-		busy = need.Asynq.Connections
+		busy = p.need.Asynq.Connections
 	}
-	need.Asynq.Memory = m.BaseAsynq + (float64(l.Parked)+running)*(m.Task+extra) + links(need.Asynq.Connections, busy)
-	return need
+	p.need.Asynq.Memory = m.BaseAsynq + (float64(l.Parked)+p.running)*(m.Task+p.extra)/p.asynqs + links(p.need.Asynq.Connections, busy)
 }
 
 // workerAtRest is how many connections an asynq server has that has no tasks.
 const workerAtRest = 4
 
 // links returns the connections of a process to one master of the locks: of a process that holds so many locks. standing
-// is the part of such processes whose keepers stand by.
+// is the part of such processes whose keepers stand by. A process with waiters has a connection for pushes.
 func (c Costs) links(l Load, held, standing float64) float64 {
 	n := 1.0
-	if l.Jobs+l.Pairs+l.Handovers > 0 || l.Held+l.Waiting+l.Cron > 0 {
-		n = c.Links.Calls
+	if l.Jobs+l.Pairs+l.Handovers > 0 || l.Held+l.Waiting+l.Parked+l.Cron > 0 {
+		n = c.calls(l)
 	}
-	bursts := float64(l.Waiting)/float64(l.Web+l.Workers) > burst || l.Cron > burst
-	n += RenewalLinks(l.TTL, held, bursts)
 	if l.Waiting > 0 {
 		standing = 1
 	}
-	return n + standing*c.Links.Push
+	return n + RenewalLinks(held) + standing
+}
+
+// calls returns the connections of a process to one master of the locks, for calls. Calls to a single server share
+// pipelines when many come together. Calls to a cluster do not.
+func (c Costs) calls(l Load) float64 {
+	if l.Masters > 1 {
+		return float64(l.Pool)
+	}
+	return c.Links.Calls
 }
 
 // batched returns the cost of an operation that was measured in batches, in batches of another size: turns is the
@@ -205,24 +281,23 @@ func (c Costs) renewal(l Load, held float64) Cost {
 	return batched(c.Renewal, c.Floor, Nodes(l.Masters, batch)/batch)
 }
 
-// RenewalIn returns the cost of a renewal in a fleet whose only locks are those of Load.Held.
-func (c Costs) RenewalIn(l Load) Cost { return c.renewal(l.WithDefaults(c), float64(l.Held)) }
-
-func node(c Costs, l Load, t total, share float64) Node {
-	return Node{
-		Commands: t.commands * share,
-		CPU:      c.Idle*l.Machine/1e6 + cpu(c.Floor, t.alone*share*l.Machine, t.turns*share*l.Machine),
-		In:       t.in * share, Out: t.out * share,
-	}
+// RenewalIn returns the cost of a renewal in a fleet whose only locks are those of Load.Held. The fleet has a process.
+func (c Costs) RenewalIn(l Load) Cost {
+	web, workers := l.Web, l.Workers
+	l = l.WithDefaults(c)
+	l.Web, l.Workers = web, workers // one of them may be 0
+	return c.renewal(l, float64(l.Held))
 }
 
-// keeper returns how long a round takes. A round takes Every, or longer if Share does not leave enough of asynq's Redis.
+// keeper returns how long a round takes. The next lists are read so early that a round takes Every at most. If Share does
+// not leave enough of asynq's Redis for that, the lists are read all the time. The checks themselves take time, too.
 func keeper(c Costs, l Load) Keeper {
-	if l.Parked == 0 {
-		return Keeper{Round: l.Every}
-	}
-	// Each keeper that works lists the queues for itself.
-	calls := float64(l.Parked) * c.ListMicros * l.Machine / 1e6
-	round := max(l.Every.Seconds(), calls/l.Share)
+	parked := float64(l.Parked)
+	every, nap := l.Every.Seconds(), min(l.Every/wakeups, longestNap).Seconds()
+	calls := parked * c.ListMicros * l.Machine / 1e6 // each keeper that works reads the lists for itself
+	took := calls / l.Share
+	round := max(every-nap-1.1*took-parked*checkCost.Seconds(), took)
+	checks := parked * (c.Check.Own + c.Check.Locks.Server) * l.Machine / 1e6
+	round = max(round, checks/float64(min(l.Keepers, l.Workers)))
 	return Keeper{Round: time.Duration(math.Round(round * float64(time.Second))), Busy: calls / round}
 }

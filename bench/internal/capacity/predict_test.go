@@ -23,7 +23,7 @@ func costs() Costs {
 		WorkerOwn:   Cost{Asynq: part(2)},
 		PollsFactor: 1, RenewalsFactor: 1, ChecksFactor: 1, ListMicros: 6, Payload: 100,
 		Memory: Bytes{Base: 1e6, BaseAsynq: 1e6, Held: 252, Parked: 452, Task: 900, Released: 152, Waiter: 300, Ledger: 952, Idle: 1000, Busy: 9000},
-		Links:  Links{Calls: 4, Push: 1, Pile: 0.1, Worker: 10},
+		Links:  Links{Calls: 4, Worker: 10},
 	}
 }
 
@@ -35,6 +35,8 @@ func rest(l Load) Need {
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-6*max(1, math.Abs(want)) }
 
 func TestCommandsAddUp(t *testing.T) {
+	// Every, less a nap, a listing and the checks.
+	const fewRound = 30 - 1 - 1.1*30_000*6e-6 - 30_000*15e-6
 	for _, tc := range []struct {
 		name         string
 		load         Load
@@ -48,9 +50,9 @@ func TestCommandsAddUp(t *testing.T) {
 		{"held locks with short leases", Load{Held: 1000, TTL: 3 * time.Second}, 1000, 0},
 		{"waiters", Load{Held: 100, Waiting: 100}, 10 + 25, 0},
 		{"waiters with short leases", Load{Held: 100, Waiting: 100, TTL: 6 * time.Second}, 50 + 100, 0},
-		{"parked locks", Load{Parked: 30_000}, 10, 1},
-		{"parked locks, checked less often", Load{Parked: 30_000, Every: 5 * time.Minute}, 1, 0.1},
-		{"parked locks of tasks that are due", Load{Parked: 30_000, Backlog: 18_000}, 10 + 10, 1},
+		{"parked locks", Load{Parked: 30_000, Share: 1}, 300 / fewRound, 30 / fewRound},
+		{"parked locks and two keepers", Load{Parked: 30_000, Share: 1, Workers: 2, Keepers: 2}, 300/fewRound + 1 + 0.1 - 0.25, 60 / fewRound},
+		{"parked locks of tasks that are due", Load{Parked: 30_000, Share: 1, Backlog: 18_000}, 300/fewRound + 10, 30 / fewRound},
 		{"cron", Load{Cron: 600}, 50 + 0.1, 0},
 		{"cron on three nodes", Load{Cron: 600, Workers: 3}, 40 + 30 + 0.3, 0},
 	} {
@@ -64,21 +66,67 @@ func TestCommandsAddUp(t *testing.T) {
 	}
 }
 
-// With many masters no node does more than its share, and all together do the same as one.
+// All masters together do the same whatever their number, and a little more than a single server: the keeper asks each
+// part of the index.
 func TestMastersShareTheWork(t *testing.T) {
 	l := Load{Jobs: 1000, Pairs: 1000, Held: 10_000, Parked: 100_000, Web: 10, Workers: 10}
 	one := Predict(costs(), l)
-	for _, masters := range []int{2, 4, 8, 16} {
+	l.Masters = 2
+	two := Predict(costs(), l)
+	if got := two.Locks.Commands * 2 / one.Locks.Commands; got < 1 || got > 1.2 {
+		t.Errorf("two masters run %v times the commands of one", got)
+	}
+	for _, masters := range []int{4, 8, 16} {
 		l.Masters = masters
 		n := Predict(costs(), l)
-		if got, want := n.Locks.Commands*float64(masters), one.Locks.Commands; got < want || got > want*1.02 {
-			t.Errorf("%d masters run %v commands, one runs %v", masters, got, want)
+		if got := n.Locks.Commands * float64(masters) / (two.Locks.Commands * 2); got < 1 || got > 1.05 {
+			t.Errorf("%d masters run %v times the commands of two", masters, got)
 		}
 		if n.Locks.CPU > one.Locks.CPU*1.5/float64(masters)+0.05 {
 			t.Errorf("each of %d masters is busy for %v, one for %v", masters, n.Locks.CPU, one.Locks.CPU)
 		}
-		if n.Web.Locks != one.Web.Locks*float64(masters) || n.Asynq != one.Asynq {
+		if n.Web.Locks != two.Web.Locks/2*float64(masters) || n.Asynq != one.Asynq {
 			t.Errorf("%d masters: %+v and %+v", masters, n.Web, n.Asynq)
+		}
+	}
+}
+
+func TestSeveralRedisServersForAsynq(t *testing.T) {
+	l := Load{Jobs: 1000, Parked: 100_000, Web: 10, Workers: 10}
+	one := Predict(costs(), l)
+	l.Asynqs = 5
+	n := Predict(costs(), l)
+	if !near(n.Asynq.Commands*5, one.Asynq.Commands) || n.Locks != one.Locks {
+		t.Errorf("%+v, and one %+v", n, one)
+	}
+	if n.Asynq.Connections*5 < one.Asynq.Connections || n.Asynq.Memory > one.Asynq.Memory/2 {
+		t.Errorf("%+v, and one %+v", n.Asynq, one.Asynq)
+	}
+	l.Workers = 4
+	if err := l.WithDefaults(costs()).Check(); err == nil || !strings.Contains(err.Error(), "-asynqs is 5, must be at most -workers, 4") {
+		t.Error(err)
+	}
+}
+
+// A process has connections to each master: for calls, for renewals, and one for pushes if somebody waits.
+func TestConnectionsOfAProcess(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		load               Load
+		web, worker, asynq float64 // asynq: of a web process
+	}{
+		{"at rest", Load{}, 1, 1 + 1, 1},
+		{"at rest, one of two keepers stands by", Load{Workers: 2}, 1, 1 + 1 + 0.5, 1},
+		{"pairs", Load{Pairs: 1}, 4, 4 + 1, 1},
+		{"jobs", Load{Jobs: 10}, 4, 4 + 1, 20},
+		{"held locks", Load{Held: 500}, 4 + 3, 4 + 3, 1},
+		{"waiters", Load{Held: 2, Waiting: 1}, 4 + 1 + 1, 4 + 1 + 1, 1},
+		{"a cluster", Load{Pairs: 1, Masters: 3}, 3 * 20, 3 * (20 + 1), 1},
+		{"a cluster and small pools", Load{Jobs: 1, Masters: 3, Pool: 5}, 3 * 5, 3 * (5 + 1), 5},
+	} {
+		n := Predict(costs(), tc.load)
+		if !near(n.Web.Locks, tc.web) || !near(n.Worker.Locks, tc.worker) || !near(n.Web.Asynq, tc.asynq) {
+			t.Errorf("%s: web %+v, worker %+v, want %v and %v, and %v to asynq", tc.name, n.Web, n.Worker, tc.web, tc.worker, tc.asynq)
 		}
 	}
 }
@@ -131,19 +179,28 @@ func TestBusyServerReadsSeveralCommandsAtATime(t *testing.T) {
 	}
 }
 
-// A keeper's calls keep to Share: too many locks make the rounds longer, and nothing else.
-func TestShareMakesRoundsLonger(t *testing.T) {
-	l := Load{Parked: 500_000}
-	if k := Predict(costs(), l).Keeper; k.Round != 30*time.Second || !near(k.Busy, 0.1) {
-		t.Errorf("%+v, want just enough", k)
-	}
-	l.Parked *= 3
-	if k := Predict(costs(), l).Keeper; k.Round != 90*time.Second || !near(k.Busy, 0.1) {
-		t.Errorf("%+v, want three times as long", k)
-	}
-	l.Share = 0.3
-	if k := Predict(costs(), l).Keeper; k.Round != 30*time.Second || !near(k.Busy, 0.3) {
-		t.Errorf("%+v, want Every again", k)
+// Few locks are checked a little more often than Every. With more locks the lists are read all the time, and no faster
+// than Share allows. With more still, the checks themselves take longer than Every, and further keepers help.
+func TestRoundsOfAKeeper(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		load    Load
+		seconds float64
+	}{
+		{"few", Load{Parked: 1000}, 30 - 1 - 1.1*0.06 - 0.015},
+		{"many", Load{Parked: 500_000}, 30},
+		{"three times as many", Load{Parked: 1_500_000}, 90},
+		{"with more of asynq's Redis", Load{Parked: 1_500_000, Share: 0.3}, 30},
+		{"too many to check", Load{Parked: 5_000_000, Share: 1}, 60},
+		{"too many to check for one", Load{Parked: 5_000_000, Share: 1, Keepers: 2, Workers: 5}, 30},
+	} {
+		k := Predict(costs(), tc.load).Keeper
+		if !near(k.Round.Seconds(), tc.seconds) || !near(k.Busy, float64(tc.load.Parked)*6e-6/tc.seconds) {
+			t.Errorf("%s: %+v, want rounds of %v s", tc.name, k, tc.seconds)
+		}
+		if keepers := float64(max(1, tc.load.Keepers)); !near(k.CPU, float64(tc.load.Parked)*8e-6/tc.seconds/keepers) {
+			t.Errorf("%s: %+v", tc.name, k)
+		}
 	}
 }
 
@@ -161,13 +218,17 @@ func TestPeriodsOfCalls(t *testing.T) {
 		{"batch of few", RenewalBatch(30*time.Second, 50), 1},
 		{"batch of some", RenewalBatch(30*time.Second, 5000), 50},
 		{"batch of many", RenewalBatch(30*time.Second, 1e6), 100},
-		{"connections for none", RenewalLinks(30*time.Second, 0, true), 0},
-		{"connections for few", RenewalLinks(30*time.Second, 10, false), 1},
-		{"connections for few, in bursts", RenewalLinks(30*time.Second, 10, true), 4},
-		{"connections for many", RenewalLinks(30*time.Second, 1e6, false), 4},
-		{"naps", NapsPerSecond(30*time.Second, 1), 1},
-		{"short naps", NapsPerSecond(time.Second, 1), 10},
-		{"naps of a part", NapsPerSecond(30*time.Second, Tags), 0.1},
+		{"connections for none", RenewalLinks(0), 0},
+		{"connections for few", RenewalLinks(10), 1},
+		{"connections for many", RenewalLinks(1e6), 4},
+		{"naps", NapsPerSecond(30*time.Second, 1, 0), 1},
+		{"short naps", NapsPerSecond(time.Second, 1, 0), 10},
+		{"naps of a part", NapsPerSecond(30*time.Second, Tags, 0), 0.1},
+		{"naps of a part with jobs", NapsPerSecond(30*time.Second, Tags, 0.2), 0.3},
+		{"naps of a part with many jobs", NapsPerSecond(30*time.Second, Tags, 80), 1},
+		{"checks of many", checkCommands(1e6), 0.014},
+		{"checks of few", checkCommands(10), 0.3},
+		{"checks of one", checkCommands(0.1), 3},
 		{"one master", Largest(1), 1},
 		{"twelve masters", Largest(12), 22.0 / 256},
 		{"nodes of one", Nodes(12, 1), 1},

@@ -11,7 +11,6 @@ const Tags = 256
 const (
 	mostInBatch = 100 // leases that are renewed in one pipeline
 	mostRenewed = 4   // connections for renewals
-	burst       = 100 // waiters or cron entries of a process, from which on its calls come in bursts
 	brief       = 6 * time.Second
 
 	leasePolls = 6  // polls in a lease, at least
@@ -19,6 +18,11 @@ const (
 
 	wakeups    = 10 // questions of a keeper per Every
 	longestNap = time.Second
+
+	mostClaimed = 500 // locks that a keeper claims at a time
+	mostRead    = 100 // records that one command reads
+
+	checkCost = 15 * time.Microsecond // what a keeper reserves for the check of a lock
 
 	sync = 10 * time.Second // scheduler.Config.Sync
 
@@ -48,17 +52,9 @@ func RenewalBatch(ttl time.Duration, held float64) float64 {
 	return min(max(1, dueTogether(ttl, held)), mostInBatch)
 }
 
-// RenewalLinks returns how many connections such a process needs for renewals. The renewals of a process that has
-// bursts of work pile up. Otherwise twice as many as usual are due after a pause of the process.
-func RenewalLinks(ttl time.Duration, held float64, bursts bool) float64 {
-	switch {
-	case held <= 0:
-		return 0
-	case bursts && held > 1:
-		return mostRenewed
-	}
-	return min(max(1, math.Ceil(2*dueTogether(ttl, held)/mostInBatch)), mostRenewed)
-}
+// RenewalLinks returns how many connections such a process has for renewals. After a stall of the process all its locks
+// may be due.
+func RenewalLinks(held float64) float64 { return min(math.Ceil(held/mostInBatch), mostRenewed) }
 
 // dueTogether returns how many leases a process renews when it wakes up.
 func dueTogether(ttl time.Duration, held float64) float64 {
@@ -66,12 +62,20 @@ func dueTogether(ttl time.Duration, held float64) float64 {
 	return held * slack.Seconds() * 3 / ttl.Seconds()
 }
 
-// NapsPerSecond returns how often a keeper asks each part of the index which locks are due.
-func NapsPerSecond(every time.Duration, parts int) float64 {
+// NapsPerSecond returns how often a keeper asks each part of the index which locks are due. In each part so many locks
+// become due a second, one by one. An index with one part is asked all the time.
+func NapsPerSecond(every time.Duration, parts int, due float64) float64 {
+	most := 1 / min(every/wakeups, longestNap).Seconds()
 	if parts > 1 {
-		return 3 / every.Seconds()
+		return min(most, 3/every.Seconds()+due)
 	}
-	return 1 / min(every/wakeups, longestNap).Seconds()
+	return most
+}
+
+// checkCommands returns the commands per check if so many locks are checked together: a question, an answer, and reads.
+func checkCommands(together float64) float64 {
+	together = min(max(1, together), mostClaimed)
+	return 2/together + 1/min(together, mostRead)
 }
 
 // Largest returns the share of the locks that the master has which has most tags.

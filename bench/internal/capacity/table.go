@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"strings"
-	"time"
 )
 
 // Table writes what a load needs as two tables in Markdown, and one line about the keeper.
@@ -14,9 +13,13 @@ func (n Need) Table(out io.Writer, l Load) error {
 	if l.Masters > 1 {
 		locks = fmt.Sprintf("one of %d masters", l.Masters)
 	}
+	asynq := "asynq's Redis"
+	if l.Asynqs > 1 {
+		asynq = fmt.Sprintf("one of asynq's %d Redis servers", l.Asynqs)
+	}
 	servers := [][]string{
 		{"", "commands/s", "CPU, of a core", "memory", "connections", "network in/s", "network out/s"},
-		n.Locks.row(locks), n.Asynq.row("asynq's Redis"),
+		n.Locks.row(locks), n.Asynq.row(asynq),
 	}
 	processes := [][]string{
 		{"", "own CPU, of a core", "connections to the locks", "connections to asynq", "goroutines at rest", "locks held"},
@@ -30,10 +33,10 @@ func (n Need) Table(out io.Writer, l Load) error {
 	}
 	behind := ""
 	if n.Keeper.Round > l.Every {
-		behind = fmt.Sprintf(", because Share is %v: that is later than Every, %s", l.Share, l.Every)
+		behind = fmt.Sprintf(", which is later than Every, %s: more Share, more Keepers or a longer Every is needed", l.Every)
 	}
-	_, err := fmt.Fprintf(out, "\nA parked lock is checked every %s%s. Calls to asynq's Redis are under way for %s of a keeper's time.\n",
-		n.Keeper.Round.Round(time.Second/10), behind, percent(n.Keeper.Busy))
+	_, err := fmt.Fprintf(out, "\nA parked lock is checked every %s s%s. Calls to asynq's Redis are under way for %s of the time of a keeper that works.\n"+
+		"The worker of that keeper takes %s of a core more.\n", count(n.Keeper.Round.Seconds()), behind, percent(n.Keeper.Busy), percent(n.Keeper.CPU))
 	return err
 }
 

@@ -24,8 +24,9 @@ import (
 
 // Fleet is the servers and processes of one load.
 type Fleet struct {
-	Locks, Asynq *rig.Server
-	ruler        *rig.Server // gets SETs all the time: see Seen.Floor
+	Locks []*rig.Server // one, or the masters of a cluster
+	Asynq *rig.Server
+	ruler *rig.Server // gets SETs all the time: see Seen.Floor
 
 	load        Load
 	webs, works []*process
@@ -87,10 +88,11 @@ func Run(ctx context.Context, program string, l Load) (seen Seen, err error) {
 	f := &Fleet{load: l}
 	ctx, f.stop = context.WithCancelCause(ctx)
 	defer f.stop(nil)
-	if f.Locks, err = rig.Start(ctx, program); err != nil {
+	stop, err := f.startLocks(ctx, program)
+	if err != nil {
 		return seen, err
 	}
-	defer func() { err = errors.Join(err, f.Locks.Stop()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 	if f.Asynq, err = rig.Start(ctx, program); err != nil {
 		return seen, err
 	}
@@ -124,6 +126,24 @@ func Run(ctx context.Context, program string, l Load) (seen Seen, err error) {
 		err = l.After(ctx, f)
 	}
 	return f.seen(before, after), err
+}
+
+// startLocks starts the servers of the locks.
+func (f *Fleet) startLocks(ctx context.Context, program string) (stop func() error, err error) {
+	if f.load.Masters > 1 {
+		c, err := rig.StartCluster(ctx, program, f.load.Masters)
+		if err != nil {
+			return nil, err
+		}
+		f.Locks = c.Nodes()
+		return c.Stop, nil
+	}
+	s, err := rig.Start(ctx, program)
+	f.Locks = []*rig.Server{s}
+	if err != nil {
+		return nil, err
+	}
+	return s.Stop, nil
 }
 
 // open starts the processes, and has each call its servers once, so that scripts are loaded and connections made.
@@ -226,8 +246,16 @@ func (f *Fleet) look(ctx context.Context) (m moment, err error) {
 	if m.own, err = rig.CPU(); err != nil {
 		return m, err
 	}
-	if m.locks, err = f.Locks.State(ctx); err != nil {
-		return m, err
+	for _, s := range f.Locks {
+		st, err := s.State(ctx)
+		if err != nil {
+			return m, err
+		}
+		m.locks.CPU += st.CPU
+		m.locks.In += st.In
+		m.locks.Out += st.Out
+		m.locks.Memory += st.Memory
+		m.locks.Clients += st.Clients
 	}
 	if m.asynq, err = f.Asynq.State(ctx); err != nil {
 		return m, err
@@ -278,10 +306,14 @@ func (f *Fleet) seen(before, after moment) Seen {
 		own:    (after.own - before.own).Seconds() / s,
 		empty:  f.empty, bare: f.bare, loaded: f.loaded, now: after, load: f.load,
 	}
-	nodeOf := func(p part, st rig.State) capacity.Node {
-		return capacity.Node{Commands: p.commands, CPU: p.server, Memory: float64(st.Memory), Connections: float64(st.Clients), In: p.in, Out: p.out}
+	nodeOf := func(p part, st rig.State, of int) capacity.Node {
+		n := float64(of)
+		return capacity.Node{
+			Commands: p.commands / n, CPU: p.server / n, Memory: float64(st.Memory) / n, Connections: float64(st.Clients) / n,
+			In: p.in / n, Out: p.out / n,
+		}
 	}
-	out.Locks, out.Asynq = nodeOf(out.locks, after.locks), nodeOf(out.asynq, after.asynq)
+	out.Locks, out.Asynq = nodeOf(out.locks, after.locks, len(f.Locks)), nodeOf(out.asynq, after.asynq, 1)
 	return out
 }
 

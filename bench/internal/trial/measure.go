@@ -138,7 +138,7 @@ func Measure(ctx context.Context, program string, scale Scale, say func(string))
 func (m *meter) rest(c *capacity.Costs) error {
 	const n = 8
 	s, err := m.run("processes at rest", Load{Load: capacity.Load{Web: n}, After: func(ctx context.Context, f *Fleet) (err error) {
-		if c.Server, err = f.Locks.Version(ctx); err != nil {
+		if c.Server, err = f.Locks[0].Version(ctx); err != nil {
 			return err
 		}
 		c.Memory.Busy, c.Memory.Idle, err = f.memoryOfConnection(ctx, m.scale.Idle)
@@ -177,7 +177,7 @@ func (m *meter) workers(c *capacity.Costs) error {
 		return err
 	}
 	// One keeper works and asks, the others wait for its permit: that is no cost of an asynq server.
-	keepers := known{capacity.NapsPerSecond(s.load.Every, 1) + (n-1)*capacity.PollsPerSecond(s.load.TTL, s.load.Poll, 0), c.Ask}
+	keepers := known{capacity.NapsPerSecond(s.load.Every, 1, 0) + (n-1)*capacity.PollsPerSecond(s.load.TTL, s.load.Poll, 0), c.Ask}
 	c.WorkerOwn = s.cost(n, m.idle, m.sets, keepers)
 	c.WorkerOwn.Locks = capacity.Part{}
 	c.Goroutines.Worker = (float64(s.bare.goroutines-s.empty.goroutines) - c.Goroutines.Web) / n
@@ -191,19 +191,24 @@ func (m *meter) enqueues(c *capacity.Costs) error {
 		return err
 	}
 	c.Enqueue = s.cost(s.Enqueued, m.idle, m.sets)
-	c.Links.Pile = float64(s.now.asynq.Clients) / m.scale.Rate
 	return nil
 }
 
 func (m *meter) jobs(c *capacity.Costs) error {
 	l := Load{Load: capacity.Load{Web: 2, Workers: 2, Jobs: m.scale.Rate, Every: m.scale.Every / 2, Grace: m.scale.Every / 4}}
 	l.Settle = m.scale.Every // so that keepers find the entries of jobs that are over
+	l.After = func(_ context.Context, f *Fleet) error {
+		for _, p := range f.works {
+			const subscription = 1 // asynq's, which is not in the pool
+			c.Links.Worker += (float64(p.asynqRdb.PoolStats().TotalConns) + subscription) / float64(len(f.works))
+		}
+		return nil
+	}
 	s, err := m.run("jobs", l)
 	if err != nil {
 		return err
 	}
 	c.Job = s.cost(s.Ran, m.idle, append(m.keeping(c, s.load), known{s.Enqueued, c.Enqueue})...)
-	c.Links.Worker = max(1, float64(s.now.asynq.Clients)/2-min(c.Links.Pile*m.scale.Rate/2, poolSize))
 	return nil
 }
 
@@ -211,7 +216,7 @@ func (m *meter) jobs(c *capacity.Costs) error {
 func (m *meter) keeping(c *capacity.Costs, l Load) []known {
 	return []known{
 		m.sets, {float64(l.Workers), c.WorkerOwn},
-		{capacity.NapsPerSecond(l.Every, 1), c.Ask}, {float64(l.Workers-1) * capacity.PollsPerSecond(l.TTL, l.Poll, 0), c.Ask},
+		{capacity.NapsPerSecond(l.Every, 1, 0), c.Ask}, {float64(l.Workers-1) * capacity.PollsPerSecond(l.TTL, l.Poll, 0), c.Ask},
 	}
 }
 
@@ -247,7 +252,7 @@ func (m *meter) waiters(c *capacity.Costs) error {
 	const n = 2
 	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys / 4, Waiting: m.scale.Keys / 4, TTL: 12 * time.Second, Poll: time.Second}}
 	l.After = func(ctx context.Context, f *Fleet) error {
-		waited, err := f.Locks.Key(ctx, redisstore.DefaultPrefix+f.tables[0].key)
+		waited, err := f.Locks[0].Key(ctx, redisstore.DefaultPrefix+f.tables[0].key)
 		c.Memory.Waiter = float64(waited.Bytes) - c.Memory.Held
 		return err
 	}
@@ -259,7 +264,6 @@ func (m *meter) waiters(c *capacity.Costs) error {
 	polls := s.locks.commands - renewals
 	c.PollsFactor = polls / (float64(l.Waiting) * capacity.PollsPerSecond(l.TTL, l.Poll, 0))
 	c.Poll = s.cost(polls, m.idle, m.sets, known{renewals, c.RenewalIn(l.Load)})
-	c.Links.Push = max(0, float64(s.now.locks.Clients)/n-c.Links.Calls-capacity.RenewalLinks(l.TTL, float64(l.Held)/n, false))
 	return nil
 }
 
@@ -298,8 +302,9 @@ func (m *meter) checks(c *capacity.Costs) error {
 	if s.Checked == 0 {
 		return errors.New("no parked lock was checked")
 	}
-	c.ChecksFactor = s.Checked / (float64(l.Parked) / l.Every.Seconds())
 	c.Check = s.cost(s.Checked, m.idle, m.keeping(c, s.load)...)
+	c.ChecksFactor = 1
+	c.ChecksFactor = s.Checked / (float64(l.Parked) / capacity.Predict(*c, s.load.Load).Keeper.Round.Seconds())
 	c.Memory.Task = float64(s.now.asynq.Memory-s.bare.asynq.Memory) / float64(l.Parked)
 	return nil
 }

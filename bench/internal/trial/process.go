@@ -27,7 +27,8 @@ const (
 // process is one process of a fleet: a Locker, and what enqueues or runs jobs.
 type process struct {
 	toLocks, toAsynq rig.Wire
-	rdb, asynqRdb    *redis.Client
+	rdb              redis.UniversalClient // of the locks
+	asynqRdb         *redis.Client
 	locks            *joblock.Locker
 	jobs             *handoff.Client
 	ended            []func(context.Context) error // in the order of the end
@@ -35,7 +36,15 @@ type process struct {
 
 func (f *Fleet) newProcess(l Load) (*process, error) {
 	p := new(process)
-	p.rdb = redis.NewClient(&redis.Options{Addr: f.Locks.Addr(), PoolSize: poolSize, Dialer: p.toLocks.Dial})
+	if len(f.Locks) == 1 {
+		p.rdb = redis.NewClient(&redis.Options{Addr: f.Locks[0].Addr(), PoolSize: poolSize, Dialer: p.toLocks.Dial})
+	} else {
+		o := &redis.ClusterOptions{PoolSize: poolSize, Dialer: p.toLocks.Dial}
+		for _, s := range f.Locks {
+			o.Addrs = append(o.Addrs, s.Addr())
+		}
+		p.rdb = redis.NewClusterClient(o)
+	}
 	p.asynqRdb = redis.NewClient(&redis.Options{Addr: f.Asynq.Addr(), PoolSize: poolSize, Dialer: p.toAsynq.Dial})
 	var err error
 	p.locks, err = joblock.New(redisstore.New(p.rdb, nil), &joblock.Config{
