@@ -17,7 +17,8 @@ type Scale struct {
 	Keys    int           // locks that are held, parked or waited for
 	Settle  time.Duration // before each observation
 	Observe time.Duration
-	Every   time.Duration // of the keeper whose checks are measured
+	TTL     time.Duration // of locks that are waited for; others are renewed twice as often
+	Every   time.Duration // of the keeper whose checks are measured, twice that of cron entries
 	Idle    time.Duration // after which a connection counts as idle; a server looks at its buffers every few seconds
 }
 
@@ -25,7 +26,7 @@ type Scale struct {
 func Full() Scale {
 	return Scale{
 		Rate: 200, Keys: 4000, Settle: 2 * time.Second, Observe: 6 * time.Second,
-		Every: 4 * time.Second, Idle: 8 * time.Second,
+		TTL: 12 * time.Second, Every: 4 * time.Second, Idle: 8 * time.Second,
 	}
 }
 
@@ -33,7 +34,7 @@ func Full() Scale {
 func Quick() Scale {
 	return Scale{
 		Rate: 50, Keys: 100, Settle: 300 * time.Millisecond, Observe: time.Second,
-		Every: time.Second, Idle: 100 * time.Millisecond,
+		TTL: 3 * time.Second, Every: 2 * time.Second, Idle: 100 * time.Millisecond,
 	}
 }
 
@@ -237,7 +238,7 @@ func (m *meter) pairs(c *capacity.Costs) error {
 // renewals holds locks with leases so short that they are renewed all the time.
 func (m *meter) renewals(c *capacity.Costs) error {
 	const n = 2
-	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys, TTL: 6 * time.Second}}
+	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys, TTL: m.scale.TTL / 2}}
 	s, err := m.run("held locks", l)
 	if err != nil {
 		return err
@@ -250,7 +251,7 @@ func (m *meter) renewals(c *capacity.Costs) error {
 
 func (m *meter) waiters(c *capacity.Costs) error {
 	const n = 2
-	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys / 4, Waiting: m.scale.Keys / 4, TTL: 12 * time.Second, Poll: time.Second}}
+	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys / 4, Waiting: m.scale.Keys / 4, TTL: m.scale.TTL, Poll: m.scale.TTL / 12}}
 	l.After = func(ctx context.Context, f *Fleet) error {
 		waited, err := f.Locks[0].Key(ctx, redisstore.DefaultPrefix+f.tables[0].key)
 		c.Memory.Waiter = float64(waited.Bytes) - c.Memory.Held
@@ -269,7 +270,7 @@ func (m *meter) waiters(c *capacity.Costs) error {
 
 func (m *meter) handovers(c *capacity.Costs) error {
 	const n = 2
-	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys / 20, Waiting: m.scale.Keys / 20, Handovers: m.scale.Rate, TTL: 12 * time.Second}}
+	l := Load{Load: capacity.Load{Web: n, Held: m.scale.Keys / 20, Waiting: m.scale.Keys / 20, Handovers: m.scale.Rate, TTL: m.scale.TTL}}
 	s, err := m.run("hand-overs", l)
 	if err != nil {
 		return err
@@ -313,7 +314,7 @@ func (m *meter) checks(c *capacity.Costs) error {
 func (m *meter) ticks(c *capacity.Costs) error {
 	var costs [2]capacity.Cost
 	for i, nodes := range []int{1, 3} {
-		l := Load{Load: capacity.Load{Workers: nodes, Cron: int(2 * m.scale.Rate), CronEvery: 2 * time.Second}}
+		l := Load{Load: capacity.Load{Workers: nodes, Cron: int(2 * m.scale.Rate), CronEvery: m.scale.Every / 2}}
 		l.Observe = 3 * l.CronEvery
 		l.After = func(ctx context.Context, f *Fleet) (err error) {
 			c.Memory.Ledger, err = f.memoryOfLedger(ctx)
