@@ -108,7 +108,7 @@ func (c Costs) Table() string {
 	} {
 		memory = append(memory, []string{m.name, thousands(m.bytes)})
 	}
-	return fmt.Sprintf("Median of %d runs; %s; %s.\nA bare `SET` takes the server %s µs when it comes alone, and %s µs on a busy server.\n\n",
+	return fmt.Sprintf("Runs: %d; %s; %s.\nA bare `SET` takes the server %s µs when it comes alone, and %s µs on a busy server.\n\n",
 		c.Runs, c.Server, c.Machine, small(c.Floor.Alone), small(c.Floor.Crowded)) + markdown(rows) + "\n" + markdown(memory)
 }
 

@@ -20,7 +20,6 @@ const (
 	longestNap = time.Second
 
 	mostClaimed = 500 // locks that a keeper claims at a time
-	mostRead    = 100 // records that one command reads
 
 	checkCost = 15 * time.Microsecond // what a keeper reserves for the check of a lock
 
@@ -72,11 +71,9 @@ func NapsPerSecond(every time.Duration, parts int, due float64) float64 {
 	return most
 }
 
-// checkCommands returns the commands per check if so many locks are checked together: a question, an answer, and reads.
-func checkCommands(together float64) float64 {
-	together = min(max(1, together), mostClaimed)
-	return 2/together + 1/min(together, mostRead)
-}
+// checkCommands returns the commands per check if so many locks of listed tasks are checked together: a question and an
+// answer.
+func checkCommands(together float64) float64 { return 2 / min(max(1, together), mostClaimed) }
 
 // Largest returns the share of the locks that the master has which has most tags.
 func Largest(masters int) float64 {

@@ -33,7 +33,7 @@ func (n Need) Table(out io.Writer, l Load) error {
 	}
 	behind := ""
 	if n.Keeper.Round > l.Every {
-		behind = fmt.Sprintf(", which is later than Every, %s: more Share, more Keepers or a longer Every is needed", l.Every)
+		behind = fmt.Sprintf(", which is later than Every, %s: a larger Share or a longer Every is needed", l.Every)
 	}
 	_, err := fmt.Fprintf(out, "\nA parked lock is checked every %s s%s. Calls to asynq's Redis are under way for %s of the time of a keeper that works.\n"+
 		"The worker of that keeper takes %s of a core more.\n", count(n.Keeper.Round.Seconds()), behind, percent(n.Keeper.Busy), percent(n.Keeper.CPU))
