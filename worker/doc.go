@@ -193,7 +193,7 @@
 // of processes takes at most Keepers × Share. A lock is freed within Every of its task's end if the lists of its queue
 // take at most about half of Every. If they take longer, the lock is freed within twice the time of the lists, and
 // KeeperStats.Behind is true. To list ten thousand tasks takes some 0.1 s of calls, or a second with the default Share.
-// So with the defaults the times of EXITS.md hold for up to some 100,000 waiting tasks. With more tasks, choose a larger
+// So with the defaults the times of EXITS.md hold for up to some 50,000 waiting tasks. With more tasks, choose a larger
 // Share or a longer Every.
 //
 // Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more
