@@ -1,16 +1,29 @@
 #!/usr/bin/env bash
 # matrix.sh PACKAGE... runs the tests of the packages on $SERVERS, which servers.sh
-# brings. In CI it fails if there is one that it cannot bring; elsewhere it says so and
-# goes on, for not every machine can run Debian's programs or has a network. The race
-# detector has seen the same tests on redis-server 7.0 before; here they would take three
-# times as long with it.
+# brings, on all of them at the same time: most of these tests wait for servers. In CI it
+# fails if there is one that it cannot bring; elsewhere it says so and goes on, for not
+# every machine can run Debian's programs or has a network. The race detector has seen
+# the same tests on redis-server 7.0 before; here they would take three times as long
+# with it.
 set -euo pipefail
 
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+started=() failed=0
 for name in $SERVERS; do
 	if ! .ci/servers.sh "$name"; then
 		echo "THE TESTS DO NOT RUN ON $name, which this machine does not have." >&2
-		[ "${CI:-false}" = false ] || exit 1
+		[ "${CI:-false}" = false ] || failed=1
 		continue
 	fi
-	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -count=1 -timeout "${TIMEOUT:-45m}" "$@"
+	JOBLOCK_SERVER=$PWD/.cache/servers/$name go test -count=1 -timeout "${TIMEOUT:-45m}" "$@" >"$logs/$name" 2>&1 &
+	started+=("$name" "$!")
 done
+set -- "${started[@]}"
+while [ $# -gt 0 ]; do
+	wait "$2" || failed=1
+	echo "== tests on $1"
+	cat "$logs/$1"
+	shift 2
+done
+exit $failed
