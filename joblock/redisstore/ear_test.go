@@ -16,13 +16,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// A host that is gone closes no connection: the subscription finds out by itself. A live
-// connection on which nothing comes is kept.
-func TestSilentConnectionOfASubscriptionIsReplaced(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+// hear returns what comes through a subscription to "channel". The test closes rdb in the end.
+func hear(t *testing.T, rdb *redis.Client) <-chan string {
+	t.Helper()
 	t.Cleanup(func() { rdb.Close() })
 	sub := rdb.Subscribe(t.Context(), "channel")
 	if _, err := sub.Receive(t.Context()); err != nil {
@@ -39,6 +35,17 @@ func TestSilentConnectionOfASubscriptionIsReplaced(t *testing.T) {
 		sub.Close()
 		running.Wait()
 	})
+	return heard
+}
+
+// A host that is gone closes no connection: the subscription finds out by itself. A live
+// connection on which nothing comes is kept.
+func TestSilentConnectionOfASubscriptionIsReplaced(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	heard := hear(t, rdb)
 
 	const pings = 20
 	pinged := proxy.Times(1<<30, redistest.Named("PING"), redistest.Pass())
@@ -137,22 +144,7 @@ func TestSubscriptionGivesUpADialInTime(t *testing.T) {
 	redistest.Ran(t, srv.Backend())
 	m := new(mortal)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: m.Dial, DialTimeout: time.Hour})
-	t.Cleanup(func() { rdb.Close() })
-	sub := rdb.Subscribe(t.Context(), "channel")
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	heard := make(chan string, 1000)
-	var running sync.WaitGroup
-	running.Go(func() {
-		listen(ctx, &ear{sub: sub, every: 50 * time.Millisecond}, func(text string) { heard <- text })
-	})
-	t.Cleanup(func() {
-		cancel()
-		sub.Close()
-		running.Wait()
-	})
+	heard := hear(t, rdb)
 	hang := func(addr string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -42,24 +40,10 @@ type State struct {
 
 // KeepIfAsked runs a keeper if this process was started by this package, and then does not
 // return. Call KeepIfAsked first thing in main.
-func KeepIfAsked() {
-	text, asked := os.LookupEnv(keepEnv)
-	if !asked {
-		return
-	}
-	if err := keep(text, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "keeper:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func KeepIfAsked() { rig.PlayChild(keepEnv, keep) }
 
 // keep runs a keeper until in ends, and answers each line of in with a State.
-func keep(text string, in io.Reader, out io.Writer) error {
-	var o orders
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return err
-	}
+func keep(o orders, in io.Reader, answers *json.Encoder) error {
 	rdb := redis.NewClient(&redis.Options{Addr: o.Locks})
 	defer rdb.Close()
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -76,7 +60,6 @@ func keep(text string, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	answers := json.NewEncoder(out)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		s := State{Stats: w.KeeperStats()}
 		if s.CPU, err = rig.CPU(); err == nil {
@@ -92,47 +75,25 @@ func keep(text string, in io.Reader, out io.Writer) error {
 }
 
 // process is another process with a keeper.
-type process struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	answers *json.Decoder
-}
+type process struct{ *rig.Child }
 
 func startKeeper(o orders) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(self)}
-	p.cmd.Env = append(os.Environ(), keepEnv+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.answers = json.NewDecoder(out)
-	return p, p.cmd.Start()
+	c, err := rig.StartChild(context.Background(), keepEnv, o, os.Stderr)
+	return &process{c}, err
 }
 
 func (p *process) state() (s State, err error) {
-	if _, err := io.WriteString(p.in, "\n"); err != nil {
+	if _, err := io.WriteString(p.In, "\n"); err != nil {
 		return s, err
 	}
-	return s, p.answers.Decode(&s)
+	return s, p.Answers.Decode(&s)
 }
 
 // kill ends the process as a crash does.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // "already finished" is what is wanted
-	_ = p.cmd.Wait()
+	_ = p.Cmd.Process.Kill() // "already finished" is what is wanted
+	_ = p.Cmd.Wait()
 }
 
 // stop lets the keeper end.
-func (p *process) stop() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
+func (p *process) stop() error { return errors.Join(p.In.Close(), p.Cmd.Wait()) }

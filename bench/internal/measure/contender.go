@@ -55,25 +55,11 @@ type answer struct {
 
 // ContendIfAsked turns this process into a contender if it was started as one, and
 // then does not return. Call it first thing in main, and in TestMain.
-func ContendIfAsked() {
-	text, asked := os.LookupEnv(contenderEnv)
-	if !asked {
-		return
-	}
-	if err := contend(text, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "contender:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func ContendIfAsked() { rig.PlayChild(contenderEnv, contend) }
 
-func contend(text string, in io.Reader, out io.Writer) error {
-	var a assignment
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		return err
-	}
+func contend(a assignment, in io.Reader, out *json.Encoder) error {
 	if a.Fleet != nil {
-		return sail(a, in, json.NewEncoder(out))
+		return sail(a, in, out)
 	}
 	c := &contender{assignment: a}
 	var err error
@@ -86,7 +72,7 @@ func contend(text string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = c.obey(in, json.NewEncoder(out))
+	err = c.obey(in, out)
 	return errors.Join(err, c.peer.Close(), c.turn.close())
 }
 

@@ -1,26 +1,18 @@
 package measure
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/joblock/toolkit/bench/internal/rig"
 )
 
 // member is a contender process.
 type member struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	answers *json.Decoder
-	errors  *strings.Builder // what it wrote to standard error; read after Wait
+	*rig.Child
+	errors *strings.Builder // what it wrote to standard error; read after Wait
 }
 
 // crowd is all contender processes of one measurement.
@@ -29,15 +21,11 @@ type crowd []*member
 // gather starts the processes and waits until all are connected. The waiters are
 // spread evenly, the first processes having one more where that does not work out.
 func gather(ctx context.Context, a assignment, c Crowd) (crowd, []answer, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, err
-	}
 	var all crowd
 	for i := range c.Processes {
 		a.Seat, a.Seats = i, c.Processes
 		a.Waiters = (c.Waiters + c.Processes - 1 - i) / c.Processes
-		m, err := newMember(ctx, self, a)
+		m, err := newMember(ctx, a)
 		if err != nil {
 			return nil, nil, errors.Join(err, all.disperse())
 		}
@@ -50,30 +38,17 @@ func gather(ctx context.Context, a assignment, c Crowd) (crowd, []answer, error)
 	return all, first, nil
 }
 
-func newMember(ctx context.Context, self string, a assignment) (*member, error) {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	m := &member{cmd: exec.CommandContext(ctx, self), errors: new(strings.Builder)}
-	m.cmd.Env = append(os.Environ(), contenderEnv+"="+string(text))
-	m.cmd.Stderr = m.errors
-	m.cmd.WaitDelay = time.Second
-	if m.in, err = m.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	m.answers = json.NewDecoder(bufio.NewReader(out))
-	return m, m.cmd.Start()
+func newMember(ctx context.Context, a assignment) (*member, error) {
+	m := &member{errors: new(strings.Builder)}
+	var err error
+	m.Child, err = rig.StartChild(ctx, contenderEnv, a, m.errors)
+	return m, err
 }
 
 // order gives all the same order and returns their answers.
 func (all crowd) order(order string) ([]answer, error) {
 	for _, m := range all {
-		if _, err := fmt.Fprintln(m.in, order); err != nil {
+		if _, err := fmt.Fprintln(m.In, order); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +58,7 @@ func (all crowd) order(order string) ([]answer, error) {
 func (all crowd) listen() ([]answer, error) {
 	out := make([]answer, len(all))
 	for i, m := range all {
-		if err := m.answers.Decode(&out[i]); err != nil {
+		if err := m.Answers.Decode(&out[i]); err != nil {
 			return nil, fmt.Errorf("contender %d gave no answer: %w", i, err)
 		}
 		if out[i].Err != "" {
@@ -97,10 +72,10 @@ func (all crowd) listen() ([]answer, error) {
 func (all crowd) disperse() error {
 	var errs []error
 	for _, m := range all {
-		errs = append(errs, m.in.Close())
+		errs = append(errs, m.In.Close())
 	}
 	for i, m := range all {
-		if err := m.cmd.Wait(); err != nil {
+		if err := m.Cmd.Wait(); err != nil {
 			errs = append(errs, fmt.Errorf("contender %d: %w: %s", i, err, m.errors))
 		}
 	}

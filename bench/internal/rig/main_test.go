@@ -8,5 +8,6 @@ import (
 
 func TestMain(m *testing.M) {
 	SpinIfAsked() // the busy process is this binary again
+	PlayChild(echoEnv, echo)
 	goleak.VerifyTestMain(m)
 }
