@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -349,6 +350,9 @@ func TestListsWithoutAnAnswer(t *testing.T) {
 		r.wantFreed("key-w7", absent)
 		if s := w.KeeperStats(); s.Listed != 0 || s.Kept < 2*n {
 			t.Errorf("%+v", s)
+		}
+		if !strings.Contains(r.log.String(), "could not read the lists of a queue") {
+			t.Error("nobody is told that lists have no answer")
 		}
 	})
 }

@@ -301,9 +301,9 @@ func (k *Keeper) readOn(ctx context.Context, q *queue) {
 	if each(ctx, len(pages), func(i int) { lists[i], errs[i] = pages[i]() }) != nil {
 		return
 	}
-	if errors.Join(errs...) != nil {
-		// As a rule the lookups fail, too, and inspect reports their errors. But a page may be too much where a lookup is
-		// not, so for a while all tasks are looked up.
+	if err := errors.Join(errs...); err != nil {
+		// A page may be too much where a lookup is not.
+		k.cfg.Logger.Warn("worker: the keeper could not read the lists of a queue; for a while the keeper looks each task up", "queue", q.name, "err", err)
 		q.reader, q.from = nil, now.Add(k.cfg.Every)
 		delete(k.lists, q.name)
 		return
