@@ -58,6 +58,10 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return do(ctx, s, Inspect, len(req.Keys), func(ctx context.Context) ([]driver.Record, error) { return s.inner.Inspect(ctx, req) })
 }
 
+func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
+	return do(ctx, s, Line, 1, func(ctx context.Context) (driver.LinePage, error) { return s.inner.Line(ctx, req) })
+}
+
 // Subscribe counts as Watch, and its pushes as Forced, if inbox is driver.ForcedInbox. For all other inboxes Subscribe
 // counts as Listen, and its pushes as Push.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {

@@ -27,6 +27,7 @@ const (
 	SealKeys = "seal keys"
 	Inspect  = "inspect"
 	List     = "list"
+	Line     = "line"
 	Listen   = "listen" // Subscribe to an inbox of waiters
 	Push     = "push"   // a push to an inbox of waiters
 	Watch    = "watch"  // Subscribe to driver.ForcedInbox

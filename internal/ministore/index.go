@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +22,11 @@ type entry struct {
 }
 
 // The method list writes the entry of a key that is bound to a job. Entries that no Due has returned in time are
-// dropped.
+// dropped. Without a job there is nothing to write.
 func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
+	if job == "" {
+		return
+	}
 	maps.DeleteFunc(s.index, func(_ pair, e entry) bool { return now.Sub(e.due) >= driver.JobKeep })
 	s.index[pair{key, job}] = entry{due: now.Add(grace)}
 }
@@ -105,8 +109,39 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	for i, key := range req.Keys {
 		r := s.find(now, key)
 		out[i] = r.read(now, key, req.Memo)
+		if req.Places == nil {
+			continue
+		}
+		if at := r.at(req.Places[i]); at >= 0 {
+			place := r.show(at)
+			out[i].Place = &place
+		}
 	}
 	return out, nil
+}
+
+// Line implements driver.Store. A cursor is the number of the last place of the previous page.
+func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
+	var page driver.LinePage
+	now, err := s.enter(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer s.exit()
+	after, _ := strconv.Atoi(req.Cursor) // 0 for ""
+	r := s.find(now, req.Key)
+	for at, p := range r.queue {
+		switch {
+		case p.number <= after || !now.Before(p.until):
+		case len(page.Places) == req.Limit:
+			page.Next = strconv.Itoa(after)
+			return page, nil
+		default:
+			page.Places = append(page.Places, r.show(at))
+			after = p.number
+		}
+	}
+	return page, nil
 }
 
 // List implements driver.Store. A cursor is the last key of the previous page.

@@ -30,12 +30,24 @@ type record struct {
 
 	expires time.Time // when the store forgets the record
 	queue   []place
+	joined  int // places that the queue has ever had
 }
 
-// The type place is a waiter's place in the queue: the last request of the waiter's Acquire.
+// The type place is a waiter's place in the queue: the last request of the waiter's Acquire. The place of a job has the
+// request of the job's Take, with Reserve as TTL and JobsInbox as Inbox.
 type place struct {
 	driver.AcquireRequest
-	until time.Time
+	job          string // "" for an Acquire
+	number       int    // larger than those of all earlier places
+	since, until time.Time
+}
+
+// The function placeOf returns the place that a Take asks for.
+func placeOf(req driver.TakeRequest) place {
+	return place{job: req.Job, AcquireRequest: driver.AcquireRequest{
+		Key: req.Key, Owner: req.Owner, Nonce: req.Nonce, TTL: req.Reserve, Retain: req.Retain, Holder: req.Holder,
+		Inbox: driver.JobsInbox, Patience: req.Patience,
+	}}
 }
 
 func (r *record) exists() bool              { return r.fence != 0 }
@@ -77,33 +89,54 @@ func (r *record) keep(now time.Time, retain time.Duration) {
 	}
 }
 
-// The method leave gives up the place of an Acquire, if the Acquire has a place.
+// The method at returns the index of the place of the call with this nonce, -1 if there is none.
+func (r *record) at(nonce string) int {
+	return slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
+}
+
+// The method leave gives up the place of the call with this nonce, if there is one.
 func (r *record) leave(nonce string) {
 	r.queue = slices.DeleteFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
 }
 
-// The method join gives an Acquire a place, or keeps the place that the Acquire has. The result is the number of places
-// before the Acquire's place.
-func (r *record) join(now time.Time, req driver.AcquireRequest) int {
-	at := slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == req.Nonce })
+// The method join gives a waiter a place, or keeps the place that the waiter has. The result is the number of places
+// before that place.
+func (r *record) join(now time.Time, p place) int {
+	at := r.at(p.Nonce)
 	if at < 0 {
-		at = len(r.queue)
-		r.queue = append(r.queue, place{})
+		at, r.joined = len(r.queue), r.joined+1
+		p.since, p.number = now, r.joined
+		r.queue = append(r.queue, p)
+	} else {
+		p.since, p.number = r.queue[at].since, r.queue[at].number
 	}
-	r.queue[at] = place{req, now.Add(req.Patience)}
-	r.expires = later(r.expires, r.queue[at].until.Add(req.Retain))
+	p.until = now.Add(p.Patience)
+	r.queue[at] = p
+	r.expires = later(r.expires, p.until.Add(p.Retain))
 	return at
 }
 
+// The method waits adds to the answer of a call what the call hears of a job's place.
+func (r *record) waits(now time.Time, reply driver.Reply, at int) driver.Reply {
+	reply.Fence, reply.Ahead, reply.Now, reply.Since = r.fence, at, now, r.queue[at].since
+	return reply
+}
+
 // The method next returns the first waiter whose place has not ended, and drops the places before that place.
-func (r *record) next(now time.Time) (driver.AcquireRequest, bool) {
+func (r *record) next(now time.Time) (place, bool) {
 	for len(r.queue) > 0 {
 		if p := r.queue[0]; now.Before(p.until) {
-			return p.AcquireRequest, true
+			return p, true
 		}
 		r.queue = r.queue[1:]
 	}
-	return driver.AcquireRequest{}, false
+	return place{}, false
+}
+
+// The method show returns a place as Inspect and Line show it.
+func (r *record) show(at int) driver.Place {
+	p := r.queue[at]
+	return driver.Place{Holder: p.Holder, Job: p.job, Since: p.since, Until: p.until, Ahead: at}
 }
 
 // The method who returns an answer that names the holder of the key and the remaining time.

@@ -20,15 +20,15 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 		case r.live(now): // taken
 			reply = r.who(now, driver.OutcomeHeld)
 		case !waits || first.Nonce == req.Nonce: // next
-			s.grant(r, now, req)
+			s.grant(r, now, place{AcquireRequest: req})
 			return r.acquired(now, req)
 		default: // passed on
-			s.serve(r, now, first)
+			s.serve(r, now, first, false)
 			reply = r.who(now, driver.OutcomeHeld)
 		}
 		reply.Fence = r.fence
 		if req.Inbox != "" {
-			reply.Ahead, reply.Now = r.join(now, req), now
+			reply.Ahead, reply.Now = r.join(now, place{AcquireRequest: req}), now
 		}
 		return reply
 	})
@@ -48,24 +48,35 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	key := func(req driver.TakeRequest) string { return req.Key }
 	return steps(ctx, s, reqs, key, func(req driver.TakeRequest, r *record, now time.Time) driver.Reply {
 		reply := driver.Reply{Outcome: driver.OutcomeOK}
+		asks := req.Patience > 0 && !(r.live(now) && r.job == req.Job)
+		at := r.at(req.Nonce)
+		if again := r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job; again { // again
+			reply.Fence, reply.Ended = r.fence, r.prior
+			return reply
+		}
+		if req.Patience > 0 && at >= 0 && r.queue[at].Owner != req.Owner { // another owner
+			return r.who(now, driver.OutcomeNotOwner)
+		}
 		switch first, waits := r.next(now); {
-		case r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job: // again
+		case r.live(now) && asks && at < 0 && req.Most > 0 && len(r.queue) >= req.Most: // full
+			reply = r.who(now, driver.OutcomeFull)
+			reply.Ahead = len(r.queue)
+			return reply
 		case r.live(now): // taken
 			reply = r.who(now, driver.OutcomeHeld)
-		case waits: // passed on
-			s.serve(r, now, first)
-			reply = r.who(now, driver.OutcomeHeld)
-		default: // parked
-			s.grant(r, now, driver.AcquireRequest{
-				Owner: req.Owner, Nonce: req.Nonce, Holder: req.Holder, TTL: req.Reserve, Retain: req.Retain,
-			})
+		case !waits || first.Nonce == req.Nonce: // parked
+			s.list(now, req.Key, req.Job, req.Grace)
+			s.grant(r, now, placeOf(req))
 			r.lease, r.job = time.Time{}, req.Job
-			if req.Job != "" {
-				s.list(now, req.Key, req.Job, req.Grace)
-			}
+			reply.Fence, reply.Ended = r.fence, r.prior
+			return reply
+		default: // passed on
+			s.serve(r, now, first, false)
+			reply = r.who(now, driver.OutcomeHeld)
 		}
-		if reply.Fence = r.fence; reply.Outcome == driver.OutcomeOK {
-			reply.Ended = r.prior
+		if reply.Fence = r.fence; asks {
+			s.list(now, req.Key, req.Job, req.Grace)
+			reply = r.waits(now, reply, r.join(now, placeOf(req)))
 		}
 		return reply
 	})
@@ -170,16 +181,20 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	key := func(req driver.ReleaseRequest) string { return req.Key }
 	return steps(ctx, s, reqs, key, func(req driver.ReleaseRequest, r *record, now time.Time) driver.Reply {
-		if req.Grant != "" {
-			r.leave(req.Grant)
-		}
 		byOwner := req.Kind.ByOwner()
 		reply := driver.Reply{Outcome: driver.OutcomeOK}
+		left := ""
+		if at := r.at(req.Grant); at >= 0 && (!byOwner || r.queue[at].Owner == req.Owner) {
+			left = r.queue[at].job
+			r.leave(req.Grant)
+		}
 		switch {
 		case r.exists() && req.Nonce != "" && r.end == req.Nonce: // again
 			if r.endLate && r.ended != driver.EndedNone { // again, late
 				reply.Outcome = driver.OutcomeLapsed
 			}
+			return reply
+		case left != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
 			return reply
 		case !r.exists(), !byOwner && !r.live(now): // no record; free
 			return driver.Reply{Outcome: driver.OutcomeNotFound}
@@ -202,7 +217,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 		}
 		r.finish(now, req) // released, released late, forced
 		if first, waits := r.next(now); waits {
-			s.serve(r, now, first)
+			reply.Next = s.serve(r, now, first, req.Starts)
 		}
 		return reply
 	})
@@ -212,9 +227,12 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	key := func(req driver.ReserveRequest) string { return req.Key }
 	return steps(ctx, s, reqs, key, func(req driver.ReserveRequest, r *record, now time.Time) driver.Reply {
-		switch {
+		switch at := r.at(req.Nonce); {
 		case !r.exists(): // no record
 			return driver.Reply{Outcome: driver.OutcomeNotFound}
+		case r.live(now) && r.job == req.Job: // reserved
+		case at >= 0 && r.queue[at].job == req.Job: // waits, next, passed on
+			return s.reservePlace(r, now, req, at)
 		case r.job != req.Job: // another job
 			return r.who(now, driver.OutcomeWrongJob)
 		case r.ended != driver.EndedNone: // ended
@@ -229,22 +247,51 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	})
 }
 
-// The method grant is GRANT of the contract; see package driver.
-func (s *Store) grant(r *record, now time.Time, req driver.AcquireRequest) {
-	r.leave(req.Nonce)
-	*r = record{
-		owner: req.Owner, holder: req.Holder, since: now, prior: r.howEnded(now),
-		memo: r.memo, end: r.end, endLate: r.endLate, queue: r.queue,
+// The method reservePlace is Reserve of a job that waits: KEEP, and if the key is free GRANT to the first in line.
+func (s *Store) reservePlace(r *record, now time.Time, req driver.ReserveRequest, at int) driver.Reply {
+	p := &r.queue[at]
+	p.until = later(p.until, now.Add(req.Reserve))
+	r.expires = later(r.expires, p.until.Add(req.Retain))
+	next := ""
+	if !r.live(now) {
+		first, _ := r.next(now)                                                  // the job's own place has not ended
+		if next = s.serve(r, now, first, req.Starts); first.Nonce == req.Nonce { // next
+			reply := r.who(now, driver.OutcomeOK)
+			reply.Next = next
+			return reply
+		}
 	}
-	s.term(r, now, req.Nonce)
-	r.first = r.fence
-	r.extend(now, req.TTL, 0, req.Retain)
+	reply := r.waits(now, r.who(now, driver.OutcomeHeld), r.at(req.Nonce)) // waits, passed on
+	reply.Next = next
+	return reply
 }
 
-// The method serve is GRANT to a waiter, and the push that tells the waiter.
-func (s *Store) serve(r *record, now time.Time, first driver.AcquireRequest) {
+// The method grant is GRANT of the contract; see package driver.
+func (s *Store) grant(r *record, now time.Time, to place) {
+	r.leave(to.Nonce)
+	*r = record{
+		owner: to.Owner, holder: to.Holder, since: now, prior: r.howEnded(now),
+		memo: r.memo, end: r.end, endLate: r.endLate, queue: r.queue, joined: r.joined,
+	}
+	s.term(r, now, to.Nonce)
+	r.first = r.fence
+	r.extend(now, to.TTL, 0, to.Retain)
+	if to.job != "" {
+		r.lease, r.job = time.Time{}, to.job
+	}
+}
+
+// The method serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
+// Acquire. If starts is true, the caller starts the job, and there is no push.
+func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job string) {
 	s.grant(r, now, first)
-	s.push(first.Inbox, driver.Push{Nonce: first.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}})
+	switch {
+	case first.job == "":
+		s.push(first.Inbox, driver.Push{Nonce: first.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}})
+	case !starts:
+		s.push(first.Inbox, driver.Push{Key: first.Key, Job: first.job})
+	}
+	return first.job
 }
 
 // The method term is TERM. The fences of all keys are one sequence, so the fences of a key grow even if its record was

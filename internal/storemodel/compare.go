@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -42,6 +43,11 @@ func (m *model) compare(call, key, nonce string, want prediction, got driver.Rep
 	}
 	if want.queued {
 		m.compareClock(got.Now)
+		if since := m.epoch.Add(want.since); want.job && !got.Since.Equal(since) {
+			m.Fatalf("%s %s: a place since %s, want %s", call, key, got.Since, since)
+		}
+	} else if !got.Since.IsZero() || got.Outcome == driver.OutcomeHeld && !got.Now.IsZero() {
+		m.Fatalf("%s %s: %+v, want no place", call, key, got)
 	}
 	if diff := replyDiff(want, got); diff != "" {
 		m.Fatalf("%s %s: %s\n got %+v\nwant %+v", call, key, diff, got, want.reply)
@@ -69,7 +75,13 @@ func (m *model) compareGrant(call, key string, before int64, want prediction) in
 	if fence <= before {
 		m.Fatalf("%s %s: the waiter has fence %d after %d", call, key, fence, before)
 	}
-	if want.grants.Inbox == unheardInbox {
+	if want.grants.Inbox == unheardInbox || want.grants.job != "" && want.starts {
+		return fence
+	}
+	if job := want.grants.job; job != "" {
+		if err := m.heard.awaitJob(key, job); err != nil {
+			m.Fatalf("%s %s: %v", call, key, err)
+		}
 		return fence
 	}
 	if err := m.heard.await(want.grants.Nonce, driver.Grant{Fence: fence, Ended: want.how}); err != nil {
@@ -104,6 +116,10 @@ func replyDiff(want prediction, got driver.Reply) string {
 		return "another memo"
 	case got.Lease != w.Lease:
 		return fmt.Sprintf("lease %s, want %s", got.Lease, w.Lease)
+	case got.Next != w.Next:
+		return fmt.Sprintf("%q is next, want %q", got.Next, w.Next)
+	case got.Outcome == driver.OutcomeFull && got.Ahead != w.Ahead:
+		return fmt.Sprintf("%d places, want %d", got.Ahead, w.Ahead)
 	case want.queued && (got.Ahead < want.minAhead || got.Ahead >= want.countable):
 		return fmt.Sprintf("%d places ahead, want at least %d and fewer than %d", got.Ahead, want.minAhead, want.countable)
 	case want.again:
@@ -143,4 +159,49 @@ func (m *model) compareRecords(*rapid.T) {
 			m.Fatalf("%s: %d waiters, want %d to %d", got.Key, got.Waiters, least, most)
 		}
 	}
+}
+
+// compareLine reads the queue of each key, page by page.
+func (m *model) compareLine(t *rapid.T) {
+	limit := rapid.IntRange(1, 4).Draw(t, "limit")
+	for _, key := range m.keys {
+		var want []inLine
+		if r := m.locks[key]; r.phase(m.now) != absent {
+			want = slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return m.now >= w.until })
+		}
+		req := driver.LineRequest{Key: key, Limit: limit}
+		for {
+			page, err := m.Store.Line(m.ctx, req)
+			if err != nil || len(page.Places) > limit {
+				m.Fatalf("Line: %d places of at most %d, %v", len(page.Places), limit, err)
+			}
+			for _, p := range page.Places {
+				if len(want) == 0 || m.placeDiffers(p, want[0]) {
+					m.Fatalf("%s: place %+v, want the first of %+v", key, p, want)
+				}
+				want = want[1:]
+			}
+			if req.Cursor = page.Next; page.Next == "" {
+				break
+			}
+		}
+		if len(want) > 0 {
+			m.Fatalf("%s: places %+v are not in the line", key, want)
+		}
+	}
+	for _, key := range m.keys {
+		job := drawWaiting.Draw(t, "job")
+		records, err := m.Store.Inspect(m.ctx, driver.InspectRequest{Keys: []string{key}, Places: []string{nonceOf(job)}})
+		if err != nil || len(records) != 1 {
+			m.Fatalf("Inspect: %d records, %v", len(records), err)
+		}
+		got, want := records[0].Place, m.locks[key].place(m.now, nonceOf(job))
+		if want == nil && got != nil || want != nil && m.now < want.until && (got == nil || m.placeDiffers(*got, *want)) {
+			m.Fatalf("%s: %s has place %+v, want %+v", key, job, got, want)
+		}
+	}
+}
+
+func (m *model) placeDiffers(got driver.Place, want inLine) bool {
+	return got.Holder != want.Holder || got.Job != want.job || !got.Since.Equal(m.epoch.Add(want.since)) || !got.Until.Equal(m.clock(want.until))
 }

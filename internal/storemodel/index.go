@@ -115,10 +115,14 @@ func (m *model) settle(t *rapid.T) {
 
 func (m *model) reserve(t *rapid.T) {
 	reqs := several(t, func(r *driver.ReserveRequest) string { return r.Key }, func() driver.ReserveRequest {
-		return driver.ReserveRequest{
-			Key: m.key(t), Job: rapid.SampledFrom([]string{"q/one", "q/two"}).Draw(t, "job"),
+		req := driver.ReserveRequest{
+			Key: m.key(t), Job: drawWaiting.Draw(t, "job"),
 			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
 		}
+		if rapid.Bool().Draw(t, "waits") {
+			req.Nonce, req.Starts = nonceOf(req.Job), rapid.Bool().Draw(t, "starts")
+		}
+		return req
 	})
 	sendBatch(m, "reserve", reqs,
 		func(r *driver.ReserveRequest) (key, nonce string) { return r.Key, "" },
@@ -127,9 +131,14 @@ func (m *model) reserve(t *rapid.T) {
 
 func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) prediction {
 	ph := r.phase(now)
+	live := ph == running || ph == waiting || ph == orphan
+	mine := r.place(now, req.Nonce)
 	switch {
 	case ph == absent:
 		return r.refuse(now, driver.OutcomeNotFound)
+	case live && r.job == req.Job:
+	case mine != nil && mine.job == req.Job:
+		return r.reservePlace(now, req, live)
 	case r.job != req.Job:
 		return r.refuse(now, driver.OutcomeWrongJob)
 	case ph == ended:
@@ -143,5 +152,33 @@ func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) predic
 		r.until = after.until
 		r.keep(r.until, req.Retain)
 	}
+	return p
+}
+
+// reservePlace predicts the answer to a Reserve whose job waits.
+func (r *reference) reservePlace(now time.Duration, req driver.ReserveRequest, live bool) prediction {
+	keep := func(r *reference) { r.keepPlace(now, req) }
+	if live {
+		return r.refuse(now, driver.OutcomeHeld).thenQueue(r, now, req.Nonce, keep)
+	}
+	after := *r
+	after.keepPlace(now, req)
+	ph := r.phase(now)
+	how, _ := r.before(ph)
+	next := after.next(now, ph)
+	p := after.serve(now, next, how)
+	begin := p.apply
+	p.apply = func(r *reference) {
+		r.keepPlace(now, req)
+		begin(r)
+	}
+	p.starts = req.Starts
+	if next.Nonce == req.Nonce {
+		p.reply = servedBy(next, driver.OutcomeOK)
+	} else {
+		p.reply = servedBy(next, driver.OutcomeHeld)
+		p = p.thenQueue(r, now, req.Nonce, func(*reference) {})
+	}
+	p.reply.Next = next.job
 	return p
 }

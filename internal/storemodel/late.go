@@ -11,6 +11,7 @@ import (
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
 		m.acquire, m.take, m.wait, m.askAgain, m.giveUp, m.resume, m.park, m.renew, m.release, m.reserve,
+		m.joinLine, m.leaveLine,
 	}
 	m.delaying = true
 	calls[rapid.IntRange(0, len(calls)-1).Draw(t, "call")](t)

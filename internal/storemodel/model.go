@@ -42,6 +42,9 @@ func Run(t *testing.T, h *storetest.Harness) {
 			"ask":     m.askAgain,
 			"give up": m.giveUp,
 			"take":    m.take,
+			"line":    m.joinLine,
+			"leave":   m.leaveLine,
+			"look":    m.compareLine,
 			"resume":  m.resume,
 			"park":    m.park,
 			"renew":   m.renew,
@@ -97,12 +100,13 @@ type held struct {
 }
 
 var (
-	drawOwner  = rapid.SampledFrom([]string{"me", "you"})
-	drawJob    = rapid.SampledFrom([]string{"", "q/one", "q/two"})
-	drawMemo   = rapid.SampledFrom([][]byte{nil, nil, {}, []byte("memo"), {0, 1}})
-	drawTime   = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(1, 200).Draw(t, "ms")) })
-	drawHold   = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(0, rapid.IntRange(-100, 300).Draw(t, "ms"))) })
-	drawRetain = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(20, 400).Draw(t, "ms")) })
+	drawOwner   = rapid.SampledFrom([]string{"me", "you"})
+	drawJob     = rapid.SampledFrom([]string{"", "q/one", "q/two"})
+	drawWaiting = rapid.SampledFrom([]string{"q/one", "q/two", "q/three"})
+	drawMemo    = rapid.SampledFrom([][]byte{nil, nil, {}, []byte("memo"), {0, 1}})
+	drawTime    = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(1, 200).Draw(t, "ms")) })
+	drawHold    = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(0, rapid.IntRange(-100, 300).Draw(t, "ms"))) })
+	drawRetain  = rapid.Custom(func(t *rapid.T) time.Duration { return millis(rapid.IntRange(20, 400).Draw(t, "ms")) })
 )
 
 var drawBrief = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(0, rapid.IntRange(-20, 20).Draw(t, "ms"))) })
@@ -234,16 +238,47 @@ func sendBatch[R any](
 }
 
 func (m *model) take(t *rapid.T) {
-	reqs := several(t, func(r *driver.TakeRequest) string { return r.Key }, func() driver.TakeRequest {
+	m.sendTakes(several(t, func(r *driver.TakeRequest) string { return r.Key }, func() driver.TakeRequest {
 		return driver.TakeRequest{
 			Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: m.newNonce(), Holder: m.newNonce(), Job: drawJob.Draw(t, "job"),
 			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"), Grace: drawHold.Draw(t, "grace"),
 		}
-	})
+	}))
+}
+
+func (m *model) sendTakes(reqs []driver.TakeRequest) {
 	sendBatch(m, "take", reqs,
 		func(r *driver.TakeRequest) (key, nonce string) { return r.Key, r.Nonce },
 		func(r *reference, req driver.TakeRequest) prediction { return r.take(m.now, req) }, m.Store.Take,
-		func(req driver.TakeRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows) })
+		func(req driver.TakeRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows || p.queued) })
+}
+
+// nonceOf returns the nonce of the Takes with which job waits.
+func nonceOf(job string) string { return "of " + job }
+
+// joinLine sends Takes whose jobs wait, or ask again.
+func (m *model) joinLine(t *rapid.T) {
+	m.sendTakes(several(t, func(r *driver.TakeRequest) string { return r.Key }, func() driver.TakeRequest {
+		job := drawWaiting.Draw(t, "job")
+		return driver.TakeRequest{
+			Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: nonceOf(job), Holder: m.newNonce(), Job: job,
+			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"), Grace: drawHold.Draw(t, "grace"),
+			Patience: 2 * drawTime.Draw(t, "half the patience"), Most: max(0, rapid.IntRange(-4, 3).Draw(t, "most")),
+		}
+	}))
+}
+
+// leaveLine gives up the place of a job, or frees the key that the job has got.
+func (m *model) leaveLine(t *rapid.T) {
+	job := drawWaiting.Draw(t, "job")
+	req := driver.ReleaseRequest{
+		Term:  driver.Term{Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Grant: nonceOf(job)},
+		Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Starts: rapid.Bool().Draw(t, "starts"),
+	}
+	if rapid.Bool().Draw(t, "by the keeper") {
+		req.Kind, req.Job = driver.ReleaseForJob, job
+	}
+	m.sendReleases([]driver.ReleaseRequest{req})
 }
 
 func (m *model) resume(t *rapid.T) {
@@ -303,6 +338,7 @@ func (m *model) release(t *rapid.T) {
 	m.sendReleases(several(t, func(r *driver.ReleaseRequest) string { return r.Key }, func() driver.ReleaseRequest {
 		req := driver.ReleaseRequest{
 			Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"),
+			Starts: rapid.Bool().Draw(t, "starts"),
 		}
 		if rapid.Bool().Draw(t, "with a reason") {
 			req.Reason = m.newNonce()

@@ -17,13 +17,17 @@ const (
 // requirement.
 const pushTimeout = 10 * time.Second
 
-// The type pushes has the pushes to heardInbox that were not read yet.
+// The type pushes has the pushes to heardInbox and to JobsInbox that were not read yet.
 type pushes chan driver.Push
 
 func listen(t *testing.T, store driver.Store) pushes {
 	p := make(pushes, 1<<16)
 	stop, err := store.Subscribe(t.Context(), heardInbox, func(push driver.Push) { p <- push })
 	if err != nil {
+		t.Fatalf("Subscribe: %v", err)
+	}
+	t.Cleanup(stop)
+	if stop, err = store.Subscribe(t.Context(), driver.JobsInbox, func(push driver.Push) { p <- push }); err != nil {
 		t.Fatalf("Subscribe: %v", err)
 	}
 	t.Cleanup(stop)
@@ -58,5 +62,20 @@ func (p pushes) await(call string, grant driver.Grant) error {
 		return nil
 	case <-timeout.C:
 		return fmt.Errorf("no push for %s came in %s", call, pushTimeout)
+	}
+}
+
+// awaitJob reads the next push, which must be for this key and this job.
+func (p pushes) awaitJob(key, job string) error {
+	timeout := time.NewTimer(pushTimeout)
+	defer timeout.Stop()
+	select {
+	case got := <-p:
+		if want := (driver.Push{Key: key, Job: job}); got != want {
+			return fmt.Errorf("a push %+v came, want %+v", got, want)
+		}
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("no push for job %s came in %s", job, pushTimeout)
 	}
 }

@@ -85,8 +85,12 @@ type prediction struct {
 	grants *inLine      // the waiter that becomes the owner, if any; under a larger fence
 	how    driver.Ended // with grants: how the previous ownership ended
 
+	starts bool // with grants: there is no push for a job
+
 	queued              bool // the caller waits
-	minAhead, countable int  // with queued: Reply.Ahead is at least minAhead, and less than countable
+	job                 bool // with queued: the caller is a job
+	since               time.Duration
+	minAhead, countable int // with queued: Reply.Ahead is at least minAhead, and less than countable
 
 	apply func(r *reference)
 }
@@ -138,16 +142,14 @@ func (r *reference) acquire(now time.Duration, req driver.AcquireRequest) predic
 				reply: driver.Reply{
 					Outcome: driver.OutcomeOK, Ended: how, Memo: asked(req.Memo, memo), Lease: deadline(0, req.TTL),
 				},
-				apply: func(r *reference) { r.begin(now, req, how, memo) },
+				apply: func(r *reference) { r.begin(now, inLine{AcquireRequest: req}, how, memo) },
 			}
 		}
 		p = r.serve(now, next, how)
-		p.reply = driver.Reply{
-			Outcome: driver.OutcomeHeld, State: driver.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
-		}
+		p.reply = servedBy(next, driver.OutcomeHeld)
 	}
 	if req.Inbox != "" {
-		p = p.thenQueue(r, now, req)
+		p = p.thenQueue(r, now, req.Nonce, func(r *reference) { r.queue(now, inLine{AcquireRequest: req}) })
 	}
 	return p
 }
@@ -157,26 +159,42 @@ func (r *reference) take(now time.Duration, req driver.TakeRequest) prediction {
 	switch {
 	case ph == waiting && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job:
 		return prediction{reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior}}
-	case ph == running || ph == waiting || ph == orphan:
-		return r.refuse(now, driver.OutcomeHeld)
 	}
-	how, memo := r.before(ph)
-	if next := r.next(now, ph); next != nil {
-		p := r.serve(now, next, how)
-		p.reply = driver.Reply{
-			Outcome: driver.OutcomeHeld, State: driver.StateHeld, Holder: next.Holder, Remaining: deadline(0, next.TTL),
+	mine := r.place(now, req.Nonce)
+	if req.Patience > 0 && mine != nil && mine.Owner != req.Owner {
+		return r.refuse(now, driver.OutcomeNotOwner)
+	}
+	var p prediction
+	joins := req.Patience > 0
+	switch ph {
+	case running, waiting, orphan:
+		joins = joins && r.job != req.Job
+		if joins && mine == nil && req.Most > 0 && len(r.line) >= req.Most {
+			p = r.refuse(now, driver.OutcomeFull)
+			p.reply.Ahead = len(r.line)
+			return p
 		}
-		return p
+		p = r.refuse(now, driver.OutcomeHeld)
+	default:
+		how, memo := r.before(ph)
+		next := r.next(now, ph)
+		if next == nil || next.Nonce == req.Nonce {
+			return prediction{
+				grows: true,
+				reply: driver.Reply{Outcome: driver.OutcomeOK, Ended: how},
+				apply: func(r *reference) {
+					r.begin(now, jobInLine(req), how, memo)
+					r.lease, r.job = 0, req.Job
+				},
+			}
+		}
+		p = r.serve(now, next, how)
+		p.reply = servedBy(next, driver.OutcomeHeld)
 	}
-	return prediction{
-		grows: true,
-		reply: driver.Reply{Outcome: driver.OutcomeOK, Ended: how},
-		apply: func(r *reference) {
-			as := driver.AcquireRequest{Owner: req.Owner, Nonce: req.Nonce, Holder: req.Holder, TTL: req.Reserve, Retain: req.Retain}
-			r.begin(now, as, how, memo)
-			r.lease, r.job = 0, req.Job
-		},
+	if joins {
+		p = p.thenQueue(r, now, req.Nonce, func(r *reference) { r.queue(now, jobInLine(req)) })
 	}
+	return p
 }
 
 func (r *reference) resume(now time.Duration, req driver.ResumeRequest) prediction {
@@ -273,11 +291,12 @@ func (r *reference) release(now time.Duration, req driver.ReleaseRequest) predic
 		return r.refuse(now, driver.OutcomeNotFound)
 	}
 	after := *r
-	after.line = r.without(req.Grant)
-	p := after.releaseOnly(now, req)
+	var job string
+	after.line, job = r.left(req)
+	p := after.releaseOnly(now, req, job)
 	apply := p.apply
 	p.apply = func(r *reference) {
-		r.line = r.without(req.Grant)
+		r.line, _ = r.left(req)
 		if apply != nil {
 			apply(r)
 		}
@@ -285,14 +304,17 @@ func (r *reference) release(now time.Duration, req driver.ReleaseRequest) predic
 	return p
 }
 
-// releaseOnly is the part of release after the place in the queue was given up.
-func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) prediction {
+// releaseOnly is the part of release after the place in the queue was given up. The parameter left is the job of that
+// place, or "".
+func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, left string) prediction {
 	how := map[bool]driver.Ended{false: driver.EndedReleased, true: driver.EndedDone}[req.Done]
 	reply := driver.Reply{Outcome: driver.OutcomeOK}
 	ph := r.phase(now)
 	switch {
 	case r.last == req.Nonce:
 		return prediction{reply: reply, lateToo: ph == ended && r.late}
+	case left != "" && req.Kind == driver.ReleaseForJob && (ph == ended || ph == ranOut || r.job != req.Job):
+		return prediction{reply: reply}
 	case !req.Kind.ByOwner() && (ph == ended || ph == ranOut):
 		return prediction{reply: driver.Reply{Outcome: driver.OutcomeNotFound}}
 	case !req.Kind.ByOwner() && req.Fence != 0 && req.Fence != r.fence:
@@ -317,6 +339,8 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest) pr
 	var p prediction
 	if next := r.next(now, ph); next != nil {
 		p = r.serve(now, next, how)
+		p.starts = req.Starts
+		reply.Next = next.job
 		begin := p.apply
 		p.apply = func(r *reference) {
 			begin(r)

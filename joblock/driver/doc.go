@@ -63,9 +63,11 @@
 //
 //	Take
 //	  again              parked by Owner with this Nonce, for Job        OK        same
-//	  taken              live                                            Held      same
-//	  passed on          somebody waits                                  Held      GRANT to the first in line
-//	  parked             any other case                                  OK        GRANT to the caller; parked for Reserve; bound to Job
+//	  another owner      Patience; another Owner's place has this Nonce  NotOwner  same
+//	  full               live; QUEUE would make more than Most places    Full      same
+//	  taken              live                                            Held      same; QUEUE
+//	  parked             nobody waits, or this Nonce is first in line    OK        GRANT to the caller
+//	  passed on          any other case                                  Held      GRANT to the first in line; QUEUE
 //
 //	Resume
 //	  no record          the key has no record                           NotFound  same
@@ -113,6 +115,7 @@
 //	Release (ReleaseForced, ReleaseForJob)
 //	  again              this Nonce ended an ownership in time           OK        same
 //	  again, late        this Nonce ended an ownership that had run out  Lapsed    same
+//	  left               ReleaseForJob; a waiting job's place is Grant   OK        same
 //	  free               the key is free                                 NotFound  same
 //	  another fence      Fence is set and is not the record's fence      NotOwner  same
 //	  another job        ReleaseForJob or Job set; not the record's job  WrongJob  same
@@ -121,15 +124,18 @@
 //
 //	Reserve
 //	  no record          the key has no record                           NotFound  same
+//	  reserved           live; bound to Job                              OK        reserved for at least Reserve
+//	  waits              live; Job waits                                 Held      same; KEEP
+//	  next               Job waits, and is first in line                 OK        GRANT to the first in line
+//	  passed on          Job waits                                       Held      GRANT to the first in line; KEEP
 //	  another job        Job is not the record's job                     WrongJob  same
 //	  ended              a Release has ended the ownership               Released  same
-//	  reserved           live                                            OK        reserved for at least Reserve
 //	  reserved again     any other case                                  OK        reserved for Reserve; Recovered
 //
 // GRANT begins an ownership with the Owner and the Holder of the Acquire or Take, and without a job. The lease and the
 // reservation both end TTL from now. The record keeps its memo, and how the previous ownership ended. First is the
-// new fence. Since and Changed are now. The GRANT to the caller of a Take has no lease: the same step parks the key,
-// under the same fence.
+// new fence. Since and Changed are now. The GRANT to a Take has no lease: the same step parks the key for Reserve,
+// under the same fence, and binds the record to Job.
 //
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
@@ -145,8 +151,13 @@
 // memory: a repeated release must not end the next ownership. After the next GRANT, a store may answer the repeated
 // release OK even if the END was late.
 //
-// QUEUE gives an Acquire with an Inbox a place: see The queue. A Release whose Grant is the Nonce of a waiting
-// Acquire gives up that Acquire's place, whichever row decides.
+// QUEUE gives an Acquire with an Inbox, or a Take with Patience, a place: see The queue. A Take gets no place if the
+// key is live and bound to the Take's Job.
+//
+// KEEP makes the place of a waiting job last for at least Reserve from now: see Jobs in the queue.
+//
+// A Release whose Grant is the Nonce of a place gives up that place, whichever row decides. ReleaseOwn and ReleaseIdle
+// give up only a place of the same Owner. The row "left" does not apply if the record is live and bound to Job.
 //
 // Time alone gives no key to a waiter. After a reservation has run out, the owner can still Resume until the key's
 // next Acquire.
@@ -155,7 +166,7 @@
 //
 // An Acquire with an Inbox that gets Held has a place in the key's queue. The waiter keeps the place by sending the
 // Acquire again with the same Nonce. The place ends Patience after the last such Acquire, or with a Release whose
-// Grant is that Nonce.
+// Grant is that Nonce. Jobs have places too: see Jobs in the queue.
 //
 // The store serves places in the order in which waiters took them. The call that frees the key, or finds the key
 // free, grants the key to the first waiter whose place has not ended. The call drops the places before that one. Then
@@ -169,6 +180,26 @@
 // Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that a
 // Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
 // drops. The limit does not change the call's answer, and the next call drops more places.
+//
+// # Jobs in the queue
+//
+// A Take with Patience that gets Held may have a place in the queue, between those of Acquires. Then the Take's Job
+// waits, and no process need wait for the job. Held with a Now says that there is a place, and Since is when the place
+// was taken. If Since equals Now, the place is new.
+//
+// The caller makes the Nonce of such a Take from Job alone, so that whoever knows the job can name the place. The place
+// belongs to the Owner of the Take: a Take by another Owner changes nothing. The place lasts for Patience after the
+// last Take with this Nonce, or as long as a Reserve has asked for. Until the store has dropped a place that has ended,
+// a Take or a Reserve can still keep that place.
+//
+// GRANT to a waiting job parks the key for that job. Then somebody has to start the job. The caller of a Release or a
+// Reserve learns the job from Reply.Next. The step pushes key and job to JobsInbox, unless the call is a Release or a
+// Reserve with Starts. A keeper finds a job that nobody has started by the index.
+//
+// A Take that takes or keeps a place writes the job's entry in the index. So the later GRANT need not write one.
+//
+// A Take whose ownership has ended is a new Take, even with the same Nonce: the Take gets a new ownership, or a new
+// place behind all others.
 //
 // # Grants in pushes
 //
@@ -188,8 +219,8 @@
 // The index finds the locks of jobs without reading all records. The index has an entry for each pair of a key and a
 // job that the key's record is bound to. A store writes the entry before the step that binds the record, or in that
 // step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes an
-// entry if it recovers a job's lock or binds a record to Back. If a store cannot write the entry, the call returns an
-// error and the record is not bound.
+// entry if it recovers a job's lock or binds a record to Back. A waiting job has an entry as well. If a store cannot
+// write the entry, the call returns an error: the record is not bound, and there is no place.
 //
 // No other call adds an entry. Only Settle removes entries, but a store may drop an entry that has been due for
 // JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record too.

@@ -1,19 +1,23 @@
 package driver
 
-// ForcedInbox is the inbox to which forced releases push. No Acquire names ForcedInbox as its inbox.
-const ForcedInbox = ""
+// The inboxes to which stores push by themselves. No Acquire names one of these as its inbox.
+const (
+	ForcedInbox = ""     // for forced releases
+	JobsInbox   = "jobs" // for grants to waiting jobs
+)
 
 // Push is a message to an inbox. A Push is only a hint to ask the store. A Push may be lost, late, repeated or
 // forged. So a Store may push after the step of the call, and a failed push does not fail the call. Only the Grant of
 // a Push may save the call: see "Grants in pushes" in the package comment.
 type Push struct {
-	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox
+	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox or JobsInbox
 	Grant *Grant // the grant to that Acquire, or nil; read-only, because several subscribers may share the Grant
 
-	// Key and Fence name the live lease that a forced release has ended. Only a Push to ForcedInbox sets these two
-	// fields.
+	// In a Push to ForcedInbox, Key and Fence name the live lease that a forced release has ended. In a Push to
+	// JobsInbox, Key was granted to the waiting Job. No other Push sets these three fields.
 	Key   string
 	Fence int64 // of the term that the lease belonged to
+	Job   string
 }
 
 // Grant is the grant that a Push is about. The lease lasts the TTL of the waiter's latest Acquire, from the grant on.

@@ -19,5 +19,15 @@ type Record struct {
 	Reason   string        // given with the release that ended the ownership
 	Memo     []byte        // set only if the request asked for memos
 	Waiters  int           // places in the queue
+	Place    *Place        // the place that InspectRequest.Places names; nil if there is none
 	Now      time.Time     // when the Store read the record; zero if the key has no record
+}
+
+// Place is a place in the queue of a key, as Inspect and Line show it.
+type Place struct {
+	Holder string    // label of the waiter
+	Job    string    // the job that waits, or "" for an Acquire
+	Since  time.Time // when the place was taken, by the store's clock
+	Until  time.Time // when the place ends, by the store's clock
+	Ahead  int       // as Reply.Ahead
 }

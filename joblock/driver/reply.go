@@ -20,10 +20,12 @@ const (
 	OutcomeLapsed                  // the lease had run out; after a Release: the reservation had run out
 	OutcomeWrongJob                // refused: the record is bound to another job
 	OutcomeForeign                 // refused: the value at the key is not a lock record
+	OutcomeFull                    // refused: the queue has TakeRequest.Most places
 )
 
 var outcomeNames = [...]string{
 	"unknown", "ok", "held", "busy", "not found", "not owner", "released", "lapsed", "wrong job", "foreign",
+	"full",
 }
 
 // String returns the outcome's name in lower case.
@@ -46,15 +48,18 @@ type Reply struct {
 	Reason    string        // Released: the reason that was given with the release
 	Detail    string        // Foreign: what is at the key, for people; may be empty
 	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody had taken the key
-	State     State         // Held, Busy, NotOwner, WrongJob, OK of Reserve: the key's state after the call
+	State     State         // Held, Full, Busy, NotOwner, WrongJob, OK of Reserve: the key's state after the call
 	Holder    string        // as State: the label of the holder
 	Job       string        // as State: the job that the record is bound to
 	Remaining time.Duration // as State: what is left of the lease or, without a lease, of the reservation
 
 	Lease time.Duration // OK of Acquire: what is left of the lease, up to a millisecond too much
-	Ahead int           // Held of an Acquire with an Inbox: the number of places before the caller's place
+	Ahead int           // Held with a place in the queue: the number of places before that place. Full: of all places
 
-	// Now is the store's clock. Held of an Acquire with an Inbox sets Now, and so does OK of Acquire if the request
-	// has Memo. Places in the queue are in the order of their Now.
-	Now time.Time
+	// Now is the store's clock. Held with a place in the queue sets Now, and so does OK of Acquire if the request has
+	// Memo. Places in the queue are in the order of their Now.
+	Now   time.Time
+	Since time.Time // Held of Take and Reserve, with a place: when the place was taken; equal to Now if the place is new
+
+	Next string // any outcome of Release and Reserve: the waiting job that this call has granted the key to, or ""
 }

@@ -24,17 +24,19 @@ type AcquireRequest struct {
 	Patience time.Duration // with Inbox: how long the place lasts; each repeated call begins Patience anew
 }
 
-// TakeRequest asks for a free key and parks the key for a job, in one step. A Take does not wait: a key that is not free
-// refuses the Take, and the Take gets no place in the queue.
+// TakeRequest asks for a free key and parks the key for a job, in one step. If the key is not free, the job gets a place
+// in the queue, or the Take is refused.
 type TakeRequest struct {
-	Key     string
-	Owner   string
-	Nonce   string        // names this call; a repeated call has the same Nonce
-	Holder  string        // label for people
-	Job     string        // as in ParkRequest
-	Reserve time.Duration // as in ParkRequest
-	Retain  time.Duration // how long the record outlives the ownership
-	Grace   time.Duration // as in ParkRequest
+	Key      string
+	Owner    string
+	Nonce    string        // names this call; a repeated call has the same Nonce
+	Holder   string        // label for people
+	Job      string        // as in ParkRequest
+	Reserve  time.Duration // as in ParkRequest, from the grant on
+	Retain   time.Duration // how long the record outlives the ownership
+	Grace    time.Duration // as in ParkRequest
+	Patience time.Duration // with Job: if not 0, asks for a place in the queue; how long the place lasts
+	Most     int           // with Patience: a queue of Most places or more gets no new place; 0 means no bound
 }
 
 // ResumeRequest asks for a key that its owner has parked, or whose lease has run out.
@@ -108,24 +110,42 @@ type ReleaseRequest struct {
 	Job    string        // if set, or with ReleaseForJob: must be the record's job
 	Done   bool          // Job is done, so the record shows EndedDone; only with ReleaseOwn and ReleaseIdle
 	Retain time.Duration // how long the record outlives its end
+	Starts bool          // the caller starts the job in Reply.Next: there is no push to JobsInbox
 
 	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process
 	// that may ask for this record knows of the end. See Retention in the package comment for an exception.
 	Brief time.Duration
 }
 
-// ReserveRequest keeps a key reserved for the job that its record is bound to.
+// ReserveRequest keeps a key reserved for the job that its record is bound to, or keeps the place of a job that waits.
 type ReserveRequest struct {
 	Key     string
 	Job     string
-	Reserve time.Duration // least reservation, from now; a longer reservation stays
-	Retain  time.Duration // how long the record outlives the reservation
+	Nonce   string        // of the Take with which Job waits; "" if Job does not wait
+	Reserve time.Duration // least reservation, or least time for which the place lasts, from now; a longer time stays
+	Retain  time.Duration // how long the record outlives the reservation or the place
+	Starts  bool          // as in ReleaseRequest
 }
 
 // InspectRequest asks for the records of Keys.
 type InspectRequest struct {
-	Keys []string
-	Memo bool // asks for the memos too
+	Keys   []string
+	Memo   bool     // asks for the memos too
+	Places []string // unless nil, for each key the Nonce of a place that Record.Place is to show, or ""
+}
+
+// LineRequest asks for a page of the places in the queue of a key.
+type LineRequest struct {
+	Key    string
+	Cursor string // "" for the first page, then the previous LinePage.Next
+	Limit  int    // the most places of a page, from 1 to MaxBatch
+}
+
+// LinePage is a page of places, in the order in which the store serves them. Only the last page has an empty Next. Any
+// page may have no places.
+type LinePage struct {
+	Places []Place
+	Next   string
 }
 
 // ListRequest asks for a page of records.

@@ -13,7 +13,8 @@ type Store interface {
 	// Acquire takes a free key, or takes a place in the queue of a key that is not free.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)
 
-	// Take takes free keys and parks each for a job. The replies are in the order of reqs.
+	// Take takes free keys and parks each for a job, or gives the jobs places in the queues. The replies are in the
+	// order of reqs.
 	Take(ctx context.Context, reqs []TakeRequest) ([]Reply, error)
 
 	// Resume continues ownerships that were parked, or whose leases have run out. The replies are in the order of
@@ -29,8 +30,8 @@ type Store interface {
 	// Release ends ownerships. The replies are in the order of reqs.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]Reply, error)
 
-	// Reserve keeps keys reserved for the jobs that their records are bound to. Neither the owner nor the lease
-	// matters to Reserve. The replies are in the order of reqs.
+	// Reserve keeps keys reserved for the jobs that their records are bound to, and keeps the places of jobs that wait.
+	// Neither the owner nor the lease matters to Reserve. The replies are in the order of reqs.
 	Reserve(ctx context.Context, reqs []ReserveRequest) ([]Reply, error)
 
 	// Parts returns the number of parts of the index, at least 1. Each call returns the same number, in every process
@@ -53,14 +54,18 @@ type Store interface {
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
 	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an Acquire
-	// goes to another Store, this Store may miss the Push. Forced releases push to ForcedInbox. The end of ctx does not
-	// end the subscription. The function deliver must not block, and stop waits for a call of deliver that has begun.
+	// goes to another Store, this Store may miss the Push. ForcedInbox and JobsInbox belong to all Stores that have the
+	// same locks. The end of ctx does not end the subscription. The function deliver must not block, and stop waits for a call of deliver that has begun.
 	// An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
 	// Fence 0.
 	Inspect(ctx context.Context, req InspectRequest) ([]Record, error)
+
+	// Line reads one page of the places in the queue of a key, without those that have ended. A place that is taken or
+	// given up between two pages may be missing. A key without a record has an empty page.
+	Line(ctx context.Context, req LineRequest) (LinePage, error)
 
 	// List reads one page of records, without their memos, in no particular order. The package comment says how pages
 	// follow one another. A record that changes between two pages may be missing or listed twice.

@@ -84,8 +84,6 @@ func (r record) read(now instant, key string) driver.Record {
 	if r.live(now) {
 		out.Reserved = now.left(r.until)
 	}
-	if r.queue != nil {
-		out.Waiters = r.queue.places.Len()
-	}
+	out.Waiters = r.waiters()
 	return out
 }

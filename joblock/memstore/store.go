@@ -131,6 +131,12 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 		if req.Memo {
 			out[i].Memo = bytes.Clone(r.memo)
 		}
+		if req.Places != nil {
+			if p := r.placeOf(req.Places[i]); p != nil {
+				shown := r.show(p)
+				out[i].Place = &shown
+			}
+		}
 	}
 	return out, nil
 }

@@ -25,6 +25,12 @@ func (a answer) binding(job string, grace time.Duration) answer {
 	return a
 }
 
+// waits adds to a what the caller hears of the place p in the queue of r.
+func (a answer) waits(now instant, r record, p *place) answer {
+	a.Ahead, a.Now, a.Since = r.ahead(p), now.time(), time.UnixMicro(p.since)
+	return a
+}
+
 func outcome(o driver.Outcome) answer { return answer{Reply: driver.Reply{Outcome: o}} }
 
 func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer) {
@@ -35,7 +41,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 	if !r.live(now) {
 		first, waiting := r.nextWaiter(now)
 		if !waiting || first.Nonce == req.Nonce { // next
-			r.grant(now, req)
+			r.grant(now, waiter{AcquireRequest: req})
 			return r, r.acquired(now, req)
 		}
 		pushes = []push{r.grant(now, first)} // passed on
@@ -43,7 +49,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
 	a.pushes, a.Fence = pushes, r.fence
 	if req.Inbox != "" {
-		a.Ahead, a.Now = r.join(now, req), now.time()
+		a.Ahead, a.Now = r.ahead(r.join(now, waiter{AcquireRequest: req})), now.time()
 	}
 	return r, a
 }
@@ -52,20 +58,31 @@ func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 	if r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job { // again
 		return r, r.taken().binding(r.job, req.Grace)
 	}
+	queues := req.Patience > 0 && !(r.live(now) && r.job == req.Job) // QUEUE gives the job a place, or keeps the job's
+	p := r.placeOf(req.Nonce)
+	switch {
+	case req.Patience > 0 && p != nil && p.Owner != req.Owner: // another owner
+		return r, r.inTheWay(now, driver.OutcomeNotOwner)
+	case r.live(now) && queues && p == nil && req.Most > 0 && r.waiters() >= req.Most: // full
+		a := r.inTheWay(now, driver.OutcomeFull)
+		a.Ahead = r.waiters()
+		return r, a
+	}
 	var pushes []push
 	if !r.live(now) {
 		first, waiting := r.nextWaiter(now)
-		if !waiting { // parked
-			r.grant(now, driver.AcquireRequest{
-				Owner: req.Owner, Nonce: req.Nonce, TTL: req.Reserve, Retain: req.Retain, Holder: req.Holder,
-			})
-			r.lease, r.job = 0, req.Job
+		if !waiting || first.Nonce == req.Nonce { // parked
+			r.grant(now, asWaiter(req))
+			r.parkAs(req.Job)
 			return r, r.taken().binding(r.job, req.Grace)
 		}
 		pushes = []push{r.grant(now, first)} // passed on
 	}
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
 	a.pushes, a.Fence = pushes, r.fence
+	if queues {
+		a = a.waits(now, r, r.join(now, asWaiter(req))).binding(req.Job, req.Grace)
+	}
 	return r, a
 }
 
@@ -154,16 +171,19 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 }
 
 func (r record) release(now instant, req driver.ReleaseRequest) (record, answer) {
-	if req.Grant != "" {
-		r.leave(req.Grant)
+	owner := req.Kind.ByOwner()
+	var left *place
+	if p := r.placeOf(req.Grant); p != nil && (!owner || p.Owner == req.Owner) {
+		left = r.leave(req.Grant)
 	}
 	again := r.exists() && req.Nonce != "" && r.last == req.Nonce
-	owner := req.Kind.ByOwner()
 	switch {
 	case again && (r.ended == driver.EndedNone || r.until == 0): // again
 		return r, outcome(driver.OutcomeOK)
 	case again: // again, late
 		return r, outcome(driver.OutcomeLapsed)
+	case left != nil && left.job != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
+		return r, outcome(driver.OutcomeOK)
 	case owner && !r.exists(), // no record
 		!owner && !r.live(now): // free
 		return r, outcome(driver.OutcomeNotFound)
@@ -188,16 +208,23 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 	}
 	r.end(now, req)
 	if first, waiting := r.nextWaiter(now); waiting {
-		a.pushes = append(a.pushes, r.grant(now, first))
+		granted := r.grant(now, first)
+		if a.Next = first.job; first.job == "" || !req.Starts {
+			a.pushes = append(a.pushes, granted)
+		}
 	}
 	return r, a
 }
 
 // reserve has no row "again" in the table: a repeated call finds that the reservation lasts long enough.
 func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer) {
+	p := r.placeOf(req.Nonce)
 	switch {
 	case !r.exists(): // no record
 		return r, outcome(driver.OutcomeNotFound)
+	case r.live(now) && r.job == req.Job: // reserved
+	case p != nil && p.job == req.Job: // waits, next, passed on
+		return r.reservePlace(now, req, p)
 	case r.job != req.Job: // another job
 		return r, r.inTheWay(now, driver.OutcomeWrongJob)
 	case r.ended != driver.EndedNone: // ended
@@ -211,20 +238,49 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 	return r, a
 }
 
+// reservePlace is the method reserve for a job that waits.
+func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (record, answer) {
+	r.prolong(now, p, req.Reserve, req.Retain)
+	var next string
+	var pushes []push
+	if !r.live(now) {
+		first, _ := r.nextWaiter(now) // p has not ended
+		granted := r.grant(now, first)
+		if next = first.job; next == "" || !req.Starts {
+			pushes = []push{granted}
+		}
+		if first.Nonce == req.Nonce { // next
+			a := r.inTheWay(now, driver.OutcomeOK)
+			a.pushes, a.Next = pushes, next
+			return r, a
+		}
+	}
+	a := r.inTheWay(now, driver.OutcomeHeld).waits(now, r, p) // waits, passed on
+	a.pushes, a.Fence, a.Next = pushes, r.fence, next
+	return r, a
+}
+
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// grant is the step GRANT of the transition table, for req. grant returns the push for a caller that waits. The push
+// grant is the step GRANT of the transition table, for w. grant returns the push for a waiter. The push to an Acquire
 // carries the grant: only the Store can deliver a push, so the waiter may trust the push without asking.
-func (r *record) grant(now instant, req driver.AcquireRequest) push {
+func (r *record) grant(now instant, w waiter) push {
 	*r = record{
-		owner: req.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
-		holder: req.Holder, since: now.ms, queue: r.queue,
+		owner: w.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
+		holder: w.Holder, since: now.ms, queue: r.queue,
 	}
-	r.term(now, req.Nonce)
+	r.term(now, w.Nonce)
 	r.first = r.fence
-	r.extend(now, req.TTL, 0, req.Retain)
-	return push{req.Inbox, driver.Push{Nonce: req.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}}}
+	r.extend(now, w.TTL, 0, w.Retain)
+	if w.job != "" {
+		r.parkAs(w.job)
+		return push{w.Inbox, driver.Push{Key: w.Key, Job: w.job}}
+	}
+	return push{w.Inbox, driver.Push{Nonce: w.Nonce, Grant: &driver.Grant{Fence: r.fence, Ended: r.prior}}}
 }
+
+// parkAs drops the lease of a grant to a Take, and keeps the reservation.
+func (r *record) parkAs(job string) { r.lease, r.job = 0, job }
 
 // term is the step TERM of the transition table. The new fence is the store's time in µs, or the old fence plus 1 if
 // that is more, as after a step back of the clock.

@@ -179,7 +179,7 @@ func granted(sc *script, a answer) bool {
 		return false
 	}
 	r, err := parseReply(sc, a.val)
-	return err == nil && r.Outcome == driver.OutcomeOK
+	return err == nil && (r.Outcome == driver.OutcomeOK || !r.Since.IsZero())
 }
 
 func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {

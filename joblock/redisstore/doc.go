@@ -161,9 +161,10 @@
 // for a ClientName. [Store.Check] names the missing permissions.
 //
 // Begin with resetchannels. Channels belong to no database and obey no key pattern, and before Redis 7 a user had all
-// channels by default. A message names a key that was released by force or a call that was granted. A message has no
-// owner and no memo. Strangers who publish on the channels make processes read their own locks and ask for their own
-// grants, a few times a second at most. Strangers can neither get nor end a lock in this way.
+// channels by default. A message names a key that was released by force, a call that was granted, or a key and the
+// waiting job that has got the key. A message has no owner and no memo. Strangers who publish on the channels make
+// processes read their own locks and ask for their own grants, a few times a second at most. Strangers can neither get
+// nor end a lock in this way.
 //
 // # How to configure Redis
 //
@@ -191,7 +192,8 @@
 //
 // # Replicas
 //
-// With [Config].Replicas = n, a grant, a Park or a renewal counts only when n replicas have acknowledged it (WAIT).
+// With [Config].Replicas = n, a grant, a Park, a renewal or a job's place in the queue counts only when n replicas have
+// acknowledged it (WAIT).
 // Otherwise the call returns an error, and the outcome of the call is unknown. The Locker cleans up or tries again, as
 // after any error. So while fewer than n replicas can be reached, no lock can be taken, and held locks are lost: the
 // holders are told in time, and nobody else gets the locks.

@@ -165,7 +165,7 @@ func (k *kit) stage(key string, dead int) driver.Term {
 for n = 0, ARGV[1] - 1 do
   local ends = n < tonumber(ARGV[2]) and '1' or '99999999999999'
   redis.call('HSET', KEYS[1], 'wcall ' .. n, n, 'q' .. n,
-    ends .. '\n120001\n       60000\nowner of call ' .. n .. '\nholder\n\n\ncall ' .. n .. '\njoblock:inbox:crowd')
+    ends .. '\n120001\n       60000\nowner of call ' .. n .. '\nholder\n\n\ncall ' .. n .. '\njoblock:inbox:crowd\n1795307164008897')
 end
 redis.call('HSET', KEYS[1], 'q', '0 ' .. ARGV[1] .. ' ' .. ARGV[1])
 redis.call('PEXPIRE', KEYS[1], 3600000)`, []string{k.name(key)}, crowd, dead).Err()

@@ -54,14 +54,20 @@ var spoiled = map[string][]string{
 	"queue of too many":         {"q", "0 1 2"},
 	"queue without a length":    {"q", "0 1"},
 	"queue of empty places":     {"q", "0 20000000000 20000000000"},
-	"place in a gap":            {"q", "0 3 2", "q0", "99999999999999\n3\n           1\nwho\nholder\n\n\na\ninbox", "wa", "0", "q1", "99999999999999\n3\n           1\nwho\nholder\n\n\nb\ninbox", "wb", "1", "g1", "1", "q2", "99999999999999\n3\n           1\nwho\nholder\n\n\ncall\ninbox", "wcall", "2"},
-	"place of gaps without end": {"q", "0 9 3", "q0", "1\n3\n           1\nwho\nholder\n\n\na\ninbox", "g1", "99999999999999999999", "g5", "-3", "q4", "1\n3\n           1\nwho\nholder\n\n\ncall\ninbox", "wcall", "4", "g3", "1.5"},
+	"place in a gap":            {"q", "0 3 2", "q0", "99999999999999\n3\n           1\nwho\nholder\n\n\na\ninbox\n1795307164008897", "wa", "0", "q1", "99999999999999\n3\n           1\nwho\nholder\n\n\nb\ninbox\n1795307164008897", "wb", "1", "g1", "1", "q2", "99999999999999\n3\n           1\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "2"},
+	"place of gaps without end": {"q", "0 9 3", "q0", "1\n3\n           1\nwho\nholder\n\n\na\ninbox\n1795307164008897", "g1", "99999999999999999999", "g5", "-3", "q4", "1\n3\n           1\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "4", "g3", "1.5"},
 	"place is garbage":          {"q", "0 1 1", "q0", "garbage", "wcall", "0"},
-	"place with negatives":      {"q", "0 1 1", "q0", "-1\n-1\n          -1\nwho\nholder\n\n\ncall\ninbox", "wcall", "0"},
-	"place with a split lease":  {"q", "0 1 1", "q0", "99999999999999\n20001\n1          2\nwho\nholder\n\n\nBBBBBBBBBBBBB\ninbox", "wBBBBBBBBBBBBB", "0"},
-	"place with doubles":        {"q", "0 1 1", "q0", "1e300\n1e300\n       1e300\nwho\nholder\n\n\ncall\ninbox", "wcall", "0"},
-	"place without end":         {"q", "0 1 1", "q0", "9007199254740990\n9007199254740990\n9007199254740990\nwho\nholder\n\n\ncall\ninbox", "wcall", "0"},
-	"place beyond all ends":     {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\n\n\ncall\ninbox", "wcall", "0"},
+	"place with negatives":      {"q", "0 1 1", "q0", "-1\n-1\n          -1\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "0"},
+	"place with a split lease":  {"q", "0 1 1", "q0", "99999999999999\n20001\n1          2\nwho\nholder\n\n\nBBBBBBBBBBBBB\ninbox\n1795307164008897", "wBBBBBBBBBBBBB", "0"},
+	"place with doubles":        {"q", "0 1 1", "q0", "1e300\n1e300\n       1e300\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "0"},
+	"place without end":         {"q", "0 1 1", "q0", "9007199254740990\n9007199254740990\n9007199254740990\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "0"},
+	"place beyond all ends":     {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\n\n\ncall\ninbox\n1795307164008897", "wcall", "0"},
+	"place of a job":            {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
+	"place of a job and reason": {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\nwhy\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
+	"place without a time":      {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n", "w0000000000000", "0"},
+	"place of an odd time":      {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1 2 3 4 5 6 7 8 ", "w0000000000000", "0"},
+	"place kept for ever":       {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
+	"place of another call":     {"q", "0 2 2", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/2\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "1", "q1", "garbage"},
 	"places that nobody counts": {"q", "0 1 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
 }
 
@@ -131,9 +137,13 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 			return one(k.Release(ctx, []driver.ReleaseRequest{{Term: term, Nonce: k.nonce(), Retain: long}}))
 		})
 	}
+	line := driver.TakeRequest{
+		Key: key, Owner: "a job", Nonce: "0000000000000", Job: "q/1", Reserve: long, Retain: long, Grace: long, Patience: long, Most: 3,
+	}
 	have := 0
 	for _, r := range []driver.Reply{
 		acquire("a stranger", ""), acquire("one who waits", "inbox"),
+		try("wait as a job", func() (driver.Reply, error) { return k.Take(ctx, line) }),
 		try("renew", func() (driver.Reply, error) { return one(k.Renew(ctx, []driver.RenewRequest{k.renewal(term)})) }),
 	} {
 		if r.Outcome == driver.OutcomeOK {
@@ -144,8 +154,18 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 		t.Errorf("%d have the key %q", have, key)
 	}
 	try("inspect", func() (driver.Reply, error) {
-		_, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
+		_, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{key, key}, Places: []string{line.Nonce, "call"}})
 		return driver.Reply{}, err
+	})
+	try("line", func() (driver.Reply, error) {
+		page, err := k.Line(ctx, driver.LineRequest{Key: key, Limit: 10})
+		if len(page.Places) > 10 {
+			t.Errorf("%d places of %q in a page of 10", len(page.Places), key)
+		}
+		return driver.Reply{}, err
+	})
+	try("keep a place", func() (driver.Reply, error) {
+		return one(k.Reserve(ctx, []driver.ReserveRequest{{Key: key, Job: "q/1", Nonce: line.Nonce, Reserve: long, Retain: long}}))
 	})
 	try("list", func() (driver.Reply, error) {
 		_, err := k.List(ctx, driver.ListRequest{Prefix: key})
@@ -161,9 +181,11 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 		})
 	}
 	leave := k.release(driver.Term{Key: key, Owner: "x", Grant: "call"})
+	drop := k.release(driver.Term{Key: key, Grant: line.Nonce})
+	drop.Kind, drop.Job, drop.Starts = driver.ReleaseForJob, "q/1", true
 	force := k.release(driver.Term{Key: key})
 	force.Kind = driver.ReleaseForced
-	for _, req := range []driver.ReleaseRequest{leave, k.release(driver.Term{Key: key, Owner: term.Owner}), force, force} {
+	for _, req := range []driver.ReleaseRequest{leave, drop, k.release(driver.Term{Key: key, Owner: term.Owner}), force, force} {
 		req.Nonce = k.nonce()
 		try("release", func() (driver.Reply, error) { return one(k.Release(ctx, []driver.ReleaseRequest{req})) })
 	}

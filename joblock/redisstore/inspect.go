@@ -46,14 +46,18 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 	}
 	single := all(req.Keys)
 	if len(single) > 1 && !req.Memo && s.together() {
-		single = s.inspectMany(ctx, req.Keys, answered)
+		single = s.inspectMany(ctx, req, answered)
 	}
 	if len(single) == 0 {
 		return failed
 	}
 	cmds := make([]*redis.Cmd, len(single))
 	for n, i := range single {
-		cmds[n] = newCall(inspectScript, s.name(req.Keys[i])).flag(req.Memo).cmd(ctx)
+		c := newCall(inspectScript, s.name(req.Keys[i])).flag(req.Memo)
+		if req.Places != nil {
+			c.str(req.Places[i])
+		}
+		cmds[n] = c.cmd(ctx)
 	}
 	for n, a := range inspectScript.runAll(ctx, s.calls, cmds) {
 		answered(single[n], a)
@@ -63,9 +67,9 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 
 // inspectMany reads many records with each script. The result single has the indexes of the keys that have no answer,
 // because the server has refused the script.
-func (s *Store) inspectMany(ctx context.Context, keys []string, answered func(i int, a answer)) (single []int) {
+func (s *Store) inspectMany(ctx context.Context, req driver.InspectRequest, answered func(i int, a answer)) (single []int) {
 	parts := make(map[int][]int) // the indexes of the keys, by part
-	for i, key := range keys {
+	for i, key := range req.Keys {
 		part := s.part(key)
 		parts[part] = append(parts[part], i)
 	}
@@ -75,9 +79,15 @@ func (s *Store) inspectMany(ctx context.Context, keys []string, answered func(i 
 		for chunk := range slices.Chunk(items, inspectTogether) {
 			names := make([]string, len(chunk))
 			for n, i := range chunk {
-				names[n] = s.name(keys[i])
+				names[n] = s.name(req.Keys[i])
 			}
-			cmds = append(cmds, newCall(inspectManyScript, names...).flag(false).cmd(ctx))
+			c := newCall(inspectManyScript, names...).flag(false)
+			if req.Places != nil {
+				for _, i := range chunk {
+					c.str(req.Places[i])
+				}
+			}
+			cmds = append(cmds, c.cmd(ctx))
 			chunks = append(chunks, chunk)
 		}
 	}

@@ -17,8 +17,8 @@ var errReply = errors.New("redisstore: unexpected reply of a script")
 
 // Outcomes that only the scripts and this package know.
 const (
-	unlisted = int64(10) // of resume.lua
-	more     = int64(11) // of acquire.lua, take.lua and release.lua
+	unlisted = int64(11) // of resume.lua
+	more     = int64(12) // of acquire.lua, take.lua, release.lua and reserve.lua
 )
 
 // errMore says that not all dead waiters were dropped yet, so the call has to be sent again. A release that gets
@@ -85,6 +85,22 @@ func (f *fields) blob() []byte {
 	return nil
 }
 
+// The method job reads the job that a call has granted the key to. A missing job is "".
+func (f *fields) job() string {
+	if len(f.rest) == 0 {
+		return ""
+	}
+	return f.str()
+}
+
+func (f *fields) place() driver.Place {
+	p := driver.Place{Ahead: int(f.num()), Holder: f.str(), Job: f.str(), Since: f.clock()}
+	until, err := strconv.ParseInt(f.str(), 10, 64)
+	f.bad = f.bad || err != nil
+	p.Until = time.UnixMilli(until)
+	return p
+}
+
 func (f *fields) dur() time.Duration {
 	ms := f.num()
 	if ms > math.MaxInt64/int64(time.Millisecond) {
@@ -129,7 +145,7 @@ func outcome(val any) (driver.Outcome, fields) {
 		f = fields{rest: list, bad: !ok}
 		n = f.num()
 	}
-	if n < int64(driver.OutcomeOK) || n > int64(driver.OutcomeForeign) {
+	if n < int64(driver.OutcomeOK) || n > int64(driver.OutcomeFull) {
 		f.bad = true
 	}
 	return driver.Outcome(n), f
@@ -178,7 +194,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	}
 	if list, ok := val.([]any); ok && len(list) > 0 && list[0] == more {
 		switch {
-		case (sc == acquireScript || sc == takeScript) && len(list) == 1:
+		case (sc == acquireScript || sc == takeScript || sc == reserveScript) && len(list) == 1:
 			return driver.Reply{}, errMore
 		case sc == releaseScript && len(list) == 2:
 			r, err := parseReply(sc, list[1])
@@ -206,16 +222,32 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 			r.Fence = f.digits()
 		case reserveScript:
 			r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
-			r.Recovered = f.num() == 1
+			switch f.num() {
+			case 1:
+				r.Recovered = true
+			case 2:
+				r.Next = r.Job
+			}
+		case releaseScript:
+			r.Next = f.job()
 		}
-	case driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotOwner, driver.OutcomeWrongJob:
+	case driver.OutcomeLapsed:
+		r.Next = f.job()
+	case driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotOwner, driver.OutcomeWrongJob, driver.OutcomeFull:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()
 		if out == driver.OutcomeHeld {
 			r.Fence = f.digits()
 		}
 		if len(f.rest) > 0 {
-			r.Ahead, r.Now = int(f.num()), f.clock()
+			r.Ahead = int(f.num())
 		}
+		if len(f.rest) > 0 {
+			r.Now = f.clock()
+		}
+		if len(f.rest) > 0 {
+			r.Since = f.clock()
+		}
+		r.Next = f.job()
 	case driver.OutcomeReleased:
 		r.Ended, r.Reason = f.ended(), f.str()
 	case driver.OutcomeForeign:
@@ -239,6 +271,10 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 		rec.Holder, rec.Job = f.str(), f.str()
 		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
 		rec.Waiters, rec.Now = int(f.num()), f.clock()
+		if len(f.rest) > 0 {
+			p := f.place()
+			rec.Place = &p
+		}
 	case driver.OutcomeNotFound:
 	case driver.OutcomeForeign:
 		_ = f.foreign() // a driver.Record has no field for the description
@@ -250,4 +286,28 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 		return driver.Record{Key: key}, false, err
 	}
 	return rec, out != driver.OutcomeNotFound, nil
+}
+
+// parsePage reads the answer of lineScript.
+func parsePage(val any) (driver.LinePage, error) {
+	var page driver.LinePage
+	out, f := outcome(val)
+	switch out {
+	case driver.OutcomeOK:
+		if next := f.num(); next > 0 {
+			page.Next = strconv.FormatInt(next, 10)
+		}
+		for !f.bad && len(f.rest) > 0 {
+			page.Places = append(page.Places, f.place())
+		}
+	case driver.OutcomeNotFound:
+	case driver.OutcomeForeign:
+		_ = f.foreign()
+	default:
+		f.bad = true
+	}
+	if err := f.end("line"); err != nil {
+		return driver.LinePage{}, err
+	}
+	return page, nil
 }

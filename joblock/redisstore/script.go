@@ -46,9 +46,9 @@ func readStages() map[string]string {
 // common.
 var (
 	acquireScript = newScript("acquire", "record", "record#read", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
-		"acquire#decide", "queue", "grant", "record#write", "acquire#answer", "record#state", "answer")
+		"acquire#decide", "queue", "queue#place", "queue#serve", "grant", "record#write", "acquire#answer", "record#state", "answer")
 	takeScript = newScript("take", "record", "record#read", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
-		"take", "queue", "grant", "take#park", "record#write", "take#answer", "record#state", "answer")
+		"take", "queue", "queue#place", "queue#serve", "grant", "take#bind", "record#write", "take#answer", "record#state", "answer")
 	resumeScript = newScript("resume", "record", "record#read", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
 		"index", "index#bind", "resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#read", "record#fields", "record#foreign",
@@ -56,13 +56,15 @@ var (
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
 	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
-		"release", "term", "release#decide", "queue", "grant", "record#write", "record#state", "answer")
+		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "release#left", "grant",
+		"record#write", "record#state", "answer")
 	reserveScript = newScript("reserve", "record", "record#read", "record#fields", "record#foreign",
-		"reserve", "record#write", "record#state", "answer")
+		"reserve", "queue", "queue#place", "queue#serve", "grant", "reserve#decide", "record#write", "record#state", "answer")
 	inspectScript = newScript("inspect", "record", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
-		"record#state", "inspect#answer")
+		"record#state", "inspect#place", "queue#place", "inspect#answer")
 	inspectManyScript = newScript("inspect", "record", "inspect#many", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
-		"record#state", "inspect#answer", "inspect#all")
+		"record#state", "inspect#place", "queue#place", "inspect#answer", "inspect#all")
+	lineScript   = newScript("line", "record", "record#read", "record#fields", "record#foreign", "line#answer")
 	bindScript   = newScript("bind", "index", "index#bind", "bind")
 	dueScript    = newScript("due", "due")
 	settleScript = newScript("settle", "settle")

@@ -205,6 +205,12 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 			if s.hashes {
 				c.str("h")
 			}
+			if req.Patience > 0 {
+				if !s.hashes {
+					c.str("")
+				}
+				c.millis(req.Patience).int(int64(max(0, req.Most))).str(s.jobs())
+			}
 			return c
 		})
 		if failed == nil && len(left) > 0 {
@@ -322,7 +328,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
 		return s.releaseCall(req, listener)
 	})
-	s.finishReleases(ctx, reqs, unfinished)
+	s.finishReleases(ctx, reqs, unfinished, replies)
 	return replies, err
 }
 
@@ -333,6 +339,12 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
 	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
 	plain := short && req.Reason == "" && !bound && !req.Done
+	if req.Starts {
+		if listener == "" {
+			listener = "\n"
+		}
+		listener += "\n1"
+	}
 	if !plain || listener != "" {
 		c.str(s.inPart(req.Key, listener))
 	}
@@ -361,7 +373,7 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 // finishReleases repeats each release until that release has found the next waiter or the end of the queue.
 // finishReleases reports no errors, because the ownerships have already ended. If finishReleases fails, the next call
 // that asks for the key drops the other dead waiters.
-func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int) {
+func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int, replies []driver.Reply) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))
 		for n, i := range unfinished {
@@ -374,20 +386,57 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 			if a.err != nil {
 				continue
 			}
-			if _, err := parseReply(releaseScript, s.handOver(a.val)); err == errMore {
-				left = append(left, unfinished[n])
+			i := unfinished[n]
+			r, err := parseReply(releaseScript, s.handOver(a.val))
+			if replies[i].Next = r.Next; err == errMore {
+				left = append(left, i)
 			}
 		}
 		unfinished = left
 	}
 }
 
-// Reserve implements driver.Store, in one pipeline.
+// Reserve implements driver.Store, in one pipeline. If a key with jobs that wait is free, dead waiters may take further
+// pipelines, as in Take.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	replies, _, err := batch(ctx, s, s.calls, reserveScript, reqs, func(req *driver.ReserveRequest) *scriptCall {
-		return newCall(reserveScript, s.name(req.Key)).str(req.Job).millis(req.Reserve).millis(req.Retain)
-	})
+	replies := make([]driver.Reply, len(reqs))
+	var err error
+	for items := all(reqs); len(items) > 0; {
+		left, _, failed := some(ctx, s, s.calls, reserveScript, reqs, items, replies, func(req *driver.ReserveRequest) *scriptCall {
+			c := newCall(reserveScript, s.name(req.Key)).str(req.Job).millis(req.Reserve).millis(req.Retain)
+			if req.Nonce != "" {
+				c.str(req.Nonce).flag(req.Starts)
+			}
+			return c
+		})
+		if failed == nil && len(left) > 0 {
+			failed = ctx.Err()
+		}
+		if err = cmp.Or(err, failed); ctx.Err() != nil {
+			break
+		}
+		items = left
+	}
 	return replies, err
+}
+
+// Line implements driver.Store, in one round trip. A cursor is the number of a place.
+func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
+	if err := s.Validate(); err != nil {
+		return driver.LinePage{}, err
+	}
+	from := int64(0)
+	if req.Cursor != "" {
+		var err error
+		if from, err = strconv.ParseInt(req.Cursor, 10, 64); err != nil || from < 0 {
+			return driver.LinePage{}, invalid("line cursor %.40q was not made by Line", req.Cursor)
+		}
+	}
+	a := lineScript.run(ctx, s.calls, newCall(lineScript, s.name(req.Key)).int(from).int(int64(req.Limit)).cmd(ctx))
+	if a.err != nil {
+		return driver.LinePage{}, a.err
+	}
+	return parsePage(a.val)
 }
 
 func printable(s string) bool {

@@ -56,12 +56,15 @@ func (s *Store) inPart(key, text string) string {
 // The method forced returns the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 
+// The method jobs returns the Redis channel for grants to waiting jobs.
+func (s *Store) jobs() string { return s.prefix + driver.JobsInbox }
+
 // Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
 // makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes. There most
 // pushes do not come that way: see the type shards. Then the subscription has one more connection to each node that has
 // keys for which Acquires with this inbox wait.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
-	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox, deliver)
+	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox, deliver)
 }
 
 // The method subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
@@ -71,8 +74,14 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		return nil, err
 	}
 	channel, parse := s.channel(inbox), s.parseGrant
-	if inbox == driver.ForcedInbox {
+	waits := false // whether calls of this process wait with the inbox
+	switch inbox {
+	case driver.ForcedInbox:
 		channel, parse = s.forced(), s.parseForced
+	case driver.JobsInbox:
+		channel, parse = s.jobs(), s.parseJob
+	default:
+		waits = true
 	}
 	sub := s.ops.Subscribe(ctx, channel)
 	// Wait until the server confirms the subscription: pushes before the confirmation do not arrive.
@@ -89,7 +98,7 @@ func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		}
 	}
 	stopShards := func() {}
-	if cluster, ok := s.ops.(*redis.ClusterClient); ok && inbox != driver.ForcedInbox {
+	if cluster, ok := s.ops.(*redis.ClusterClient); ok && waits {
 		stopShards = s.shards.add(inbox, newShards(cluster, func(part int) string { return s.shardChannel(part, inbox) }, told))
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -179,4 +188,15 @@ func (s *Store) parseForced(text string) (driver.Push, bool) {
 		return driver.Push{}, false
 	}
 	return driver.Push{Key: key, Fence: fence}, true
+}
+
+// parseJob reads what record.lua publishes when a waiting job gets a key: the job and the Redis key, a line each. Any
+// other text is from a stranger, and parseJob returns false.
+func (s *Store) parseJob(text string) (driver.Push, bool) {
+	job, name, _ := strings.Cut(text, "\n")
+	key, ours := s.keyOf(name)
+	if job == "" || len(job) > driver.MaxLabelBytes || !ours {
+		return driver.Push{}, false
+	}
+	return driver.Push{Key: key, Job: job}, true
 }

@@ -183,6 +183,9 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 			Key: key, Owner: term.Owner, Nonce: nonce, Holder: any("", "host"), Job: any("q/1", "q/1", "q/2"), Reserve: period(),
 			Retain: period(), Grace: period(),
 		}
+		if dice.IntN(3) == 0 {
+			take.Nonce, take.Patience, take.Most = fmt.Sprintf("%013s", take.Job), period(), dice.IntN(3)
+		}
 		resume := driver.ResumeRequest{
 			Key: key, Owner: term.Owner, Nonce: nonce, TTL: period(), Retain: period(), Holder: any("", "host"), Job: job,
 			Memo: !often(), Grace: period(), Unpark: !often(), Back: any("q/1", "q/2", ""), Fence: fences[dice.IntN(3)],
@@ -203,6 +206,9 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 		}
 		if often() {
 			release.Brief = time.Second
+		}
+		if !often() {
+			release.Starts = true
 		}
 		var replies [2]driver.Reply
 		var text [2]string
@@ -244,7 +250,7 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 		now = now.Add(d)
 		for _, w := range twins {
 			w.server.SetTime(now)
-			w.server.FastForward(max(0, d))
+			w.server.FastForward(max(0, d.Truncate(time.Millisecond))) // a time to live is in whole milliseconds
 		}
 	}
 }

@@ -82,6 +82,15 @@ func (s usualStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) (
 	}))
 }
 
+func (s usualStore) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	return s.Store.Reserve(ctx, usualAll(reqs, func(r *driver.ReserveRequest) { r.Nonce = usualName(r.Nonce) }))
+}
+
+func (s usualStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
+	req.Places = usualAll(req.Places, func(nonce *string) { *nonce = usualName(*nonce) })
+	return s.Store.Inspect(ctx, req)
+}
+
 func (s usualStore) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	return s.Store.Subscribe(ctx, inbox, func(p driver.Push) {
 		p.Nonce = strings.TrimLeft(p.Nonce, " ")
@@ -140,6 +149,10 @@ func (s mixedStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]dr
 
 func (s mixedStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	return s.any().Release(ctx, reqs)
+}
+
+func (s mixedStore) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	return s.any().Reserve(ctx, reqs)
 }
 
 // Records that clients of one server and of a cluster write in turn are of all kinds.

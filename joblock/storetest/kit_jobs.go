@@ -15,6 +15,31 @@ func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
 	return driver.ReserveRequest{Key: key, Job: job, Reserve: 10 * long, Retain: long}
 }
 
+// lineReq returns a Take with which job waits for longer than the test takes. The Nonce depends on nothing but the job.
+func (k *kit) lineReq(key, job string) driver.TakeRequest {
+	req := k.takeReq(key, "next", job)
+	req.Nonce, req.Patience = "of "+job, long
+	return req
+}
+
+// joinLine sends a Take, and fails the test unless the job has a place in the queue.
+func (k *kit) joinLine(req driver.TakeRequest) driver.Reply {
+	k.Helper()
+	reply := k.take(req)
+	k.want("take", reply, driver.OutcomeHeld)
+	if reply.Now.IsZero() || reply.Since.IsZero() || reply.Since.After(reply.Now) {
+		k.Fatalf("take: %+v, want a place", reply)
+	}
+	return reply
+}
+
+// keepReq returns a Reserve that keeps the place of a job that waits.
+func (k *kit) keepReq(wait driver.TakeRequest) driver.ReserveRequest {
+	req := k.reserveReq(wait.Key, wait.Job)
+	req.Nonce = wait.Nonce
+	return req
+}
+
 // freeReq returns a request that frees the lock of an ended job, without the lock's owner.
 func (k *kit) freeReq(key, job string) driver.ReleaseRequest {
 	req := k.forceReq(key)

@@ -23,15 +23,21 @@ type mailbox struct {
 	signal chan struct{} // has room for one signal: a push has come
 
 	mu     sync.Mutex               // guards the fields below
-	pushes map[string][]driver.Push // unread pushes, by the nonce in the push
+	pushes map[string][]driver.Push // unread pushes, by the nonce or the job in the push
 	unread int
 }
 
 // listen makes an inbox and subscribes to that inbox until the test ends.
 func (k *kit) listen() *mailbox {
 	k.Helper()
+	return k.listenTo(fmt.Sprintf("inbox-%d", inboxes.Add(1)))
+}
+
+// listenTo subscribes to an inbox until the test ends.
+func (k *kit) listenTo(inbox string) *mailbox {
+	k.Helper()
 	m := &mailbox{
-		kit: k, inbox: fmt.Sprintf("inbox-%d", inboxes.Add(1)),
+		kit: k, inbox: inbox,
 		signal: make(chan struct{}, 1), pushes: make(map[string][]driver.Push),
 	}
 	stop, err := k.Store.Subscribe(k.ctx, m.inbox, m.deliver)
@@ -44,8 +50,9 @@ func (k *kit) listen() *mailbox {
 }
 
 func (m *mailbox) deliver(p driver.Push) {
+	name := p.Nonce + p.Job // a push has at most one of these
 	m.mu.Lock()
-	m.pushes[p.Nonce] = append(m.pushes[p.Nonce], p)
+	m.pushes[name] = append(m.pushes[name], p)
 	m.unread++
 	m.mu.Unlock()
 	select {
@@ -54,7 +61,7 @@ func (m *mailbox) deliver(p driver.Push) {
 	}
 }
 
-// take reads a push for the call with this nonce. take reports false if no such push has come.
+// take reads a push for the call with this nonce, or for this job. take reports false if no such push has come.
 func (m *mailbox) take(call string) (p driver.Push, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +81,7 @@ func (m *mailbox) left() int {
 	return m.unread
 }
 
-// await waits for a push for the call with this nonce.
+// await waits for a push for the call with this nonce, or for this job.
 func (m *mailbox) await(call string) (driver.Push, error) {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()

@@ -18,7 +18,7 @@ func TestTheTableIsThatOfTheContract(t *testing.T) {
 	}
 	outcomes := map[string]driver.Outcome{
 		"OK": ok, "Held": hld, "Busy": busy, "NotFound": gone, "NotOwner": notO,
-		"Released": rel, "Lapsed": laps, "WrongJob": wjob, "Foreign": forn,
+		"Released": rel, "Lapsed": laps, "WrongJob": wjob, "Foreign": forn, "Full": full,
 	}
 	var want []string
 	columns := regexp.MustCompile(`  +`)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	laps = driver.OutcomeLapsed
 	wjob = driver.OutcomeWrongJob
 	forn = driver.OutcomeForeign
+	full = driver.OutcomeFull
 )
 
 // row is a row of the transition table in the package comment of driver. TestTheTableIsThatOfTheContract compares the
@@ -35,7 +37,7 @@ type effect int
 const (
 	same    effect = iota // the record is unchanged
 	grants                // new fence and ownership, held by the caller
-	passes                // new fence and ownership, held by the first in line
+	passes                // new fence and ownership, held by the first in line or parked for that job
 	resumes               // new fence, held
 	parks                 // new fence, parked
 	takes                 // new fence and ownership, parked for the caller
@@ -72,9 +74,11 @@ var table = []struct {
 	}},
 	{take, []row{
 		{"again", ok, same},
+		{"another owner", notO, same},
+		{"full", full, same},
 		{"taken", hld, same},
-		{"passed on", hld, passes},
 		{"parked", ok, takes},
+		{"passed on", hld, passes},
 	}},
 	{resume, []row{
 		{"no record", gone, same},
@@ -122,6 +126,7 @@ var table = []struct {
 	{force, []row{
 		{"again", ok, same},
 		{"again, late", laps, same},
+		{"left", ok, same},
 		{"free", gone, same},
 		{"another fence", notO, same},
 		{"another job", wjob, same},
@@ -130,9 +135,12 @@ var table = []struct {
 	}},
 	{reserve, []row{
 		{"no record", gone, same},
+		{"reserved", ok, keeps},
+		{"waits", hld, same},
+		{"next", ok, passes},
+		{"passed on", hld, passes},
 		{"another job", wjob, same},
 		{"ended", rel, same},
-		{"reserved", ok, keeps},
 		{"reserved again", ok, keeps},
 	}},
 }
@@ -176,6 +184,12 @@ var starts = [...]start{
 		k.join(k.waiterReq(key))
 		return f
 	}},
+	{name: "awaited", state: driver.StateHeld, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		k.joinLine(k.lineReq(key, "q/first"))
+		k.joinLine(k.lineReq(key, "q/second"))
+		return f
+	}},
 	{name: "running", state: driver.StateHeld, enter: func(k *kit, key string) found {
 		return found{held: k.runFor(key, "me", "q/job", long)}
 	}},
@@ -191,6 +205,17 @@ var starts = [...]start{
 	{name: "overdue", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) found {
 		f := found{held: k.hold(key, "me")}
 		k.join(k.waiterReq(key))
+		req := k.parkReq(byFence(key, "me", f.fence), "")
+		req.Reserve = k.Unit
+		reply := k.park(req)
+		k.want("park", reply, ok)
+		f.held = held{reply.Fence, req.Nonce}
+		return f
+	}},
+	{name: "vacated", ended: driver.EndedLapsed, lapse: true, enter: func(k *kit, key string) found {
+		f := found{held: k.hold(key, "me")}
+		k.joinLine(k.lineReq(key, "q/first"))
+		k.joinLine(k.lineReq(key, "q/second"))
 		req := k.parkReq(byFence(key, "me", f.fence), "")
 		req.Reserve = k.Unit
 		reply := k.park(req)
@@ -253,26 +278,27 @@ func (k *kit) again(nonce string) string {
 // transitions says, for each call in each state, which row of the table decides. A "lapsed" lock was never parked and
 // its lease has run out. An "expired" lock was parked and its reservation has run out. A "late" lock was released
 // after its lease had run out. In the states "queued" and "overdue" somebody waits: a "queued" lock is held, and an
-// "overdue" lock was parked for no job until its reservation ran out.
+// "overdue" lock was parked for no job until its reservation ran out. In the states "awaited" and "vacated" the same
+// holds, but two jobs wait.
 var transitions = []struct {
 	call, how string
-	//    absent held queued running parked orphaned lapsed overdue expired released forced done late
+	//    absent held queued awaited running parked orphaned lapsed overdue vacated expired released forced done late
 	rows [len(starts)]string
 	do   func(k *kit, key string, f found) driver.Reply
 }{
 	{
 		acquire, "by another owner",
-		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "passed on", "next", "next", "next", "next", "next"},
 		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.acquireReq(key, "you")) },
 	},
 	{
 		acquire, "by the same owner",
-		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "taken", "next", "passed on", "passed on", "next", "next", "next", "next", "next"},
 		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.acquireReq(key, "me")) },
 	},
 	{
 		acquire, "by the call that made the term",
-		[...]string{"next", "again", "again", "again", "taken", "taken", "next", "passed on", "next", "next", "next", "next", "next"},
+		[...]string{"next", "again", "again", "again", "again", "taken", "taken", "next", "passed on", "passed on", "next", "next", "next", "next", "next"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.acquireReq(key, "me")
 			req.Nonce = k.again(f.grant)
@@ -281,22 +307,22 @@ var transitions = []struct {
 	},
 	{
 		acquire, "by who waits",
-		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "next", "next", "next", "next", "next", "next", "next"},
+		[...]string{"next", "taken", "taken", "taken", "taken", "taken", "taken", "next", "next", "passed on", "next", "next", "next", "next", "next"},
 		func(k *kit, key string, _ found) driver.Reply { return k.acquire(k.waiterReq(key)) },
 	},
 	{
 		take, "by another owner",
-		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
 		func(k *kit, key string, _ found) driver.Reply { return k.take(k.takeReq(key, "you", "q/next")) },
 	},
 	{
 		take, "by the same owner",
-		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
 		func(k *kit, key string, _ found) driver.Reply { return k.take(k.takeReq(key, "me", "q/job")) },
 	},
 	{
 		take, "by the call that made the term",
-		[...]string{"parked", "taken", "taken", "taken", "again", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		[...]string{"parked", "taken", "taken", "taken", "taken", "again", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.takeReq(key, "me", "q/job")
 			req.Nonce = k.again(f.grant)
@@ -305,7 +331,7 @@ var transitions = []struct {
 	},
 	{
 		take, "by that call, for another job",
-		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.takeReq(key, "me", "q/next")
 			req.Nonce = k.again(f.grant)
@@ -313,28 +339,74 @@ var transitions = []struct {
 		},
 	},
 	{
+		take, "with patience",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.takeReq(key, "you", "q/next")
+			req.Patience = long
+			return k.take(req)
+		},
+	},
+	{
+		take, "by a job that waits",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply { return k.take(k.lineReq(key, "q/first")) },
+	},
+	{
+		take, "by a job that waits behind another",
+		[...]string{"parked", "taken", "taken", "taken", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply { return k.take(k.lineReq(key, "q/second")) },
+	},
+	{
+		take, "by another owner for a job that waits",
+		[...]string{"parked", "taken", "taken", "another owner", "taken", "taken", "taken", "parked", "passed on", "another owner", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.lineReq(key, "q/first")
+			req.Owner = "you"
+			return k.take(req)
+		},
+	},
+	{
+		take, "with patience, to a queue of one place at most",
+		[...]string{"parked", "taken", "full", "full", "taken", "taken", "taken", "parked", "passed on", "passed on", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.takeReq(key, "you", "q/next")
+			req.Patience, req.Most = long, 1
+			return k.take(req)
+		},
+	},
+	{
+		take, "by a job that waits, to a queue of one place at most",
+		[...]string{"parked", "taken", "full", "taken", "taken", "taken", "taken", "parked", "passed on", "parked", "parked", "parked", "parked", "parked", "parked"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.lineReq(key, "q/first")
+			req.Most = 1
+			return k.take(req)
+		},
+	},
+	{
 		resume, "for its job",
-		[...]string{"no record", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/job")) },
 	},
 	{
 		resume, "for another job",
-		[...]string{"no record", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "q/other")) },
 	},
 	{
 		resume, "for no job",
-		[...]string{"no record", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "another job", "another job", "another job", "recovered", "recovered", "recovered", "another job", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "me", "")) },
 	},
 	{
 		resume, "by another owner",
-		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, _ found) driver.Reply { return k.resume(k.resumeReq(key, "you", "q/job")) },
 	},
 	{
 		resume, "by the call that made the term",
-		[...]string{"no record", "again", "again", "again", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "again", "again", "again", "again", "resumed", "resumed", "recovered", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.resumeReq(key, "me", "q/job")
 			req.Nonce = k.again(f.grant)
@@ -343,7 +415,7 @@ var transitions = []struct {
 	},
 	{
 		resume, "by a fence of this ownership",
-		[...]string{"no record", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "busy", "resumed", "resumed", "recovered", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.resumeReq(key, "me", "q/job")
 			req.Fence = f.first
@@ -352,7 +424,7 @@ var transitions = []struct {
 	},
 	{
 		resume, "by a fence of an earlier one",
-		[...]string{"no record", "another ownership", "another ownership", "busy", "resumed", "resumed", "another ownership", "another ownership", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another ownership", "another ownership", "another ownership", "busy", "resumed", "resumed", "another ownership", "another ownership", "another ownership", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.resumeReq(key, "me", "q/job")
 			req.Fence = f.first - 1
@@ -361,7 +433,7 @@ var transitions = []struct {
 	},
 	{
 		resume, "by who takes the park back",
-		[...]string{"no record", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
 			req := k.resumeReq(key, "me", "q/job")
 			req.Unpark = true
@@ -370,7 +442,7 @@ var transitions = []struct {
 	},
 	{
 		resume, "by who has taken it back",
-		[...]string{"no record", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "busy", "taken back", "taken back", "recovered", "recovered", "recovered", "recovered", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
 			req := k.resumeReq(key, "me", "q/other")
 			req.Unpark, req.Back = true, "q/job"
@@ -379,21 +451,21 @@ var transitions = []struct {
 	},
 	{
 		park, "by fence",
-		[...]string{"no record", "parked", "parked", "parked", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "parked", "parked", "parked", "parked", "late", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "me", f.fence), "q/next"))
 		},
 	},
 	{
 		park, "by grant",
-		[...]string{"no record", "parked", "parked", "parked", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "parked", "parked", "parked", "parked", "late", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.park(k.parkReq(byGrant(key, "me", f.grant), "q/next"))
 		},
 	},
 	{
 		park, "by the call that made the term",
-		[...]string{"no record", "parked", "parked", "parked", "again", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "parked", "parked", "parked", "parked", "again", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.parkReq(byFence(key, "me", f.fence), "q/job")
 			req.Nonce = k.again(f.grant)
@@ -402,7 +474,7 @@ var transitions = []struct {
 	},
 	{
 		park, "by that call, for another job",
-		[...]string{"no record", "parked", "parked", "parked", "moved", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "parked", "parked", "parked", "parked", "moved", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.parkReq(byFence(key, "me", f.fence), "q/next")
 			req.Nonce = k.again(f.grant)
@@ -411,78 +483,78 @@ var transitions = []struct {
 	},
 	{
 		park, "by an older fence",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "me", f.first-1), "q/next"))
 		},
 	},
 	{
 		park, "by no term",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.park(k.parkReq(byOwner(key, "me"), "q/next")) },
 	},
 	{
 		park, "by another owner",
-		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.park(k.parkReq(byFence(key, "you", f.fence), "q/next"))
 		},
 	},
 	{
 		renew, "by fence",
-		[...]string{"no record", "renewed", "renewed", "renewed", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "renewed", "renewed", "renewed", "renewed", "late", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", f.fence)))
 		},
 	},
 	{
 		renew, "by grant",
-		[...]string{"no record", "renewed", "renewed", "renewed", "taken back", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "renewed", "renewed", "renewed", "renewed", "taken back", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.renew(k.renewReq(byGrant(key, "me", f.grant)))
 		},
 	},
 	{
 		renew, "by an older fence",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "me", f.first-1)))
 		},
 	},
 	{
 		renew, "by no term",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
 	},
 	{
 		renew, "by another owner",
-		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.renew(k.renewReq(byFence(key, "you", f.fence)))
 		},
 	},
 	{
 		release, "by fence",
-		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "released", "released", "released", "released", "released", "released", "released late", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", f.fence)))
 		},
 	},
 	{
 		release, "by grant",
-		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "released", "released", "released", "released", "released", "released", "released late", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", f.grant)))
 		},
 	},
 	{
 		release, "by owner",
-		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "released", "released", "released", "released", "released", "released", "released late", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.releaseReq(byOwner(key, "me"))) },
 	},
 	{
 		release, "by the call that ended it",
-		[...]string{"no record", "released", "released", "released", "released", "released", "released late", "released late", "released late", "again", "again", "again", "again, late"},
+		[...]string{"no record", "released", "released", "released", "released", "released", "released", "released late", "released late", "released late", "released late", "again", "again", "again", "again, late"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.releaseReq(byFence(key, "me", f.fence))
 			req.Nonce = k.again(f.end)
@@ -491,33 +563,33 @@ var transitions = []struct {
 	},
 	{
 		release, "by an older fence",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "me", f.first-1)))
 		},
 	},
 	{
 		release, "by another grant",
-		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
 			return k.release(k.releaseReq(byGrant(key, "me", "another grant")))
 		},
 	},
 	{
 		release, "by another owner",
-		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, f found) driver.Reply {
 			return k.release(k.releaseReq(byFence(key, "you", f.fence)))
 		},
 	},
 	{
 		release, "by another owner, any term",
-		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
+		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.releaseReq(byOwner(key, "you"))) },
 	},
 	{
 		release, "if idle",
-		[...]string{"no record", "busy", "busy", "busy", "released", "released", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "busy", "busy", "busy", "busy", "released", "released", "released late", "released late", "released late", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Kind = driver.ReleaseIdle
@@ -526,7 +598,7 @@ var transitions = []struct {
 	},
 	{
 		release, "for its job",
-		[...]string{"no record", "another job", "another job", "released", "released", "released", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another job", "another job", "another job", "released", "released", "released", "another job", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
 			req := k.releaseReq(byOwner(key, "me"))
 			req.Job = "q/job"
@@ -535,7 +607,7 @@ var transitions = []struct {
 	},
 	{
 		release, "for another job",
-		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.releaseReq(byFence(key, "me", f.fence))
 			req.Job = "q/other"
@@ -544,7 +616,7 @@ var transitions = []struct {
 	},
 	{
 		release, "as done",
-		[...]string{"no record", "another job", "another job", "released", "released", "released", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
+		[...]string{"no record", "another job", "another job", "another job", "released", "released", "released", "another job", "another job", "another job", "released late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.releaseReq(byFence(key, "me", f.fence))
 			req.Job, req.Done = "q/job", true
@@ -553,12 +625,12 @@ var transitions = []struct {
 	},
 	{
 		force, "whoever has it",
-		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.forceReq(key)) },
 	},
 	{
 		force, "by fence",
-		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.forceReq(key)
 			req.Fence = f.fence
@@ -567,7 +639,7 @@ var transitions = []struct {
 	},
 	{
 		force, "by an older fence",
-		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.forceReq(key)
 			req.Fence = f.first - 1
@@ -576,7 +648,7 @@ var transitions = []struct {
 	},
 	{
 		force, "by the call that ended it",
-		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "again", "again", "again", "again, late"},
+		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "again", "again", "again", "again, late"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.forceReq(key)
 			req.Nonce = k.again(f.end)
@@ -585,7 +657,7 @@ var transitions = []struct {
 	},
 	{
 		force, "if it is its job's",
-		[...]string{"free", "another job", "another job", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "another job", "another job", "another job", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply {
 			req := k.forceReq(key)
 			req.Job = "q/job"
@@ -594,17 +666,17 @@ var transitions = []struct {
 	},
 	{
 		force, "for its job",
-		[...]string{"free", "another job", "another job", "busy", "forced", "forced", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "another job", "another job", "another job", "busy", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "q/job")) },
 	},
 	{
 		force, "for another job",
-		[...]string{"free", "another job", "another job", "another job", "another job", "another job", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "another job", "another job", "another job", "another job", "another job", "another job", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "q/other")) },
 	},
 	{
 		force, "for its job, by an older fence",
-		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free"},
+		[...]string{"free", "another fence", "another fence", "another fence", "another fence", "another fence", "another fence", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, f found) driver.Reply {
 			req := k.freeReq(key, "q/job")
 			req.Fence = f.first - 1
@@ -612,13 +684,34 @@ var transitions = []struct {
 		},
 	},
 	{
+		force, "for a job that waits",
+		[...]string{"free", "another job", "another job", "left", "another job", "another job", "another job", "free", "free", "left", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply {
+			req := k.freeReq(key, "q/second")
+			req.Grant = k.lineReq(key, "q/second").Nonce
+			return k.release(req)
+		},
+	},
+	{
+		reserve, "for a job that waits",
+		[...]string{"no record", "another job", "another job", "waits", "another job", "another job", "another job", "another job", "another job", "next", "another job", "another job", "another job", "another job", "another job"},
+		func(k *kit, key string, _ found) driver.Reply { return k.reserve(k.keepReq(k.lineReq(key, "q/first"))) },
+	},
+	{
+		reserve, "for a job that waits behind another",
+		[...]string{"no record", "another job", "another job", "waits", "another job", "another job", "another job", "another job", "another job", "passed on", "another job", "another job", "another job", "another job", "another job"},
+		func(k *kit, key string, _ found) driver.Reply {
+			return k.reserve(k.keepReq(k.lineReq(key, "q/second")))
+		},
+	},
+	{
 		reserve, "for its job",
-		[...]string{"no record", "another job", "another job", "reserved", "reserved", "reserved", "another job", "another job", "reserved again", "another job", "another job", "ended", "another job"},
+		[...]string{"no record", "another job", "another job", "another job", "reserved", "reserved", "reserved", "another job", "another job", "another job", "reserved again", "another job", "another job", "ended", "another job"},
 		func(k *kit, key string, _ found) driver.Reply { return k.reserve(k.reserveReq(key, "q/job")) },
 	},
 	{
 		reserve, "for another job",
-		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job"},
+		[...]string{"no record", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job", "another job"},
 		func(k *kit, key string, _ found) driver.Reply { return k.reserve(k.reserveReq(key, "q/other")) },
 	},
 }
@@ -682,7 +775,7 @@ func transitionKey(i int) string { return fmt.Sprintf("key-%02d", i) }
 func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 	k.Helper()
 	switch reply.Outcome {
-	case hld, busy, notO, wjob:
+	case hld, full, busy, notO, wjob:
 	case rel:
 		if reply.Ended != found.Ended || reply.Reason != found.Reason {
 			k.Errorf("reply says %q (%q), the record %q (%q)", reply.Ended, reply.Reason, found.Ended, found.Reason)
@@ -735,6 +828,9 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 	}[e]
 	if e == keeps && state == driver.StateFree {
 		state = driver.StateParked // the reservation had run out, and Reserve has restored it
+	}
+	if e == passes && strings.HasPrefix(k.inspect(before.Key).Job, "q/") {
+		state = driver.StateParked // the first in line is a job
 	}
 	after := k.wantState(before.Key, state)
 	newTerm := e == grants || e == passes || e == resumes || e == parks || e == takes

@@ -71,7 +71,7 @@ var mutants = []mutant{
 			{scripts + "grant.lua", "ttl, reserve = heir_ttl, heir_ttl", "ttl, reserve = '     3600000', '     3600000'"},
 			{scripts + "record.lua", "'--' .. now .. ARGV[4]", "'--' .. now .. '     3600000     3600000'"},
 			{scripts + "record.lua", "prior .. '-' .. now .. ARGV[4]", "prior .. '-' .. now .. '     3600000     3600000'"},
-			{scripts + "record.lua", "prior .. kind .. now .. ttl .. ttl", "prior .. kind .. now .. '     3600000     3600000'"},
+			{scripts + "record.lua", "(job == '' and ttl or '           0') .. ttl", "'     3600000     3600000'"},
 		},
 		[]string{leakedLock}, false, ""},
 	{"fences do not grow",

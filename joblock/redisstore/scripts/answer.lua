@@ -4,5 +4,5 @@
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end
 if outcome == RELEASED then return {RELEASED, ended, reason} end
 if not live then return {outcome, STATE_FREE, 0, '', outcome == WRONG_JOB and job or ''} end
-if outcome == HELD then return {outcome, state, remaining, holder, job, fence, extra, extra2} end
+if outcome == HELD then return {outcome, state, remaining, holder, job, fence, extra, extra2, extra3, extra4} end
 return {outcome, state, remaining, holder, job, extra}

@@ -11,5 +11,6 @@ if heir_call then
   reserved_end = lease_end
   kind = kind or hash_only and 'h' or '-'
   live = true
+  if heir_job then job, lease_end, ttl = heir_job, 0, NO_TIME end
   retain, brief = heir_retain, nil
 end

@@ -1,12 +1,19 @@
 -- Reads a record, and writes nothing.
 -- KEYS     the Redis key of the record; for inspect#many the keys of several records
--- ARGV     memo 1|0
+-- ARGV     memo 1|0 [, for each record: a call that may have a place in the queue, or nothing]
 -- Returns  {OK, state, owner, fence, first, lease ms left, reservation ms left, since us,
---          changed us, holder, job, ended, reason, memo or nil, waiters, now us} | NOT_FOUND | FOREIGN;
+--          changed us, holder, job, ended, reason, memo or nil, waiters, now us [, of the
+--          place: places ahead, holder, job, since us, until ms]} | NOT_FOUND | FOREIGN;
 --          for inspect#many a list of these
 
 local memo_wanted = ARGV[1] == '1'
+local wanted = ARGV[2] or ''
+--# place
+
+if queue and wanted ~= '' then
 --# answer
+  seat = place(wanted)
+end
 
 if not exists then return NOT_FOUND end
 
@@ -16,16 +23,20 @@ if live then
 elseif ended == '' then
   ended = 'L'
 end
+if seat then
+  return {OK, state, owner, fence, first, lease_left, reserved_left, since, changed, holder, job,
+    ended, reason, memo, waiting, now, seat.n - head, seat.holder, seat.job, seat.since, string.format('%d', seat.till)}
+end
 return {OK, state, owner, fence, first, lease_left, reserved_left, since, changed, holder, job,
   ended, reason, memo, waiting, now}
 --# many
--- Begins a function with the stages that read one record. The function's parameter stands for the KEYS of these stages.
--- Creating one function for many records takes little time.
+-- Begins a function with the stages that read one record. The function's parameters stand for the KEYS and the ARGV of
+-- these stages. Creating one function for many records takes little time.
 
-local function look(KEYS)
+local function look(KEYS, ARGV)
 --# all
 end
 
 local all = {}
-for i, name in ipairs(KEYS) do all[i] = look({name}) end
+for i, name in ipairs(KEYS) do all[i] = look({name}, {ARGV[1], ARGV[i + 1]}) end
 return all

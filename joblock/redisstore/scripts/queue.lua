@@ -1,5 +1,6 @@
--- Serves the queue of waiters of a key. This stage does three things, in this order. First, the place of the call that
--- the local leaving names is dropped. Second, the first waiter becomes the heir if the key is vacant. Third, the asker
+-- Serves the queue of waiters of a key. This stage does four things, in this order. First, the place of the call that
+-- the local leaving names is dropped. Second, the place of the call that the local seat names is looked up, and kept for
+-- longer if reserve.lua asks for that. Third, the first waiter becomes the heir if the key is vacant. Fourth, the asker
 -- gets a place if the asker did not get the key.
 --
 -- Places are numbered. These fields of the record keep the places:
@@ -7,7 +8,9 @@
 --   q        head, the number of the first place; tail, the number of the next new place;
 --            how many wait
 --   q<n>     a line each: until when place n is kept (ms since 1970); ttl + 1 + retain (ms);
---            ttl (ms, 12 bytes); owner; holder; two empty lines; call; channel of the waiter
+--            ttl (ms, 12 bytes); owner; holder; job; an empty line; call; channel of the
+--            waiter; when the place was taken (us since 1970). A waiting job has a job, and its
+--            ttl is the length of the reservation
 --   w<call>  the number of the place of a call
 --   g<n>     the number at the other end of a gap that begins or ends at n
 --
@@ -20,19 +23,32 @@
 
 if queue or asker then
   local STEPS = 100 -- some 1.5 ms of the server's time
-
-  -- place returns the number of the place of call, nil if call has no place.
+--# place
+  -- place returns the place of call, nil if call has no place. A place has these fields: n, its number; till, until when
+  -- the place is kept in ms; rest, the text of q<n> that follows; owner; holder; job, '' for an Acquire; since in us.
   local function place(call)
     local n = tonumber(redis.call('HGET', key, 'w' .. call) or nil)
     if not n or n < head or n >= tail then return nil end
-    local entry = redis.call('HGET', key, 'q' .. n)
-    if entry and string.match(entry, '^%d+\n%d+\n[%d ]+\n[^\n]*\n[^\n]*\n\n\n([^\n]*)\n') == call then return n end
-    return nil
+    local till, rest = string.match(redis.call('HGET', key, 'q' .. n) or '', '^(%d+)(\n.*)$')
+    if not till or #till > 15 then return nil end
+    local owner, holder, job, of, since = string.match(rest, '^\n%d+\n[%d ]+\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n[^\n]*\n([%d ]+)$')
+    if of ~= call or #since ~= 16 or not tonumber(since) then return nil end
+    return {n = n, till = tonumber(till), rest = rest, owner = owner, holder = holder, job = job, since = since}
   end
 
-  -- join gives the asker a place, or prolongs the place that the asker has. The result is how many places are before
-  -- the asker's place, places in gaps included.
-  local function join()
+--# serve
+  -- remember makes the record last for life ms at least. The reservation counts if the record has no time to live: a
+  -- stranger may have removed that time.
+  local function remember(life)
+    life = math.max(life, reserved_end - now_ms)
+    if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
+  end
+
+  -- join gives the asker a place, or prolongs the place at, which the asker has. The result is how many places are
+  -- before the asker's place, places in gaps included, and when the place was taken.
+  local function join(at)
+    local index = not at and asker.index
+    if index then redis.call('ZADD', index, 'XX', 0, '') end -- see take.lua
     if not hash then
       local life = math.max(redis.call('PTTL', key), reserved_end - now_ms)
       redis.call('DEL', key)
@@ -40,17 +56,18 @@ if queue or asker then
       redis.call('PEXPIRE', key, life)
       hash = true
     end
-    local n = place(asker.call)
-    if not n then
-      n, tail, waiting, queue_changed = tail, tail + 1, waiting + 1, true
+    local n, since = tail, now
+    if at then n, since = at.n, at.since end
+    local entry = string.format('%d\n', now_ms + asker.patience) .. asker.place .. asker.call .. '\n' .. asker.inbox .. '\n' .. since
+    if at then
+      redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n, entry)
+    else
+      tail, waiting, queue_changed = tail + 1, waiting + 1, nil
       redis.call('HDEL', key, 'g' .. n) -- only a stranger can have written this field
+      redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n, entry, 'q', string.format('%d %d %d', head, tail, waiting))
     end
-    redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n,
-      string.format('%d\n', now_ms + asker.patience) .. asker.place .. asker.call .. '\n' .. asker.inbox)
-    -- The reservation counts if the record has no time to live: a stranger may have removed that time.
-    local life = math.max(asker.patience + asker.retain, reserved_end - now_ms)
-    if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, string.format('%d', life)) end
-    return n - head
+    remember(asker.patience + asker.retain)
+    return n - head, since
   end
 
   -- other_end reads the text of a field g<n> and returns the other end of the gap. The result is nil if there is no
@@ -61,10 +78,12 @@ if queue or asker then
     return nil
   end
 
-  -- The function leave gives up the place of call.
-  local function leave(call)
-    local n = place(call)
-    if not n then return end
+  -- The function leave gives up the place of call, but no place of another owner than by, unless by is nil.
+  local function leave(call, by)
+    local at = place(call)
+    if not at or by and at.owner ~= by then return end
+    left = at.job
+    local n = at.n
     local gaps = redis.call('HMGET', key, 'g' .. n - 1, 'g' .. n + 1)
     local from = other_end(gaps[1], head + 1, n - 1) or n
     local to = other_end(gaps[2], n + 1, tail - 2) or n
@@ -82,13 +101,13 @@ if queue or asker then
   -- in_line reads the text of a field q<n>, and returns the waiter and the waiter's call. The waiter is nil if the
   -- place has ended, or if the field is not valid.
   local function in_line(entry)
-    local till, life, ttl, owner, holder, call, inbox = string.match(entry,
-      '^(%d+)\n(%d+)\n([%d ]+)\n([^\n]*)\n([^\n]*)\n\n\n([^\n]*)\n([^\n]*)$')
+    local till, life, ttl, owner, holder, job, call, inbox = string.match(entry,
+      '^(%d+)\n(%d+)\n([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n([^\n]*)\n[%d ]+$')
     till, life = tonumber(till or nil), tonumber(life or nil)
     local keep = life and #ttl == 12 and tonumber(ttl) and life - 1 - ttl
     if not till or not keep or keep < 0 or life > 999999999999 then return nil, '' end -- not 12 digits
     if till <= now_ms then return nil, call end
-    return {call = call, owner = owner, holder = holder, ttl = ttl, retain = keep, inbox = inbox}, call
+    return {call = call, owner = owner, holder = holder, job = job ~= '' and job, ttl = ttl, retain = keep, inbox = inbox}, call
   end
 
   -- next_waiter removes the first place, and repeats that as long as the removed place has ended. The result is the
@@ -121,18 +140,39 @@ if queue or asker then
     return found, not found and head < tail
   end
 
-  if leaving then leave(leaving) end
+  if leaving then leave(leaving, leaver) end
+  if seat then
+    seat = hash and place(seat) or nil
+    if keep_ms and seat and seat.job == ARGV[1] then
+      redis.call('HDEL', key, 'g' .. seat.n) -- removes nothing: a full server refuses HSET to a script that has not written
+      seat.till = math.max(seat.till, now_ms + keep_ms)
+      redis.call('HSET', key, 'q' .. seat.n, string.format('%d', seat.till) .. seat.rest)
+      remember(keep_ms + ARGV[3])
+    elseif keep_ms then
+      seat, vacant = nil, nil
+    elseif seat and asker and seat.owner ~= asker.owner then
+      outcome, vacant, heir_call, asker = NOT_OWNER, nil, nil, {}
+    end
+  end
   if vacant and queue then
     local waiter, more = next_waiter()
     if more then
       heir_call, answer = nil, {MORE, answer}
     elseif waiter and not (asker and waiter.call == asker.call) then
       heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.ttl, waiter.retain, waiter.holder
-      push = waiter.inbox
+      heir_job, push = waiter.job, waiter.inbox
       if asker then outcome = HELD end
     end
   end
-  if outcome == HELD and asker.inbox then
-    extra, extra2 = join(), now
+  if outcome == HELD and asker and asker.inbox then
+    local at
+    if not asker.owner then at = hash and place(asker.call) elseif seat and seat.n >= head then at = seat end
+    if not at and asker.most and waiting >= asker.most then
+      outcome, extra = FULL, waiting
+    else
+      extra, extra3 = join(at)
+      extra2 = now
+      if not asker.owner then extra3 = nil end
+    end
   end
 end

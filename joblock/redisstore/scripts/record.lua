@@ -99,7 +99,7 @@ end
 -- server refuses that ZADD: then the call ends with an error, and the key is not taken. Once a script has written, the
 -- server refuses none of its further writes.
 
-if KEYS[2] and ARGV[8] == nil and #ARGV[2] == 13 then
+if KEYS[2] and ARGV[8] ~= 'h' and #ARGV[2] == 13 then
   local prior, last = '-', '-------------\n'
   if record then
     local ended = sub(record, 1, 4)
@@ -121,18 +121,30 @@ if KEYS[2] and ARGV[8] == nil and #ARGV[2] == 13 then
 end
 
 --# usual resume
--- Handles the case of nearly all calls of resume.lua: the lock is parked for the job of the call, the reservation has
--- not run out and does not outlast the new one, and nobody waits. This stage leaves all other calls to the later
--- stages, as usual grant does. The row of the table is "resumed".
+-- Handles the case of nearly all calls of resume.lua: the lock is parked for the job of the call, and the reservation has
+-- not run out and does not outlast the new one. This stage leaves all other calls to the later stages, as usual grant
+-- does. The row of the table is "resumed". PEXPIRE comes before HSET: see the stage write.
 
-if ARGV[8] == nil and record and sub(record, 21, 20 + #ARGV[1]) == ARGV[1]
-    and sub(record, -104 - #ARGV[3], -105) == ARGV[3] and sub(record, -24, -13) == '           0'
-    and sub(record, 1, 4) == 'jobH' and sub(record, 5, 20) < now and string.byte(record, -41) == 45 then
-  local left = (tonumber(sub(record, -40, -25)) or 0) - now + (tonumber(sub(record, -12)) or 0) * 1000
-  if left > 0 and left <= sub(ARGV[5], 13) * 1000
-      and not redis.pcall('SET', key, 'jobH' .. now .. ARGV[1] .. ARGV[2] .. ARGV[3] .. sub(record, -104, -87) .. ARGV[4] .. '\n'
-        .. sub(record, -72, -59) .. now .. sub(record, -42, -41) .. now .. ARGV[5], 'PX', ARGV[6]).err then
-    return now
+local text = record
+if not text and ARGV[8] == nil then
+  row = redis.pcall('HMGET', key, 's', 'q')
+  text = row[1]
+end
+if text and ARGV[8] == nil and sub(text, 21, 20 + #ARGV[1]) == ARGV[1]
+    and sub(text, -104 - #ARGV[3], -105) == ARGV[3] and sub(text, -24, -13) == '           0'
+    and sub(text, 1, 4) == 'jobH' and sub(text, 5, 20) < now and (not record or string.byte(text, -41) == 45) then
+  local left = (tonumber(sub(text, -40, -25)) or 0) - now + (tonumber(sub(text, -12)) or 0) * 1000
+  if left > 0 and left <= sub(ARGV[5], 13) * 1000 then
+    text = 'jobH' .. now .. ARGV[1] .. ARGV[2] .. ARGV[3] .. sub(text, -104, -87) .. ARGV[4] .. '\n'
+      .. sub(text, -72, -59) .. now .. sub(text, -42, -41) .. now .. ARGV[5]
+    if not record then
+      local life = ARGV[6]
+      if row[2] then life = string.format('%d', math.max(redis.call('PTTL', key), life)) end
+      redis.call('PEXPIRE', key, life)
+      redis.call('HSET', key, 's', text)
+      return now
+    end
+    if not redis.pcall('SET', key, text, 'PX', ARGV[6]).err then return now end
   end
 end
 
@@ -155,23 +167,25 @@ if ARGV[8] == nil and record and sub(record, 1, #ARGV[1]) == ARGV[1]
 end
 
 --# usual pass
--- Handles the case of nearly all calls of release.lua while somebody waits: the call names the present term and no job,
--- the reservation ends in a later second than now, the queue has no gaps, and the first place has not ended. This stage
--- leaves all other calls to the later stages, as usual grant does. The rows of the table are "released" and GRANT to the
--- first in line. HDEL comes first: see the stage write.
+-- Handles the case of nearly all calls of release.lua while somebody waits: the call names the present term, the
+-- reservation ends in a later second than now, the queue has no gaps, and the first place has not ended. If the call
+-- names a job, the record is bound to that job. This stage leaves all other calls to the later stages, as usual grant
+-- does. The rows of the table are "released" and GRANT to the first in line. HDEL comes first: see the stage write.
 
 if not record then row = redis.pcall('HMGET', key, 's', 'q') end
-if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and sub(row[1] or '', 1, #ARGV[1]) == ARGV[1] then
-  local text, prior, head, tail, waiting = row[1], ARGV[7] or 'R', string.match(row[2], '^(%d+) (%d+) (%d+)$')
+if row and row[2] and ARGV[8] == nil and sub(row[1] or '', 1, #ARGV[1]) == ARGV[1]
+    and (#(ARGV[7] or 'R') == 1 or sub(row[1], -103 - #ARGV[7], -105) == sub(ARGV[7], 2)) then
+  local text, prior, head, tail, waiting = row[1], sub(ARGV[7] or 'R', 1, 1), string.match(row[2], '^(%d+) (%d+) (%d+)$')
   local kind = string.match(sub(text, -59), '^\n[%d ]+[-RFDL]([-mhM])[%d ]+$')
   if head and kind and #tail < 14 and tail - head == waiting + 0 and sub(ARGV[1], 5, 20) < now
       and (tonumber(sub(text, -40, -31)) or 0) + (tonumber(sub(text, -12, -4)) or 0) > clock[1] + 0
       and sub(text, -73, -60) ~= '\n' .. ARGV[2] then
-    local till, life, ttl, names, call, inbox = string.match(redis.call('HGET', key, 'q' .. head) or '',
-      '^(%d+)\n(%d+)\n([%d ]+)(\n[^\n]*\n[^\n]*\n\n\n)([^\n]*)\n([^\n]*)$')
+    local till, life, ttl, names, job, call, inbox = string.match(redis.call('HGET', key, 'q' .. head) or '',
+      '^(%d+)\n(%d+)\n([%d ]+)(\n[^\n]*\n[^\n]*\n)([^\n]*)\n\n([^\n]*)\n([^\n]*)\n')
     if till and #call == 13 and #ttl == 12 and (tonumber(ttl) or life + 0) < life + 0 and #life < 13 and till * 1000 > now + 0 then
       local grant = now .. '\n' .. prior
-      text = 'jobH' .. now .. names .. now .. '\n\n' .. call .. '\n' .. ARGV[2] .. '\n' .. now .. prior .. kind .. now .. ttl .. ttl
+      text = 'jobH' .. now .. names .. job .. '\n\n' .. now .. '\n\n' .. call .. '\n' .. ARGV[2] .. '\n' .. now .. prior .. kind .. now
+        .. (job == '' and ttl or '           0') .. ttl
       if waiting == '1' then
         redis.call('HDEL', key, 'q' .. head, 'w' .. call, 'q')
         redis.call('PEXPIRE', key, life)
@@ -183,8 +197,12 @@ if row and row[2] and ARGV[8] == nil and #(ARGV[7] or 'R') == 1 and sub(row[1] o
         redis.call('HSET', key, 's', text, 'q', head + 1 .. ' ' .. tail .. ' ' .. waiting - 1)
       end
       local listener = ARGV[5] or ''
+      if job ~= '' then
+        if sub(listener, -2) ~= '\n1' then redis.pcall('PUBLISH', inbox, job .. '\n' .. key) end
+        return {1, job}
+      end
       if sub(listener, 1, #inbox + 1) == inbox .. '\n' then return {1, call, grant} end
-      local proof_key, told = string.match(listener, '\n(.+)$'), call
+      local proof_key, told = string.match(listener, '\n([^\n]+)'), call
       if proof_key then
         told = call .. '\n' .. grant
         told = told .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. told))
@@ -204,8 +222,8 @@ end
 --# fields
 -- Reads the fields of the record into locals.
 
-local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local UNLISTED, MORE = 10, 11 -- only between the scripts and this package
+local OK, HELD, BUSY, NOT_FOUND, NOT_OWNER, RELEASED, LAPSED, WRONG_JOB, FOREIGN, FULL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local UNLISTED, MORE = 11, 12 -- only between the scripts and this package
 local MAX_FENCE = '9007199254740991' -- 2^53-1: a double keeps each integer up to this one exactly
 local MAX_PLACE = 99999999999999 -- the largest integer that tostring writes with all digits
 local NO_TIME = '           0'
@@ -267,7 +285,7 @@ end
 -- The next stages decide these locals:
 local answer -- what the script returns
 local outcome -- if there is no answer: answer.lua returns the outcome, and who has the key
-local extra, extra2 -- the last fields that answer.lua returns
+local extra, extra2, extra3, extra4 -- the last fields that answer.lua returns
 local retain -- if set: write the record, which expires so many ms after the ownership
 local brief, left -- of a release: see the stage write
 local resent -- an earlier run of this call took effect: the record stays as it is
@@ -275,10 +293,16 @@ local new_memo -- the memo to write; '' deletes the record's memo
 local hash_only -- a record that this call makes is of the kind h or M
 local vacant -- the key is free, and goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
+local heir_job -- if set: the heir is a job, and the key is parked for that job
 local push -- the channel of the heir, if the heir has waited
+local starts -- the caller starts a job that gets the key: there is no push to the heir
 local proof_key, own_inbox -- of the Store that calls, if that Store has met waiters: see the end of the stage write
-local asker -- whom queue.lua serves: call [, place, retain, inbox, patience]; place is a part of q<n>, see queue.lua
-local leaving -- the call whose place in the queue is to be given up
+local asker -- whom queue.lua serves: call [, place, retain, inbox, patience]; place is a part of q<n>, see queue.lua.
+-- A job that asks for a place also has owner, most and index
+local seat -- a call whose place queue.lua looks up. From queue.lua on, seat is that place, or nil
+local keep_ms -- how long that place is kept at least, if reserve.lua has set seat
+local leaving, leaver -- the call whose place in the queue is to be given up; the only owner whose place that may be
+local left -- the job of the place that was given up, '' for an Acquire
 local queue_changed -- head, tail or waiting has changed
 local memo = false -- the memo that the record has; false if there is none, because nil would end an answer
 
@@ -381,7 +405,10 @@ if queue_changed then
     redis.call('HSET', key, 'q', string.format('%d %d %d', head, tail, waiting))
   end
 end
-if push and push == own_inbox then
+if push and heir_job then
+  if answer then answer = {answer, job} end
+  if not starts then redis.pcall('PUBLISH', push, job .. '\n' .. key) end
+elseif push and push == own_inbox then
   answer = {answer, heir_call, fence .. '\n' .. prior}
 elseif push then
   local text = heir_call

@@ -2,7 +2,8 @@
 -- waiting Acquire, that Acquire loses its place in the queue.
 -- ARGV     the beginning of the record up to the owner, with the fence or 'any'; nonce,
 --          brief ms, retain ms
---          [, the inbox of the caller's Store and the key for proofs, a line each
+--          [, a line each: the inbox of the caller's Store; the key for proofs; 1 if the caller
+--          starts a job that gets the key
 --          [, reason; how the ownership ends: R, or D if the job is done. If the record must
 --          be bound to a job, that job follows: between a line break and two line breaks
 --          [, grant, force, idle only 1|0]]]
@@ -13,15 +14,17 @@
 --          {OK or LAPSED, call, fence and how the previous ownership ended, a line each}:
 --          granted to a waiter of the caller's Store
 --          {OK or LAPSED, 1}: granted to a waiter, and pushed without a proof
+--          {OK or LAPSED, job}: granted to a waiting job
 
 local by_grant = ARGV[8] or ''
 --# decide
 
 local call, force, why, how = ARGV[2], ARGV[9] and ARGV[9] ~= '0', ARGV[6] or '', ARGV[7] or 'R'
 
-if by_grant ~= '' then leaving = by_grant end
+if by_grant ~= '' then leaving, leaver = by_grant, not force and by or nil end
 if ARGV[5] and ARGV[5] ~= '' then
-  own_inbox, proof_key = string.match(ARGV[5], '^([^\n]*)\n(.*)$')
+  own_inbox, proof_key, starts = string.match(ARGV[5], '^([^\n]*)\n([^\n]*)(\n?)')
+  starts = starts == '\n'
 end
 
 if exists and call ~= '' and last == call then
@@ -49,4 +52,11 @@ else
   lease_end, reserved_end = 0, 0
   live, vacant = false, true
   brief, retain = ARGV[3], ARGV[4]
+end
+
+--# left
+-- The row "left" of the table.
+
+if outcome and force and ARGV[10] == '1' and left and left ~= '' and not (live and job == string.sub(how, 3, -3)) then
+  outcome, answer = nil, OK
 end

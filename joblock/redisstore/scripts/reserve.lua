@@ -1,11 +1,25 @@
--- Keeps a key reserved for the job that its record is bound to.
+-- Keeps a key reserved for the job that its record is bound to, or keeps the place of a job that waits.
 -- ARGV     job, reserve ms, retain ms
--- Returns  {OK, state, ms left, holder, job, 1 if recovered else 0}
+--          [, the nonce of the Take with which the job waits, 1 if the caller starts a job that gets the key, else 0]
+-- Returns  {OK, state, ms left, holder, job, 0; 1 if recovered; 2 if the waiting job has got the key}
+--          {HELD, state, ms left, holder, job, fence, places ahead, now in us, since in us,
+--          the waiting job that has got the key or nothing}: the job waits
 --          {WRONG_JOB, state, ms left, holder, job} | {RELEASED, ended, reason}
 --          NOT_FOUND | FOREIGN
+--          {MORE}: the first waiter is not found yet, see queue.lua
 
-if not exists then
+if queue and ARGV[4] and not (live and job == ARGV[1]) then
+  seat, keep_ms, vacant, starts = ARGV[4], tonumber(ARGV[2]), not live, ARGV[5] == '1'
+end
+--# decide
+
+if answer then -- MORE
+elseif not exists then
   outcome = NOT_FOUND
+elseif seat and heir_call == ARGV[4] then
+  outcome, extra = OK, 2
+elseif seat and live then
+  outcome, extra, extra2, extra3, extra4 = HELD, seat.n - head, now, seat.since, heir_job or ''
 elseif job ~= ARGV[1] then
   outcome = WRONG_JOB
 elseif ended ~= '' then
