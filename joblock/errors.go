@@ -179,6 +179,8 @@ func errorOf(op, key string, r driver.Reply) error {
 	switch r.Outcome {
 	case driver.OutcomeHeld:
 		e.Code = codeHeld
+	case driver.OutcomeFull:
+		e.Code, e.Detail = codeHeld, fmt.Sprintf("the line of the key is full: %d wait", r.Ahead)
 	case driver.OutcomeBusy:
 		e.Code = codeBusy
 	case driver.OutcomeNotFound:

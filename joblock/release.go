@@ -47,6 +47,7 @@ type ending struct {
 // endLocks ends locks of this Locker, in one batch. The errors go into errs, in the order of the locks.
 func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, errs []error) {
 	job, done := door.JobDone(ctx)
+	start := door.Starter(ctx)
 	reqs := make([]driver.ReleaseRequest, 0, len(locks))
 	var few [2]ending // on the stack, because mostly one lock is released
 	ends := few[:0]
@@ -54,7 +55,7 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 		k.check()
 		k.mu.Lock()
 		r, err := k.h.releaseBegun(op, driver.ReleaseRequest{
-			Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: l.cfg.brief(),
+			Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: l.cfg.brief(), Starts: start != nil,
 		}, l.cfg.Reserve)
 		if err != nil {
 			k.mu.Unlock()
@@ -70,7 +71,15 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 	}
 	replies, failed := inBatches(l.bounds.detached(ctx), reqs, l.store.Release)
 	for n, end := range ends {
+		startNext(start, reqs[n].Key, replies[n])
 		errs[end.at] = locks[end.at].ended(op, reason, end, replies[n], failed)
+	}
+}
+
+// startNext tells the function start of the waiting job that a call about key has granted the key to.
+func startNext(start func(key, job string), key string, r driver.Reply) {
+	if start != nil && r.Next != "" {
+		start(key, r.Next)
 	}
 }
 
@@ -83,6 +92,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 		failed = unanswered(op, k.h.key, nil, failed)
 	}
 	if errors.Is(failed, ErrUnavailable) {
+		end.req.Starts = false // the caller will not hear the janitor's answer
 		k.l.janitor.add(cleanup{req: end.req, until: end.until, stray: end.stray})
 	}
 	k.mu.Lock()
@@ -154,8 +164,9 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 // The method end ends ownerships for callers that have no Lock. The errors go into errs. A request that has an error
 // already is not sent.
 func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest, errs []error) {
+	start := door.Starter(ctx)
 	for i := range reqs {
-		reqs[i].Nonce, reqs[i].Retain = newNonce(), l.cfg.Retain
+		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts = newNonce(), l.cfg.Retain, start != nil
 	}
 	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
 	for i, req := range reqs {
@@ -163,6 +174,7 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 			continue
 		}
 		r := replies[i]
+		startNext(start, req.Key, r)
 		if r.Outcome == driver.OutcomeLapsed {
 			r.Outcome = driver.OutcomeNotFound
 		}

@@ -21,14 +21,23 @@ func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []do
 			continue
 		}
 		reqs[i] = driver.TakeRequest{
-			Key: t.Key, Owner: newOwner(), Nonce: newNonce(), Holder: l.cfg.Holder, Job: t.Job,
+			Key: t.Key, Nonce: newNonce(), Holder: l.cfg.Holder, Job: t.Job,
 			Reserve: t.Reserve, Retain: l.cfg.Retain, Grace: jobGrace(l.cfg.JobGrace, t.Reserve),
+		}
+		if t.Token != nil {
+			reqs[i].Owner = t.Token.(Token).owner.reveal()
+		} else {
+			reqs[i].Owner = newOwner()
+		}
+		if t.Patience > 0 {
+			reqs[i].Nonce, reqs[i].Patience, reqs[i].Most = door.PlaceOf(t.Job), t.Patience, t.Most
+			reqs[i].Grace = jobGrace(l.cfg.JobGrace, min(t.Reserve, t.Patience))
 		}
 	}
 	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.TakeRequest) string { return req.Key }, l.store.Take)
 	out := make([]door.Taken, len(takes))
 	for i := range takes {
-		out[i] = l.taken(op, &reqs[i], replies[i], errs[i])
+		out[i] = l.taken(op, &takes[i], &reqs[i], replies[i], errs[i])
 	}
 	return out
 }
@@ -41,13 +50,27 @@ func (l *Locker) checkTake(op string, t door.Take) error {
 	if err == nil {
 		err = checkDurations(op, t.Key, duration{"Reserve", t.Reserve, driver.MinPeriod, driver.MaxPeriod})
 	}
+	if err == nil && t.Patience != 0 {
+		err = checkDurations(op, t.Key, duration{"Patience", t.Patience, driver.MinPeriod, driver.MaxPeriod})
+	}
+	if err == nil && t.Most < 0 {
+		err = invalid(op, t.Key, "the most places in line are %d, must not be negative", t.Most)
+	}
+	if err == nil && t.Token != nil {
+		token := t.Token.(Token)
+		if err = l.checkToken(op, token); err == nil && token.key != t.Key {
+			err = invalid(op, t.Key, "the token is for the key %q", shorten(token.key, 80))
+		}
+	}
 	return err
 }
 
 // The method taken returns the result of a Take with the answer r. The parameter err is the reason why there is no
 // answer, or nil.
-func (l *Locker) taken(op string, req *driver.TakeRequest, r driver.Reply, err error) door.Taken {
+func (l *Locker) taken(op string, take *door.Take, req *driver.TakeRequest, r driver.Reply, err error) door.Taken {
+	token := Token{key: req.Key, owner: newSecret(req.Owner), fence: r.Fence, ttl: l.cfg.TTL}
 	switch {
+	case errors.Is(err, ErrUnavailable) && take.Token != nil: // the job keeps its place
 	case errors.Is(err, ErrUnavailable):
 		l.janitor.add(cleanup{
 			req: driver.ReleaseRequest{
@@ -68,12 +91,15 @@ func (l *Locker) taken(op string, req *driver.TakeRequest, r driver.Reply, err e
 			e.Kind, e.Job, e.Prior = event.Parked, req.Job, EndedNone
 			l.tell(e)
 		}
-		return door.Taken{Token: Token{key: req.Key, owner: newSecret(req.Owner), fence: r.Fence, ttl: l.cfg.TTL}}
-	case r.Outcome == driver.OutcomeHeld:
+		return door.Taken{Token: token}
+	case r.Outcome == driver.OutcomeHeld && !r.Now.IsZero(): // the job has a place in line
+		l.tellContended(req.Key, req.Owner, r)
+		return door.Taken{Token: token, Waits: &door.Place{Ahead: r.Ahead, Since: r.Since, New: r.Since.Equal(r.Now)}}
+	case r.Outcome == driver.OutcomeHeld, r.Outcome == driver.OutcomeFull:
 		l.tellContended(req.Key, req.Owner, r)
 		fallthrough
 	default:
 		err = errorOf(op, req.Key, r)
 	}
-	return door.Taken{Err: err}
+	return door.Taken{Err: err, Full: r.Outcome == driver.OutcomeFull}
 }

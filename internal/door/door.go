@@ -11,9 +11,12 @@ package door
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/seal"
@@ -96,10 +99,19 @@ type Locker interface {
 	AcquireAll(ctx context.Context, keys []string, opts, acquire any) (any, error)
 
 	// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: nobody
-	// holds the lock until the job resumes the token. For many keys Take sends batches of a bounded size. The results
-	// are in the order of takes, and independent of each other. A result is a token or an error: ErrHeld, ErrInvalid,
-	// ErrClosed, or ErrUnavailable if the store did not answer. If a Take without an answer has parked its key, the
-	// Locker frees the key in the background. If ctx has already ended, the errors are the cause of ctx.
+	// holds the lock until the job resumes the token. If the key is not free, a Take with Patience gives the job a place
+	// in the key's line. For many keys Take sends batches of a bounded size, in the order of takes. The results are in
+	// the same order, and independent of each other.
+	//
+	// A result is a token or an error:
+	//
+	//	ErrHeld         the key is not free; with Patience: the line is full, or the job itself has the key
+	//	ErrNotOwner     the job waits already, by a Take with another token
+	//	ErrUnavailable  the store did not answer
+	//	ErrInvalid, ErrClosed, or the cause of ctx if ctx has already ended
+	//
+	// If a Take without an answer and without Token has parked its key or got a place, the Locker gives the key or the
+	// place up in the background. With Token, the job keeps what it has.
 	Take(ctx context.Context, op string, takes []Take) []Taken
 
 	// The four methods below are calls of package joblock for several locks or tokens at once, in batches of a bounded
@@ -151,15 +163,34 @@ type Asked struct {
 
 // Take names a key to take for a job.
 type Take struct {
-	Key     string        // may be one of the toolkit's own keys; see package keyspace
-	Job     string        // "queue/taskID"
-	Reserve time.Duration // how long the key stays reserved for Job
+	Key      string        // may be one of the toolkit's own keys; see package keyspace
+	Job      string        // "queue/taskID"
+	Reserve  time.Duration // how long the key stays reserved for Job, from the grant on
+	Patience time.Duration // if not 0, asks for a place in the line; how long the place lasts
+	Most     int           // with Patience: a line of so many places gets no new one; 0 means no bound
+	Token    any           // with Patience: the joblock.Token of an earlier Take for this key and job, or nil
 }
 
 // Taken is the result of a Take.
 type Taken struct {
-	Token any // a joblock.Token; nil with Err
+	Token any    // a joblock.Token; nil with Err
+	Waits *Place // not nil if the job waits; the key is then parked for the job when its turn comes
 	Err   error
+	Full  bool // Err is ErrHeld because the line is full
+}
+
+// Place is the place of a job that waits.
+type Place struct {
+	Ahead int       // at most so many others come before the job
+	Since time.Time // when the place was taken, by the store's clock
+	New   bool      // this Take has taken the place; false if the job had the place before
+}
+
+// PlaceOf returns the Nonce of the calls with which job waits. The Nonce depends on job alone, so that a keeper can
+// name the place. The Nonce has the usual length: see newNonce in package joblock.
+func PlaceOf(job string) string {
+	sum := sha256.Sum256([]byte("joblock place " + job))
+	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13])
 }
 
 // Lock is the part of a *joblock.Lock that only the toolkit uses.
@@ -234,6 +265,22 @@ type doneKey struct{}
 // run. Never pass such a context to a handler.
 func WithJobDone(ctx context.Context, job string) context.Context {
 	return context.WithValue(ctx, doneKey{}, job)
+}
+
+type starterKey struct{}
+
+// WithStarter returns a child of ctx for calls that may grant a key to a job that waits: releases, package jobs' Free
+// and Reserve. Each such call passes key and job to start before the call returns. The function start must not block:
+// the caller starts the job after the call. In any other context a call announces such a job to jobs.Listen. Never pass
+// such a context to a handler.
+func WithStarter(ctx context.Context, start func(key, job string)) context.Context {
+	return context.WithValue(ctx, starterKey{}, start)
+}
+
+// Starter returns the function of WithStarter, or nil.
+func Starter(ctx context.Context) func(key, job string) {
+	start, _ := ctx.Value(starterKey{}).(func(key, job string))
+	return start
 }
 
 // JobDone returns the job of WithJobDone. If ctx does not come from WithJobDone, done is false.

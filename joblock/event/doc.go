@@ -31,7 +31,7 @@
 //	RenewalUnanswered  renewals got no answer, and the Locker tries them again; at most     Locks, Err
 //	                   once a second
 //	ReleasedByToken    an owner token released the lock                                     Reason
-//	Freed              the lock of a job that will not run again was freed                  Job if the call named it, Reason
+//	Freed              a job that will not run again lost its lock or its place in line     Job if the call named it, Reason
 //	Forced             ForceRelease has freed the key                                       Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
 //	                   Locker could not remove that lock in time or before Close

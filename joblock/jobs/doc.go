@@ -21,6 +21,10 @@
 // opposite order, a job that is enqueued between the two steps looks dead. The cost of Due grows with the number of due
 // entries, not with the number of locks.
 //
+// A job may wait in the line of a key: see driver, Jobs in the queue. The index has the entries of such jobs too.
+// Reserve keeps their places, and Free gives their places up. When a job has got its key, somebody has to start the
+// job: see Listen. Line shows who waits.
+//
 // The store drops an entry that no Due has returned for a day. Without that rule, the index would grow for ever where
 // no keeper runs. The lock of a dropped entry ends with its reservation.
 //

@@ -102,9 +102,13 @@ type Reservation struct {
 // holder nor the fence: a holder keeps its lease, and the owner's token stays valid. Reserve restores a reservation
 // that has run out if nobody has taken the key since.
 //
+// If the job waits for the key, Reserve keeps the job's place in line for at least Reservation.For from now. If the key
+// is free, Reserve gives the key to the first in line. If that is the job itself, the error is nil.
+//
 // The errors are in the order of the reservations; nil means success. Besides the errors of the package comment,
 // Reserve returns:
 //
+//	ErrHeld             the job waits, and its place is kept
 //	ErrNotOwner         the lock is bound to another job, or to none
 //	ErrAlreadyReleased  the lock was released or forced
 //	ErrNotFound         there is no such lock
@@ -119,7 +123,9 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 		if err = check(in, op, r.Key, r.Job); err == nil {
 			err = door.CheckPeriod(op, r.Key, "Reservation.For", r.For, driver.MinPeriod, driver.MaxPeriod)
 		}
-		return r.Key, driver.ReserveRequest{Key: r.Key, Job: r.Job, Reserve: r.For, Retain: settings.Retain}, err
+		return r.Key, driver.ReserveRequest{
+			Key: r.Key, Job: r.Job, Nonce: door.PlaceOf(r.Job), Reserve: r.For, Retain: settings.Retain, Starts: door.Starter(ctx) != nil,
+		}, err
 	}, driver.Store.Reserve)
 }
 
@@ -131,7 +137,7 @@ type Release struct {
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of the given jobs, whoever owns the locks. Each job must be one that does not exist or will not
+// Free frees the locks of the given jobs, whoever owns the locks, and takes those jobs out of line that wait. Each job must be one that does not exist or will not
 // run again: Free does not look the job up in the queue. Status shows these locks as forced, with the reason. Free
 // takes no lock from an attempt that runs and none from another job. If Release.Fence is set, Free takes no lock from
 // a later job of the same name either. Repeating a Free does no harm.
@@ -154,8 +160,9 @@ func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []err
 			err = door.CheckText(op, r.Key, "reason", r.Reason, 0, driver.MaxLabelBytes)
 		}
 		return r.Key, driver.ReleaseRequest{
-			Term: driver.Term{Key: r.Key, Fence: r.Fence}, Job: r.Job, Reason: r.Reason, Kind: driver.ReleaseForJob,
-			Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: settings.Retain,
+			Term: driver.Term{Key: r.Key, Fence: r.Fence, Grant: door.PlaceOf(r.Job)}, Job: r.Job, Reason: r.Reason,
+			Kind: driver.ReleaseForJob, Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: settings.Retain,
+			Starts: door.Starter(ctx) != nil,
 		}, err
 	}, freed)
 	for i, r := range releases {
@@ -187,6 +194,7 @@ func inBatches[T, R any](
 	send func(driver.Store, context.Context, []R) ([]driver.Reply, error),
 ) []error {
 	errs := make([]error, len(items))
+	start := door.Starter(ctx)
 	keys := make([]string, 0, len(items)) // the key of each request
 	reqs := make([]R, 0, len(items))
 	at := make([]int, 0, len(items)) // the item of each request
@@ -208,6 +216,9 @@ func inBatches[T, R any](
 			return err
 		})
 		for n, reply := range replies {
+			if start != nil && reply.Next != "" {
+				start(keys[n], reply.Next)
+			}
 			if errs[at[n]] = err; err == nil || reply.Outcome != driver.OutcomeUnknown {
 				errs[at[n]] = door.Refusal(op, keys[n], reply)
 			}

@@ -1,0 +1,73 @@
+package jobs
+
+import (
+	"context"
+	"iter"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// linePage is how many places Line reads at a time.
+const linePage = 200
+
+// Place is a place in the line of a key: that of a job, or that of a process, whose Job is "".
+type Place = driver.Place
+
+// Line walks over the places in the line of key, in the order in which the store serves them. Places that have ended
+// are left out. The walk takes a call for every 200 places. The walk may miss a place that is taken or given up
+// meanwhile. An error ends the walk: see the package comment.
+func Line(ctx context.Context, locks *joblock.Locker, key string) iter.Seq2[Place, error] {
+	const op = "line"
+	in := door.Of(locks)
+	return func(yield func(Place, error) bool) {
+		req := driver.LineRequest{Key: key, Limit: linePage}
+		for {
+			var page driver.LinePage
+			err := in.Check(op, key)
+			if err == nil {
+				err = in.Call(ctx, op, key, func(ctx context.Context, store driver.Store) (err error) {
+					page, err = store.Line(ctx, req)
+					return err
+				})
+			}
+			if err != nil {
+				yield(Place{}, err)
+				return
+			}
+			for _, p := range page.Places {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if req.Cursor = page.Next; req.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// Listen calls granted for each job that has waited in line and has got its key, unless the call that has given the key
+// to the job starts the job itself. The key is parked for the job, and somebody has to start the job. Listen only saves
+// time: a call of granted may be missing, late, repeated or forged. So read the lock before you act. Due finds the jobs
+// that Listen misses.
+//
+// The function granted must not block, and stop waits for a call of granted that has begun. The end of ctx does not end
+// the listening. With an error nothing is heard.
+func Listen(ctx context.Context, locks *joblock.Locker, granted func(key, job string)) (stop func(), err error) {
+	const op = "listen"
+	in := door.Of(locks)
+	if err := in.Check(op); err != nil {
+		return nil, err
+	}
+	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
+		stop, err = store.Subscribe(ctx, driver.JobsInbox, func(p driver.Push) {
+			if check(in, op, p.Key, p.Job) == nil {
+				granted(p.Key, p.Job)
+			}
+		})
+		return err
+	})
+	return stop, err
+}
