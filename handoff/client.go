@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/crew"
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -48,6 +49,7 @@ type Client struct {
 	reserve   time.Duration
 	logger    *slog.Logger
 
+	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
 	senders *crew.Crew
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
@@ -89,7 +91,19 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	}
 	c.closing, c.stop = context.WithCancel(context.Background())
 	c.senders = crew.New(c.closing)
+	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynq.Inspector{inspector}, Logger: c.logger, Go: c.background}
 	return c, nil
+}
+
+// background runs f in another goroutine. Close waits for f, unless Close was called before.
+func (c *Client) background(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Err() != nil {
+		c.senders.Go(f)
+	} else {
+		c.running.Go(f)
+	}
 }
 
 // check refuses a Client that NewClient has not made.

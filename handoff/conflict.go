@@ -49,6 +49,9 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		}
 	}
 	switch {
+	case over && c.halts(dctx, held.Key, other):
+		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, or call Skip"
+		return Enqueued{}, false, foreign(held, detail)
 	case over:
 		return c.freeOver(ctx, held)
 	case other.State == asynq.TaskStateActive:
@@ -92,6 +95,14 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	}
 	sts, err := c.locks.Status(ctx, held.Key)
 	return err == nil && sts[0].Locked() && sts[0].Owner == token.Digest(), err
+}
+
+// halts reports whether task, which has the lock on key, has failed and halts a sequence. If the locks' store does not
+// answer, the result is true.
+func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bool {
+	env, err := c.envelopeOf(ctx, task)
+	seq := env.Sequence
+	return err != nil || task.State == asynq.TaskStateArchived && seq != nil && seq.Halt && seq.Token.Key() == key
 }
 
 // freeOver frees the key of a job that is over, unless the job's handler still runs.

@@ -179,9 +179,59 @@
 // UntilStarted and KeepLast it always runs. A task with the same asynq.TaskID as the old one is refused with
 // asynq.ErrTaskIDConflict.
 //
+// # Jobs in a sequence
+//
+// EnqueueInSequence enqueues the jobs of one key in order: the webhooks of a customer, the commands of a wallet. One
+// job of the key runs at a time, retries included, and the next one starts when that job has ended. Jobs of other keys
+// run beside. EnqueueUnique lets a key have one job; a sequence lets a key have a line of jobs.
+//
+// The lock's store keeps the line, in the order in which the enqueues took their places. Requests and processes that
+// wait for the same lock stand in the same line. A job has its place before its task exists. A task that waits is a
+// scheduled task whose time is a day away, so asynq's tools show the task, and no worker spends time on the task.
+// Whoever releases the key gives the key to the first in line in the same step, and then runs that job's task.
+//
+// What a process leaves undone, the keeper of package worker does. Run a keeper where sequences are used:
+//
+//	a crash between           the job                       others behind
+//	place and enqueue         does not exist                go on: the keeper takes the place out of the line a minute
+//	                                                        later, or frees the key
+//	enqueue and its answer    waits, or has the key         wait for their turn
+//	grant and start           is started by the keeper      wait for their turn
+//	start and end             is started again by asynq     wait for their turn
+//
+// A sequence promises the order in which jobs start, under fences that grow. It does not promise that a job runs once:
+// a job that is done may run again, after jobs behind, if its worker dies before asynq knows. If a job has lost its
+// place, because no keeper has run for a day, the job lines up again behind the others, and the Worker logs a warning.
+//
+// OnFailure says what a final failure does to those behind: GoOn, or Halt until somebody runs the failed task again
+// (Inspector.RunTask), calls Client.Skip, or deletes the task. People may steer jobs that wait with asynq's tools:
+//
+//	RunTask          before the job's turn: changes nothing, the job keeps its place
+//	DeleteTask       the job leaves the line at the keeper's next check
+//	ArchiveTask      as DeleteTask. RunTask of the archived task lines the job up again, behind the others
+//
+// How the options of asynq go together with a sequence:
+//
+//	ProcessAt, ProcessIn  the job has its turn in the order of the enqueues, and starts at its time or later. If its turn
+//	                      comes first, the job has the key and waits for its time, and those behind wait too
+//	Deadline              counts while the job waits. A job whose turn comes later fails, without a call of the handler
+//	Timeout               is that of each attempt
+//	MaxRetry              those behind wait for the retries. What a job waits for its turn is no retry
+//	Retention             as without a sequence
+//	Queue                 the jobs of one sequence may be in several queues. Priorities do not change their order
+//	TaskID                the enqueue of a second task with the ID is asynq.ErrTaskIDConflict, and takes no place
+//	Unique                a duplicate is asynq.ErrDuplicateTask, and takes no place. If the job waits, asynq's lock lasts
+//	                      for the TTL and a day, and ends with the job
+//	Group                 ErrInvalid: asynq would make one task of several jobs
+//
+// With Sequence.Lock the job takes over a lock that the request holds, as with Enqueue, and comes before all that wait.
+// Jobs of Enqueue and EnqueueUnique, and a worker's Config.Gone, know no places: a job that has lost its lock tries
+// again and again, and those in line come first.
+//
 // # Many jobs at once
 //
-// EnqueueMany enqueues up to 1,000 tasks, 16 at a time. Each item has its own result and error:
+// EnqueueMany enqueues up to 1,000 tasks, each with Unique, Sequence or Locks, 16 at a time. Each item has its own
+// result and error:
 //
 //	the error of an item             its task, and its key or locks
 //	nil                              enqueued; or the other job's task with policy Skip

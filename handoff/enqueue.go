@@ -112,9 +112,12 @@ func (h *handover) run(ctx context.Context) (Enqueued, error) {
 
 // finish enqueues the task of h. The parameter err is the result of Client.prepare.
 func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ error) {
-	if h.locks == nil {
+	switch {
+	case h.sequence != nil:
+		done, err = h.enqueueInSequence(ctx, err)
+	case h.locks == nil:
 		done, err = h.enqueueUnique(ctx, err)
-	} else {
+	default:
 		done.TaskInfo, err = h.enqueue(ctx, err)
 	}
 	done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
@@ -153,6 +156,14 @@ func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 // reserve returns for how long the locks stay reserved for the job.
 func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
 
+// take returns the Take of the key that h has no lock for.
+func (h *handover) take() door.Take {
+	if s := h.sequence; s != nil {
+		return door.Take{Key: s.Key, Job: h.job, Reserve: h.reserve(), Patience: envelope.Patience, Most: s.Most}
+	}
+	return door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()}
+}
+
 // prepare makes the tokens of each of hs: prepare parks the locks of all hs in one batch, and takes the unique keys in
 // another batch. The errors are in the order of hs. After an error some locks of that handover may be parked, but its
 // key is not taken. A key that is not free is an ErrHeld.
@@ -163,7 +174,7 @@ func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
 	var parker, taker []int // the index in hs for each of locks, and for each of takes
 	for n, h := range hs {
 		if h.locks == nil {
-			taker, takes = append(taker, n), append(takes, door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()})
+			taker, takes = append(taker, n), append(takes, h.take())
 		}
 		for _, lock := range h.locks {
 			parker, locks = append(parker, n), append(locks, lock)
@@ -186,7 +197,9 @@ func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
 	if len(takes) > 0 {
 		for i, taken := range door.Of(c.locks).Take(ctx, "enqueue", takes) {
 			n := taker[i]
-			if errs[n] = taken.Err; taken.Err == nil {
+			if hs[n].sequence != nil {
+				errs[n] = hs[n].placed(taken)
+			} else if errs[n] = taken.Err; taken.Err == nil {
 				hs[n].tokens = []joblock.Token{taken.Token.(joblock.Token)}
 			}
 		}
@@ -201,9 +214,12 @@ func (h *handover) undo(ctx context.Context) error {
 	for _, lock := range slices.Backward(h.parked) {
 		errs = append(errs, lock.Reclaim(ctx))
 	}
+	if h.waits != nil {
+		return h.leave(ctx)
+	}
 	if h.parked == nil && h.tokens != nil {
 		opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.ForJob(h.job), joblock.Reason(reasonNotEnqueued)}
-		err := h.c.locks.Release(ctx, h.tokens[0], opts...)
+		err := h.c.locks.Release(h.c.next.In(ctx), h.tokens[0], opts...)
 		if !lockGone(err) {
 			errs = append(errs, err)
 		}

@@ -13,6 +13,7 @@ const (
 	reasonNotEnqueued = "its job was not enqueued"
 	reasonOver        = "its job was over"
 	reasonReplaced    = "its job was replaced"
+	reasonSkipped     = "its job was skipped"
 )
 
 // ownError is an error that this package has found. Its text begins with "handoff: ". It matches what err matches.

@@ -31,7 +31,7 @@ var ErrNotSent = errors.New("not sent")
 // would make JobOf and joblock.ErrUnavailable describe the other task instead of the item that was not sent.
 var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
 
-// Item is a task for EnqueueMany, with either Unique or Locks.
+// Item is a task for EnqueueMany, with one of Unique, Sequence and Locks.
 type Item struct {
 	Task *asynq.Task
 	Opts []asynq.Option // override those of Task, as in asynq
@@ -39,19 +39,24 @@ type Item struct {
 	// Unique enqueues Task as EnqueueUnique does.
 	Unique Unique
 
+	// Sequence enqueues Task as EnqueueInSequence does. Items of one sequence get their places in the order of the
+	// items.
+	Sequence Sequence
+
 	// Locks are handed over to the job of Task as EnqueueAll does.
 	Locks joblock.Locks
 }
 
-// Result is what EnqueueMany did with one Item: what EnqueueUnique, Enqueue or EnqueueAll would have returned.
+// Result is what EnqueueMany did with one Item: what EnqueueUnique, EnqueueInSequence, Enqueue or EnqueueAll
+// would have returned.
 type Result struct {
 	Enqueued
 	Err error
 }
 
-// EnqueueMany enqueues up to MaxItems tasks; the package comment has the rules. EnqueueMany takes all unique keys in
-// one round trip to the locks' store, and parks all locks in another. The order of tasks in a queue is not that of the
-// items.
+// EnqueueMany enqueues up to MaxItems tasks; the package comment has the rules. EnqueueMany takes all keys, and places
+// in the lines of keys, in one round trip to the locks' store, and parks all locks in another. The order of tasks in a
+// queue is not that of the items. But the jobs of one sequence run in the order of the items.
 //
 // The results are in the order of the items. Each result is that of a single call for the item, and one item's failure
 // does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
@@ -124,27 +129,36 @@ func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem)
 		}
 		slices.SortFunc(lines[line], func(a, b *manyItem) int { return cmp.Compare(a.at, b.at) })
 	}
-	return slices.DeleteFunc(lines, func(line []*manyItem) bool { return line == nil })
+	lines = slices.DeleteFunc(lines, func(line []*manyItem) bool { return line == nil })
+	// Client.prepare takes the keys of the first items in this order, which is the order of jobs in a sequence.
+	slices.SortFunc(lines, func(a, b []*manyItem) int { return cmp.Compare(a[0].at, b[0].at) })
+	return lines
 }
 
 func (c *Client) itemHandover(item Item) (*handover, error) {
+	unique, sequence, locks := item.Unique != Unique{}, item.Sequence != Sequence{}, item.Locks != nil
 	switch {
-	case item.Locks == nil && item.Unique == Unique{}:
-		return nil, badTask("the item has neither Unique nor Locks")
-	case item.Locks == nil:
+	case unique && !sequence && !locks:
 		return c.uniqueHandover(item.Unique, item.Task, item.Opts)
-	case item.Unique == Unique{}:
+	case sequence && !unique && !locks:
+		return c.sequenceHandover(item.Sequence, item.Task, item.Opts)
+	case locks && !unique && !sequence:
 		return c.lockHandover(item.Locks, item.Task, item.Opts)
 	}
-	return nil, invalid("enqueue", item.Unique.Key, "the item has both Unique and Locks")
+	return nil, invalid("enqueue", item.Unique.Key, "the item must have one of Unique, Sequence and Locks; it has Unique: %t, Sequence: %t, Locks: %t",
+		unique, sequence, locks)
 }
 
 // The method notSent returns the error for a task that was not sent because of cause.
 func (s *taskSpec) notSent(cause error) error { return s.wrap(fmt.Errorf("%w: %w", ErrNotSent, cause)) }
 
-// The method names returns the job of h, and the keys that h takes or hands over.
+// The method names returns the job of h, and the keys that h takes or hands over. The method leaves out the key of a
+// sequence: the places of several jobs in one line are taken together.
 func (h *handover) names() []string {
-	if h.locks == nil {
+	switch {
+	case h.locks == nil && h.sequence != nil:
+		return []string{h.job}
+	case h.locks == nil:
 		return []string{h.job, h.unique.slot()}
 	}
 	names := []string{h.job}

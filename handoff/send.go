@@ -2,9 +2,11 @@ package handoff
 
 import (
 	"context"
+	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -14,10 +16,12 @@ import (
 // of the locks.
 type dispatch struct {
 	*taskSpec
-	c      *Client
-	unique Unique // zero but for EnqueueUnique
-	tokens []joblock.Token
-	header string // distinguishes this task from another one with its TaskID
+	c        *Client
+	unique   Unique      // zero but for EnqueueUnique
+	sequence *Sequence   // nil but for EnqueueInSequence
+	waits    *door.Place // the job's place in line; nil if the job has its locks
+	tokens   []joblock.Token
+	header   string // distinguishes this task from another one with its TaskID
 
 	// sent is closed when asynq has returned from the enqueue, perhaps after Client.Close; nil before send.
 	sent    chan struct{}
@@ -29,6 +33,7 @@ type dispatch struct {
 func (d *dispatch) seal(ctx context.Context) error {
 	env := envelope.Envelope{Tokens: d.tokens, Retries: d.retries}
 	err := d.unique.mark(&env, d.tokens[0])
+	d.markSequence(&env)
 	if err == nil {
 		d.header, err = env.Seal(ctx, d.c.ring, d.job, d.task.Type())
 	}
@@ -39,6 +44,9 @@ func (d *dispatch) seal(ctx context.Context) error {
 // reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
+	if d.waits != nil {
+		opts = append(opts, asynq.ProcessAt(time.Now().Add(envelope.Wait)))
+	}
 	d.sent = make(chan struct{})
 	send := func() {
 		defer close(d.sent)

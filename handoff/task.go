@@ -39,6 +39,7 @@ type taskSpec struct {
 	retries int       // MaxRetry without the spare retry
 	at      time.Time // when the task is due; zero means at once
 	unique  bool      // the option asynq.Unique is among opts
+	grouped bool      // the option asynq.Group is among opts
 }
 
 // readTask reads the options of task. It refuses what asynq would refuse or ignore. All its errors match ErrInvalid.
@@ -97,6 +98,7 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 	case asynq.TaskIDOpt:
 		s.id, err = name(opt, "task ID")
 	case asynq.GroupOpt:
+		s.grouped = true
 		_, err = name(opt, "group")
 	case asynq.MaxRetryOpt:
 		s.retries, err = valueOf[int](opt)
@@ -173,6 +175,13 @@ func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
 // tokensOf returns the tokens that task carries, or none if the envelope of task is not genuine. An error means that
 // the locks' store has not answered.
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
+	env, err := c.envelopeOf(ctx, task)
+	return env.Tokens, err
+}
+
+// envelopeOf returns what task carries. A header that is not genuine counts as absent. An error means that the locks'
+// store has not answered.
+func (c *Client) envelopeOf(ctx context.Context, task *asynq.TaskInfo) (envelope.Envelope, error) {
 	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
 		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,
 	})
@@ -181,7 +190,7 @@ func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.
 		c.logger.WarnContext(ctx, "handoff: a task's header cannot be trusted", "task", task.Queue+"/"+task.ID, "err", err)
 		err = nil
 	}
-	return env.Tokens, err
+	return env.Envelope, err
 }
 
 // shown returns a copy of info without the header; nil stays nil. See Enqueue.

@@ -134,7 +134,7 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 	return envelope.ParseJob(e.Job)
 }
 
-// Enqueued is the result of EnqueueUnique.
+// Enqueued is the result of EnqueueUnique and EnqueueInSequence.
 type Enqueued struct {
 	// TaskInfo is the task that has the key now: the new task, or with Duplicate the other job's. After an error
 	// TaskInfo is nil.
@@ -146,6 +146,11 @@ type Enqueued struct {
 	// Replaced is the task that was deleted for the new task, because of policy Replace or KeepLast. Replaced is nil
 	// if no task was deleted. Like TaskInfo it lacks the header.
 	Replaced *asynq.TaskInfo
+
+	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. TaskInfo then shows a
+	// task that is scheduled in a day.
+	Waits bool
+	Ahead int
 }
 
 // EnqueueUnique tries again while the conflict is likely to end soon: another call has taken the key and is about to

@@ -33,6 +33,8 @@ type attempt struct {
 	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
 	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
 
+	sequence *envelope.Sequence // nil if the task is not part of a sequence
+
 	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
 	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
 	started  bool          // the method start has succeeded
@@ -64,7 +66,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 // The method carry copies env into a and a.ctx. The error is joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
-	a.untilStart, a.fromStart = env.UntilStart, env.FromStart
+	a.untilStart, a.fromStart, a.sequence = env.UntilStart, env.FromStart, env.Sequence
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
 	// Attempts resume in the order of keys. So of two attempts with common keys one gets all locks, instead of each
 	// getting some.
@@ -252,6 +254,10 @@ func (a *attempt) tryResumeAll() error {
 		a.locks = locks
 		return a.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
 	}
+	if snoozed := a.early(); snoozed != nil {
+		a.park(locks, a.w.reservation(snoozed.delay))
+		return snoozed
+	}
 	if a.startsAt == nil {
 		if snoozed := a.start(ctx); snoozed != nil {
 			a.behind(func() { a.backOut(locks, a.w.reservation(0)) })
@@ -295,6 +301,9 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 			log.Info("worker: a duplicate delivery of a finished job succeeds without a run")
 			return nil, nil
 		}
+	}
+	if a.inSequence(token) {
+		return a.lineUp(ctx, token)
 	}
 	policy, level := a.w.cfg.Gone, slog.LevelWarn
 	if slices.Contains(a.fromStart, token) {
@@ -371,7 +380,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 	}
 	token, err = lock.Park(ctx, joblock.Reserve(a.w.reservation(0)), joblock.ForJob(a.job))
 	if err != nil {
-		return nil, errors.Join(err, lock.Release(ctx))
+		return nil, errors.Join(err, lock.Release(a.w.next.In(ctx)))
 	}
 	locks, errs := a.resume(ctx, []joblock.Token{token})
 	return locks[0], errs[0]
@@ -385,7 +394,7 @@ func (a *attempt) reacquire(ctx context.Context, token joblock.Token) (*joblock.
 //	any other error                   logged; nil
 func (a *attempt) start(ctx context.Context) error {
 	for _, token := range a.untilStart {
-		err := a.w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job))
+		err := a.w.locks.Release(a.w.next.In(ctx), token, joblock.IfIdle(), joblock.Reason(reasonStarted), joblock.ForJob(a.job))
 		if errors.Is(err, joblock.ErrNotOwner) {
 			err = a.elsewhere(ctx, token)
 		}

@@ -117,7 +117,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		handler.HandleError(ctx, task, err)
 		return
 	}
-	a.budget = budget(env.Envelope, a.limit)
+	a.budget, a.sequence = budget(env.Envelope, a.limit), env.Sequence
 	ctx = withRetries(ctx, a.budget, a.limit)
 	if fe, ok := as[*finalError](err); ok {
 		if !fe.told {

@@ -115,6 +115,31 @@
 // leaves the lock alone. If the lock was handed over, a retry of the handler's own task waits until the other task is
 // done.
 //
+// # Sequences
+//
+// A job that was enqueued in a sequence (handoff.EnqueueInSequence) may wait for its turn: then its job has a place in
+// the line of the key. What happens at a delivery of its task:
+//
+//	the job has the key       an attempt like any other. But before the time that ProcessAt or ProcessIn has asked for,
+//	                          the task is snoozed until that time, and keeps the key. RunTask during that snooze runs it
+//	the job waits             somebody has run the task too early, or its day is over: the place is kept, and the task is
+//	                          snoozed for another day
+//	neither                   the job has lost the key or its place, or had failed for good. The job lines up again: the
+//	                          job gets the key if the key is free, and else a place behind all others. The Worker logs a
+//	                          WARN. Config.Gone does not count
+//	the lock is busy, done,   as in the table above
+//	or not answered
+//
+// Each release of the Worker gives the key to the first in line in the same step. If that is a job, the Worker runs its
+// task with the Inspectors, in the background, while asynq gets the result of the job that has ended. The task of the
+// next job may not be there yet, or still be active: then the Worker tries again for about a second. Afterwards the
+// keeper runs the task. If the task has ended meanwhile, the Worker passes the key on. Close waits for all that.
+//
+// A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Halt), the key is
+// not released but parked for the job, for 90 days or as long as the keeper finds the task in the archive. When the
+// task is run again, it runs under the key, and success or RevokeTask starts the next job. A job that asynq archives
+// while the job waits does not halt the sequence, but leaves the line.
+//
 // # Contention never costs a job
 //
 // A task whose lock is busy does not fail and is not charged a retry, whatever its MaxRetry. But asynq archives a task
@@ -154,6 +179,18 @@
 //	no such task              Run frees the lock if the park is a minute old: the enqueue may still be under way
 //	no such queue             as for no such task, but only if the keeper's process has met the queue before
 //	no answer                 Run leaves the lock alone
+//
+// Run also checks the place of each job that waits in line, and each lock of a job whose turn has come:
+//
+//	the job waits, and its task lives          Run prolongs the place. If the key is free, the first in line gets the key
+//	the job waits, and its task has ended      Run gives the place up if the place is a minute old
+//	or does not exist
+//	the job has its turn, and its task was     Run starts the task
+//	not started
+//	the job has failed and halts its sequence  Run keeps the key for the job while the task is archived
+//
+// A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all Runs
+// that work. They start the job's task at once. So where requests and jobs share keys, a Run should work.
 //
 // Run frees a lock only if nobody holds the lock, and if the lock has not changed since Run read the record. Status
 // shows the lock as forced, with the reason. If a person runs the task after all, the next attempt finds the lock gone,

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
@@ -17,7 +18,11 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 	if len(tokens) == 0 {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
+	if i := slices.IndexFunc(tokens, a.inSequence); i >= 0 && a.halts(reason) {
+		a.haltIdle(ctx, tokens[i])
+		tokens = slices.Delete(slices.Clone(tokens), i, i+1)
+	}
+	ctx = a.w.next.In(context.WithoutCancel(ctx))
 	// ForJob: a handler may have handed the lock over to another job.
 	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(a.job)}
 	for i, err := range door.Of(a.w.locks).Release(ctx, tokens, opts) {
@@ -25,6 +30,8 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 		e, failed := as[*joblock.Error](err)
 		switch {
 		case !failed:
+		case errors.Is(err, joblock.ErrNotOwner) && a.inSequence(token):
+			a.leaveLine(ctx, token, reason)
 		case isGone(err), errors.Is(err, joblock.ErrClosed):
 		case errors.Is(err, joblock.ErrBusy):
 			a.recheck(ctx, e.Remaining+time.Millisecond, token, reason)

@@ -38,10 +38,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts the locks that this Worker's Run has checked as the keeper. Each check adds one to Checked, and
-// one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two exceptions. If the check was to free a lock, but
-// the lock was resumed or ended meanwhile, the check adds to Checked alone. If the store did not answer when Run wanted
-// to prolong a reservation, the check adds to both Kept and Unanswered.
+// KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's Run has checked as the
+// keeper. Each check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two
+// exceptions. If the check was to free a lock, but the lock was resumed or ended meanwhile, the check adds to Checked
+// alone. If the store did not answer when Run wanted to prolong a reservation, the check adds to both Kept and
+// Unanswered.
 type KeeperStats struct {
 	Working bool // this Worker's Run works now, and does not stand by
 

@@ -132,15 +132,29 @@ func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job)
 // The method finish releases a.locks and all other locks that the task carries. The task will not run again.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.behind(func() {
-		a.end(ctx, a.locks, reason)
-		a.releaseIdle(ctx, a.unsettled(), reason)
+		halted := a.halts(reason) && a.halt(ctx)
+		a.end(ctx, a.ending(halted), reason)
+		a.releaseIdle(ctx, a.unsettled(halted), reason)
 	})
 }
 
-// The method unsettled returns those of a.tokens whose locks neither this attempt nor the handler has released.
-func (a *attempt) unsettled() []joblock.Token {
+// The method ending returns a.locks without the lock of a sequence that the job has halted.
+func (a *attempt) ending(halted bool) joblock.Locks {
+	if !halted {
+		return a.locks
+	}
+	key := a.sequence.Token.Key()
+	return slices.DeleteFunc(slices.Clone(a.locks), func(lock *joblock.Lock) bool { return lock.Key() == key })
+}
+
+// The method unsettled returns those of a.tokens whose locks neither this attempt nor the handler has released. The
+// token of a sequence that the job has halted is left out.
+func (a *attempt) unsettled(halted bool) []joblock.Token {
 	var left []joblock.Token
 	for _, token := range a.tokens {
+		if halted && a.inSequence(token) {
+			continue
+		}
 		lock, held := a.locks.ByKey(token.Key())
 		if !held || !errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
 			left = append(left, token)
@@ -175,7 +189,7 @@ func (a *attempt) release(locks joblock.Locks, reason string) {
 
 // The method end releases locks together. An error is only logged: the Locker repeats a release that had no answer.
 func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
-	for i, err := range door.Of(a.w.locks).End(ctx, locks, reason) {
+	for i, err := range door.Of(a.w.locks).End(a.w.next.In(ctx), locks, reason) {
 		a.report(locks[i], "release", err)
 	}
 }

@@ -28,6 +28,9 @@ const busyPause = 2 * time.Second
 // The method snooze returns an error that snoozes the task, or nil if err is no reason to snooze. The reasons are that
 // somebody has the lock, that the store did not answer, and that the Worker or the Locker was closed.
 func (w *Worker) snooze(err error) *snoozeError {
+	if snoozed, ok := as[*snoozeError](err); ok {
+		return snoozed
+	}
 	e, ok := as[*joblock.Error](err)
 	if !ok {
 		return nil

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -23,7 +23,7 @@ import (
 
 // archiveSnoozeText is in the last error of each task that is snoozed by way of the archive; another middleware may put
 // text in front. The keeper leaves an archived task without archiveSnoozeText in the archive: the task has failed.
-const archiveSnoozeText = "worker: snoozed without charge, by way of the archive: "
+const archiveSnoozeText = nextjob.ArchiveText
 
 const (
 	// markWait is how long the method mark waits if another process still holds the task's mark. That process has just
@@ -142,9 +142,7 @@ func (a *attempt) rerun(e *archiveSnoozeError) bool {
 }
 
 // snoozedInArchive reports whether the task of info is in the archive only for the pause of a snooze.
-func snoozedInArchive(info *asynq.TaskInfo) bool {
-	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, archiveSnoozeText)
-}
+func snoozedInArchive(info *asynq.TaskInfo) bool { return nextjob.InArchive(info) }
 
 // The method archived reports whether the task of info is in the archive because of e. The method compares the task's
 // last error with e.kept, because another middleware may have replaced the text of e.

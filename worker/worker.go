@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -36,6 +37,8 @@ type Worker struct {
 	inArchive  atomic.Int64 // how many tasks this Worker is snoozing by way of the archive
 	hasStarted atomic.Bool  // the method Started was called
 
+	next *nextjob.Starter // of jobs whose turn in line comes with a call of this Worker
+
 	open *inflight // counts unsettled attempts, background work, and calls of Run, for which Close waits
 
 	keeper  *keeper.Keeper
@@ -62,9 +65,11 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	}
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
 	w.distrusts.last, w.distrusts.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
+	inspectors := append([]*asynq.Inspector{inspector}, full.Inspectors...)
+	w.next = &nextjob.Starter{Locks: locks, Inspectors: inspectors, Logger: full.Logger, Go: w.open.background}
 	w.keeper = keeper.New(keeper.Config{
-		Locks: locks, Ring: ring, Inspectors: append([]*asynq.Inspector{inspector}, full.Inspectors...),
-		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Keepers: full.Keepers, Snoozed: snoozedInArchive, DryRun: full.DryRun, Logger: full.Logger,
+		Locks: locks, Ring: ring, Inspectors: inspectors,
+		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Keepers: full.Keepers, Snoozed: snoozedInArchive, Next: w.next, DryRun: full.DryRun, Logger: full.Logger,
 	})
 	w.places.Store(-1)
 	return w, nil

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -54,7 +55,39 @@ type Envelope struct {
 	// locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about to
 	// run; before then, nobody has these locks.
 	UntilStart, FromStart []joblock.Token
+
+	// Sequence, unless nil, is the job's part in a sequence.
+	Sequence *Sequence
 }
+
+// Sequence is a job's part in a sequence of jobs: see package handoff, Jobs in a sequence.
+type Sequence struct {
+	Token joblock.Token // of Tokens: for the sequence's key
+	Halt  bool          // after a final failure of the job, the key stays with the job
+
+	// Waits says that the task was enqueued to wait for its turn. Then the time of the task in asynq is Wait after the
+	// enqueue, and NotBefore is the time that the task's author has asked for, in whole milliseconds. Zero means none.
+	Waits     bool
+	NotBefore time.Time
+}
+
+// MayWait returns what the headers of a task say of the job's place in line, or nil. The seal is not verified: MayWait
+// is for a first look at many tasks.
+func MayWait(headers map[string]string) *Sequence {
+	if text := headers[Header]; strings.Contains(text, `"sequence":`) {
+		return &Sequence{Waits: strings.Contains(text, `"waits":true`)}
+	}
+	return nil
+}
+
+// Wait is how far away the time of a task is that waits for its turn. Such a task is scheduled or snoozed for so long,
+// and whoever gives the key to its job runs the task. If nobody has run the task by then, the task itself asks whether
+// its turn has come.
+const Wait = 24 * time.Hour
+
+// Patience is how long the place of a job in line lasts. It outlasts each Wait with its jitter, so that a job without a
+// keeper has its place still when the job asks.
+const Patience = 2 * Wait
 
 // Job returns the name under which locks are bound to a task. Slashes in the queue's name are escaped, so that no two
 // tasks have the same name.
@@ -97,6 +130,16 @@ type content struct {
 	Tokens     []string `json:"tokens"`
 	UntilStart []int    `json:"untilStart,omitempty"` // indices in Tokens
 	FromStart  []int    `json:"fromStart,omitempty"`
+
+	Sequence *sequence `json:"sequence,omitempty"`
+}
+
+// sequence is the JSON of a Sequence.
+type sequence struct {
+	Token     int   `json:"token"` // index in content.Tokens
+	Halt      bool  `json:"halt,omitempty"`
+	Waits     bool  `json:"waits,omitempty"`
+	NotBefore int64 `json:"notBefore,omitempty"` // in Unix milliseconds; 0 means none
 }
 
 // Seal returns the header's value for the task with this job name and type.
@@ -112,7 +155,8 @@ func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType strin
 	var err1, err2 error
 	c.UntilStart, err1 = e.places(e.UntilStart)
 	c.FromStart, err2 = e.places(e.FromStart)
-	if err := cmp.Or(err1, err2); err != nil {
+	err3 := e.writeSequence(&c)
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return "", err
 	}
 	text, err := json.Marshal(c)
@@ -133,6 +177,38 @@ func (e Envelope) places(some []joblock.Token) ([]int, error) {
 		places = append(places, i)
 	}
 	return places, nil
+}
+
+// writeSequence puts e.Sequence into c.
+func (e Envelope) writeSequence(c *content) error {
+	if e.Sequence == nil {
+		return nil
+	}
+	at, err := e.places([]joblock.Token{e.Sequence.Token})
+	if err != nil {
+		return err
+	}
+	c.Sequence = &sequence{Token: at[0], Halt: e.Sequence.Halt, Waits: e.Sequence.Waits}
+	if t := e.Sequence.NotBefore; !t.IsZero() {
+		c.Sequence.NotBefore = t.UnixMilli()
+	}
+	return nil
+}
+
+// readSequence is the reverse of writeSequence.
+func (e *Envelope) readSequence(c *content) error {
+	if c.Sequence == nil {
+		return nil
+	}
+	token, err := e.at([]int{c.Sequence.Token})
+	if err != nil {
+		return err
+	}
+	e.Sequence = &Sequence{Token: token[0], Halt: c.Sequence.Halt, Waits: c.Sequence.Waits}
+	if ms := c.Sequence.NotBefore; ms != 0 {
+		e.Sequence.NotBefore = time.UnixMilli(ms)
+	}
+	return nil
 }
 
 // Task has the parts of a task that Open reads.
@@ -231,7 +307,7 @@ func read(text string) (e Opened, taskType string, err error) {
 	var err1, err2 error
 	e.UntilStart, err1 = e.at(c.UntilStart)
 	e.FromStart, err2 = e.at(c.FromStart)
-	return e, c.Type, cmp.Or(err1, err2)
+	return e, c.Type, cmp.Or(err1, err2, e.readSequence(&c))
 }
 
 // The method at is the reverse of the method places.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/seal"
@@ -69,7 +70,13 @@ func sealed(t testing.TB, r *seal.Ring, e Envelope) map[string]string {
 func TestSealedEnvelopeOpensToItself(t *testing.T) {
 	for _, n := range []int{1, 2, MaxCarried} {
 		all := tokens(t, n)
-		want := Envelope{Tokens: all, Retries: n, UntilStart: all[n/2:], FromStart: all[:n/2]}
+		want := Envelope{
+			Tokens: all, Retries: n, UntilStart: all[n/2:], FromStart: all[:n/2],
+			Sequence: &Sequence{Token: all[n-1], Halt: n == 1, Waits: n == 2, NotBefore: time.UnixMilli(int64(n-1) * 1_000_001)},
+		}
+		if n == 1 {
+			want.Sequence.NotBefore = time.Time{}
+		}
 		headers := sealed(t, ring(t), want)
 		if !utf8.ValidString(headers[Header]) {
 			t.Error("the header is not UTF-8: asynq refuses such a task")
@@ -78,6 +85,12 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 			got, ok, err := Open(t.Context(), ring(t).Open, Task{name, taskType, headers})
 			if err != nil || !ok || got.Job != job {
 				t.Fatalf("Open = %q, %v, %v", got.Job, ok, err)
+			}
+			if may := MayWait(headers); may == nil || may.Waits != want.Sequence.Waits {
+				t.Errorf("at first sight the job waits as %+v, want %+v", may, want.Sequence)
+			}
+			if *got.Sequence != *want.Sequence {
+				t.Errorf("opened %+v, sealed %+v", got.Sequence, want.Sequence)
 			}
 			if got.Retries != want.Retries || !slices.Equal(got.Tokens, want.Tokens) ||
 				!slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {
@@ -156,6 +169,7 @@ func TestDistrustSaysWhy(t *testing.T) {
 		"too many tokens":  {odd(`{"tokens":["` + strings.Repeat(`a","`, MaxCarried) + `a"]}`), Unread},
 		"no such token":    {odd(`{"untilStart":[1],"tokens":["` + string(token) + `"]}`), Unread},
 		"negative place":   {odd(`{"fromStart":[-1],"tokens":["` + string(token) + `"]}`), Unread},
+		"no such sequence": {odd(`{"sequence":{"token":1},"tokens":["` + string(token) + `"]}`), Unread},
 		"negative retries": {odd(`{"retries":-2,"tokens":["` + string(token) + `"]}`), Unread},
 		"broken token":     {odd(`{"tokens":["` + string(token[1:]) + `"]}`), Unread},
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -79,7 +80,7 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 		c := &list[i]
 		c.task = found[at[c.Job]]
 		if c.task.kind == ended && !c.task.snoozed {
-			c.task.carries = k.carries(ctx, c)
+			c.task.carries, c.task.halts = k.carries(ctx, c)
 		}
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
@@ -108,16 +109,20 @@ func (k *Keeper) rested(ctx context.Context) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.
+// carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal. The
+// result halts is true if the lock is the key of a sequence that halts when the task has failed for good.
 //
 // A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
 // still be under way, and asynq will refuse that enqueue.
-func (k *Keeper) carries(ctx context.Context, c *candidate) bool {
+func (k *Keeper) carries(ctx context.Context, c *candidate) (carries, halts bool) {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
-	return err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
+	carries = err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
 		return t.Key() == c.lock.Key && t.Digest() == c.lock.Owner
 	})
+	halts = carries && env.Sequence != nil && env.Sequence.Halt && env.Sequence.Token.Key() == c.lock.Key &&
+		c.task.state == asynq.TaskStateArchived
+	return carries, halts
 }
 
 // The method task looks up the task that the parameter job names. Concurrent calls are safe.
@@ -202,6 +207,7 @@ func (k *Keeper) lookUp(inspector *asynq.Inspector, queue, id string) (finding, 
 		f.reason = reasonCompleted
 	default:
 		f.kind, f.delay = alive, max(0, time.Until(info.NextProcessAt))
+		f.waits = nextjob.Waits(envelope.MayWait(info.Headers), info)
 	}
 	return f, nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -57,6 +58,7 @@ type Config struct {
 	Share          float64
 	Keepers        int
 	Snoozed        func(*asynq.TaskInfo) bool // whether a task is in asynq's archive only for the pause of a snooze
+	Next           *nextjob.Starter           // starts the tasks of jobs whose turn in line has come
 	DryRun         bool
 	Logger         *slog.Logger
 }
@@ -106,6 +108,7 @@ func (k *Keeper) work(ctx context.Context) {
 	k.demand, k.lists = make(map[string]*queue), make(map[string]*queue)
 	k.known = newMemory()
 	defer func() { k.demand, k.lists, k.known = nil, nil, nil }() // a Keeper that stands by needs no listing
+	defer k.listen(ctx)()
 	var unanswered silence
 	for {
 		part := 0
@@ -150,6 +153,20 @@ func (k *Keeper) work(ctx context.Context) {
 		}
 		*t = turn{at: time.Now().Add(next), pause: nap}
 	}
+}
+
+// listen starts the tasks of jobs whose turn has come by a call of somebody who starts no tasks. The check of a lock
+// finds the tasks that listen misses.
+func (k *Keeper) listen(ctx context.Context) (stop func()) {
+	if k.cfg.DryRun {
+		return func() {}
+	}
+	stop, err := jobs.Listen(ctx, k.cfg.Locks, k.cfg.Next.Told)
+	if err != nil {
+		k.cfg.Logger.Warn("worker: the keeper cannot listen for jobs whose turn in line has come; it finds them when it checks their locks", "err", err)
+		return func() {}
+	}
+	return stop
 }
 
 // The method nap returns the shortest time between two questions to one part, unless more locks are due.

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -336,7 +337,11 @@ func (k *Keeper) complete(q *queue) {
 
 func (l *listing) add(tasks []*asynq.TaskInfo) {
 	for _, t := range tasks {
-		l.tasks[maphash.String(l.seed, t.ID)] = t.NextProcessAt.Sub(l.began).Milliseconds()
+		due := t.NextProcessAt.Sub(l.began).Milliseconds() << 1
+		if nextjob.Waits(envelope.MayWait(t.Headers), t) {
+			due |= 1
+		}
+		l.tasks[maphash.String(l.seed, t.ID)] = due
 	}
 }
 
@@ -344,8 +349,8 @@ func (l *listing) add(tasks []*asynq.TaskInfo) {
 func (l *listing) find(id string, again time.Time, f *finding) bool {
 	due, ok := l.tasks[maphash.String(l.seed, id)]
 	if ok {
-		delay := time.Until(l.began.Add(time.Duration(due) * time.Millisecond))
-		*f = finding{kind: alive, listed: true, again: again, delay: max(0, delay)}
+		delay := time.Until(l.began.Add(time.Duration(due>>1) * time.Millisecond))
+		*f = finding{kind: alive, listed: true, again: again, delay: max(0, delay), waits: due&1 == 1}
 	}
 	return ok
 }

@@ -49,8 +49,9 @@ func (m *memory) left(e jobs.Entry, now time.Time) time.Duration {
 }
 
 // The method unread returns those entries whose locks need not be read, and the others. A lock need not be read if a
-// list shows that the lock's task waits, and the remembered reservation is long enough. The result again says when the
-// locks that need not be read are due again.
+// list shows that the lock's task waits, and the remembered reservation is long enough. Where the task may wait for its
+// job's turn in line, the lock is read: the turn comes without a sign in the index. The result again says when the locks
+// that need not be read are due again.
 func (k *Keeper) unread(now time.Time, due []jobs.Entry) (known, others []jobs.Entry, again []time.Time) {
 	if now.Sub(k.known.began) > k.cfg.Reserve/memoryAge {
 		k.known = newMemory()
@@ -59,7 +60,7 @@ func (k *Keeper) unread(now time.Time, due []jobs.Entry) (known, others []jobs.E
 		var f finding
 		name, id, ok := envelope.ParseJob(e.Job)
 		if q := k.demand[name]; ok && e.Settled && e.Key != keyspace.Again(e.Job) && q != nil && q.listing != nil && now.Before(q.listing.again) &&
-			q.listing.find(id, q.listing.again, &f) && judgeAlive(k.known.left(e, now), f, k.cfg.Reserve).action == keep {
+			q.listing.find(id, q.listing.again, &f) && !f.waits && judgeAlive(k.known.left(e, now), f, k.cfg.Reserve).action == keep {
 			q.roll(now, k.cfg.Every)
 			q.wanted++
 			known, again = append(known, e), append(again, f.again)

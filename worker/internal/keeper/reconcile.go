@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -17,6 +18,8 @@ import (
 type candidate struct {
 	jobs.Entry
 	lock    joblock.Status // read before the lookup of the task
+	place   *driver.Place  // the place in line of the job, at the time now; nil if the lock is bound to the job
+	now     time.Time
 	task    finding
 	verdict verdict
 }
@@ -54,9 +57,12 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	var short []jobs.Reservation // to prolong
 	var unrun, unsettled error
 	for _, c := range idle {
-		if c.mark() {
+		switch {
+		case c.mark():
 			c.verdict = judgeMark(c.lock, c.task)
-		} else {
+		case c.place != nil:
+			c.verdict = judgePlace(c.lock, *c.place, c.now, c.task)
+		default:
 			c.verdict = judge(c.lock, c.task, k.cfg.Reserve)
 		}
 		if c.verdict.action == rerun {
@@ -80,6 +86,9 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		case extend:
 			n.Kept++
 			short = append(short, jobs.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
+			if c.verdict.start && !k.cfg.DryRun {
+				k.cfg.Next.Told(c.Key, c.Job)
+			}
 		case free:
 			dead = append(dead, c)
 		case forget:
@@ -106,7 +115,8 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 }
 
 // The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
-// belongs to another job now. The result idle has the locks that nobody holds. read counts held locks in n.
+// belongs to another job now. The result idle has the locks that nobody holds, and the places of jobs that wait. read
+// counts held locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
 	if len(due) == 0 {
 		return nil, nil, nil
@@ -120,18 +130,54 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 		n.Unanswered += int64(len(due))
 		return nil, nil, err
 	}
+	list := make([]candidate, len(due))
+	var others []*candidate // whose locks are not bound to their jobs, which may wait
 	for i, lock := range locks {
 		k.known.forget(due[i])
-		switch {
-		case lock.Job != due[i].Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed:
-			over = append(over, due[i])
+		list[i] = candidate{Entry: due[i], lock: lock}
+		if lock.Job != due[i].Job {
+			others = append(others, &list[i])
+		}
+	}
+	if err := k.places(ctx, others); err != nil {
+		n.Unanswered += int64(len(due))
+		return nil, nil, err
+	}
+	for _, c := range list {
+		switch lock := c.lock; {
+		case c.place != nil:
+			idle = append(idle, c)
+		case lock.Job != c.Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed:
+			over = append(over, c.Entry)
 		case lock.State == joblock.StateHeld:
 			n.Held++
 		default:
-			idle = append(idle, candidate{Entry: due[i], lock: lock})
+			idle = append(idle, c)
 		}
 	}
 	return over, idle, nil
+}
+
+// The method places reads the locks in the parameter list again, with the places of their jobs.
+func (k *Keeper) places(ctx context.Context, list []*candidate) error {
+	if len(list) == 0 {
+		return nil
+	}
+	req := driver.InspectRequest{Keys: make([]string, len(list)), Places: make([]string, len(list))}
+	for i, c := range list {
+		req.Keys[i], req.Places[i] = c.Key, door.PlaceOf(c.Job)
+	}
+	records, err := door.Of(k.cfg.Locks).Inspect(ctx, "keep", "", req)
+	if err != nil {
+		return err
+	}
+	for i, c := range list {
+		c.lock, c.now = door.Status[joblock.Status](records[i]), records[i].Now
+		if at := records[i].Place; at != nil && at.Job == c.Job && c.lock.Job != c.Job {
+			c.place = at
+		}
+	}
+	return nil
 }
 
 // The method rerun takes the task of the mark c out of asynq's archive, and sets c.verdict so that the keeper frees the
@@ -159,9 +205,9 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, err := range jobs.Reserve(ctx, k.cfg.Locks, short...) {
+	for _, err := range jobs.Reserve(k.cfg.Next.In(ctx), k.cfg.Locks, short...) {
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, joblock.ErrHeld): // with ErrHeld the place of a job that waits was prolonged
 			n.Extended++
 		case errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrAlreadyReleased):
 			// The lock ended after the keeper had read the lock.
@@ -182,7 +228,7 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 		for i, c := range dead {
 			releases[i] = jobs.Release{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
 		}
-		if errs = jobs.Free(ctx, k.cfg.Locks, releases...); ctx.Err() != nil {
+		if errs = jobs.Free(k.cfg.Next.In(ctx), k.cfg.Locks, releases...); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -193,7 +239,9 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 			freed = append(freed, c.Entry)
 			k.cfg.Logger.Info("worker: the keeper freed the lock of a task",
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
-			k.logNeverResumed(c)
+			if c.place == nil {
+				k.logNeverResumed(c)
+			}
 		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
 			// The lock was resumed, or ended, after the keeper had read the lock.
 		default:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -32,6 +33,8 @@ type finding struct {
 	listed  bool             // alive: the task was in a list of its queue; state, info and in are not set
 	again   time.Time        // later, and alive if listed: when the lock is due again
 	snoozed bool             // ended: the task is in the archive only for the pause of a snooze
+	waits   bool             // alive: the task waits for its turn in line, as far as its header can be believed
+	halts   bool             // ended: the task has failed and halts its sequence, whose key is the lock
 	carries bool             // ended, if not snoozed: the task carries the current token of the lock
 	info    *asynq.TaskInfo  // ended, alive
 	in      *asynq.Inspector // ended, alive: the inspector of the database that has the task
@@ -53,7 +56,8 @@ const (
 type verdict struct {
 	action  action
 	reason  string        // the action free: the reason for Status
-	reserve time.Duration // the action extend: the new reservation, from now
+	reserve time.Duration // the action extend: the new reservation, or how long the place lasts, from now
+	start   bool          // besides: the task has its turn, and nobody has started the task yet
 }
 
 type action uint8
@@ -79,7 +83,14 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	case foreign:
 		return verdict{action: leaveOthers}
 	case alive:
+		if task.waits && neverResumed(lock) {
+			return verdict{action: extend, reserve: reserve, start: true}
+		}
 		return judgeAlive(lock.Reserved, task, reserve)
+	}
+	if task.halts {
+		task.kind, task.delay = alive, 0
+		return judge(lock, task, reserve)
 	}
 	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job has
 	// ended. A snoozed task comes back from the archive.
@@ -97,6 +108,26 @@ func judgeAlive(left time.Duration, task finding, reserve time.Duration) verdict
 		v.action = extend
 	}
 	return v
+}
+
+// neverResumed reports whether nobody has run under the lock since its present owner has got it. A lock that waited for
+// its turn in line is in this state until its task starts.
+func neverResumed(lock joblock.Status) bool { return lock.Fence == lock.First }
+
+// judgePlace returns the verdict on the place of a job that waits for a lock. The parameter now is the store's time.
+func judgePlace(lock joblock.Status, place driver.Place, now time.Time, task finding) verdict {
+	switch {
+	case task.kind == unanswered, task.kind == foreign, task.kind == later:
+		return judge(lock, task, 0)
+	case task.kind == alive, task.snoozed:
+		if lock.Locked() && place.Until.Sub(now) > envelope.Patience/2 {
+			return verdict{action: keep}
+		}
+		return verdict{action: extend, reserve: envelope.Patience} // if the key is free, Reserve gives it to the first in line
+	case now.Sub(place.Since) < enqueueGrace:
+		return verdict{action: keep}
+	}
+	return verdict{action: free, reason: task.reason}
 }
 
 // judgeMark returns the verdict on a mark that nobody holds. The mark's process has died or given up.

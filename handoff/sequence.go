@@ -1,0 +1,245 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// Sequence is the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one at a
+// time. The package comment has the rules.
+type Sequence struct {
+	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
+	Key string
+
+	// Lock, unless nil, is a lock that the caller holds. The job gets this lock as with Enqueue, and so comes before
+	// all jobs that wait. Key is then "" or the key of Lock, and Most does not count.
+	Lock *joblock.Lock
+
+	// Limit is how many jobs of the sequence may run at a time. It must be 1, or 0, which means 1.
+	Limit int
+
+	// Most bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
+	Most int
+
+	// OnFailure is what the final failure of a job does to the jobs behind that job. Default GoOn.
+	OnFailure OnFailure
+}
+
+// OnFailure says what happens to a sequence when one of its jobs has failed for good: on the last attempt, or with
+// asynq.SkipRetry. After asynq.RevokeTask the sequence goes on.
+type OnFailure uint8
+
+const (
+	// GoOn starts the next job.
+	GoOn OnFailure = iota
+
+	// Halt keeps the key for the job that has failed, as long as its task is in asynq's archive. All others wait. The
+	// sequence goes on when somebody runs the task again and the job succeeds, or after Client.Skip, or when the keeper
+	// finds that the task was deleted.
+	Halt
+)
+
+// ErrLineFull says that Sequence.Most jobs and processes wait for the key already. The error also matches
+// joblock.ErrHeld.
+var ErrLineFull = errors.New("the line is full")
+
+// check refuses a Sequence that EnqueueInSequence does not support.
+func (s Sequence) check() error {
+	const op = "enqueue"
+	key := s.key()
+	switch {
+	case s.Lock != nil && s.Key != "" && s.Key != s.Lock.Key():
+		return invalid(op, s.Key, "Sequence.Lock is on another key, %q", s.Lock.Key())
+	case s.Limit != 0 && s.Limit != 1:
+		return invalid(op, key, "Sequence.Limit is %d, must be 1, or 0, which means 1: jobs of a sequence run one at a time", s.Limit)
+	case s.Most < 0:
+		return invalid(op, key, "Sequence.Most is %d, must not be negative", s.Most)
+	case s.OnFailure > Halt:
+		return invalid(op, key, "Sequence.OnFailure is %d, must be GoOn or Halt", s.OnFailure)
+	}
+	if detail := keyspace.CheckApplication(key); detail != "" {
+		return invalid(op, key, "%s", detail)
+	}
+	return nil
+}
+
+func (s Sequence) key() string {
+	if s.Lock != nil {
+		return s.Lock.Key()
+	}
+	return s.Key
+}
+
+// EnqueueInSequence enqueues task as a job of the sequence s. If the key is free, the job gets the key. Otherwise the
+// job gets the last place in the key's line, and the task is scheduled at a time that is far away. When the job's turn
+// comes, whoever gives the key to the job runs the task. A job that waits occupies no worker.
+//
+// opts and the new task are those of Enqueue; the package comment says how other options of asynq go together with a
+// sequence. Without Sequence.Lock, EnqueueInSequence makes two round trips: one to the locks' store and one to asynq.
+//
+// An error matches:
+//
+//	ErrLineFull and joblock.ErrHeld       Most jobs and processes wait: not enqueued
+//	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
+//	asynq.ErrDuplicateTask                another task has the lock of asynq.Unique: not enqueued
+//	joblock.ErrHeld alone                 another call is enqueuing a task with this TaskID into this sequence, or has
+//	                                      died while it did: not enqueued; try again
+//	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
+//	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
+//	joblock.ErrInvalid                    the arguments are bad
+//	with Lock, any error of Enqueue       lock.Err tells who has the lock
+//
+// A job that was not enqueued has no place. EnqueueInSequence returns at most three seconds after the end of ctx. For
+// many tasks see EnqueueMany.
+func (c *Client) EnqueueInSequence(ctx context.Context, s Sequence, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
+	h, err := c.sequenceHandover(s, task, opts)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return h.run(ctx)
+}
+
+// sequenceHandover returns the handover of the key of s, or of a place in its line, to task. An error says that the
+// arguments are bad.
+func (c *Client) sequenceHandover(s Sequence, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+	spec, err := c.readTask(task, opts)
+	if err == nil {
+		err = s.check()
+	}
+	if err == nil && spec.grouped {
+		err = invalid("enqueue", s.key(), "the option asynq.Group and a sequence exclude each other: asynq would make one task of several jobs")
+	}
+	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, sequence: &s}}
+	if err == nil && s.Lock != nil {
+		h.locks = joblock.Locks{s.Lock}
+		err = c.checkLocks(h.locks, spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// placed puts the result of a Take for the sequence of h into h.
+func (h *handover) placed(taken door.Taken) error {
+	if taken.Err != nil {
+		if taken.Full {
+			return fmt.Errorf("%w: %w", ErrLineFull, taken.Err)
+		}
+		return taken.Err
+	}
+	token := taken.Token.(joblock.Token)
+	if h.waits = taken.Waits; h.waits != nil {
+		// A token without a fence: the fence of the Take is that of another job's ownership.
+		id, err := door.IdentityOf(token), error(nil)
+		if token, err = joblock.NewToken(token.Key(), id.Owner, id.TTL); err != nil {
+			return err
+		}
+	}
+	h.tokens = []joblock.Token{token}
+	return nil
+}
+
+// markSequence writes into env, for the worker, what part the job has in its sequence.
+func (d *dispatch) markSequence(env *envelope.Envelope) {
+	if d.sequence == nil {
+		return
+	}
+	env.Sequence = &envelope.Sequence{Token: d.tokens[0], Halt: d.sequence.OnFailure == Halt}
+	if d.waits != nil {
+		env.Sequence.Waits, env.Sequence.NotBefore = true, d.at
+	}
+}
+
+// enqueueInSequence enqueues the task of h, which has the key of its sequence or a place in line. The parameter err is
+// the result of Client.prepare.
+func (h *handover) enqueueInSequence(ctx context.Context, err error) (done Enqueued, _ error) {
+	if err != nil && h.locks == nil {
+		return done, h.refusedPlace(ctx, err)
+	}
+	done.TaskInfo, err = h.enqueue(ctx, err)
+	if h.waits != nil && err == nil {
+		done.Waits, done.Ahead = true, h.waits.Ahead
+	}
+	return done, err
+}
+
+// refusedPlace returns the error for a job that has got neither the key nor a place because of err. If a job of the
+// same name is in line, or has the key, its task most likely exists: then the error is that of asynq.
+func (h *handover) refusedPlace(ctx context.Context, err error) error {
+	var e *joblock.Error
+	if !errors.As(err, &e) || errors.Is(err, ErrLineFull) || !errors.Is(err, joblock.ErrHeld) && !errors.Is(err, joblock.ErrNotOwner) {
+		return h.wrap(err)
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	if _, terr := h.c.taskInfo(dctx, h.queue, h.id); terr == nil {
+		return h.wrap(fmt.Errorf("%w; its job is in the sequence of key %q already", asynq.ErrTaskIDConflict, h.sequence.key()))
+	}
+	held := *e
+	held.Code = joblock.CodeOf(joblock.ErrHeld)
+	return foreign(&held, "another call is enqueuing task "+h.job+" into this sequence, or has died while it did")
+}
+
+// leave gives up the place of a task that does not exist, or the key if the job's turn has come meanwhile.
+func (h *handover) leave(ctx context.Context) error {
+	err := jobs.Free(h.c.next.In(ctx), h.c.locks, jobs.Release{Key: h.tokens[0].Key(), Job: h.job, Reason: reasonNotEnqueued})[0]
+	if lockGone(err) {
+		return nil
+	}
+	return err
+}
+
+// Skip moves a sequence on past the job that has failed and halts the sequence: Skip frees the key, and the next job in
+// line gets the key and is started. The task of the job that has failed stays in asynq's archive.
+//
+// Skip returns the task that it has passed over. An error matches joblock.ErrNotFound if no job has the key, and
+// joblock.ErrBusy if the job that has the key has not failed; both leave the sequence as it is. Other errors are
+// joblock.ErrUnavailable, also if asynq has not answered, ErrInvalid and ErrClosed.
+func (c *Client) Skip(ctx context.Context, key string) (*asynq.TaskInfo, error) {
+	const op = "skip"
+	if err := c.check(op); err != nil {
+		return nil, err
+	}
+	sts, err := c.locks.Status(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	st := sts[0]
+	queue, id, ok := envelope.ParseJob(st.Job)
+	if !ok || !st.Locked() {
+		return nil, skipError(key, st, joblock.ErrNotFound, "no job has the key")
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	info, err := c.taskInfo(dctx, queue, id)
+	switch {
+	case err != nil && !isGone(err):
+		e := skipError(key, st, joblock.ErrUnavailable, "the job's task could not be read")
+		e.(*ownError).err.Err = err
+		return nil, e
+	case err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted:
+		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is "+info.State.String())
+	case err != nil && st.Age < enqueueGrace:
+		return nil, skipError(key, st, joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
+	}
+	err = jobs.Free(c.next.In(ctx), c.locks, jobs.Release{Key: key, Job: st.Job, Fence: st.Fence, Reason: reasonSkipped})[0]
+	return shown(info), err
+}
+
+// enqueueGrace is how long an enqueue may take after it has parked its lock; see the keeper of package worker.
+const enqueueGrace = time.Minute
+
+func skipError(key string, st joblock.Status, kind error, detail string) error {
+	return own(&joblock.Error{Code: joblock.CodeOf(kind), Op: "skip", Key: key, Job: st.Job, Detail: detail})
+}

@@ -1,0 +1,151 @@
+// Package nextjob starts tasks of asynq that wait in the line of a key. The call that gives the key to such a task's
+// job does not start the task: asynq's Redis may be another one. A task that waits is scheduled, or waits for a retry,
+// at a time that is far away; see envelope.Wait. To start the task is to run it: see asynq.Inspector.RunTask.
+//
+// Where a Starter gives up, the keeper of package worker starts the task.
+package nextjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// WaitText is in the last error of a task that was snoozed because its turn had not come. The text says that the task
+// has not run since.
+const WaitText = "the job waits for its turn"
+
+// ArchiveText is in the last error of each task that package worker snoozes by way of asynq's archive.
+const ArchiveText = "worker: snoozed without charge, by way of the archive: "
+
+// InArchive reports whether the task of info is in the archive only for the pause of a snooze.
+func InArchive(info *asynq.TaskInfo) bool {
+	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, ArchiveText)
+}
+
+// reasonOver is why a Starter frees the key of a job whose task has ended while the job waited.
+const reasonOver = "its job was over before its turn"
+
+// pauses lie between the tries to start a task. The job has its place before its task exists, so the turn of the job
+// may come before the enqueue. And a task that asks too early is active until asynq has snoozed the task.
+var pauses = [...]time.Duration{
+	time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
+}
+
+// Starter starts tasks. All fields are required.
+type Starter struct {
+	Locks      *joblock.Locker
+	Inspectors []*asynq.Inspector // of all asynq databases whose tasks have locks in Locks
+	Logger     *slog.Logger
+	Go         func(func()) // runs a function in the background; the owner of the Starter waits for that function
+}
+
+// In returns a child of ctx for calls that may give a key to a job that waits: see door.WithStarter. The Starter starts
+// the task of such a job in the background.
+func (s *Starter) In(ctx context.Context) context.Context { return door.WithStarter(ctx, s.Granted) }
+
+// Granted starts the task of job, which has just got key, in the background. The tries take about a second, or longer
+// if asynq does not answer.
+func (s *Starter) Granted(key, job string) { s.Go(func() { s.run(key, job, false) }) }
+
+// Told is Granted for a caller who cannot be certain that job has just got key: a push may be late, repeated or forged.
+func (s *Starter) Told(key, job string) { s.Go(func() { s.run(key, job, true) }) }
+
+func (s *Starter) run(key, job string, check bool) {
+	for try := 0; ; try++ {
+		done, err := s.start(key, job, check)
+		if done {
+			return
+		}
+		if try == len(pauses) {
+			s.Logger.Warn("joblock: a job has its turn in line, but its task could not be started; the keeper looks after it",
+				"job", job, "key", key, "err", err)
+			return
+		}
+		time.Sleep(pauses[try])
+	}
+}
+
+var (
+	errActive = errors.New("the task is active")
+	errAbsent = errors.New("the task does not exist")
+)
+
+// start is one try to start the task of job, which has got key. The result done is true if nothing is left to do: the
+// task runs, is about to run, or has ended. In the last case start frees the key. With check, start does nothing unless
+// the key is parked for the job, and the task waits.
+func (s *Starter) start(key, job string, check bool) (done bool, err error) {
+	queue, id, ok := envelope.ParseJob(job)
+	if !ok {
+		return true, nil // not a job of asynq
+	}
+	if check {
+		locks, err := s.Locks.Status(context.Background(), key)
+		if err != nil {
+			return errors.Is(err, joblock.ErrClosed), err
+		}
+		if locks[0].Job != job || locks[0].State != joblock.StateParked || locks[0].Fence != locks[0].First {
+			return true, nil
+		}
+	}
+	err = errAbsent
+	for _, in := range s.Inspectors {
+		info, ierr := in.GetTaskInfo(queue, id)
+		switch {
+		case errors.Is(ierr, asynq.ErrTaskNotFound), errors.Is(ierr, asynq.ErrQueueNotFound):
+			continue
+		case ierr != nil:
+			err = ierr
+			continue
+		}
+		switch {
+		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry, InArchive(info):
+			if check && !Waits(envelope.MayWait(info.Headers), info) {
+				return true, nil
+			}
+			err = in.RunTask(queue, id)
+			return err == nil, err
+		case info.State == asynq.TaskStateActive:
+			return false, errActive
+		case info.State == asynq.TaskStateArchived, info.State == asynq.TaskStateCompleted:
+			return s.free(key, job)
+		}
+		return true, nil // pending
+	}
+	return false, err
+}
+
+// free passes the key on from a job whose task has ended.
+func (s *Starter) free(key, job string) (done bool, err error) {
+	ctx := s.In(context.Background())
+	err = jobs.Free(ctx, s.Locks, jobs.Release{Key: key, Job: job, Reason: reasonOver})[0]
+	switch {
+	case errors.Is(err, joblock.ErrUnavailable):
+		return false, fmt.Errorf("free the key of a task that has ended: %w", err)
+	case err == nil:
+		s.Logger.Info("joblock: a job's turn in line has come, but its task has ended; the key goes to the next", "job", job, "key", key)
+	}
+	return true, err
+}
+
+// Waits reports whether the task of info waits for its turn, or was waiting when its turn came. The parameter seq is
+// the Sequence in the header of the task, or nil. Waits returns false once the task has been started.
+func Waits(seq *envelope.Sequence, info *asynq.TaskInfo) bool {
+	switch {
+	case info.State == asynq.TaskStateScheduled:
+		return seq != nil && seq.Waits
+	case info.State == asynq.TaskStateRetry, InArchive(info):
+		return strings.Contains(info.LastErr, WaitText)
+	}
+	return false
+}

@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// This file is about jobs in a sequence: see Sequences in the package comment.
+
+// haltFor is how long the key of a halted sequence stays reserved for the job that has failed, if no keeper prolongs
+// the reservation. asynq keeps an archived task for as long.
+const haltFor = 90 * 24 * time.Hour
+
+// The method inSequence reports whether token is for the key of the sequence that the task is part of.
+func (a *attempt) inSequence(token joblock.Token) bool {
+	return a.sequence != nil && a.sequence.Token == token
+}
+
+// lineUp is for a job in a sequence that does not have its key. If the job waits, its place is kept, and the error
+// snoozes the task for long: whoever gives the key to the job runs the task. If the job has lost its place, the job
+// gets the key if the key is free, and otherwise a new place.
+func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	taken := door.Of(a.w.locks).Take(ctx, "line up", []door.Take{{
+		Key: token.Key(), Job: a.job, Reserve: a.w.reservation(0), Patience: envelope.Patience, Token: token,
+	}})[0]
+	switch at := taken.Waits; {
+	case taken.Err != nil:
+		return nil, taken.Err
+	case at == nil:
+		a.lostPlace(token)
+		locks, errs := a.resume(ctx, []joblock.Token{token})
+		return locks[0], errs[0]
+	default:
+		if at.New {
+			a.lostPlace(token)
+		}
+		return nil, a.waitForTurn(token.Key(), at.Ahead)
+	}
+}
+
+func (a *attempt) lostPlace(token joblock.Token) {
+	a.log().Warn("worker: a job of a sequence had neither the key nor a place in its line, and has lined up again; its order is not kept",
+		"key", token.Key())
+}
+
+// waitForTurn returns the error that snoozes a task whose turn has not come.
+func (a *attempt) waitForTurn(key string, ahead int) *snoozeError {
+	delay := jittered(envelope.Wait)
+	if !a.canSnooze() {
+		delay = a.w.cfg.Snooze // the task waits in place, or in the archive
+	}
+	return &snoozeError{fmt.Errorf("%s in the line of key %q, behind %d at most", nextjob.WaitText, key, ahead), delay}
+}
+
+// earlyText is in the last error of a task that had its turn before its time.
+const earlyText = "the job's turn has come before its time"
+
+// The method early returns an error that snoozes the task until the time that the task's author has asked for. The
+// result is nil if that time has come, or if somebody has run the task during that snooze.
+func (a *attempt) early() *snoozeError {
+	if a.sequence == nil || a.sequence.NotBefore.IsZero() {
+		return nil
+	}
+	delay := time.Until(a.sequence.NotBefore)
+	if delay <= 0 || strings.Contains(a.lastErr(), earlyText) {
+		return nil
+	}
+	return &snoozeError{fmt.Errorf("%s, %s", earlyText, a.sequence.NotBefore.Format(time.RFC3339)), delay}
+}
+
+// The method halts reports whether a job that ends for the reason in the parameter reason keeps the key of its
+// sequence.
+func (a *attempt) halts(reason string) bool {
+	return reason == reasonFailed && a.sequence != nil && a.sequence.Halt
+}
+
+// The method halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this
+// attempt does not hold the lock. Errors are logged: the attempt's own reservation then stands, and the keeper prolongs
+// it.
+func (a *attempt) halt(ctx context.Context) bool {
+	lock, ok := a.locks.ByKey(a.sequence.Token.Key())
+	if !ok || lock.Err() != nil {
+		return false
+	}
+	opts := []joblock.ParkOption{joblock.Reserve(haltFor), joblock.ForJob(a.job)}
+	_, errs := door.Of(a.w.locks).Park(context.WithoutCancel(ctx), joblock.Locks{lock}, func(int) []joblock.ParkOption { return opts })
+	if errors.Is(errs[0], joblock.ErrUnavailable) {
+		lock.StopRenewing()
+	}
+	a.report(lock, "park", errs[0])
+	a.logHalted(lock.Key())
+	return true
+}
+
+func (a *attempt) logHalted(key string) {
+	a.log().Warn("worker: a job has failed for good and halts its sequence: run its task again, or skip it", "key", key)
+}
+
+// haltIdle is releaseIdle for the token of a sequence that halts: the key stays reserved for the job. But a job that
+// waits leaves the line.
+func (a *attempt) haltIdle(ctx context.Context, token joblock.Token) {
+	ctx = a.w.next.In(context.WithoutCancel(ctx))
+	err := jobs.Reserve(ctx, a.w.locks, jobs.Reservation{Key: token.Key(), Job: a.job, For: haltFor})[0]
+	switch {
+	case err == nil:
+		a.logHalted(token.Key())
+	case errors.Is(err, joblock.ErrHeld):
+		a.leaveLine(ctx, token, reasonFailed)
+	case errors.Is(err, joblock.ErrUnavailable):
+		a.recheck(ctx, a.w.cfg.Snooze, token, reasonFailed)
+	}
+}
+
+// leaveLine gives up the place of a job that will not run again. The keeper does so later if the store does not answer.
+func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) {
+	release := jobs.Release{Key: token.Key(), Job: a.job, Reason: reason}
+	if err := jobs.Free(a.w.next.In(ctx), a.w.locks, release)[0]; errors.Is(err, joblock.ErrUnavailable) {
+		a.log().Warn("worker: could not take a task that will not run again out of its line", "key", token.Key(), "err", err)
+	}
+}

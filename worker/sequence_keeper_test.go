@@ -1,0 +1,318 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/testkit/envelopekit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// grace is how long the keeper waits for the task of a place that was just taken.
+const grace = time.Minute
+
+// crashed is the context of a process that gives keys to jobs and dies before it starts their tasks.
+func crashed() context.Context {
+	return door.WithStarter(context.Background(), func(string, string) {})
+}
+
+// hold takes the key of the sequence as a request does.
+func (l *line) hold() *joblock.Lock {
+	l.t.Helper()
+	lock, err := l.locks.TryAcquire(context.Background(), seqKey)
+	if err != nil {
+		l.t.Fatalf("acquire: %v", err)
+	}
+	return lock
+}
+
+// token returns the token that a task carries.
+func (l *line) token(id string) joblock.Token {
+	l.t.Helper()
+	_, info := l.task(id)
+	env, _, err := envelopekit.Read(info.Headers)
+	if err != nil || len(env.Tokens) != 1 {
+		l.t.Fatalf("%s carries %v, %v", id, env.Tokens, err)
+	}
+	return env.Tokens[0]
+}
+
+// ghost takes a place for a task that is never enqueued: the process died in between.
+func (l *line) ghost(id string) {
+	l.t.Helper()
+	taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+		Key: seqKey, Job: envelope.Job(queue, id), Reserve: reserve, Patience: envelope.Patience,
+	}})[0]
+	if taken.Err != nil {
+		l.t.Fatalf("take for %s: %v", id, taken.Err)
+	}
+}
+
+// A task that waits and is deleted or archived leaves the line, and those behind move up.
+func TestTasksThatLeaveTheLine(t *testing.T) {
+	for name, end := range map[string]func(*asynq.Inspector, string) error{
+		"deleted":  func(in *asynq.Inspector, id string) error { return in.DeleteTask(queue, id) },
+		"archived": func(in *asynq.Inspector, id string) error { return in.ArchiveTask(queue, id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept(t, func(r *rig) {
+				l := r.line()
+				var p probe
+				lock := l.hold()
+				l.add(handoff.Sequence{OnFailure: handoff.Halt}, "b", "c", "d")
+				time.Sleep(grace)
+				if err := end(r.inspector, "c"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * every)
+				l.wantLine("b", "d")
+				if name == "archived" {
+					r.serve(service{}, p.handler(succeed))
+					l.run("c") // lines up again
+					r.until("c waits", func() bool { return slices.Equal(l.inLine(), []string{"b", "d", "c"}) })
+				} else {
+					r.serve(service{}, p.handler(succeed))
+				}
+				if err := lock.Release(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				r.untilTask("d", "gone")
+				r.untilTask("c", "gone")
+				l.wantOrder(&p, slices.DeleteFunc([]string{"b", "d", "c"}, func(id string) bool { return name == "deleted" && id == "c" })...)
+			})
+		})
+	}
+}
+
+// A task that has ended while it waited, and gets its turn before the keeper has seen that, passes the key on.
+func TestTurnOfATaskThatHasEnded(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		lock := l.hold()
+		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "b", "c")
+		if err := r.inspector.ArchiveTask(queue, "b"); err != nil {
+			t.Fatal(err)
+		}
+		r.serve(service{}, p.handler(succeed))
+		if err := lock.Release(r.next()); err != nil {
+			t.Fatal(err)
+		}
+		r.untilTask("c", "gone")
+		l.wantOrder(&p, "c")
+		r.wantTask("b", "archived", 0)
+	})
+}
+
+// Whoever crashes between the steps of a sequence leaves something to the keeper. Order is kept.
+func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
+	const asynqRecovers = 2 * time.Minute
+	tests := []struct {
+		name   string
+		within time.Duration // until the last job has started
+		f      func(l *line) (order []string)
+	}{
+		{"place, then no enqueue", 2*time.Second + time.Second, func(l *line) []string {
+			lock := l.hold()
+			l.ghost("x")
+			l.add(handoff.Sequence{}, "b")
+			time.Sleep(grace + 2*every)
+			l.wantLine("b")
+			l.release(lock, context.Background())
+			return []string{"b"}
+		}},
+		{"place, a grant, then no enqueue", grace + 2*every, func(l *line) []string {
+			lock := l.hold()
+			l.ghost("x")
+			l.add(handoff.Sequence{}, "b")
+			l.release(lock, crashed())
+			return []string{"b"}
+		}},
+		{"the key, then no enqueue", grace + 2*every, func(l *line) []string {
+			l.ghost("x")
+			l.add(handoff.Sequence{}, "b")
+			return []string{"b"}
+		}},
+		{"enqueue, then no answer", 3 * time.Second, func(l *line) []string {
+			lock := l.hold()
+			l.add(handoff.Sequence{}, "b", "c")
+			l.release(lock, context.Background()) // the request announces the job, and the keeper hears of it
+			return []string{"b", "c"}
+		}},
+		{"grant, then no start", 2*every + 3*time.Second, func(l *line) []string {
+			lock := l.hold()
+			l.add(handoff.Sequence{}, "b", "c")
+			l.release(lock, crashed())
+			return []string{"b", "c"}
+		}},
+		{"grant of a task that was snoozed, then no start", 2*every + 3*time.Second, func(l *line) []string {
+			lock := l.hold()
+			l.add(handoff.Sequence{}, "b", "c")
+			l.run("b")
+			l.untilTask("b", "retry")
+			l.release(lock, crashed())
+			return []string{"b", "c"}
+		}},
+		{"the lease of a request ends", ttl + 2*every + 3*time.Second, func(l *line) []string {
+			lock := l.hold()
+			l.add(handoff.Sequence{}, "b", "c")
+			lock.StopRenewing()
+			return []string{"b", "c"}
+		}},
+		{"start, then no end", asynqRecovers + retryWait, func(l *line) []string {
+			l.add(handoff.Sequence{}, "b", "c")
+			l.crash("b", l.token("b"))
+			return []string{"b", "c"}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			kept(t, func(r *rig) {
+				l := r.line()
+				var p probe
+				r.serve(service{}, p.handler(succeed))
+				if tt.name == "start, then no end" {
+					r.pause(true)
+				}
+				start := time.Now()
+				order := tt.f(l)
+				if tt.name == "start, then no end" {
+					r.pause(false)
+				} else if tt.name == "place, then no enqueue" {
+					start = time.Now()
+				}
+				r.until("all have run", func() bool { return p.count() == len(order) })
+				if took := time.Since(start); took > tt.within {
+					t.Errorf("all had run after %s, want %s at most", took, tt.within)
+				}
+				r.untilTask(order[len(order)-1], "gone")
+				l.wantOrder(&p, order...)
+				l.wantLine()
+			})
+		})
+	}
+}
+
+func (l *line) release(lock *joblock.Lock, ctx context.Context) {
+	l.t.Helper()
+	if err := lock.Release(ctx); err != nil {
+		l.t.Fatalf("release: %v", err)
+	}
+}
+
+func (r *rig) pause(yes bool) {
+	r.t.Helper()
+	f := r.inspector.UnpauseQueue
+	if yes {
+		f = r.inspector.PauseQueue
+	}
+	if err := f(queue); err != nil {
+		r.t.Fatalf("pause: %v", err)
+	}
+}
+
+// The keeper keeps the place of a job that waits for longer than places last, and the key of a halted sequence.
+func TestKeeperKeepsALine(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b", "c")
+		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		w, stop := r.keep(r.locks, worker.Config{Reserve: 2 * time.Hour, Every: time.Hour})
+		time.Sleep(envelope.Patience + time.Hour)
+		stop()
+		l.wantLine("b", "c")
+		r.wantState(seqKey, joblock.StateParked, "a")
+		if got := w.KeeperStats(); got.Extended == 0 || len(got.Freed) != 0 {
+			t.Errorf("stats %+v", got)
+		}
+		// The keeper finds that the task was deleted: the sequence goes on.
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		r.keep(r.locks, worker.Config{})
+		time.Sleep(3 * time.Hour)
+		r.wantState(seqKey, joblock.StateParked, "b")
+		r.wantTask("b", "pending", 0)
+	})
+}
+
+// A crash on the last attempt halts a sequence too.
+func TestCrashOnTheLastAttemptHaltsASequence(t *testing.T) {
+	kept(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		s := handoff.Sequence{OnFailure: handoff.Halt}
+		l.addOne(s, "a", asynq.MaxRetry(0))
+		l.add(s, "b")
+		l.crash("a", l.token("a"))
+		r.serve(service{}, p.handler(succeed))
+		r.untilTask("a", "archived")
+		time.Sleep(10 * time.Minute)
+		r.wantRuns(&p, 0)
+		l.wantLine("b")
+		l.run("a")
+		r.untilTask("b", "gone")
+		l.wantOrder(&p, "a", "b")
+	})
+}
+
+// A job that was enqueued into a halted sequence waits as well; and a push that nobody made starts nothing.
+func TestForgedAnnouncement(t *testing.T) {
+	kept(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		r.serve(service{}, p.handler(only("a", func(context.Context, int) error { return errors.New("not yet") })))
+		l.addOne(handoff.Sequence{}, "a", asynq.MaxRetry(5))
+		r.untilTask("a", "retry")
+		lock := l.holdKey("other")
+		taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+			Key: "other", Job: envelope.Job(queue, "a"), Reserve: reserve, Patience: envelope.Patience,
+		}})[0]
+		if taken.Err != nil {
+			t.Fatal(taken.Err)
+		}
+		runs := p.count()
+		l.release(lock, context.Background()) // announces a job that does not wait
+		time.Sleep(retryWait / 2)
+		r.wantRuns(&p, runs)
+	})
+}
+
+func (l *line) holdKey(key string) *joblock.Lock {
+	l.t.Helper()
+	lock, err := l.locks.TryAcquire(context.Background(), key)
+	if err != nil {
+		l.t.Fatalf("acquire: %v", err)
+	}
+	return lock
+}
+
+// The enqueue of a job that has just got its place may still be under way.
+func TestYoungPlaceWithoutATask(t *testing.T) {
+	kept(t, func(r *rig) {
+		l := r.line()
+		l.hold()
+		l.add(handoff.Sequence{}, "z") // the keeper knows the queue
+		taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+			Key: seqKey, Job: envelope.Job(queue, "a"), Reserve: every, Patience: envelope.Patience, // checked after half of every
+		}})[0]
+		if taken.Err != nil {
+			t.Fatal(taken.Err)
+		}
+		time.Sleep(grace - time.Second)
+		l.wantLine("z", "a")
+		time.Sleep(2 * every)
+		l.wantLine("z")
+	})
+}
