@@ -279,6 +279,9 @@
 //	either, without Configure   the task waits in place, for half of the time until its deadline; then the attempt
 //	                            fails
 //
+// With InLine, a task whose key is busy has a place in the line of the key instead: it waits as a job of a sequence
+// does, for as long as it takes, and is run when its turn comes.
+//
 // To be snoozed by way of the archive is to be archived and run again. asynq archives a task that has no retries left,
 // whatever the error. After the pause the Worker calls Inspector.RunTask. The task keeps its ID, options and
 // asynq.Unique lock. What an operator sees:

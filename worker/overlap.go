@@ -103,6 +103,9 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 		if o.maxWait != nil && *o.maxWait < 0 {
 			o.err = invalid("MaxWait is %s, must not be negative", *o.maxWait)
 		}
+		if o.inLine && (o.limit != nil || o.ifBusy != snoozeIfBusy) {
+			o.err = invalid("InLine was combined with Limit, DropIfBusy or FailIfBusy")
+		}
 		if o.need != nil && *o.need < 0 {
 			o.err = invalid("Need is %s, must not be negative", *o.need)
 		}
@@ -180,6 +183,7 @@ type overlap struct {
 	maxWait *time.Duration // nil without the option MaxWait
 	need    *time.Duration // nil without the option Need
 	ifBusy  ifBusy
+	inLine  bool
 	err     error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
 	pace    pace
 }
@@ -231,7 +235,8 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			return nil, nil
 		}
 		snoozed, late := a.w.snooze(err), !time.Now().Before(latest)
-		if busy(err) {
+		waits := o.inLine && snoozed != nil && busyInLine(err)
+		if busy(err) && !o.inLine {
 			snoozed.delay = min(snoozed.delay, o.pace.next(o.w.cfg.Snooze))
 		}
 		switch {
@@ -240,7 +245,7 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 		case a.canSnooze():
 			a.logSnoozed(snoozed)
 			return nil, snoozed
-		case a.canSnoozeByArchive() && (busy(err) || late):
+		case a.canSnoozeByArchive() && (busy(err) || waits || late):
 			mark, err := a.mark()
 			if err != nil && !late && errors.Is(err, joblock.ErrUnavailable) {
 				break // wait in place for the store first
@@ -253,6 +258,12 @@ func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
 			return nil, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
+}
+
+// The function busyInLine reports whether err snoozes a task that waits in line.
+func busyInLine(err error) bool {
+	_, waits := as[*snoozeError](err)
+	return waits
 }
 
 func busy(err error) bool {
@@ -276,6 +287,9 @@ func (o *overlap) latest(a *attempt) time.Time {
 // The method acquire acquires the lock. If the lock is busy, acquire waits in place, until the time in the parameter
 // latest. MaxWait or its default also bounds the wait, unless the task can neither be snoozed, dropped nor failed.
 func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
+	if o.inLine && a.canLineUp() {
+		return o.lineUp(a, key)
+	}
 	job := strings.Map(func(r rune) rune { // a label has no control characters
 		if unicode.IsControl(r) {
 			return '?'

@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
+// no worker: the task is snoozed for a day, and whoever releases the key runs the task. The tasks run in the order in
+// which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their enqueue
+// on.
+//
+// Differences to WithoutOverlapping without InLine: no task waits in place, so MaxWait and Need do not count. After a
+// crash the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted
+// while the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is
+// left, asks for its turn every Config.Snooze, and keeps its place.
+//
+// InLine excludes Limit, DropIfBusy and FailIfBusy: each attempt then fails with joblock.ErrInvalid.
+func InLine() OverlapOption { return func(o *overlap) { o.inLine = true } }
+
+// ownerInLine returns the owner under which job waits for key. The task does not carry the owner, so each delivery must
+// find the same owner again.
+func ownerInLine(key, job string) string {
+	sum := sha256.Sum256([]byte("joblock in line\x00" + key + "\x00" + job))
+	return "line-" + base32.HexEncoding.EncodeToString(sum[:])[:26]
+}
+
+// lineUp takes the lock on key for the attempt's job, or a place in line. If the job waits, the error snoozes the task.
+func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
+	in := door.Of(a.w.locks)
+	token, err := joblock.NewToken(key, ownerInLine(key, a.job), in.Settings().TTL)
+	if err != nil {
+		return nil, err
+	}
+	taken := in.Take(a.ctx, "line up", []door.Take{{
+		Key: key, Job: a.job, Reserve: a.w.cfg.Reserve, Patience: envelope.Patience, Token: token,
+	}})[0]
+	switch {
+	case taken.Err == nil && taken.Waits != nil:
+		return nil, a.waitForTurn(key, taken.Waits.Ahead)
+	case taken.Err != nil && (taken.Full || !errors.Is(taken.Err, joblock.ErrHeld)):
+		return nil, taken.Err
+	}
+	// The key is parked for the job, or an earlier attempt has left the key behind.
+	locks, errs := a.resume(a.ctx, []joblock.Token{token})
+	return locks[0], errs[0]
+}
+
+// canLineUp reports whether the name of the job can be in the locks' store.
+func (a *attempt) canLineUp() bool {
+	return door.CheckText("line up", "", "job", a.job, 1, driver.MaxLabelBytes) == nil
+}

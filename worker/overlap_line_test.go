@@ -1,0 +1,120 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// inLine has a server run tasks one at a time, in line for the key of the sequence.
+func inLine(opts ...worker.OverlapOption) []func(*worker.Worker) asynq.MiddlewareFunc {
+	return []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
+		return w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, append(opts, worker.InLine())...)
+	}}
+}
+
+// Tasks that another client has enqueued wait in line too: in the order in which they found the key busy, behind the
+// jobs of handoff, without a worker slot, and charged nothing.
+func TestTasksOfOtherClientsWaitInLine(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		over := make(chan struct{})
+		r.serve(service{asynq: asynq.Config{Concurrency: 2}, use: inLine()}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
+		l.add(handoff.Sequence{}, "a")
+		r.until("a runs", func() bool { return p.running() == 1 })
+		l.add(handoff.Sequence{}, "b")
+		for _, id := range []string{"c", "d", "e"} {
+			r.submit(id, asynq.NewTask(taskType, nil), 1)
+			r.untilTask(id, "retry")
+			r.wantTask(id, "retry", 0)
+		}
+		l.wantLine("b", "c", "d", "e")
+		time.Sleep(time.Minute)
+		l.wantLine("b", "c", "d", "e")
+		start := time.Now()
+		close(over)
+		r.untilTask("e", "gone")
+		var got []string
+		for _, run := range p.all() {
+			got = append(got, run.id)
+		}
+		if want := []string{"a", "b", "c", "d", "e"}; !slices.Equal(got, want) {
+			t.Errorf("ran %q, want %q", got, want)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("the line took %s", took)
+		}
+		r.untilFree(seqKey)
+	})
+}
+
+// A task without a retry left asks from the archive, and is run from there when its turn comes.
+func TestLastAttemptWaitsInLine(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		r.serve(service{worker: worker.Config{Snooze: time.Hour}, use: inLine()}, p.handler(succeed))
+		lock := l.hold()
+		r.submit("a", asynq.NewTask(taskType, nil), 0)
+		r.untilTask("a", "archived")
+		l.wantLine("a")
+		l.release(lock, r.next())
+		start := time.Now()
+		r.untilTask("a", "gone")
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("a ran after %s", took)
+		}
+		r.wantRuns(&p, 1)
+	})
+}
+
+// An attempt whose process dies leaves the key to its task: the next attempt has the key, and those in line wait for it.
+func TestCrashInLine(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		dying := faultstore.New(r.faults)
+		locks := r.newLockerOn(dying)
+		first := r.serve(service{locks: locks, use: inLine()}, p.handler(func(context.Context, int) error {
+			dying.Set(faultstore.Fault{Err: errBoom}, append(everyCall, faultstore.Take)...) // nobody hears of this process again
+			return errBoom
+		}))
+		r.submit("a", asynq.NewTask(taskType, nil), 3)
+		r.untilRetry("a", 1)
+		first.Shutdown()
+		r.closeWorker(first.worker)
+		r.submit("b", asynq.NewTask(taskType, nil), 3)
+		r.serve(service{use: inLine()}, p.handler(succeed))
+		r.untilTask("b", "retry")
+		time.Sleep(ttl)
+		r.wantState(seqKey, joblock.StateOrphaned, "a")
+		l.wantLine("b")
+		r.untilTask("b", "gone")
+		l.wantOrder(&p, "a", "a", "b")
+		dying.Clear(append(everyCall, faultstore.Take)...)
+	})
+}
+
+func TestInLineExcludesOtherOptions(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		for name, opt := range map[string]worker.OverlapOption{"limit": worker.Limit(2), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy()} {
+			w := r.newWorker(r.locks, worker.Config{})
+			h := w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, opt, worker.InLine())(p.handler(succeed))
+			if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, nil)); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", name, err)
+			}
+		}
+		r.wantRuns(&p, 0)
+	})
+}
