@@ -206,3 +206,52 @@ func exampleRedis() (rdb *redis.Client, done func()) {
 		server.Close()
 	}
 }
+
+// The webhooks of each customer are delivered in the order in which they came, one at a time. A webhook that cannot be
+// delivered is tried again, and those behind it wait. Other customers' webhooks run beside.
+func ExampleClient_EnqueueInSequence() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	jobs, err := handoff.NewClient(locks, asynq.NewClientFromRedisClient(rdb), inspector, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer jobs.Close(context.Background())
+
+	receive := func(customer, event string) {
+		done, err := jobs.EnqueueInSequence(context.Background(), handoff.Sequence{
+			Key:       joblock.Key("webhooks", customer),
+			Most:      10_000,       // a customer whose server is down for long gets ErrLineFull
+			OnFailure: handoff.Halt, // after the last retry nothing overtakes: somebody decides
+		}, asynq.NewTask("webhook", []byte(event)), asynq.TaskID(event)) // an event that comes twice is delivered once
+		switch {
+		case errors.Is(err, asynq.ErrTaskIDConflict):
+			fmt.Println(event, "has come before")
+		case err != nil:
+			panic(err)
+		case done.Waits:
+			fmt.Println(event, "waits, behind", done.Ahead)
+		default:
+			fmt.Println(event, "is next")
+		}
+	}
+	receive("acme", "evt-1")
+	receive("acme", "evt-2")
+	receive("acme", "evt-3")
+	receive("globex", "evt-4")
+	receive("acme", "evt-2")
+	// The server's side: mux.Use(w.Middleware) with a worker.Worker, and go w.Run(ctx).
+
+	// Output:
+	// evt-1 is next
+	// evt-2 waits, behind 0
+	// evt-3 waits, behind 1
+	// evt-4 is next
+	// evt-2 has come before
+}

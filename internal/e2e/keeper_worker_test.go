@@ -28,6 +28,7 @@ import (
 //	res:<key>   the largest fence that has written to the resource of that name
 //	twice       writes that were refused although the writer held the lock
 //	done        how often each job has come to its end
+//	ends:<key>  the jobs that have come to their end under that key, in order
 //	work:<pid>  the tasks that a process is at work on
 var touch = redis.NewScript(`
 	local seen = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -121,7 +122,12 @@ func useResource(ctx context.Context, rdb *redis.Client) error {
 			return context.Cause(ctx)
 		}
 	}
-	return rdb.HIncrBy(bg, "done", id, 1).Err()
+	_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
+		p.HIncrBy(bg, "done", id, 1)
+		p.RPush(bg, "ends:"+lock.Key(), id)
+		return nil
+	})
+	return err
 }
 
 // workerProc is a process of the role "worker".
