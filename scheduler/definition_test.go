@@ -49,11 +49,11 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 					t.Errorf("entry %+v, want it contested", e)
 				}
 				b.end()
-				until(start, 6*hour)
+				until(start, 7*hour)
 				e, err = a.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
 				if e.Contested {
-					t.Errorf("contested an hour after the other one went")
+					t.Errorf("contested two hours after the other one went")
 				}
 			})
 		})

@@ -70,7 +70,12 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 		s.considerStandBy(work, j, v, now)
 		return
 	}
-	m := s.momentOf(j, l)
+	m, err := s.momentOf(j, l)
+	if err != nil {
+		s.reportUnreadable(j, err)
+		s.recheck(j, now.Add(unreadable))
+		return
+	}
 	s.reportClock(j, l, m.Now)
 	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
 	_, more, _ := l.Begin(&j.Job, m)
@@ -132,5 +137,5 @@ func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
 	last := l.LastTick()
 	s.report(Event{Kind: EventClock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: s.cfg.Node,
 		Err: fmt.Errorf("scheduler: the job's latest tick is %s, but the store's clock shows %s, so it was set back; the next tick to be executed is %s",
-			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), j.Spec.Next(last).Format(time.RFC3339))})
+			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), s.inForce(j, l).Spec.Next(last).Format(time.RFC3339))})
 }

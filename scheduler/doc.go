@@ -81,9 +81,21 @@
 // # Deploys
 //
 // A node ignores jobs for which it has no function. During a deploy, nodes may have different jobs, or different specs
-// for a job of one name. Each node claims the ticks of its own spec; an instant that both specs have is executed once.
-// After a change of the spec no earlier tick is caught up with: ticks count from the start of the first node with the
-// new spec. A node does not use a ledger of a later version: newer nodes execute the job.
+// for a job of one name.
+//
+// At each instant one spec is in force, the one in the ledger. All nodes that have the job execute the ticks of that
+// spec, whatever their own spec is. The node that has registered the job last decides: at the start of its Run, or in a
+// call while Run is running. So a deploy ends with the new spec, because each node starts with it. If a node of the old
+// release starts again during the deploy, the old spec is in force until the next node of the new release starts.
+//
+// A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
+// those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
+// old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due at
+// once. The ledger has the time of the change, and a node reports EventSpec. Options are not in the ledger: the node that
+// executes or skips a tick uses its own.
+//
+// A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
+// later version. Entry.Problem says so.
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the

@@ -130,7 +130,7 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 // next tick is due already.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
-	switch at := j.NextDue(l.LastTick()); {
+	switch at := s.inForce(j, l).NextDue(l.LastTick()); {
 	case at.IsZero(): // the spec has no more ticks
 		return now.Add(driver.MaxPeriod)
 	case at.After(now):

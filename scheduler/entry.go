@@ -10,7 +10,6 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
-	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // State is the state or the result of an execution.
@@ -176,19 +175,21 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	if problem != nil {
 		l = new(ledger.Ledger)
 	}
-	rules := ledger.Job{SpecText: l.Spec, Delay: time.Duration(l.Delay) * time.Millisecond}
+	rules := &ledger.Job{SpecText: l.Spec, Delay: time.Duration(l.Delay) * time.Millisecond}
 	s.mu.Lock()
 	j := s.jobs[name]
 	if j != nil {
-		rules, problem = j.Job, errors.Join(problem, j.trouble)
+		problem = errors.Join(problem, j.trouble)
 	}
 	s.mu.Unlock()
-	if j == nil && l.Spec != "" {
+	if j != nil {
+		rules = s.inForce(j, l)
+	} else if l.Spec != "" {
 		var err error
-		rules.Spec, err = spec.Parse(l.Spec, nil) // on an error Entry.Next stays zero
+		rules.Spec, err = s.parse(l.Spec) // on an error Entry.Next stays zero
 		problem = errors.Join(problem, err)
 	}
-	e, err := showLedger(name, l, &rules, j != nil, v.State == joblock.StateFree, o, now)
+	e, err := showLedger(name, l, rules, j != nil, v.State == joblock.StateFree, o, now)
 	if problem = errors.Join(problem, err); problem != nil {
 		e.Problem = problem.Error()
 	}

@@ -9,13 +9,17 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // executeDue executes what is due, one execution after the other, until Run ends. executeDue returns an error if the
 // ledger could not be written or the lock was lost.
 func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	for ctx.Err() == nil {
-		m := s.momentOf(j, l)
+		m, err := s.momentOf(j, l)
+		if err != nil {
+			return err
+		}
 		changed, news := l.Update(&j.Job, m, false)
 		x, more, lost := l.Begin(&j.Job, m)
 		if !changed && !more {
@@ -57,7 +61,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	begun := s.clock.local()
 	state, attempts, err := s.callUnder(ctx, lock, j, l)
 	e.Late, e.Attempts, e.Took, e.Err = 0, attempts, s.clock.local().Sub(begun), err
-	m := s.momentOf(j, l)
+	m, _ := s.momentOf(j, l) // no error: executeDue has asked before, and Ledger.Spec has not changed since
 	l.End(state, m.Now, attempts, err)
 	_, skipped := l.Update(&j.Job, m, true)
 	if lost := s.persist(ctx, j, lock, l); lost != nil {
@@ -79,7 +83,7 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if j.cancel {
-		go s.cancelAtNextTick(ctx, j, l.LastTick(), cancel)
+		go s.cancelAtNextTick(ctx, j, s.inForce(j, l).Spec, l.LastTick(), cancel)
 	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
@@ -105,8 +109,8 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 
 // cancelAtNextTick cancels a function at the first tick after the time last, unless the job is paused at that tick.
 // Then the next tick after the pause cancels the function: no node executes a paused tick.
-func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, last time.Time, cancel context.CancelCauseFunc) {
-	for tick := j.Spec.Next(last); !tick.IsZero(); tick = j.Spec.Next(last) {
+func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, ticks spec.Spec, last time.Time, cancel context.CancelCauseFunc) {
+	for tick := ticks.Next(last); !tick.IsZero(); tick = ticks.Next(last) {
 		if sleep.For(ctx, tick.Add(j.Delay).Sub(s.clock.now())) != nil {
 			return
 		}

@@ -23,6 +23,7 @@ type job struct {
 	index   int       // the index of the job in the heap; -1: the job is not in the heap
 	busy    bool      // a goroutine claims or executes the job, or waits for its lock
 	floor   time.Time // Moment.Floor
+	since   time.Time // Moment.Since; zero: the job was registered before this node knew the store's clock
 	order   int64     // Fence of the latest order with which this node has updated the ledger
 	trouble error     // the reason why this node cannot execute the job; nil if this node can
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
@@ -57,21 +58,6 @@ func program() string {
 		return ""
 	}
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
-}
-
-func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) ledger.Moment {
-	now := s.clock.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j.floor.IsZero() {
-		j.floor = now
-	}
-	if last := l.LastTick(); last.After(j.floor) && last.Before(now) {
-		j.floor = last // in case the store loses the ledger
-	}
-	order := s.orders.Jobs[j.name]
-	j.order = order.Fence
-	return ledger.Moment{Now: now, Floor: j.floor, Order: order, Node: s.cfg.Node}
 }
 
 // reportUnreadable records and logs that this node cannot use the value at the job's key, with the reason err.

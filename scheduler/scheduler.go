@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // Scheduler executes jobs by the clock. Make one Scheduler per process with New, register jobs with Func and Task, and
@@ -32,9 +33,10 @@ type Scheduler struct {
 	due        dueHeap
 	running    bool // Run is running
 	held       map[*job]*joblock.Lock
-	orders     ledger.Orders // as this node last read them
-	ordersMemo []byte        // the memo from which the field orders was decoded
-	wrote      time.Time     // when this node last wrote an order, by its own clock
+	parsed     map[string]spec.Spec // the results of the method parse
+	orders     ledger.Orders        // as this node last read them
+	ordersMemo []byte               // the memo from which the field orders was decoded
+	wrote      time.Time            // when this node last wrote an order, by its own clock
 }
 
 // New returns a Scheduler that claims ticks with the Locker in the parameter locks. New sends nothing to the store. New
@@ -59,6 +61,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		standbys:  make(chan struct{}, full.Concurrency),
 		jobs:      make(map[string]*job),
 		held:      make(map[*job]*joblock.Lock),
+		parsed:    make(map[string]spec.Spec),
 	}, nil
 }
 

@@ -22,6 +22,10 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		Counts:     Counts{large, large, large, large, large, large, large, large},
 		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}
+	for range 2 * keptFormer {
+		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})
+	}
+	l.Since, l.From = large, large
 	for i := range 2 * keptStarts {
 		l.Starts = prepend(worst[:MaxStartIDBytes], l.Starts, keptStarts)
 		l.wait(Due{At: large, Cause: CauseStart})

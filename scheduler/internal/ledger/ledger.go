@@ -18,6 +18,7 @@ const (
 	historySize = 10             // executions, besides the latest
 	maxErrBytes = 200            // of the JSON form of an error
 	keptStarts  = 8              // several: nodes of the previous release may restart during a rollout
+	keptFormer  = 2              // for people
 	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapQueue
 )
 
@@ -26,7 +27,10 @@ const (
 // version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
 	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
-	Spec       string     `json:"spec"`                // of the node that wrote the ledger
+	Spec       string     `json:"spec"`                // the spec in force; "": none yet
+	Since      int64      `json:"since,omitempty"`     // the latest Moment.Since of a node that has written Spec
+	From       int64      `json:"from,omitempty"`      // later ticks are those of Spec
+	Former     []Former   `json:"former,omitempty"`    // the specs before Spec, the newest first
 	Delay      int64      `json:"delay,omitempty"`     // ms of the job's Jitter on that node
 	Last       int64      `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
 	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 const (
@@ -21,7 +23,9 @@ const (
 // Moment is when and where a ledger is updated.
 type Moment struct {
 	Now   time.Time // the store's clock
-	Floor time.Time // with a new spec or without a ledger, ticks count from here
+	Floor time.Time // without a ledger, ticks count from here
+	Since time.Time // when this node registered the job; see Ledger.Follows
+	Spec  spec.Spec // the spec of Ledger.Spec; unused if Ledger.Spec is that of the job
 	Order Order
 	Node  string
 }
@@ -35,6 +39,7 @@ const (
 	NewsPaused     Kind = "paused"
 	NewsLost       Kind = "lost"
 	NewsRedefined  Kind = "redefined"
+	NewsSpec       Kind = "spec"
 	NewsContested  Kind = "contested"
 	NewsClock      Kind = "clock"
 )
@@ -52,6 +57,23 @@ type News struct {
 // Ledger.Due. The parameter afterExecution says that the job was running until now. The result changed reports whether
 // the caller should write the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
+	if l.Spec == "" {
+		l.putIntoForce(j, m)
+	}
+	rules := l.InForce(j, m.Spec)
+	if l.Spec == j.SpecText || l.Follows(j, m) {
+		if l.Spec == j.SpecText {
+			l.Since = max(l.Since, m.Since.UnixMilli()) // not worth a write
+		}
+		return l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
+	}
+	// All ticks that have come are the former spec's. They do not wait for their jitter.
+	_, news = l.update(j, rules, m.Now, m, afterExecution)
+	return true, append(news, l.putIntoForce(j, m)...)
+}
+
+// update is Update without the change of the spec. The ticks are those of rules, up to the parameter until.
+func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
 		if m.Now.Sub(time.UnixMilli(m.Order.TriggeredAt)) > punctual {
@@ -59,11 +81,6 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 		}
 	}
 	news = l.define(j, m)
-	if l.Spec != j.SpecText {
-		// A change of the spec skips the missed ticks. The change alone is not worth a write: during a deploy nodes
-		// with the old spec and nodes with the new spec take turns.
-		l.Spec, l.Last = j.SpecText, max(l.Last, m.Floor.UnixMilli())
-	}
 	if j.AtStart && !slices.Contains(l.Starts, j.StartID) {
 		l.Starts = prepend(j.StartID, l.Starts, keptStarts)
 		l.wait(Due{At: m.Now.UnixMilli(), Cause: CauseStart})
@@ -88,7 +105,7 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 		}
 	}
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
-	ticks := l.advance(j.ticks(l.LastTick(), m.Now.Add(-j.Delay)))
+	ticks := l.advance(rules.ticks(l.LastTick(), until))
 	if len(ticks) == 0 {
 		return changed, news
 	}

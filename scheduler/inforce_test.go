@@ -1,0 +1,229 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/spec"
+)
+
+// recorder is a store that keeps the memos that nodes write, in order.
+type recorder struct {
+	driver.Store
+	key string
+
+	mu    sync.Mutex
+	memos [][]byte
+}
+
+func (r *recorder) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	replies, err := r.Store.Renew(ctx, reqs)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, req := range reqs {
+		if req.Key == r.key && req.Memo != nil && replies[i].Outcome == driver.OutcomeOK {
+			r.memos = append(r.memos, req.Memo)
+		}
+	}
+	return replies, err
+}
+
+// period is the time in which a spec was in force.
+type period struct {
+	spec  string
+	from  time.Time
+	until time.Time // zero: still in force
+}
+
+// periods returns which specs were in force, as the ledgers say.
+func (r *recorder) periods(t *testing.T) (all []period) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, memo := range r.memos {
+		l, err := ledger.Decode(memo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(all)
+		if n > 0 && all[n-1].spec == l.Spec && all[n-1].from.UnixMilli() == l.From {
+			continue
+		}
+		from := time.UnixMilli(l.From)
+		if n > 0 {
+			all[n-1].until = from
+		}
+		all = append(all, period{spec: l.Spec, from: from})
+	}
+	return all
+}
+
+// ticksIn returns the ticks of the periods, up to the time end.
+func ticksIn(t *testing.T, all []period, end time.Time) map[int64]int {
+	t.Helper()
+	want := make(map[int64]int)
+	for _, p := range all {
+		s, err := spec.Parse(p.spec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.until.IsZero() {
+			p.until = end
+		}
+		for tick := range s.Ticks(p.from, p.until) {
+			want[tick.Unix()]++
+		}
+	}
+	return want
+}
+
+// Half an hour on three nodes: a deploy of another spec, node by node, while nodes die and start again with the release
+// that they had. Each tick of the spec in force is executed, and once unless its node died.
+func TestRollingChangeOfASpec(t *testing.T) {
+	for _, specs := range [][2]string{
+		{"@every 10s", "@every 15s"}, {"* * * * *", "*/7 * * * * *"}, {"@every 20s", "0 3 * * *"}, {"0 3 * * *", "@every 20s"},
+	} {
+		t.Run(specs[0]+" to "+specs[1], func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				dice := rand.New(rand.NewPCG(1, uint64(len(specs[0]))))
+				start := time.Now()
+				store := &recorder{Store: c.mem, key: "%cron:cron:job"}
+				boot := func(release int) *node {
+					n := c.nodeOn(store, 0)
+					n.add("job", specs[release], func(ctx context.Context) error {
+						r.note(ctx, n)
+						if len(r.all())%7 == 0 && time.Since(start) < 30*min {
+							n.cut() // in the middle
+							<-ctx.Done()
+						}
+						return ctx.Err()
+					}, scheduler.CatchUpAll(24*hour, 1000))
+					return n.start()
+				}
+				nodes := []*node{boot(0), boot(0), boot(0)}
+				releases := make([]int, 3)
+				deaths := 0
+				for time.Since(start) < 25*min {
+					time.Sleep(time.Duration(dice.IntN(20_000)) * time.Millisecond)
+					if up := int(time.Since(start)/(4*min)) - 2; up >= 0 && up < 3 && releases[up] == 0 {
+						releases[up] = 1
+						nodes[up].end()
+						nodes[up] = boot(1)
+						continue
+					}
+					for i, n := range nodes {
+						if n.dead() || dice.IntN(6) == 0 {
+							deaths++
+							n.cut()
+							if dice.IntN(2) == 0 {
+								time.Sleep(time.Duration(dice.IntN(20_000)) * time.Millisecond)
+							}
+							nodes[i] = boot(releases[i])
+						}
+					}
+				}
+				until(start, 30*min)
+				for i := range nodes { // whatever died, this is the end
+					nodes[i] = boot(1)
+				}
+				until(start, 31*min)
+				all := store.periods(t)
+				if last := all[len(all)-1]; !strings.HasSuffix(last.spec, specs[1]) {
+					t.Errorf("in the end %s is in force, want %s", last.spec, specs[1])
+				}
+				if len(all) < 2 {
+					t.Errorf("the spec has not changed: %v", all)
+				}
+				want, got := ticksIn(t, all, start.Add(31*min-sec)), make(map[int64]int)
+				for _, call := range r.all() {
+					if call.tick.Broken == 0 {
+						got[call.tick.At.Unix()]++
+					}
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("%d ticks, %d of them executed, in the periods", len(want), len(got))
+					for _, p := range all {
+						t.Errorf("%s from %s", p.spec, p.from.Sub(start))
+					}
+					for tick, n := range want {
+						if got[tick] != n {
+							t.Errorf("tick %s: executed %d times", time.Unix(tick, 0).Sub(start), got[tick])
+						}
+					}
+				}
+				t.Logf("%d ticks, %d executions, %d deaths, %d changes", len(want), len(r.all()), deaths, len(all)-1)
+				if told := c.events.of(scheduler.EventSpec); len(told) > len(all)-1 || len(told) == 0 {
+					t.Errorf("%d changes told of %d", len(told), len(all)-1)
+				}
+			})
+		})
+	}
+}
+
+// The last node of the new release dies. The old nodes go on with the new spec.
+func TestOldNodesFollowTheNewSpec(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		boot := func(spec string) *node {
+			n := c.node(0)
+			n.add("job", spec, r.fn(n, sec))
+			return n.start()
+		}
+		old := boot("@every 10m")
+		until(start, 12*min)
+		boot("@every 4m").cut()
+		until(start, 13*min)
+		next := boot("@every 4m")
+		until(start, 21*min)
+		next.cut()
+		until(start, 30*min+30*sec)
+		r.wantTicks(t, start, 10*min, 16*min, 20*min, 24*min, 28*min)
+		if last := r.all()[4]; last.on != old.name {
+			t.Errorf("executed on %s, want the old node", last.on)
+		}
+		for _, n := range []*node{old, c.admin()} {
+			e, err := n.Entry(c.Context(), "job")
+			wantNil(t, "Entry", err)
+			if e.Spec != "@every 4m0s" || !e.Next.Equal(start.Add(32*min)) {
+				t.Errorf("entry %+v, want the spec in force", e)
+			}
+		}
+		boot("@every 10m") // rolled back
+		until(start, 41*min)
+		r.wantTicks(t, start, 10*min, 16*min, 20*min, 24*min, 28*min, 40*min)
+	})
+}
+
+// A node that cannot parse the spec in force leaves the job to others, and says why.
+func TestSpecThatAnOlderNodeCannotParse(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10m", r.fn(n, sec))
+		n.start()
+		until(start, 20*min-sec)
+		c.write(c.admin(), "%cron:cron:job", fmt.Sprintf(`{"v":1,"spec":"@moon","since":%d,"last":0,"counts":{}}`, time.Now().UnixMilli()))
+		until(start, 25*min)
+		r.wantTicks(t, start, 10*min)
+		e, err := n.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		if !strings.Contains(e.Problem, "newer nodes execute the job, by a spec that this node cannot parse") {
+			t.Errorf("problem %q", e.Problem)
+		}
+	})
+}
