@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// queuePoll is how long OverlapQueue waits between two calls of enqueue while the task of an earlier tick is not done.
+// queuePoll is how long OverlapQueue and OverlapNewest wait between two calls of enqueue while the task of an earlier tick is not done.
 const queuePoll = 2 * time.Second
 
 // The method call calls the job's function. While retries are left, call repeats a failed attempt. The method returns
@@ -25,7 +25,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 		attempts++
 		err = j.attempt(ctx, tick, logger)
 		for j.task && errors.Is(err, errTaskOverlaps) {
-			if !j.QueueOverlap || sleep.For(ctx, queuePoll) != nil {
+			if !j.Overlap.Waits() || sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
 			err = j.attempt(ctx, tick, logger)

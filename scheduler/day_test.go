@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"archive/zip"
+	"context"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -17,7 +18,8 @@ import (
 
 // A day of ticks on nodes whose clocks differ by up to 4 s. Nodes are killed and replaced,
 // or cut off for longer than a lease. Every tick is done exactly once or, with AtMostOnce,
-// begun at most once. Some jobs are shorter than the skew, some longer.
+// begun at most once. Some jobs are shorter than the skew, some longer, and one also
+// takes longer than its period.
 func TestADayOfTicks(t *testing.T) {
 	for _, tc := range []struct {
 		nodes  int
@@ -33,12 +35,19 @@ func (c *cluster) day(nodes int, period time.Duration) {
 	t := c.T
 	dice := rand.New(rand.NewPCG(uint64(nodes), 1))
 	spec := fmt.Sprintf("@every %s", period)
-	var short, long, once runs
+	var short, long, once, queued runs
 	begin := func() *node {
 		skew := time.Duration(dice.Int64N(int64(4*time.Second))) - 2*time.Second
 		n := c.node(skew, func(cfg *scheduler.Config) { cfg.Sync = 10 * min })
 		n.add("short", spec, short.fn(n, 10*time.Millisecond))
 		n.add("long", spec, long.fn(n, 30*sec))
+		n.add("queued", spec, func(ctx context.Context) error { // every fourth execution takes longer than a period
+			tick, _ := scheduler.TickFrom(ctx)
+			if tick.At.UnixNano()/int64(period)%4 == 1 {
+				return queued.fn(n, period*7/4)(ctx)
+			}
+			return queued.fn(n, 10*sec)(ctx)
+		}, scheduler.OverlapQueue(100))
 		n.add("once", spec, once.fn(n, 5*sec), scheduler.AtMostOnce())
 		return n.start()
 	}
@@ -80,7 +89,7 @@ func (c *cluster) day(nodes int, period time.Duration) {
 	lost := c.perTick(scheduler.EventLost)
 	for i := 1; i <= ticks; i++ {
 		at := start.Add(time.Duration(i) * period).UTC()
-		for _, job := range []string{"short", "long"} {
+		for _, job := range []string{"short", "long", "queued"} {
 			if n := done[job][at]; n != 1 {
 				t.Errorf("%s of %s was done %d times, want once", job, at, n)
 			}
@@ -89,14 +98,24 @@ func (c *cluster) day(nodes int, period time.Duration) {
 			t.Errorf("once of %s was done %d times and lost %d times", at, d, l)
 		}
 	}
+	var last time.Time
+	for _, e := range c.events.of(scheduler.EventDone) {
+		if e.Tick.Name != "queued" {
+			continue
+		}
+		if e.Tick.At.Before(last) {
+			t.Errorf("queued of %s was done after %s", e.Tick.At, last)
+		}
+		last = e.Tick.At
+	}
 	begun := make(map[time.Time]int)
 	for _, call := range once.all() {
 		if begun[call.tick.At]++; begun[call.tick.At] > 1 {
 			t.Errorf("once of %s was begun twice", call.tick.At)
 		}
 	}
-	if n := c.count(scheduler.EventMissed); n != 0 {
-		t.Errorf("%d ticks were missed", n)
+	if n := c.count(scheduler.EventMissed) + c.count(scheduler.EventOverlapped); n != 0 {
+		t.Errorf("%d ticks were missed or overlapped", n)
 	}
 	taken := len(c.events.of(scheduler.EventTakenOver))
 	t.Logf("%d nodes, %d with those that replaced others: %d ticks of each job; %d runs were taken over, %d were lost",

@@ -15,7 +15,7 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 		opts          []scheduler.Option
 	}{
 		"other spec":    {"*/2 * * * *", "shop", nil},
-		"other options": {"* * * * *", "shop", []scheduler.Option{scheduler.OverlapQueue()}},
+		"other options": {"* * * * *", "shop", []scheduler.Option{scheduler.OverlapNewest()}},
 		"other program": {"* * * * *", "bank", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,14 +56,51 @@
 //
 //	missed      no node claimed the tick within a minute or before the next tick, whichever is first: the cluster was
 //	            down, or the store did not answer. Policies: CatchUpNone, CatchUpAll, and by default CatchUpOne, which
-//	            executes the newest missed tick.
-//	overlapped  the tick came while a node executed the job. Policies: OverlapQueue, which keeps the newest overlapped
-//	            tick, OverlapCancel, and by default OverlapSkip.
+//	            executes the newest missed tick. A tick also counts as missed if its StartDeadline has passed.
+//	overlapped  the tick came while a node executed the job. Policies: OverlapQueue, OverlapNewest, OverlapCancel, and by
+//	            default OverlapSkip.
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. Missed ticks
 // that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks beyond the
 // bound are skipped as missed.
+//
+// # Policies
+//
+// What becomes of the ticks that come during an execution, when the execution has ended:
+//
+//	OverlapSkip      all are skipped as overlapped
+//	OverlapQueue(n)  the first wait, until n ticks wait; the others are skipped as overlapped
+//	OverlapNewest    the newest waits; the others are skipped as overlapped
+//	OverlapCancel    the first tick ends the context of the function; then as OverlapNewest
+//
+// And what becomes of ticks that wait, because of the overlap or because they are caught up with:
+//
+//	the execution was broken off  the ticks go on waiting. With OverlapQueue, OverlapNewest and OverlapCancel, the ticks
+//	                              until another node takes the execution over wait as if they had come during the
+//	                              execution. With OverlapSkip they are missed ticks.
+//	another node                  the ticks wait in the ledger, so every node can execute them
+//	the job is paused             the ticks wait for the end of the pause
+//	StartDeadline has passed      the tick is skipped as missed, and leaves its place to another tick
+//
+// The field's other schedulers have these policies under other names:
+//
+//	this package     Temporal                Kubernetes CronJob       Quartz
+//	OverlapSkip      SKIP                    Forbid                   @DisallowConcurrentExecution, DO_NOTHING
+//	OverlapQueue(1)  BUFFER_ONE              -                        -
+//	OverlapQueue(n)  BUFFER_ALL              -                        @DisallowConcurrentExecution, IGNORE_MISFIRES
+//	OverlapNewest    -                       -                        @DisallowConcurrentExecution, FIRE_ONCE_NOW
+//	OverlapCancel    CANCEL_OTHER            Replace                  -
+//	-                TERMINATE_OTHER         -                        -
+//	CatchUpNone      catchup window 10 s     -                        DO_NOTHING
+//	CatchUpOne       -                       always                   FIRE_ONCE_NOW
+//	CatchUpAll       catchup window          -                        IGNORE_MISFIRES
+//	StartDeadline    catchup window          startingDeadlineSeconds  misfireThreshold
+//	KeepHistory      10 executions           successfulJobsHistory-   -
+//	                                         Limit, failedJobs-
+//	                                         HistoryLimit
+//
+// There is no policy like TERMINATE_OTHER, because no Go function can be ended from outside.
 //
 // # The ledger
 //

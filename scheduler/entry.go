@@ -88,7 +88,7 @@ type Entry struct {
 
 	Waiting int         `json:"waiting,omitempty"` // how many executions are due and have not begun
 	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
-	History []Execution `json:"history,omitempty"` // at most ten executions before Latest, the newest first
+	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see KeepHistory
 	Counts  Counts      `json:"counts"`
 }
 

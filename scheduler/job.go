@@ -33,8 +33,8 @@ type job struct {
 // RunAtStart, because that ID changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.QueueOverlap, o.cancel, o.AtMostOnce, o.timeout,
-		o.retries, o.retryFirst, o.retryMost, o.jitter, o.AtStart)
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
+		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 

@@ -4,10 +4,16 @@ import (
 	"math"
 	"time"
 
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-const maxJitter, maxRetries = 24 * time.Hour, 100
+const (
+	maxJitter, maxRetries = 24 * time.Hour, 100
+
+	// minDeadline is longer than the spread between nodes and a usual round trip, so that a tick can begin in time.
+	minDeadline = time.Second
+)
 
 // Option changes how a job is executed. Of options that contradict each other the last one counts. All nodes should
 // give a job the same options: the node that executes or skips a tick uses its own options.
@@ -19,7 +25,9 @@ type options struct {
 	zone                                   *time.Location
 	timeout, retryFirst, retryMost, jitter time.Duration
 	retries                                int
-	task, catchUpAll, cancel, hasTimeout   bool // cancel: the option OverlapCancel
+	task, catchUpAll, hasTimeout           bool
+	cancel                                 bool // the option OverlapCancel
+	queues, hasDeadline                    bool // the options OverlapQueue and StartDeadline
 }
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
@@ -42,18 +50,6 @@ func CatchUpAll(window time.Duration, limit int) Option {
 func setCatchUp(all bool, c ledger.CatchUp) Option {
 	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
 }
-
-// OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
-func OverlapSkip() Option { return func(o *options) { o.QueueOverlap, o.cancel = false, false } }
-
-// OverlapQueue keeps the newest of the ticks that come while the job is running, and executes that tick when the
-// running execution has ended. The other ticks are skipped.
-func OverlapQueue() Option { return func(o *options) { o.QueueOverlap, o.cancel = true, false } }
-
-// OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
-// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: asynq's
-// Inspector can cancel a task.
-func OverlapCancel() Option { return func(o *options) { o.QueueOverlap, o.cancel = true, true } }
 
 // AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce, another node executes the tick
 // again. Retry still repeats failed attempts.
@@ -95,6 +91,12 @@ func (o *options) validate(op, name string) error {
 		return invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.cancel:
 		return invalid(op, name, "OverlapCancel is not for tasks")
+	case o.queues && (o.Overlap.Queue < 1 || o.Overlap.Queue > ledger.MaxBacklog):
+		return invalid(op, name, "the limit of OverlapQueue is %d, must be from 1 to %d", o.Overlap.Queue, ledger.MaxBacklog)
+	case o.hasDeadline && (o.Deadline < minDeadline || o.Deadline > driver.MaxPeriod):
+		return invalid(op, name, "StartDeadline is %s, must be from %s to %s", o.Deadline, minDeadline, driver.MaxPeriod)
+	case min(o.KeepOthers, o.KeepFailures) < 0 || max(o.KeepOthers, o.KeepFailures) > ledger.MaxHistory:
+		return invalid(op, name, "KeepHistory is %d and %d, must be from 0 to %d", o.KeepOthers, o.KeepFailures, ledger.MaxHistory)
 	case o.jitter < 0 || o.jitter > maxJitter:
 		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)
 	case len(o.StartID) > ledger.MaxStartIDBytes:

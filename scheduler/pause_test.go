@@ -312,8 +312,8 @@ func TestEntries(t *testing.T) {
 		if l := b.Latest; l.State != scheduler.StateFailed || l.Error != "no 12" || l.Node != n.name || !l.Tick.At.Equal(start.Add(hour)) || l.Attempts != 1 {
 			t.Errorf("b's latest run is %+v", l)
 		}
-		if len(b.History) != 10 {
-			t.Fatalf("%d runs in b's history, want 10", len(b.History))
+		if len(b.History) != 11 {
+			t.Fatalf("%d runs in b's history, want 11", len(b.History))
 		}
 		if h := b.History[0]; h.State != scheduler.StateDone || h.Duration() != 1500*time.Millisecond || !h.Tick.At.Equal(start.Add(55*min)) {
 			t.Errorf("before that %+v", h)

@@ -167,9 +167,11 @@ func TestOverlap(t *testing.T) {
 		skipped int
 		kind    scheduler.Kind
 	}{
-		"skipped by default": {nil, []time.Duration{min, 5 * min}, 3, scheduler.EventDone},
-		"queued":             {[]scheduler.Option{scheduler.OverlapQueue()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.EventDone},
-		"cancelled":          {[]scheduler.Option{scheduler.OverlapCancel()}, []time.Duration{min, 2 * min, 3 * min, 4 * min, 5 * min, 6 * min, 7 * min, 8 * min}, 0, scheduler.EventCancelled},
+		"skipped by default":   {nil, []time.Duration{min, 5 * min}, 3, scheduler.EventDone},
+		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(2)}, []time.Duration{min, 2 * min, 3 * min}, 3, scheduler.EventDone},
+		"one is queued":        {[]scheduler.Option{scheduler.OverlapQueue(1)}, []time.Duration{min, 2 * min, 5 * min}, 4, scheduler.EventDone},
+		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.EventDone},
+		"cancelled":            {[]scheduler.Option{scheduler.OverlapCancel()}, []time.Duration{min, 2 * min, 3 * min, 4 * min, 5 * min, 6 * min, 7 * min, 8 * min}, 0, scheduler.EventCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -196,6 +198,70 @@ func TestOverlap(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A tick begins within the deadline or is missed, also if it waits for the end of an
+// execution or is caught up with. A trigger has no deadline.
+func TestStartDeadline(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var short, long, once runs
+		start := time.Now()
+		begin := func() *node {
+			n := c.node(0)
+			n.add("short", "@every 10m", short.fn(n, sec), scheduler.StartDeadline(6*min), scheduler.CatchUpAll(24*hour, 100))
+			n.add("long", "@every 10m", long.fn(n, 34*min), scheduler.StartDeadline(18*min), scheduler.OverlapQueue(100))
+			n.add("once", "@every 10m", once.fn(n, sec), scheduler.StartDeadline(5*sec), scheduler.CatchUpNone())
+			return n.start()
+		}
+		a := begin()
+		until(start, 55*min)
+		a.end() // during the execution of the tick of 30 min, before that of 40 min
+		until(start, 80*min+30*sec)
+		begin()
+		until(start, 95*min)
+		wantNil(t, "Trigger", c.nodes[0].Trigger(c.Context(), "long"))
+		wantNil(t, "Pause", c.nodes[0].Pause(c.Context(), "long"))
+		until(start, 170*min+5*sec)
+		short.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 80*min, 90*min, 100*min, 110*min, 120*min, 130*min, 140*min, 150*min, 160*min, 170*min)
+		once.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 90*min, 100*min, 110*min, 120*min, 130*min, 140*min, 150*min, 160*min, 170*min)
+		long.wantTicks(t, start, 10*min, 30*min, 30*min, 95*min)
+		e, err := c.nodes[0].Entry(c.Context(), "long")
+		wantNil(t, "Entry", err)
+		if want := (scheduler.Counts{Done: 3, TakenOver: 1, Missed: 7, Paused: 8}); e.Counts != want || e.Waiting != 0 {
+			t.Errorf("%d wait, counts %+v, want %+v", e.Waiting, e.Counts, want)
+		}
+	})
+}
+
+// A failure stays in the history, however many successes follow.
+func TestKeepHistory(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 1m", func(ctx context.Context) error {
+			if tick, _ := scheduler.TickFrom(ctx); tick.At.Sub(start)%hour == 30*min {
+				return errors.New("half past")
+			}
+			return nil
+		}, scheduler.KeepHistory(2, 3))
+		n.start()
+		until(start, 5*hour+5*sec)
+		e, err := n.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		var got []time.Duration
+		for _, x := range e.History {
+			got = append(got, x.Tick.At.Sub(start))
+			if failed := x.Tick.At.Sub(start)%hour == 30*min; failed != (x.State == scheduler.StateFailed) || failed != (x.Error == "half past") {
+				t.Errorf("%+v", x)
+			}
+		}
+		want := []time.Duration{299 * min, 298 * min, 297 * min, 270 * min, 210 * min}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("the history has %v, want %v", got, want)
+		}
+	})
 }
 
 // Every node uses the same part of the jitter, and the tick's time does not include it.

@@ -47,8 +47,8 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
 //	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
-//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue, Task calls enqueue
-//	         again until the lock is free. If this tick's own task holds the lock, the tick is done.
+//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue and
+//	         OverlapNewest, Task calls enqueue again until the lock is free. If this tick's own task holds the lock, the tick is done.
 //
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
@@ -66,6 +66,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	}
 	o.zone = s.cfg.Zone
 	CatchUpOne()(&o)
+	KeepHistory(10, 10)(&o)
 	for _, opt := range opts {
 		if opt == nil {
 			return invalid(op, name, "an option is nil")

@@ -136,7 +136,7 @@ func TestTaskOverlaps(t *testing.T) {
 		skipped int64
 	}{
 		"skipped": {nil, []time.Duration{10 * min, 40 * min}, 4},
-		"queued":  {[]scheduler.Option{scheduler.OverlapQueue()}, []time.Duration{10 * min, 20 * min, 30 * min}, 2},
+		"queued":  {[]scheduler.Option{scheduler.OverlapNewest()}, []time.Duration{10 * min, 20 * min, 30 * min}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {

@@ -26,15 +26,16 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})
 	}
 	l.Since, l.From = large, large
+	j := &Job{KeepFailures: MaxHistory, KeepOthers: MaxHistory}
 	for i := range 2 * keptStarts {
 		l.Starts = prepend(worst[:MaxStartIDBytes], l.Starts, keptStarts)
 		l.wait(Due{At: large, Cause: CauseStart})
 		l.wait(Due{At: large, Cause: CauseTrigger})
 		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
-	for range 2 * historySize {
-		l.start(Execution{Due: Due{large, CauseTrigger}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
-		l.End(Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
+	for i := range 4 * MaxHistory {
+		l.start(j, Execution{Due: Due{large, CauseTrigger}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
+		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
 		l.Execution.Start = large
 	}
 	for range 2 * maxWaiting {
@@ -50,6 +51,43 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		t.Errorf("%d bytes, a memo has %d at most", size, driver.MaxMemoBytes)
 	} else {
 		t.Logf("%d bytes of %d", size, driver.MaxMemoBytes)
+	}
+}
+
+// Frequent successes do not push failures out of the history, nor the reverse.
+func TestHistoryKeepsFailuresApart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failures, others int
+		states           string // f failed, d done, i interrupted, x died, l lost, c cancelled, o overlapped
+		want             string // the newest first; the last state is that of Ledger.Execution
+	}{
+		"both":         {2, 3, "fdfdfdddddd", "dddff"},
+		"neither":      {0, 0, "fdfdf", ""},
+		"failures":     {3, 0, "fdxdldfd", "flx"},
+		"others":       {0, 3, "idcdodfdfd", "ddo"},
+		"more of both": {5, 5, "fdf", "df"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			states := map[rune]State{'f': Failed, 'd': Done, 'i': Interrupted, 'x': Died, 'l': Lost, 'c': Cancelled, 'o': Overlapped}
+			j := &Job{KeepFailures: tc.failures, KeepOthers: tc.others}
+			l := new(Ledger)
+			for _, r := range tc.states {
+				l.start(j, Execution{}, Moment{Now: start})
+				l.End(states[r], start, 1, nil)
+			}
+			past, err := l.History()
+			var got strings.Builder
+			for _, x := range past {
+				for r, s := range states {
+					if s == x.State {
+						got.WriteRune(r)
+					}
+				}
+			}
+			if got.String() != tc.want || err != nil {
+				t.Errorf("%q, %v; want %q", got.String(), err, tc.want)
+			}
+		})
 	}
 }
 

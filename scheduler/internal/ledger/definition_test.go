@@ -33,7 +33,7 @@ func TestContest(t *testing.T) {
 				t.Errorf("contested %v after %d reports, want %v after %d", got, reports, tc.contested, tc.reports)
 			}
 			for range settled + 1 { // executions
-				l.start(Execution{}, Moment{Now: start})
+				l.start(new(Job), Execution{}, Moment{Now: start})
 			}
 			if l.Definition.Contested() {
 				t.Errorf("still contested after %d executions by one definition", settled+1)

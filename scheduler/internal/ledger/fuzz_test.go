@@ -22,7 +22,7 @@ func FuzzLedger(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := &Job{Spec: every5, SpecText: every5.String(), AtStart: true, CatchUp: CatchUp{Most: 1, Window: math.MaxInt64}}
+		j := &Job{Spec: every5, SpecText: every5.String(), AtStart: true, CatchUp: CatchUp{Most: 1, Window: math.MaxInt64}, KeepFailures: 3, KeepOthers: 2}
 		m := Moment{Now: time.Unix(1767236400, 0), Floor: time.Unix(1767230000, 0), Node: "n"}
 		if paused {
 			m.Order = Order{PausedFrom: 1, Triggered: 7, TriggeredAt: 1}
@@ -38,7 +38,7 @@ func FuzzLedger(f *testing.F) {
 			j.NextDue(l.LastTick())
 		}
 		past, _ := l.History()
-		if len(past) > historySize {
+		if len(past) > j.KeepFailures+j.KeepOthers {
 			t.Errorf("%s has %d runs in its history", l.Encode(), len(past))
 		}
 		again, err := Decode(l.Encode())

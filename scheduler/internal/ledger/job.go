@@ -20,12 +20,15 @@ type Job struct {
 	Delay    time.Duration // from a tick until the tick is due: the job's part of Jitter
 	CatchUp  CatchUp
 
-	QueueOverlap bool   // after an execution, execute the newest tick that came during the execution
-	AtMostOnce   bool   // do not execute a tick again if its execution was broken off
-	AtStart      bool   // execute the job once for StartID
-	StartID      string // the ID of RunAtStart
-	Program      string // the result of ShortenProgram for the program that has registered the job
-	Fingerprint  string // a hash of spec, options and program; 16 bytes
+	Overlap      Overlap
+	Deadline     time.Duration // a tick that is due for longer is not begun; 0: no deadline
+	AtMostOnce   bool          // do not execute a tick again if its execution was broken off
+	AtStart      bool          // execute the job once for StartID
+	StartID      string        // the ID of RunAtStart
+	KeepFailures int           // how many failures the history has at most
+	KeepOthers   int           // how many other executions the history has at most
+	Program      string        // the result of ShortenProgram for the program that has registered the job
+	Fingerprint  string        // a hash of spec, options and program; 16 bytes
 }
 
 // CatchUp selects the newest missed ticks for execution. Window bounds their age, and Most bounds their number.
@@ -64,14 +67,37 @@ func (j *Job) ticks(after, until time.Time) []time.Time {
 	return ticks
 }
 
-// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one. If afterExecution is
-// true, the result is one larger, for the tick of QueueOverlap. The result is at most maxWaiting.
-func (j *Job) room(afterExecution bool) int {
-	room := max(j.CatchUp.Most, 1)
-	if afterExecution {
+// Overlap selects which ticks that come during an execution wait for its end: none, the first, or the newest.
+type Overlap struct {
+	Queue  int  // a tick waits if fewer ticks than Queue wait already
+	Newest bool // the newest of the ticks waits; Queue is 0
+}
+
+// Waits reports whether a tick can wait for the end of an execution.
+func (o Overlap) Waits() bool { return o.Newest || o.Queue > 0 }
+
+// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and besides them those of
+// Overlap.Queue. If overlapped is true, the result is one larger with Overlap.Newest. The result is at most maxWaiting.
+func (j *Job) room(overlapped bool) int {
+	room := max(j.CatchUp.Most, 1) + j.Overlap.Queue
+	if overlapped && j.Overlap.Newest {
 		room++
 	}
 	return min(room, maxWaiting)
+}
+
+// late reports whether the deadline for the start of tick has passed.
+func (j *Job) late(tick, now time.Time) bool {
+	return j.Deadline > 0 && now.Sub(tick)-j.Delay > j.Deadline
+}
+
+// split says which of the ticks that came during an execution wait: those with an index of at least from and below to.
+// The others are skipped. The parameter waiting is how many ticks wait already.
+func (o Overlap) split(ticks []time.Time, waiting int) (from, to int) {
+	if o.Newest {
+		return max(len(ticks)-1, 0), len(ticks)
+	}
+	return 0, min(max(o.Queue-waiting, 0), len(ticks))
 }
 
 // catchesUp returns how many of the unclaimed ticks the job executes, counted from the newest tick back. The job

@@ -12,14 +12,15 @@ import (
 
 const (
 	MaxBacklog      = 1000 // missed ticks that wait to be executed; package scheduler checks the bound
+	MaxHistory      = 50   // failures, and other executions, in the history; package scheduler checks the bound
 	MaxStartIDBytes = 128  // the ID of RunAtStart; package scheduler checks the bound
 
 	version     = 1
-	historySize = 10             // executions, besides the latest
+	maxPast     = 12 * 1024      // bytes of the history
 	maxErrBytes = 200            // of the JSON form of an error
 	keptStarts  = 8              // several: nodes of the previous release may restart during a rollout
 	keptFormer  = 2              // for people
-	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapQueue
+	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapNewest
 )
 
 // Ledger says how far a job has come. A Ledger is stored as one line of JSON; times are milliseconds of the store's
@@ -152,19 +153,39 @@ func (l *Ledger) History() (past []Execution, err error) {
 }
 
 // start makes x the running execution, on the node of m. The execution before x goes to the history.
-func (l *Ledger) start(x Execution, m Moment) *Execution {
+func (l *Ledger) start(j *Job, x Execution, m Moment) *Execution {
 	x.State, x.Node, x.Start = Running, m.Node, m.Now.UnixMilli()
 	if l.Execution != nil {
-		past, err := l.History()
-		if err != nil {
-			past = nil // only people read the history, and Entry has shown them the error
-		}
-		l.past = encode(prepend(*l.Execution, past, historySize))
+		l.remember(j, *l.Execution)
 	}
 	l.Execution = &x
 	l.Definition.Since++
 	return l.Execution
 }
+
+// remember adds x to the history. If the history has too many failures or too many other executions, the oldest of
+// them go. If the history has too many bytes, because errors and names of nodes are long, the oldest executions go.
+func (l *Ledger) remember(j *Job, x Execution) {
+	past, err := l.History()
+	if err != nil {
+		past = nil // only people read the history, and Entry has shown them the error
+	}
+	failures, others := j.KeepFailures, j.KeepOthers
+	past = slices.DeleteFunc(slices.Insert(past, 0, x), func(x Execution) bool {
+		room := &others
+		if x.State.failure() {
+			room = &failures
+		}
+		*room--
+		return *room < 0
+	})
+	for l.past = encode(past); len(l.past) > maxPast; l.past = encode(past) {
+		past = past[:len(past)-1]
+	}
+}
+
+// failure reports whether an execution with the result s counts as a failure in the history.
+func (s State) failure() bool { return s == Failed || s == Died || s == Lost }
 
 // End records the result of the running execution and increases the count of that result.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
@@ -193,14 +214,31 @@ func (l *Ledger) wait(d Due) {
 	}
 }
 
-// cut removes the oldest ticks from Due and returns them. The parameter room is how many ticks may stay.
-func (l *Ledger) cut(room int) (gone []time.Time) {
-	surplus := -room
+// waiting returns how many ticks wait.
+func (l *Ledger) waiting() (n int) {
 	for _, d := range l.Due {
 		if d.cause() == CauseTick {
-			surplus++
+			n++
 		}
 	}
+	return n
+}
+
+// expire removes the ticks from Due whose deadline has passed, and returns them.
+func (l *Ledger) expire(j *Job, now time.Time) (gone []time.Time) {
+	l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
+		late := d.cause() == CauseTick && j.late(time.UnixMilli(d.At), now)
+		if late {
+			gone = append(gone, time.UnixMilli(d.At).UTC())
+		}
+		return late
+	})
+	return gone
+}
+
+// cut removes the oldest ticks from Due and returns them. The parameter room is how many ticks may stay.
+func (l *Ledger) cut(room int) (gone []time.Time) {
+	surplus := l.waiting() - room
 	l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
 		if len(gone) >= surplus || d.cause() != CauseTick {
 			return false

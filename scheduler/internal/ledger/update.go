@@ -104,7 +104,9 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 			news = append(news, News{Kind: kind, Tick: tickAt(ticks[n-1]), Node: m.Node, Count: n})
 		}
 	}
+	overlapped := afterExecution || j.Overlap.Waits() && l.brokenOff()
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
+	skip(NewsMissed, &l.Counts.Missed, l.expire(j, m.Now))
 	ticks := l.advance(rules.ticks(l.LastTick(), until))
 	if len(ticks) == 0 {
 		return changed, news
@@ -112,21 +114,30 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	paused := slices.DeleteFunc(slices.Clone(ticks), func(t time.Time) bool { return !m.Order.Skips(t) })
 	skip(NewsPaused, &l.Counts.Paused, paused)
 	rest := slices.DeleteFunc(ticks, m.Order.Skips)
-	kind, count, keep := NewsMissed, &l.Counts.Missed, j.catchesUp(rest, m.Now)
-	if afterExecution {
-		kind, count, keep = NewsOverlapped, &l.Counts.Overlapped, 0
-		if j.QueueOverlap {
-			keep = min(1, len(rest))
-		}
+	if !overlapped || j.Overlap.Waits() {
+		fresh := slices.DeleteFunc(slices.Clone(rest), func(t time.Time) bool { return j.late(t, m.Now) })
+		skip(NewsMissed, &l.Counts.Missed, rest[:len(rest)-len(fresh)])
+		rest = fresh
 	}
-	skip(kind, count, rest[:len(rest)-keep])
-	for _, t := range rest[len(rest)-keep:] {
+	kind, count := NewsMissed, &l.Counts.Missed
+	from, to := len(rest)-j.catchesUp(rest, m.Now), len(rest)
+	if overlapped {
+		kind, count = NewsOverlapped, &l.Counts.Overlapped
+		from, to = j.Overlap.split(rest, l.waiting())
+	}
+	skip(kind, count, slices.Concat(rest[:from], rest[to:]))
+	for _, t := range rest[from:to] {
 		l.wait(Due{At: t.UnixMilli()})
 	}
-	if keep > 0 {
-		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(afterExecution)))
+	if from < to {
+		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(overlapped)))
 	}
 	return true, news
+}
+
+// brokenOff reports whether the last execution has no result. The job's lock must be free.
+func (l *Ledger) brokenOff() bool {
+	return l.Execution != nil && (l.Execution.State == Running || l.Execution.State == Interrupted)
 }
 
 // advance moves Last to the newest of the ticks, and returns the ticks after the old Last. Last does not go back, even
@@ -143,13 +154,13 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 // or the caller must hold the lock. So an execution without a result was broken off: Begin executes the same tick
 // again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
-	if last := l.Execution; last != nil && (last.State == Running || last.State == Interrupted) {
+	if last := l.Execution; l.brokenOff() {
 		if !j.AtMostOnce && last.Broken < maxBroken {
 			if last.State == Running {
 				last.State = Died
 			}
 			l.Counts.TakenOver++
-			return l.start(Execution{Due: last.Due, Broken: last.Broken + 1}, m), true, nil
+			return l.start(j, Execution{Due: last.Due, Broken: last.Broken + 1}, m), true, nil
 		}
 		news = append(news, News{Kind: NewsLost, Tick: last.Tick(), Node: last.Node})
 		l.End(Lost, time.UnixMilli(last.End), 0, nil)
@@ -160,7 +171,7 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 			continue
 		}
 		l.Due = slices.Delete(l.Due, i, i+1)
-		return l.start(Execution{Due: d}, m), true, news
+		return l.start(j, Execution{Due: d}, m), true, news
 	}
 	return nil, changed, news
 }

@@ -30,7 +30,7 @@ func every10(t testing.TB, change ...func(*Job)) *Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &Job{Spec: s, SpecText: s.String(), CatchUp: CatchUp{Most: 1, Window: math.MaxInt64}, Program: "shop", Fingerprint: "1"}
+	j := &Job{Spec: s, SpecText: s.String(), CatchUp: CatchUp{Most: 1, Window: math.MaxInt64}, KeepFailures: 10, KeepOthers: 10, Program: "shop", Fingerprint: "1"}
 	for _, f := range change {
 		f(j)
 	}
@@ -58,11 +58,21 @@ func text(due []Due, news []News) string {
 
 // What becomes of the ticks since the ledger was written last.
 func TestUpdate(t *testing.T) {
-	queue := func(j *Job) { j.QueueOverlap = true }
+	queue := func(j *Job) { j.Overlap.Newest = true }
 	none := func(j *Job) { j.CatchUp = CatchUp{} }
 	three := func(j *Job) { j.CatchUp = CatchUp{Most: 3, Window: math.MaxInt64} }
 	recent := func(j *Job) { j.CatchUp = CatchUp{Most: 10, Window: 25 * min1} }
 	late := func(j *Job) { j.Delay = 2 * min1 }
+	two := func(j *Job) { j.Overlap.Queue = 2 }
+	within := func(also ...func(*Job)) func(*Job) {
+		return func(j *Job) {
+			j.Deadline = 15 * min1
+			for _, f := range also {
+				f(j)
+			}
+		}
+	}
+	brokenOff := &Execution{Due: Due{At: at(0)}, State: Running}
 	boot := func(j *Job) { j.AtStart, j.StartID = true, "v1" }
 	other := func(j *Job) {
 		j.Spec, _ = spec.Parse("@every 15m", nil)
@@ -75,45 +85,62 @@ func TestUpdate(t *testing.T) {
 		since   time.Duration
 		order   Order
 		after   bool // an execution
+		last    *Execution
 		want    string
 		changed bool
-		last    time.Duration
+		to      time.Duration // which tick the ledger has come
 	}{
 		"nothing is due":               {now: 9 * min1},
-		"a tick":                       {now: 10*min1 + sec, want: "tick:10m0s", changed: true, last: 10 * min1},
+		"a tick":                       {now: 10*min1 + sec, want: "tick:10m0s", changed: true, to: 10 * min1},
 		"jitter holds it back":         {change: late, now: 11 * min1},
-		"jitter is over":               {change: late, now: 12 * min1, want: "tick:10m0s", changed: true, last: 10 * min1},
-		"several were missed":          {now: 35 * min1, want: "tick:30m0s missed(20m0s)x2", changed: true, last: 30 * min1},
-		"three are caught up with":     {change: three, now: 45 * min1, want: "tick:20m0s tick:30m0s tick:40m0s missed(10m0s)x1", changed: true, last: 40 * min1},
-		"those within the window":      {change: recent, now: 45 * min1, want: "tick:20m0s tick:30m0s tick:40m0s missed(10m0s)x1", changed: true, last: 40 * min1},
-		"none is caught up with":       {change: none, now: 35 * min1, want: "missed(30m0s)x3", changed: true, last: 30 * min1},
-		"but a punctual one is":        {change: none, now: 30*min1 + 59*sec, want: "tick:30m0s missed(20m0s)x2", changed: true, last: 30 * min1},
-		"and not a minute later":       {change: none, now: 31 * min1, want: "missed(30m0s)x3", changed: true, last: 30 * min1},
-		"jitter does not make it late": {change: func(j *Job) { none(j); late(j) }, now: 32*min1 + 59*sec, want: "tick:30m0s missed(20m0s)x2", changed: true, last: 30 * min1},
-		"a backlog keeps its bound":    {change: three, due: []Due{{At: at(-20 * min1)}, {At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, want: "tick:-10m0s tick:0s tick:10m0s missed(-20m0s)x1", changed: true, last: 10 * min1},
-		"ticks overlapped":             {now: 25 * min1, after: true, want: "overlapped(20m0s)x2", changed: true, last: 20 * min1},
-		"the newest of them waits":     {change: queue, now: 25 * min1, after: true, want: "tick:20m0s overlapped(10m0s)x1", changed: true, last: 20 * min1},
-		"besides one to catch up with": {change: queue, due: []Due{{At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s", changed: true, last: 10 * min1},
-		"paused ticks":                 {now: 25 * min1, order: Order{PausedFrom: at(5 * min1)}, want: "paused(20m0s)x2", changed: true, last: 20 * min1},
-		"paused for a while":           {change: three, now: 35 * min1, order: Order{PausedFrom: at(10 * min1), PausedUntil: at(20 * min1)}, want: "tick:10m0s tick:30m0s paused(20m0s)x1", changed: true, last: 30 * min1},
+		"jitter is over":               {change: late, now: 12 * min1, want: "tick:10m0s", changed: true, to: 10 * min1},
+		"several were missed":          {now: 35 * min1, want: "tick:30m0s missed(20m0s)x2", changed: true, to: 30 * min1},
+		"three are caught up with":     {change: three, now: 45 * min1, want: "tick:20m0s tick:30m0s tick:40m0s missed(10m0s)x1", changed: true, to: 40 * min1},
+		"those within the window":      {change: recent, now: 45 * min1, want: "tick:20m0s tick:30m0s tick:40m0s missed(10m0s)x1", changed: true, to: 40 * min1},
+		"none is caught up with":       {change: none, now: 35 * min1, want: "missed(30m0s)x3", changed: true, to: 30 * min1},
+		"but a punctual one is":        {change: none, now: 30*min1 + 59*sec, want: "tick:30m0s missed(20m0s)x2", changed: true, to: 30 * min1},
+		"and not a minute later":       {change: none, now: 31 * min1, want: "missed(30m0s)x3", changed: true, to: 30 * min1},
+		"jitter does not make it late": {change: func(j *Job) { none(j); late(j) }, now: 32*min1 + 59*sec, want: "tick:30m0s missed(20m0s)x2", changed: true, to: 30 * min1},
+		"a backlog keeps its bound":    {change: three, due: []Due{{At: at(-20 * min1)}, {At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, want: "tick:-10m0s tick:0s tick:10m0s missed(-20m0s)x1", changed: true, to: 10 * min1},
+		"ticks overlapped":             {now: 25 * min1, after: true, want: "overlapped(20m0s)x2", changed: true, to: 20 * min1},
+		"the newest of them waits":     {change: queue, now: 25 * min1, after: true, want: "tick:20m0s overlapped(10m0s)x1", changed: true, to: 20 * min1},
+		"besides one to catch up with": {change: queue, due: []Due{{At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s", changed: true, to: 10 * min1},
+		"the first of them wait":       {change: two, now: 35 * min1, after: true, want: "tick:10m0s tick:20m0s overlapped(30m0s)x1", changed: true, to: 30 * min1},
+		"behind those that wait":       {change: two, due: []Due{{At: at(0)}}, now: 25 * min1, after: true, want: "tick:0s tick:10m0s overlapped(20m0s)x1", changed: true, to: 20 * min1},
+		"none if as many wait":         {change: two, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, after: true, want: "tick:-10m0s tick:0s overlapped(10m0s)x1", changed: true, to: 10 * min1},
+		"a trigger does not count":     {change: two, due: []Due{{At: at(0), Cause: CauseTrigger}}, now: 25 * min1, after: true, want: "trigger:0s tick:10m0s tick:20m0s", changed: true, to: 20 * min1},
+		"an outage takes no place":     {change: two, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 35 * min1, want: "tick:-10m0s tick:0s tick:30m0s missed(20m0s)x2", changed: true, to: 30 * min1},
+		"broken off, the first wait":   {change: two, last: brokenOff, now: 35 * min1, want: "tick:10m0s tick:20m0s overlapped(30m0s)x1", changed: true, to: 30 * min1},
+		"broken off, the newest waits": {change: func(j *Job) { queue(j); none(j) }, last: brokenOff, now: 35 * min1, want: "tick:30m0s overlapped(20m0s)x2", changed: true, to: 30 * min1},
+		"broken off, none waits":       {change: none, last: brokenOff, now: 35 * min1, want: "missed(30m0s)x3", changed: true, to: 30 * min1},
+		"within the deadline":          {change: within(three), now: 35 * min1, want: "tick:20m0s tick:30m0s missed(10m0s)x1", changed: true, to: 30 * min1},
+		"jitter defers the deadline":   {change: within(three, late), now: 37 * min1, want: "tick:20m0s tick:30m0s missed(10m0s)x1", changed: true, to: 30 * min1},
+		"after the deadline":           {change: within(func(j *Job) { j.Deadline = sec }), now: 10*min1 + 2*sec, want: "missed(10m0s)x1", changed: true, to: 10 * min1},
+		"one that waits is too late":   {change: within(), due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 5*min1 + sec, want: "tick:0s missed(-10m0s)x1", changed: true},
+		"a trigger is never too late":  {change: within(), due: []Due{{At: at(-hour), Cause: CauseTrigger}, {At: at(-hour), Cause: CauseStart}}, now: sec, want: "trigger:-1h0m0s start:-1h0m0s"},
+		"overlapped and too late":      {change: within(two), now: 35 * min1, after: true, want: "tick:20m0s tick:30m0s missed(10m0s)x1", changed: true, to: 30 * min1},
+		"a late one leaves its place":  {change: within(two), due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 10 * min1, after: true, want: "tick:0s tick:10m0s missed(-10m0s)x1", changed: true, to: 10 * min1},
+		"skipped for the overlap":      {change: within(), now: 35 * min1, after: true, want: "overlapped(30m0s)x3", changed: true, to: 30 * min1},
+		"paused ticks":                 {now: 25 * min1, order: Order{PausedFrom: at(5 * min1)}, want: "paused(20m0s)x2", changed: true, to: 20 * min1},
+		"paused for a while":           {change: three, now: 35 * min1, order: Order{PausedFrom: at(10 * min1), PausedUntil: at(20 * min1)}, want: "tick:10m0s tick:30m0s paused(20m0s)x1", changed: true, to: 30 * min1},
 		"a trigger goes first":         {due: []Due{{At: at(0)}}, now: 5 * min1, order: Order{Triggered: 4, TriggeredAt: at(4 * min1)}, want: "trigger:4m0s tick:0s", changed: true},
 		"a trigger that was taken up":  {now: 5 * min1, order: Order{Triggered: 3, TriggeredAt: at(4 * min1)}},
 		"a start":                      {change: boot, now: 5 * min1, want: "start:5m0s", changed: true},
-		"and what overlapped":          {change: queue, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s missed(-10m0s)x1", changed: true, last: 10 * min1},
+		"and what overlapped":          {change: queue, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s missed(-10m0s)x1", changed: true, to: 10 * min1},
 		"a backlog beyond all bounds":  {due: slices.Repeat([]Due{{At: at(0)}}, maxWaiting+5), now: sec, want: strings.Repeat("tick:0s ", maxWaiting) + "missed(0s)x5", changed: true},
-		"another spec":                 {change: other, now: 16 * min1, since: sec, want: "tick:10m0s redefined spec(16m0s)", changed: true, last: 16 * min1},
-		"with nothing due":             {change: other, now: 5 * min1, since: sec, want: "redefined spec(5m0s)", changed: true, last: 5 * min1},
-		"at a tick of either":          {change: other, now: 30 * min1, since: sec, want: "tick:30m0s redefined missed(20m0s)x2 spec(30m0s)", changed: true, last: 30 * min1},
-		"whose jitter is not over":     {change: func(j *Job) { other(j); late(j) }, now: 11 * min1, since: sec, want: "tick:10m0s redefined spec(11m0s)", changed: true, last: 11 * min1},
-		"after an execution":           {change: other, now: 16 * min1, since: sec, after: true, want: "redefined overlapped(10m0s)x1 spec(16m0s)", changed: true, last: 16 * min1},
-		"registered before":            {change: other, now: 16 * min1, since: -sec, want: "tick:10m0s redefined", changed: true, last: 10 * min1},
-		"registered at the same time":  {change: other, now: 16 * min1, want: "tick:10m0s redefined", changed: true, last: 10 * min1},
+		"another spec":                 {change: other, now: 16 * min1, since: sec, want: "tick:10m0s redefined spec(16m0s)", changed: true, to: 16 * min1},
+		"with nothing due":             {change: other, now: 5 * min1, since: sec, want: "redefined spec(5m0s)", changed: true, to: 5 * min1},
+		"at a tick of either":          {change: other, now: 30 * min1, since: sec, want: "tick:30m0s redefined missed(20m0s)x2 spec(30m0s)", changed: true, to: 30 * min1},
+		"whose jitter is not over":     {change: func(j *Job) { other(j); late(j) }, now: 11 * min1, since: sec, want: "tick:10m0s redefined spec(11m0s)", changed: true, to: 11 * min1},
+		"after an execution":           {change: other, now: 16 * min1, since: sec, after: true, want: "redefined overlapped(10m0s)x1 spec(16m0s)", changed: true, to: 16 * min1},
+		"registered before":            {change: other, now: 16 * min1, since: -sec, want: "tick:10m0s redefined", changed: true, to: 10 * min1},
+		"registered at the same time":  {change: other, now: 16 * min1, want: "tick:10m0s redefined", changed: true, to: 10 * min1},
 		"the clock was set back a bit": {now: -hour},
-		"the clock was wrong before":   {now: -25 * hour, want: "clock(0s)", changed: true, last: -25 * hour},
+		"the clock was wrong before":   {now: -25 * hour, want: "clock(0s)", changed: true, to: -25 * hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := every10(t)
-			l := &Ledger{Version: version, Spec: first.SpecText, Since: at(0), Last: at(0), Due: tc.due, Triggered: 3,
+			l := &Ledger{Version: version, Spec: first.SpecText, Since: at(0), Last: at(0), Due: tc.due, Triggered: 3, Execution: tc.last,
 				Definition: Definition{Program: "shop", By: []string{"1"}}}
 			j := first
 			if tc.change != nil {
@@ -124,8 +151,8 @@ func TestUpdate(t *testing.T) {
 			if got := text(l.Due, news); got != tc.want || changed != tc.changed {
 				t.Errorf("changed %v: %q, want %v: %q", changed, got, tc.changed, tc.want)
 			}
-			if want := at(tc.last); l.Last != want {
-				t.Errorf("the job has come to %s, want %s", l.LastTick().Sub(start), tc.last)
+			if want := at(tc.to); l.Last != want {
+				t.Errorf("the job has come to %s, want %s", l.LastTick().Sub(start), tc.to)
 			}
 			if again, news := l.Update(j, m, tc.after); again || len(news) > 0 {
 				t.Errorf("a second time: %v, %q", again, text(nil, news))

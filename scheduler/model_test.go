@@ -1,0 +1,390 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// Random histories of one job with random policies: executions of all lengths, outages of
+// all nodes, pauses, triggers. What the nodes do is what the oracle says, which knows the
+// package's documentation and has neither ledgers nor locks nor nodes.
+func TestRandomHistories(t *testing.T) {
+	histories := uint64(300)
+	if testing.Short() {
+		histories = 20
+	}
+	used := 0
+	var seen outcome
+	for seed := range histories {
+		h := newHistory(seed)
+		o := h.oracle()
+		if o.tie {
+			continue // two things at one time: both orders are right
+		}
+		used++
+		seen.add(o)
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { virtual(t, func(c *cluster) { c.follow(h, o) }) }) {
+			break
+		}
+	}
+	t.Logf("%d of %d histories have no ties: %+v", used, histories, seen.counts)
+	c := seen.counts
+	if used < int(histories)/3 || slices.Min([]int64{c.Done, c.Missed, c.Overlapped, c.Paused, c.TakenOver}) == 0 {
+		t.Error("this proves little")
+	}
+}
+
+// history is a job and what happens to it.
+type history struct {
+	text     string // the options
+	opts     []scheduler.Option
+	rules    rules
+	period   time.Duration
+	lengths  []time.Duration // of the executions, by the number of the minute in which they begin
+	incident []incident
+	until    time.Duration
+}
+
+// rules are the options, as the oracle has them.
+type rules struct {
+	catchUp  int
+	window   time.Duration
+	queue    int
+	newest   bool
+	deadline time.Duration
+}
+
+// incident is something that happens to the cluster or the job at a time.
+type incident struct {
+	at   time.Duration
+	what string // down, up, pause, resume, trigger
+}
+
+func newHistory(seed uint64) *history {
+	dice := rand.New(rand.NewPCG(seed, 1))
+	h := &history{until: 4*hour + 70*sec, rules: rules{catchUp: 1, window: forever}}
+	h.period = []time.Duration{2 * min, 5 * min, 8 * min, 20 * min}[dice.IntN(4)]
+	say := func(opt scheduler.Option, format string, args ...any) {
+		h.opts = append(h.opts, opt)
+		h.text += " " + fmt.Sprintf(format, args...)
+	}
+	switch n := 1 + dice.IntN(5); dice.IntN(3) {
+	case 0:
+		h.rules.catchUp = 0
+		say(scheduler.CatchUpNone(), "CatchUpNone")
+	case 1:
+		h.rules.catchUp, h.rules.window = n, time.Duration(n)*17*min
+		say(scheduler.CatchUpAll(h.rules.window, n), "CatchUpAll(%s, %d)", h.rules.window, n)
+	}
+	switch n := 1 + dice.IntN(4); dice.IntN(3) {
+	case 0:
+		h.rules.queue = n
+		say(scheduler.OverlapQueue(n), "OverlapQueue(%d)", n)
+	case 1:
+		h.rules.newest = true
+		say(scheduler.OverlapNewest(), "OverlapNewest")
+	}
+	if dice.IntN(2) == 0 {
+		h.rules.deadline = time.Duration(1+dice.IntN(40)) * 37 * sec
+		say(scheduler.StartDeadline(h.rules.deadline), "StartDeadline(%s)", h.rules.deadline)
+	}
+	for range h.until / min {
+		l := time.Duration(6+dice.IntN(20)) * sec
+		if dice.IntN(3) == 0 {
+			l += time.Duration(dice.Int64N(int64(3 * h.period))).Round(sec)
+		}
+		h.lengths = append(h.lengths, l)
+	}
+	up, paused := true, false
+	for at := time.Duration(0); ; {
+		at += time.Duration(6*sec + time.Duration(dice.Int64N(int64(40*min)))).Round(sec)
+		if at > h.until-10*min {
+			break
+		}
+		what := "trigger"
+		switch n := dice.IntN(8); {
+		case n < 4 && up:
+			what, up = "down", false
+		case n < 6 && !up:
+			what, up = "up", true
+		case n < 6 && paused:
+			what, paused = "resume", false
+		case n < 6:
+			what, paused = "pause", true
+		}
+		h.incident = append(h.incident, incident{at, what})
+	}
+	if !up {
+		h.incident = append(h.incident, incident{h.until - 9*min, "up"})
+	}
+	return h
+}
+
+// length returns how long an execution takes that begins at the time at.
+func (h *history) length(at time.Duration) time.Duration {
+	return h.lengths[least(int(at/min), len(h.lengths)-1)]
+}
+
+// String tells the history.
+func (h *history) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "@every %s%s:", h.period, h.text)
+	for _, i := range h.incident {
+		fmt.Fprintf(&b, " %s at %s", i.what, i.at)
+	}
+	return b.String()
+}
+
+// outcome is what became of a job.
+type outcome struct {
+	begun   []begun
+	counts  scheduler.Counts
+	waiting int
+	tie     bool
+}
+
+// begun is an execution that has begun.
+type begun struct {
+	at, tick time.Duration
+	cause    scheduler.Cause
+}
+
+func (o *outcome) add(other *outcome) {
+	c, d := &o.counts, other.counts
+	c.Done, c.TakenOver = c.Done+d.Done, c.TakenOver+d.TakenOver
+	c.Missed, c.Overlapped, c.Paused = c.Missed+d.Missed, c.Overlapped+d.Overlapped, c.Paused+d.Paused
+}
+
+// follow lets three nodes live through a history.
+func (c *cluster) follow(h *history, want *outcome) {
+	t := c.T
+	var r runs
+	start := time.Now()
+	var up []*node
+	begin := func() {
+		for range 3 {
+			n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = 3 * sec })
+			n.add("job", fmt.Sprintf("@every %s", h.period), func(ctx context.Context) error {
+				return r.fn(n, h.length(time.Since(start)))(ctx)
+			}, h.opts...)
+			up = append(up, n.start())
+		}
+	}
+	begin()
+	admin := c.admin()
+	for _, i := range h.incident {
+		until(start, i.at)
+		switch i.what {
+		case "down":
+			// The node that executes the job ends last, because another node would take the tick over.
+			calls := r.all()
+			executes := func(n *node) bool { return len(calls) > 0 && calls[len(calls)-1].on == n.name }
+			others := slices.DeleteFunc(slices.Clone(up), executes)
+			for _, n := range others {
+				n.end()
+			}
+			for _, n := range up {
+				if executes(n) {
+					n.end()
+				}
+			}
+			up = nil
+		case "up":
+			begin()
+		case "pause":
+			wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+		case "resume":
+			wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+		case "trigger":
+			wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
+		}
+	}
+	until(start, h.until)
+	e, err := admin.Entry(c.Context(), "job")
+	wantNil(t, "Entry", err)
+	synctest.Wait()
+	var got []begun
+	for _, call := range r.all() {
+		b := begun{call.begun.Sub(start), call.tick.At.Sub(start), call.tick.Cause}
+		got = append(got, b)
+		if i := len(got) - 1; i >= len(want.begun) || !b.like(want.begun[i]) {
+			t.Fatalf("%s\nbegun:  %v\noracle: %v", h, got, want.begun[:least(i+1, len(want.begun))])
+		}
+	}
+	if len(got) != len(want.begun) || e.Counts != want.counts || e.Waiting != want.waiting {
+		t.Fatalf("%s\nbegun %d, wait %d, %+v\noracle %d, wait %d, %+v", h, len(got), e.Waiting, e.Counts, len(want.begun), want.waiting, want.counts)
+	}
+}
+
+// near is how far times may be apart that mean the same moment.
+const near = 5 * sec
+
+// like reports whether two executions are the same. A trigger's time is when it was asked for.
+func (b begun) like(other begun) bool {
+	return b.cause == other.cause && (b.at-other.at).Abs() < near && (b.tick-other.tick).Abs() < near
+}
+
+// oracle says what becomes of a job. It goes through the events in the order of time.
+func (h *history) oracle() *outcome {
+	o := &outcome{}
+	r := h.rules
+	var (
+		waiting   []time.Duration // ticks
+		trigger   time.Duration   // that waits; 0: none
+		taken     bool            // a node has seen the trigger
+		unclaimed []time.Duration // ticks since an execution began, or since the nodes went down
+		skipped   int64           // of the same time, because the job was paused
+		paused    bool
+		up        = true
+		busy      bool  // an execution has begun and not ended: it runs, or was broken off
+		running   begun // if busy
+		ends      time.Duration
+		resumed   time.Duration // when the last pause ended
+		last      time.Duration // the time of the event before
+	)
+	late := func(tick, now time.Duration) bool { return r.deadline > 0 && now-tick > r.deadline }
+	begin := func(now time.Duration) {
+		if busy || !up {
+			return
+		}
+		switch {
+		case trigger != 0:
+			running, trigger, taken = begun{now, trigger, scheduler.CauseTrigger}, 0, false
+		case len(waiting) > 0 && !paused:
+			running, waiting = begun{now, waiting[0], scheduler.CauseTick}, waiting[1:]
+		default:
+			return
+		}
+		busy, ends = true, now+h.length(now)
+		o.begun = append(o.begun, running)
+	}
+	expire := func(now time.Duration) {
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, func(tick time.Duration) bool { return late(tick, now) })
+		o.counts.Missed += int64(before - len(waiting))
+	}
+	// claim decides about the ticks that nobody has claimed, at the end of an execution or of an outage.
+	claim := func(now time.Duration, overlapped bool) {
+		o.counts.Paused, skipped = o.counts.Paused+skipped, 0
+		taken = trigger != 0
+		expire(now)
+		if overlapped && r.queue == 0 && !r.newest {
+			o.counts.Overlapped += int64(len(unclaimed))
+			unclaimed = nil
+			return
+		}
+		for len(unclaimed) > 0 && late(unclaimed[0], now) {
+			o.counts.Missed++
+			unclaimed = unclaimed[1:]
+		}
+		room := slices.Max([]int{r.catchUp, 1}) + r.queue
+		switch n := len(unclaimed); {
+		case n == 0:
+		case overlapped && r.newest:
+			o.counts.Overlapped += int64(n - 1)
+			waiting = append(waiting, unclaimed[n-1])
+			room++
+		case overlapped:
+			for _, tick := range unclaimed {
+				if len(waiting) < r.queue {
+					waiting = append(waiting, tick)
+				} else {
+					o.counts.Overlapped++
+				}
+			}
+		default:
+			keep := 0
+			for keep < least(n, r.catchUp) && now-unclaimed[n-1-keep] <= r.window {
+				keep++
+			}
+			if keep == 0 && now-unclaimed[n-1] < min {
+				keep = 1
+			}
+			o.counts.Missed += int64(n - keep)
+			waiting = append(waiting, unclaimed[n-keep:]...)
+		}
+		if n := len(waiting) - room; n > 0 && len(unclaimed) > 0 {
+			o.counts.Missed += int64(n)
+			waiting = waiting[n:]
+		}
+		unclaimed = nil
+	}
+	next, incidents := h.period, h.incident
+	for {
+		at, what := next, "tick"
+		if len(incidents) > 0 && incidents[0].at <= at {
+			at, what = incidents[0].at, incidents[0].what
+		}
+		if busy && up && ends <= at {
+			at, what = ends, "end"
+		}
+		if at > h.until {
+			o.tie = o.tie || at-h.until < near
+			break
+		}
+		o.tie = o.tie || at-last < near && last > 0
+		for _, tick := range slices.Concat(waiting, unclaimed) { // a limit that is reached right now
+			o.tie = o.tie || r.deadline > 0 && (at-tick-r.deadline).Abs() < near || (at-tick-r.window).Abs() < near || (at-tick-min).Abs() < near
+		}
+		last = at
+		switch what {
+		case "tick":
+			next += h.period
+			if paused {
+				skipped++
+			} else {
+				unclaimed = append(unclaimed, at)
+			}
+			if up && !busy {
+				claim(at, false)
+			}
+		case "end":
+			busy = false
+			o.counts.Done++
+			claim(at, true)
+		case "down":
+			if busy {
+				claim(at, true)
+			}
+			up = false
+		case "up":
+			up = true
+			claim(at, busy && (r.queue > 0 || r.newest))
+			if busy { // taken over
+				running.at, ends = at, at+h.length(at)
+				o.begun = append(o.begun, running)
+				o.counts.TakenOver++
+			}
+		case "pause":
+			// A pause goes on from the pause before if no node has come by in between.
+			o.tie = o.tie || len(unclaimed) > 0 && unclaimed[len(unclaimed)-1] > resumed && resumed > 0
+			paused = true
+		case "resume":
+			paused, resumed = false, at
+		case "trigger":
+			trigger = at
+		}
+		if what != "tick" && what != "end" {
+			incidents = incidents[1:]
+		}
+		if up && !busy {
+			expire(at)
+		}
+		begin(at)
+	}
+	if o.waiting = len(waiting); trigger != 0 && taken {
+		o.waiting++
+	}
+	return o
+}
+
+// least is min, which is a minute here.
+func least(a, b int) int { return slices.Min([]int{a, b}) }
