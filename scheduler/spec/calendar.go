@@ -5,15 +5,29 @@ import (
 	"time"
 )
 
-// calendar is a set of wall-clock times without a zone. For each field a calendar has the bit set of the matching
-// values. A wall-clock time is the Unix seconds at which a clock in UTC shows that time.
-type calendar [6]uint64
+// calendar is a set of wall-clock times without a zone. A wall-clock time is the Unix seconds at which a clock in UTC
+// shows that time. For each field a calendar has the bit set of the matching values. Three more sets have days that
+// depend on the month:
+//
+//	fromEnd  bit n: the day n days before the last, L-n; bit 0: the last day
+//	nearest  bit n: the weekday nearest to day n, nW; bit 0: the last weekday, LW
+//	nth      bit 6*day+n: the n-th such day of the week, day#n; bit 6*day: the last one, dayL
+type calendar [9]uint64
 
-// The indexes of the elements of a calendar, and of the array that is named fields.
-const second, minute, hour, dom, month, dow = 0, 1, 2, 3, 4, 5
+// The indexes of the elements of a calendar. The first six are also those of the array that is named fields.
+const second, minute, hour, dom, month, dow, fromEnd, nearest, nth = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
-// farthest is more than the longest time between two ticks, in seconds: 8 years, because 2100 has no 29 February.
-const farthest = 1 << 28
+const (
+	nthBits = 6              // how many bits of the set nth a day of the week has
+	allNth  = 1<<nthBits - 1 // the bits of Sunday
+)
+
+// sparsest is how far apart two ticks of a calendar may be, in months: "0 0 * 2 5#5" ticks in leap years in which
+// 29 February is a Friday, and 2100 is no leap year.
+const sparsest = 40 * 12
+
+// farthest is longer than sparsest, in seconds.
+const farthest = 1 << 31
 
 // next returns the first time of the calendar at or after the time from; false if there is no such time.
 func (c calendar) next(from int64) (int64, bool) {
@@ -26,7 +40,7 @@ func (c calendar) next(from int64) (int64, bool) {
 		}
 	}
 	d++
-	for range 8*12 + 1 {
+	for range sparsest + 1 {
 		if left := notBelow(c.days(y, m), d); left != 0 {
 			sec, ok := c.timeOfDay(0)
 			return time.Date(y, m, bits.TrailingZeros64(left), 0, 0, sec, 0, time.UTC).Unix(), ok
@@ -45,14 +59,66 @@ func (c calendar) days(y int, m time.Month) uint64 {
 		return 0
 	}
 	first := time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
-	week := c[dow] | c[dow]<<7 | c[dow]<<14 | c[dow]<<21 | c[dow]<<28 | c[dow]<<35
-	byWeek := week >> first.Weekday() << 1
 	length := first.AddDate(0, 1, -1).Day()
+	week := c[dow] | c[dow]<<7 | c[dow]<<14 | c[dow]<<21 | c[dow]<<28 | c[dow]<<35
+	byWeek := week>>first.Weekday()<<1 | c.nthDays(first.Weekday(), length)
+	byDay := c[dom] | c.daysFromEnd(length) | c.nearestDays(first.Weekday(), length)
 	exist := uint64(2<<length - 2)
 	if c[dom] == fields[dom].all() || c[dow] == fields[dow].all() {
-		return c[dom] & byWeek & exist
+		return byDay & byWeek & exist
 	}
-	return (c[dom] | byWeek) & exist
+	return (byDay | byWeek) & exist
+}
+
+// daysFromEnd returns the days of the set fromEnd in a month of the given length.
+func (c calendar) daysFromEnd(length int) (days uint64) {
+	for set := c[fromEnd]; set != 0; set &= set - 1 {
+		if n := bits.TrailingZeros64(set); n < length {
+			days |= 1 << (length - n)
+		}
+	}
+	return days
+}
+
+// nearestDays returns the days of the set nearest in a month that begins with the day of the week first. A month that
+// is too short for a day has no weekday nearest to that day. The weekday is in the same month.
+func (c calendar) nearestDays(first time.Weekday, length int) (days uint64) {
+	for set := c[nearest]; set != 0; set &= set - 1 {
+		d := bits.TrailingZeros64(set)
+		if d > length {
+			continue
+		}
+		if d == 0 {
+			d = length
+		}
+		switch weekday := (int(first) + d - 1) % 7; {
+		case weekday == int(time.Saturday) && d == 1:
+			d = 3
+		case weekday == int(time.Saturday):
+			d--
+		case weekday == int(time.Sunday) && d == length:
+			d -= 2
+		case weekday == int(time.Sunday):
+			d++
+		}
+		days |= 1 << d
+	}
+	return days
+}
+
+// nthDays returns the days of the set nth in a month that begins with the day of the week first.
+func (c calendar) nthDays(first time.Weekday, length int) (days uint64) {
+	for set := c[nth]; set != 0; set &= set - 1 {
+		day, n := bits.TrailingZeros64(set)/nthBits, bits.TrailingZeros64(set)%nthBits
+		d := 1 + (day-int(first)+7)%7 // the first such day of the month
+		if n > 0 {
+			d += 7 * (n - 1)
+		} else {
+			d += (length - d) / 7 * 7
+		}
+		days |= 1 << d // the caller drops days that do not exist
+	}
+	return days
 }
 
 // timeOfDay returns the first matching time of day at or after sec, in seconds since midnight; false if there is none.

@@ -117,6 +117,40 @@ func TestZonesThatChangeInOtherWays(t *testing.T) {
 	}
 }
 
+// Limits where clocks change: they count by the latest time that the clock has shown so far.
+func TestLimitsOnDaysOnWhichClocksChange(t *testing.T) {
+	for _, tc := range []struct{ spec, zone, from, until, want string }{
+		// From 02:00 to 03:00: 02:30 is reached at 03:00.
+		{"0,30 * * * *; from 2025-03-30T02:30", "Europe/Berlin", "2025-03-30 01h", "2025-03-30 05h", "30 03:00 +0200, 30 03:30 +0200, 30 04:00 +0200, 30 04:30 +0200"},
+		{"0,30 * * * *; until 2025-03-30T02:30", "Europe/Berlin", "2025-03-30 01h", "2025-03-30 05h", "30 01:00 +0100, 30 01:30 +0100"},
+		{"30 2 * * *; until 2025-03-30T02:30", "Europe/Berlin", "2025-03-29 00h", "2025-03-31 00h", "29 02:30 +0100"},
+		{"30 2 * * *; until 2025-03-30T03:00", "Europe/Berlin", "2025-03-29 00h", "2025-03-31 00h", "29 02:30 +0100, 30 03:00 +0200"},
+		{"30 2,4 * * *; except 2025-03-30T03:00", "Europe/Berlin", "2025-03-30 00h", "2025-03-31 00h", "30 04:30 +0200"},
+		// From 03:00 back to 02:00: 02:30 is reached the first time.
+		{"0,30 * * * *; from 2025-10-26T02:30", "Europe/Berlin", "2025-10-26 01h", "2025-10-26 04h", "26 02:30 +0200, 26 02:00 +0100, 26 02:30 +0100, 26 03:00 +0100, 26 03:30 +0100"},
+		{"0,30 * * * *; until 2025-10-26T02:30", "Europe/Berlin", "2025-10-26 01h", "2025-10-26 04h", "26 01:00 +0200, 26 01:30 +0200, 26 02:00 +0200, 26 02:30 +0200"},
+		{"0,30 * * * *; except 2025-10-26T02:00..2025-10-26T02:30", "Europe/Berlin", "2025-10-26 01h", "2025-10-26 04h", "26 01:00 +0200, 26 01:30 +0200, 26 02:00 +0100, 26 02:30 +0100, 26 03:00 +0100, 26 03:30 +0100"},
+		{"0,30 * * * *; except 2025-10-26T02:00..2025-10-26T02:59:59", "Europe/Berlin", "2025-10-26 01h", "2025-10-26 04h", "26 01:00 +0200, 26 01:30 +0200, 26 03:00 +0100, 26 03:30 +0100"},
+		// @every counts elapsed time, its limits are times of the zone.
+		{"@every 30m; from 2025-10-26T02:30; until 2025-10-26", "Europe/Berlin", "2025-10-25 23h", "2025-10-26 03h", "26 02:30 +0200, 26 02:00 +0100, 26 02:30 +0100"},
+		// No midnight: the day begins at 01:00.
+		{"@daily; from 2018-11-04; until 2018-11-04", "America/Sao_Paulo", "2018-11-03 00h", "2018-11-06 00h", "04 01:00 -0200"},
+		{"@daily; except 11-04", "America/Sao_Paulo", "2018-11-03 00h", "2018-11-06 00h", "03 00:00 -0300, 05 00:00 -0200"},
+		// A day that never was ends as it begins: its ticks are those of the day after.
+		{"0 9 * * *; except 2011-12-30", "Pacific/Apia", "2011-12-29 00h", "2012-01-01 00h", "29 09:00 -1000, 31 00:00 +1400, 31 09:00 +1400"},
+		{"0 9 * * *; except 2011-12-31", "Pacific/Apia", "2011-12-29 00h", "2012-01-02 00h", "29 09:00 -1000, 01 09:00 +1400"},
+		{"0 9 * * *; until 2011-12-30", "Pacific/Apia", "2011-12-29 00h", "2012-01-02 00h", "29 09:00 -1000"},
+		// A day that was twice is left out twice.
+		{"0 9,21 * * *; except 1969-09-30", "Pacific/Kwajalein", "1969-09-29 00h", "1969-10-02 00h", "29 09:00 +1100, 29 21:00 +1100, 01 09:00 -1200, 01 21:00 -1200"},
+		{"0 */12,0-23 * * *; except 1969-09-30", "Pacific/Kwajalein", "1969-09-29 23h", "1969-10-01 02h", "29 23:00 +1100, 01 00:00 -1200, 01 01:00 -1200"},
+	} {
+		s := inZone(t, tc.spec, tc.zone)
+		if got := shown(t, s, "02 15:04 -0700", tc.from, tc.until); got != tc.want {
+			t.Errorf("%s from %s: %s; want %s", s, tc.from, got, tc.want)
+		}
+	}
+}
+
 func TestSpecsThatTickSeldomOrNever(t *testing.T) {
 	date := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
 	for _, tc := range []struct {
@@ -137,6 +171,31 @@ func TestSpecsThatTickSeldomOrNever(t *testing.T) {
 		{"@every 7s", date(1970, 1, 1).Add(-1), date(1970, 1, 1).Add(-7 * time.Second), date(1970, 1, 1)},
 		{"@every 7s", date(1970, 1, 1).Add(-7 * time.Second), date(1970, 1, 1).Add(-7 * time.Second), date(1970, 1, 1)},
 		{"@every 8784h", date(1970, 1, 1), date(1970, 1, 1), date(1971, 1, 2)},
+		{"@every 24h offset 1h", date(2025, 6, 10), date(2025, 6, 9).Add(time.Hour), date(2025, 6, 10).Add(time.Hour)},
+		{"@every 7s offset 3s", date(1970, 1, 1), date(1970, 1, 1).Add(-4 * time.Second), date(1970, 1, 1).Add(3 * time.Second)},
+		{"@every 7s offset 3s", date(1970, 1, 1).Add(3 * time.Second), date(1970, 1, 1).Add(3 * time.Second), date(1970, 1, 1).Add(10 * time.Second)},
+		{"0 0 * 2 5#5", date(2025, 1, 1), date(2008, 2, 29), date(2036, 2, 29)},
+		{"0 0 * 2 1#5", date(2088, 1, 1), date(2072, 2, 29), date(2112, 2, 29)}, // 40 years
+		{"0 0 * 2 1#5", date(2112, 2, 29).Add(-1), date(2072, 2, 29), date(2112, 2, 29)},
+		{"0 0 * 2 1#5", date(2072, 2, 29), date(2072, 2, 29), date(2112, 2, 29)},
+		{"0 0 L-28 2 *", date(2025, 6, 1), date(2024, 2, 1), date(2028, 2, 1)},
+		{"0 0 L-29 2 *", date(2025, 6, 1), time.Time{}, time.Time{}},
+		{"0 0 31W 2,4,6,9,11 *", date(2025, 6, 1), time.Time{}, time.Time{}},
+		{"0 0 29W 2 *", date(2028, 3, 1), date(2028, 2, 29), date(2032, 2, 27)}, // a Sunday
+		{"0 0 1W 8 *", date(2026, 7, 1), date(2025, 8, 1), date(2026, 8, 3)},    // a Saturday
+		{"0 0 31W * *", date(2026, 5, 1), date(2026, 3, 31), date(2026, 5, 29)}, // a Sunday
+		{"0 0 LW 5 *", date(2026, 5, 1), date(2025, 5, 30), date(2026, 5, 29)},
+		{"0 0 LW 2 *", date(2026, 1, 1), date(2025, 2, 28), date(2026, 2, 27)}, // a Saturday
+		{"0 0 13 * 5#3", date(2026, 2, 14), date(2026, 2, 13), date(2026, 2, 20)},
+		{"0 0 29 2 *; except 2028-02-29..2095-12-31", date(2025, 1, 1), date(2024, 2, 29), date(2096, 2, 29)},
+		{"0 0 1 1 *; except 1800-01-01..2300-01-01", date(2025, 1, 1), date(1799, 1, 1), date(2301, 1, 1)},
+		{"0 0 1 1 *; from 2500-01-01", date(2025, 1, 1), time.Time{}, date(2500, 1, 1)},
+		{"0 0 1 1 *; until 1500-01-01", date(2025, 1, 1), date(1500, 1, 1), time.Time{}},
+		{"0 0 25 12 *; except 12-25", date(2025, 1, 1), time.Time{}, time.Time{}},
+		{"0 0 25W 12 *; except 12-25", date(2025, 1, 1), date(2022, 12, 26), date(2027, 12, 24)},
+		{"0 0 * * *; except 03-01..02-28", date(2025, 1, 1), date(2024, 2, 29), date(2028, 2, 29)},
+		{"0 0 * * *; except 03-01..02-28,2028-01-01..2092-02-29", date(2025, 1, 1), date(2024, 2, 29), date(2096, 2, 29)},
+		{"0 0 1 1 *; 0 0 1 7 *; 0 0 1 7 *", date(2025, 1, 1), date(2025, 1, 1), date(2025, 7, 1)},
 		{"@daily", time.Time{}, time.Time{}, date(1, 1, 2)},
 		{"0 0 2 1 *", date(1, 1, 3).Add(18 * time.Hour), date(1, 1, 2), date(2, 1, 2)},
 		{"@daily", time.Time{}.Add(-1), time.Time{}, time.Time{}},

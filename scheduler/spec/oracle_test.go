@@ -27,6 +27,9 @@ type diary struct {
 	step  time.Duration
 	first []int64 // by time of the clock: the instant, or skipped
 	again []showing
+
+	from    time.Time   // the first instant
+	reached []time.Time // by instant: the latest time that the clock has shown so far
 }
 
 type showing struct {
@@ -43,11 +46,18 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 		h, m, s := there.Clock()
 		return time.Date(y, mo, d, h, m, s, 0, time.UTC)
 	}
-	d := &diary{zone: zone, begin: read(from), step: step}
+	d := &diary{zone: zone, begin: read(from), step: step, from: from}
 	d.first = slices.Repeat([]int64{skipped}, int(until.Sub(from)/step+48*time.Hour/step))
 	end := 0
 	for at := from; at.Before(until); at = at.Add(step) {
 		clock := read(at)
+		latest := clock
+		if n := len(d.reached); n > 0 {
+			// The clock runs on for a step before it is set back.
+			ran := read(at.Add(-step)).Add(step - time.Second)
+			latest = slices.MaxFunc([]time.Time{clock, ran, d.reached[n-1]}, time.Time.Compare)
+		}
+		d.reached = append(d.reached, latest)
 		i := int(clock.Sub(d.begin) / step)
 		switch {
 		case i < 0: // set back to before the first page
@@ -62,7 +72,32 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 	return d
 }
 
-// ticks returns the ticks of a schedule according to the package documentation.
+// ticksOf returns the ticks of all plans and periods of a schedule, less those that its limits drop.
+func (d *diary) ticksOf(s schedule) []int64 {
+	var out []int64
+	for _, p := range s.plans {
+		out = append(out, d.ticks(p)...)
+	}
+	for _, p := range s.periods {
+		for i := range d.reached {
+			at := d.from.Unix() + int64(i)*int64(d.step/time.Second)
+			for range d.step / time.Second {
+				if (at-p.offset)%p.every == 0 {
+					out = append(out, at)
+				}
+				at++
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(at int64) bool {
+		i := (at - d.from.Unix()) / int64(d.step/time.Second)
+		ran := time.Duration((at-d.from.Unix())%int64(d.step/time.Second)) * time.Second
+		return i < 0 || i >= int64(len(d.reached)) || s.drops(d.reached[i].Add(ran))
+	})
+}
+
+// ticks returns the ticks of a plan according to the package documentation.
 func (d *diary) ticks(p plan) []int64 {
 	rhythm := p.hour == values(0, 23, 1)
 	var out []int64
@@ -85,7 +120,7 @@ func (d *diary) ticks(p plan) []int64 {
 	return slices.Compact(out)
 }
 
-// matching returns the pages of the diary whose times match a schedule.
+// matching returns the pages of the diary whose times match a plan.
 func (d *diary) matching(p plan) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for day := d.begin.Truncate(24 * time.Hour); ; day = day.AddDate(0, 0, 1) {
@@ -119,15 +154,22 @@ func values(first, last, step int) (s set) {
 	return s
 }
 
-// plan is a schedule as it was drawn.
+// plan is a rule of a schedule as it was drawn.
 type plan struct {
 	text                                  string
 	second, minute, hour, dom, month, dow set
 	anyDom, anyDow                        bool // a star
+	alsoDom, alsoDow                      []func(day time.Time) bool
 }
 
 func (p plan) day(clock time.Time) bool {
 	byDom, byDow := p.dom[clock.Day()], p.dow[clock.Weekday()]
+	for _, also := range p.alsoDom {
+		byDom = byDom || also(clock)
+	}
+	for _, also := range p.alsoDow {
+		byDow = byDow || also(clock)
+	}
 	switch {
 	case !p.month[clock.Month()]:
 		return false
@@ -137,9 +179,9 @@ func (p plan) day(clock time.Time) bool {
 	return byDom || byDow
 }
 
-// drawPlan draws a schedule, with seconds if asked for. A third of the schedules name an
-// hour near those in which clocks change, and a third are rhythms. Most have all days,
-// because few would ever meet a change otherwise.
+// drawPlan draws a plan, with seconds if asked for. A third of the plans name an hour near
+// those in which clocks change, and a third are rhythms. Most have all days, because few
+// would ever meet a change otherwise.
 func drawPlan(r *rand.Rand, seconds bool) plan {
 	p := plan{second: values(0, 0, 1), hour: values(0, 23, 1), anyDom: true, anyDow: true,
 		dom: values(1, 31, 1), month: values(1, 12, 1), dow: values(0, 6, 1)}
@@ -157,12 +199,23 @@ func drawPlan(r *rand.Rand, seconds bool) plan {
 	}
 	if r.IntN(3) == 0 {
 		texts[3], p.dom, p.anyDom = drawField(r, 1, 31)
+	} else if r.IntN(4) == 0 {
+		texts[3], p.alsoDom = drawDays(r, drawDom)
+		p.dom, p.anyDom = set{}, false
 	}
 	if r.IntN(3) == 0 {
 		texts[4], p.month, _ = drawField(r, 1, 12)
 	}
 	if r.IntN(3) == 0 {
 		texts[5], p.dow, p.anyDow = drawField(r, 0, 6)
+	} else if r.IntN(4) == 0 {
+		texts[5], p.alsoDow = drawDays(r, drawDow)
+		p.dow, p.anyDow = set{}, false
+	}
+	if r.IntN(4) == 0 && len(p.alsoDom) > 0 { // 1,15,L
+		first := 1 + r.IntN(31)
+		texts[3] = fmt.Sprintf("%d,%s", first, texts[3])
+		p.dom[first] = true
 	}
 	p.text = strings.Join(texts, " ")
 	return p
@@ -178,7 +231,13 @@ func drawField(r *rand.Rand, lo, hi int) (text string, all set, star bool) {
 		step := 1 + r.IntN(hi-lo)
 		var part string
 		var some set
-		switch r.IntN(10) {
+		switch r.IntN(12) {
+		case 10, 11: // perhaps a range that wraps
+			last := lo + r.IntN(hi-lo+1)
+			part, some = fmt.Sprintf("%d-%d/%d", first, last, step), circle(lo, hi, first, last, step)
+			if r.IntN(2) == 0 {
+				part, some = fmt.Sprintf("%d-%d", first, last), circle(lo, hi, first, last, 1)
+			}
 		case 0:
 			part, some, star = "*", values(lo, hi, 1), true
 		case 1:
@@ -201,16 +260,209 @@ func drawField(r *rand.Rand, lo, hi int) (text string, all set, star bool) {
 	return strings.Join(parts, ","), all, star
 }
 
+// circle walks round the values of a field, from first to last, and takes every step-th.
+func circle(lo, hi, first, last, step int) (s set) {
+	for v, n := first, 0; ; n++ {
+		if n%step == 0 {
+			s[v] = true
+		}
+		if v == last {
+			return s
+		}
+		if v++; v > hi {
+			v = lo
+		}
+	}
+}
+
+// drawDays draws some of the days that depend on the month.
+func drawDays(r *rand.Rand, draw func(*rand.Rand) (string, func(time.Time) bool)) (string, []func(time.Time) bool) {
+	var texts []string
+	var days []func(time.Time) bool
+	for range 1 + r.IntN(2) {
+		text, is := draw(r)
+		if r.IntN(2) == 0 {
+			text = strings.ToLower(text)
+		}
+		texts, days = append(texts, text), append(days, is)
+	}
+	return strings.Join(texts, ","), days
+}
+
+func drawDom(r *rand.Rand) (string, func(time.Time) bool) {
+	weekday := func(d time.Time) bool { return d.Weekday() != time.Saturday && d.Weekday() != time.Sunday }
+	switch n := 1 + r.IntN(31); r.IntN(4) {
+	case 0:
+		return "L", lastOfMonth
+	case 1:
+		n = 1 + r.IntN(30)
+		return fmt.Sprintf("L-%d", n), func(d time.Time) bool {
+			return lastOfMonth(d.AddDate(0, 0, n)) && d.AddDate(0, 0, n).Month() == d.Month()
+		}
+	case 2:
+		return fmt.Sprintf("%dW", n), func(d time.Time) bool {
+			target := time.Date(d.Year(), d.Month(), n, 0, 0, 0, 0, time.UTC)
+			for away := 0; target.Month() == d.Month(); away++ {
+				for _, near := range []time.Time{target.AddDate(0, 0, -away), target.AddDate(0, 0, away)} {
+					if near.Month() == d.Month() && weekday(near) {
+						return near.Day() == d.Day()
+					}
+				}
+			}
+			return false
+		}
+	default:
+		return "LW", func(d time.Time) bool {
+			if !weekday(d) {
+				return false
+			}
+			for later := d; !lastOfMonth(later); {
+				if later = later.AddDate(0, 0, 1); weekday(later) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+}
+
+func lastOfMonth(d time.Time) bool { return d.AddDate(0, 0, 1).Month() != d.Month() }
+
+func drawDow(r *rand.Rand) (string, func(time.Time) bool) {
+	day, n := time.Weekday(r.IntN(7)), 1+r.IntN(5)
+	name := strconv.Itoa(int(day))
+	if r.IntN(2) == 0 {
+		name = day.String()[:3]
+	} else if day == time.Sunday && r.IntN(2) == 0 {
+		name = "7"
+	}
+	if r.IntN(2) == 0 {
+		return name + "L", func(d time.Time) bool {
+			return d.Weekday() == day && d.AddDate(0, 0, 7).Month() != d.Month()
+		}
+	}
+	return fmt.Sprintf("%s#%d", name, n), func(d time.Time) bool {
+		count := 0
+		for e := d; e.Month() == d.Month(); e = e.AddDate(0, 0, -1) {
+			if e.Weekday() == day {
+				count++
+			}
+		}
+		return d.Weekday() == day && count == n
+	}
+}
+
+// period is an @every.
+type period struct{ every, offset int64 }
+
+// schedule is a spec as it was drawn.
+type schedule struct {
+	text    string
+	plans   []plan
+	periods []period
+	drop    []func(clock time.Time) bool
+}
+
+func (s schedule) drops(clock time.Time) bool {
+	return slices.ContainsFunc(s.drop, func(drop func(time.Time) bool) bool { return drop(clock) })
+}
+
+// only makes a schedule of one plan.
+func only(p plan) schedule { return schedule{text: p.text, plans: []plan{p}} }
+
+// drawSchedule draws a schedule for the time from begin to end. Half of the schedules have
+// one plan only.
+func drawSchedule(r *rand.Rand, seconds bool, begin, end time.Time) schedule {
+	if r.IntN(2) == 0 {
+		return only(drawPlan(r, seconds))
+	}
+	var s schedule
+	var texts []string
+	for range 1 + r.IntN(3) {
+		p := drawPlan(r, seconds)
+		s.plans, texts = append(s.plans, p), append(texts, p.text)
+	}
+	if r.IntN(3) == 0 {
+		p := period{every: 60 * (30 + r.Int64N(3000))}
+		text := fmt.Sprintf("@every %ds", p.every)
+		if r.IntN(2) == 0 {
+			p.offset = 60 * r.Int64N(p.every/60)
+			text += fmt.Sprintf(" offset %ds", p.offset)
+		}
+		s.periods, texts = append(s.periods, p), append(texts, text)
+	}
+	point := func() time.Time {
+		return begin.Add(time.Duration(r.Int64N(int64(end.Sub(begin))))).Truncate(15 * time.Minute)
+	}
+	if r.IntN(3) == 0 {
+		text, before, _ := drawEdge(r, point())
+		texts, s.drop = append(texts, "from "+text), append(s.drop, before)
+	}
+	if r.IntN(3) == 0 {
+		text, _, after := drawEdge(r, point())
+		if from := texts[len(texts)-1]; !strings.HasPrefix(from, "from ") || from[5:] <= text {
+			texts, s.drop = append(texts, "until "+text), append(s.drop, after)
+		}
+	}
+	for range r.IntN(3) {
+		from, to := point(), point()
+		if to.Before(from) {
+			from, to = to, from
+		}
+		if r.IntN(3) == 0 { // a day of each year
+			first, last := from.Format("01-02"), to.Format("01-02")
+			texts = append(texts, "except "+first+".."+last)
+			s.drop = append(s.drop, func(clock time.Time) bool {
+				day := clock.Format("01-02")
+				if first <= last {
+					return first <= day && day <= last
+				}
+				return first <= day || day <= last
+			})
+			continue
+		}
+		first, before, _ := drawEdge(r, from)
+		last, _, after := drawEdge(r, to)
+		if last[:10] <= first[:10] { // perhaps out of order
+			first = from.Format(time.DateOnly)
+			last, before, after = first, nil, nil
+		}
+		if last == first {
+			texts = append(texts, "except "+first)
+			s.drop = append(s.drop, func(clock time.Time) bool { return clock.Format(time.DateOnly) == first })
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("except %s..%s", first, last))
+		s.drop = append(s.drop, func(clock time.Time) bool { return !before(clock) && !after(clock) })
+	}
+	r.Shuffle(len(texts), func(i, k int) { texts[i], texts[k] = texts[k], texts[i] })
+	s.text = strings.Join(texts, "; ")
+	return s
+}
+
+// drawEdge writes a time as a date or as a time. It returns what tells the times before and
+// after.
+func drawEdge(r *rand.Rand, at time.Time) (text string, before, after func(clock time.Time) bool) {
+	layout := []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05"}[r.IntN(3)]
+	text = at.Format(layout)
+	exact := text
+	if len(text) == 16 {
+		exact, layout = text+":00", "2006-01-02T15:04:05"
+	}
+	return text, func(clock time.Time) bool { return clock.Format(layout) < exact },
+		func(clock time.Time) bool { return clock.Format(layout) > exact }
+}
+
 // compare compares a schedule's ticks between two instants with those of the diary: from
 // tick to tick, and from a thousand instants between ticks.
-func compare(t *testing.T, d *diary, p plan, from, until time.Time) (ticks int) {
+func compare(t *testing.T, d *diary, p schedule, from, until time.Time) (ticks int) {
 	t.Helper()
 	s, err := spec.Parse(p.text, d.zone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []int64
-	for _, at := range d.ticks(p) {
+	for _, at := range d.ticksOf(p) {
 		if at > from.Unix() && at <= until.Unix() {
 			want = append(want, at)
 		}

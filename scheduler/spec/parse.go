@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,8 +14,6 @@ import (
 // if zone is nil, unless the spec names a zone itself. An error names the field, its value and the allowed values. A
 // spec without ticks, such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
 func Parse(spec string, zone *time.Location) (s Spec, err error) {
-	// asynq reads the syntax of robfig/cron. The parser of robfig/cron is not used here: it does not name the wrong
-	// field, panics at "TZ=UTC", and accepts ",", "*-5" and "*/90". A test compares the two parsers.
 	defer func() {
 		if err != nil {
 			s, err = Spec{}, fmt.Errorf("spec %.80q: %w", spec, err)
@@ -23,23 +22,77 @@ func Parse(spec string, zone *time.Location) (s Spec, err error) {
 	if len(spec) > MaxBytes {
 		return Spec{}, fmt.Errorf("is %d bytes long, must be at most %d", len(spec), MaxBytes)
 	}
-	zone, words, err := cutZone(strings.Fields(spec), zone)
+	items := strings.Split(spec, ";")
+	zone, words, err := cutZone(strings.Fields(items[0]), zone)
 	if err != nil {
 		return Spec{}, err
 	}
-	if len(words) > 0 && strings.HasPrefix(words[0], "@") {
-		if words[0] == "@every" {
-			return parseEvery(words[1:])
+	s = Spec{limits: noLimits}
+	for i := range items {
+		if i > 0 {
+			words = strings.Fields(items[i])
 		}
+		if len(words) > 0 && isLimit(words[0]) {
+			err = s.limits.parse(words[0], words[1:])
+		} else {
+			err = s.parseRule(words)
+		}
+		if err != nil {
+			return Spec{}, err
+		}
+	}
+	if err := s.finish(zone); err != nil {
+		return Spec{}, err
+	}
+	if n := len(s.String()); n > MaxBytes {
+		return Spec{}, fmt.Errorf("is %d bytes long in canonical form, must be at most %d", n, MaxBytes)
+	}
+	return s, nil
+}
+
+// parseRule adds the rule that the words stand for.
+func (s *Spec) parseRule(words []string) error {
+	if len(s.rules) == maxRules {
+		return fmt.Errorf("has more than %d rules, must have at most %d", maxRules, maxRules)
+	}
+	var r rule
+	var err error
+	switch {
+	case len(words) > 0 && words[0] == "@every":
+		r, err = parseEvery(words[1:])
+	case len(words) > 0 && strings.HasPrefix(words[0], "@"):
 		meaning, known := descriptors[words[0]]
 		if !known || len(words) > 1 {
-			return Spec{}, fmt.Errorf("is %q, must be @every with a period, or one of %s",
+			return fmt.Errorf("is %q, must be @every with a period, or one of %s",
 				strings.Join(words, " "), strings.Join(slices.Sorted(maps.Keys(descriptors)), " "))
 		}
 		words = strings.Fields(meaning)
+		fallthrough
+	default:
+		r.cal, err = parseCalendar(words)
 	}
-	cal, err := parseCalendar(words)
-	return Spec{cal: cal, zone: zone}, err
+	s.rules = append(s.rules, r)
+	return err
+}
+
+// finish puts s into canonical form, after Parse has read all rules and limits.
+func (s *Spec) finish(zone *time.Location) error {
+	switch {
+	case len(s.rules) == 0:
+		return errors.New("has no rule, must have one, like 0 3 * * *")
+	case s.limits.from >= s.limits.until:
+		return fmt.Errorf("is from %s until %s, must not end before it begins", formatBegin(s.limits.from), formatEnd(s.limits.until))
+	}
+	if s.limits.leavesOutAll() {
+		return errors.New("except leaves out each day of the year, must leave some days in")
+	}
+	slices.SortFunc(s.rules, rule.compare)
+	s.rules = slices.Compact(s.rules)
+	s.limits.normalize()
+	if !s.limits.none() || slices.ContainsFunc(s.rules, func(r rule) bool { return r.every == 0 }) {
+		s.zone = zone // otherwise the zone has no effect
+	}
+	return nil
 }
 
 var descriptors = map[string]string{
@@ -62,8 +115,7 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 	}
 	name, own := zone.String(), false
 	if len(words) > 0 {
-		key, value, ok := strings.Cut(words[0], "=")
-		if ok && (key == "CRON_TZ" || key == "TZ") {
+		if value, ok := zoneWord(words[0]); ok {
 			name, own, words = value, true, words[1:]
 		}
 	}
@@ -83,24 +135,46 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 	return zone, words, nil
 }
 
-func parseEvery(words []string) (Spec, error) {
-	if len(words) != 1 {
-		return Spec{}, fmt.Errorf("@every has %d words after it, must have one, like 1m30s", len(words))
-	}
-	period, err := time.ParseDuration(words[0])
+// zoneWord returns the name of the zone that a word like "CRON_TZ=Europe/Berlin" sets.
+func zoneWord(word string) (name string, ok bool) {
+	key, name, ok := strings.Cut(word, "=")
+	return name, ok && (key == "CRON_TZ" || key == "TZ")
+}
+
+func parseEvery(words []string) (rule, error) {
 	const minEvery, maxEvery = time.Second, 366 * 24 * time.Hour
+	if len(words) != 1 && (len(words) != 3 || words[1] != "offset") {
+		return rule{}, fmt.Errorf("@every has %q after it, must have a period like 1m30s, or a period and an offset like 1h offset 10m",
+			strings.Join(words, " "))
+	}
+	period, err := parseSeconds("@every", words[0], minEvery, maxEvery)
+	if err != nil || len(words) == 1 {
+		return rule{every: period}, err
+	}
+	offset, err := parseSeconds("the offset of @every", words[2], 0, seconds(period-1))
+	return rule{every: period, offset: offset}, err
+}
+
+// parseSeconds parses a duration in whole seconds.
+func parseSeconds(name, text string, least, most time.Duration) (int64, error) {
+	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return Spec{}, fmt.Errorf("@every is %q, must be like 1m30s", words[0])
-	case period < minEvery || period > maxEvery:
-		return Spec{}, fmt.Errorf("@every is %s, must be %s to %s", period, minEvery, maxEvery)
-	case period%time.Second != 0:
-		return Spec{}, fmt.Errorf("@every is %s, must be whole seconds", period)
+		return 0, fmt.Errorf("%s is %q, must be like 1m30s", name, text)
+	case d < least || d > most:
+		return 0, fmt.Errorf("%s is %s, must be %s to %s", name, d, least, most)
+	case d%time.Second != 0:
+		return 0, fmt.Errorf("%s is %s, must be whole seconds", name, d)
 	}
-	return Spec{every: int64(period / time.Second)}, nil
+	return int64(d / time.Second), nil
 }
 
 func parseCalendar(words []string) (calendar, error) {
+	if len(words) > 0 {
+		if name, ok := zoneWord(words[0]); ok {
+			return calendar{}, fmt.Errorf("has the zone %q inside, must have one zone for all, at the beginning", name)
+		}
+	}
 	if len(words) == 5 {
 		words = append([]string{"0"}, words...)
 	}
@@ -108,19 +182,29 @@ func parseCalendar(words []string) (calendar, error) {
 		return calendar{}, fmt.Errorf("has %d fields, must have 5, or 6 with seconds", len(words))
 	}
 	var c calendar
-	var stars [len(c)]bool
-	for i, f := range fields {
-		var err error
-		if c[i], stars[i], err = f.parse(words[i]); err != nil {
-			return calendar{}, err
+	var stars [len(fields)]bool
+	for i := range fields {
+		for part := range strings.SplitSeq(words[i], ",") {
+			star, err := c.parsePart(i, part)
+			if err != nil {
+				return calendar{}, err
+			}
+			stars[i] = stars[i] || star
 		}
 	}
-	c[dow] = c[dow]&^(1<<sunday) | c[dow]>>sunday
 	// If both fields are restricted, one match is enough. So a range over all values of one field matches every day.
 	// Such a spec gets all values in both fields: the method days then treats neither field as restricted.
 	allDays, allWeek := fields[dom].all(), fields[dow].all()
 	if !stars[dom] && !stars[dow] && (c[dom] == allDays || c[dow] == allWeek) {
 		c[dom], c[dow] = allDays, allWeek
+	}
+	if c[dom] == allDays {
+		c[fromEnd], c[nearest] = 0, 0
+	}
+	for day := range 7 {
+		if c[dow]&(1<<day) != 0 {
+			c[nth] &^= allNth << (nthBits * day)
+		}
 	}
 	return c, nil
 }
@@ -131,51 +215,96 @@ type field struct {
 	min, max int      // the lowest and the highest value
 	limit    int      // the highest number in a spec: max, or 7 for Sunday
 	names    []string // the names of the values from min on, in lower case
+	also     string   // examples of what the field also allows, for errors
 }
 
 // sunday is the second number of Sunday in a spec. The first number is 0.
 const sunday = 7
 
-var fields = [len(calendar{})]field{
-	second: {"second", 0, 59, 59, nil},
-	minute: {"minute", 0, 59, 59, nil},
-	hour:   {"hour", 0, 23, 23, nil},
-	dom:    {"day of month", 1, 31, 31, nil},
-	month:  {"month", 1, 12, 12, []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
-	dow:    {"day of week", 0, 6, sunday, []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
+var fields = [6]field{
+	second: {name: "second", min: 0, max: 59, limit: 59},
+	minute: {name: "minute", min: 0, max: 59, limit: 59},
+	hour:   {name: "hour", min: 0, max: 23, limit: 23},
+	dom:    {name: "day of month", min: 1, max: 31, limit: 31, also: "L, L-3, 15W, LW"},
+	month: {name: "month", min: 1, max: 12, limit: 12,
+		names: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
+	dow: {name: "day of week", min: 0, max: 6, limit: sunday, also: "5L, 5#3",
+		names: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
 }
 
-func (f field) all() uint64 { return stepped(f.min, f.max, 1) }
+func (f field) all() uint64 { return f.stepped(f.min, f.max, 1) }
 
-// stepped returns the set of the values first, first+step and so on up to last.
-func stepped(first, last, step int) uint64 {
+// stepped returns the set of the values first, first+step and so on up to last. A last that is greater than f.max goes
+// on from f.min: a year goes on with January.
+func (f field) stepped(first, last, step int) uint64 {
 	var set uint64
 	for v := first; v <= last; v += step {
-		set |= 1 << v
+		if v > f.max {
+			set |= 1 << (v - (f.max - f.min + 1))
+		} else {
+			set |= 1 << v
+		}
 	}
 	return set
 }
 
-// parse returns the set of the values that the parameter text lists. The result star reports a * or ? without a step.
-func (f field) parse(text string) (set uint64, star bool, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		first, last, step, err := f.parsePart(part)
-		if err != nil {
-			return 0, false, err
+// parsePart adds one element of a comma-separated list to field i. The result star reports a * or ? without a step.
+func (c *calendar) parsePart(i int, part string) (star bool, err error) {
+	f := fields[i]
+	text := strings.ToUpper(part)
+	switch before, after, hash := strings.Cut(text, "#"); {
+	case i == dom && text == "L":
+		c[fromEnd] |= 1
+	case i == dom && text == "LW":
+		c[nearest] |= 1
+	case i == dom && strings.HasPrefix(text, "L-"):
+		n, err := number(text[2:])
+		if err != nil || n < 1 || n > 30 {
+			return false, fmt.Errorf("%s is %q, must be L-1 to L-30", f.name, part)
 		}
-		set |= stepped(first, last, step)
-		star = star || step == 1 && strings.ContainsAny(part, "*?")
+		c[fromEnd] |= 1 << n
+	case i == dom && strings.HasSuffix(text, "W"):
+		n, err := number(text[:len(text)-1])
+		if err != nil || n < 1 || n > 31 {
+			return false, fmt.Errorf("%s is %q, must be 1W to 31W or LW", f.name, part)
+		}
+		c[nearest] |= 1 << n
+	case i == dow && hash:
+		n, err := number(after)
+		if err != nil || n < 1 || n > 5 {
+			return false, fmt.Errorf("%s is %q, must have 1 to 5 after the #", f.name, part)
+		}
+		return false, c.addNth(before, part, n)
+	case i == dow && strings.HasSuffix(text, "L"):
+		return false, c.addNth(text[:len(text)-1], part, 0)
+	default:
+		first, last, step, err := f.parseRange(part)
+		if err != nil {
+			return false, err
+		}
+		c[i] |= f.stepped(first, last, step)
+		return step == 1 && strings.ContainsAny(part, "*?"), nil
 	}
-	return set, star, nil
+	return false, nil
 }
 
-// parsePart parses one element of a comma-separated list. The element stands for the values first, first+step and so on
-// up to last.
-func (f field) parsePart(part string) (first, last, step int, err error) {
+// addNth adds the n-th of a day of the week in a month, or the last for n = 0. The parameter part is the whole text.
+func (c *calendar) addNth(day, part string, n int) error {
+	v, err := fields[dow].value(day)
+	if err != nil {
+		return fmt.Errorf("%w: %q", err, part)
+	}
+	c[nth] |= 1 << (nthBits*(v%7) + n)
+	return nil
+}
+
+// parseRange parses a value, a range or a step. The text stands for the values first, first+step and so on up to last.
+// A range that wraps has a last that is greater than f.max.
+func (f field) parseRange(part string) (first, last, step int, err error) {
 	values, by, hasStep := strings.Cut(part, "/")
+	count := f.max - f.min + 1
 	step = 1
 	if hasStep {
-		count := f.max - f.min + 1
 		if step, err = number(by); err != nil || step < 1 || step > count {
 			return 0, 0, 0, fmt.Errorf("%s has the step %q, must be 1 to %d", f.name, by, count)
 		}
@@ -195,11 +324,8 @@ func (f field) parsePart(part string) (first, last, step int, err error) {
 		if last, err = f.value(to); err != nil {
 			return 0, 0, 0, err
 		}
-		if f.limit == sunday && last < first && strings.EqualFold(to, "sun") {
-			last = sunday
-		}
 		if last < first {
-			return 0, 0, 0, fmt.Errorf("%s is %q, must not end before it begins", f.name, values)
+			last += count // 22-2
 		}
 	} else if hasStep {
 		last = max(first, f.max)
@@ -218,6 +344,9 @@ func (f field) value(text string) (int, error) {
 	allowed := fmt.Sprintf("%d to %d", f.min, f.limit)
 	if f.names != nil {
 		allowed += fmt.Sprintf(" or %s to %s", f.names[0], f.names[len(f.names)-1])
+	}
+	if f.also != "" {
+		allowed += ", or like " + f.also
 	}
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }

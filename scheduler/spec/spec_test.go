@@ -46,6 +46,48 @@ func TestSpellingsOfOneScheduleHaveOneString(t *testing.T) {
 		"@every 1m30s":                  {"@every 90s", "@every 1.5m", "CRON_TZ=Asia/Tokyo @every 1m30s"},
 		"@every 1s":                     {"@every 1s", "@every 1000ms"},
 		"@every 8784h0m0s":              {"@every 8784h"},
+		"@every 6h0m0s offset 10m0s":    {"@every 6h offset 10m", "TZ=Asia/Tokyo @every 360m offset 600s"},
+
+		// Ranges that wrap.
+		"CRON_TZ=UTC 0 0-2,22-23 * * *":     {"0 22-2 * * *", "0 22-23,0-2 * * *"},
+		"CRON_TZ=UTC 0 0,2,22 * * *":        {"0 22-2/2 * * *"},
+		"CRON_TZ=UTC 0 0 * * 0-1,5-6":       {"0 0 * * fri-mon", "0 0 * * 5-1"},
+		"CRON_TZ=UTC 0 0 * * 0-1,6":         {"0 0 * * SAT-1"},
+		"CRON_TZ=UTC 0 0 * * 0-2":           {"0 0 * * 7-2"},
+		"CRON_TZ=UTC 0 0 * 1-2,11-12 *":     {"0 0 * nov-feb *"},
+		"CRON_TZ=UTC 0 0 1-5,25-31 * *":     {"0 0 25-5 * *"},
+		"CRON_TZ=UTC 0 0 3,25,28,31 * *":    {"0 0 25-5/3 * *"},
+		"CRON_TZ=UTC 0-10,50-59 * * * *":    {"50-10 * * * *"},
+		"CRON_TZ=UTC 0-10,50-59 0 * * * *":  {"50-10 0 * * * *"},
+		"CRON_TZ=UTC 1 * * * *":             {"1 5-4 * * *"},
+		"CRON_TZ=Asia/Tokyo 0-1,59 0 * * *": {"CRON_TZ=Asia/Tokyo 59-1 0 * * *"},
+
+		// Days that depend on the month.
+		"CRON_TZ=UTC 0 3 L * *":               {"0 3 l * *", "0 3 L,L * ?"},
+		"CRON_TZ=UTC 0 3 1,15W,LW,L-3,L * *":  {"0 3 L,1,L-3,lw,15w * *"},
+		"CRON_TZ=UTC 0 3 * * 5L":              {"0 3 * * friL", "0 3 ? * FRIL"},
+		"CRON_TZ=UTC 0 3 * * 0L,0#1,5#3":      {"0 3 * * fri#3,7L,sun#1", "0 3 * * 5#3,SUNL,7#1"},
+		"CRON_TZ=UTC 0 3 * * 5":               {"0 3 * * 5,5#3,friL"},
+		"CRON_TZ=UTC 0 3 L * 1-5":             {"0 3 L * mon-fri"},
+		"CRON_TZ=UTC 0 4 * * *":               {"0 4 *,L * *", "0 4 1-31,15W * *", "0 4 L * 0-6,5L"},
+		"CRON_TZ=UTC 0 5 */2 * 5#1":           {"0 5 */2 * 5#1"},
+		"CRON_TZ=UTC 0 0 15 * 5#2; 0 0 L * *": {"0 0 15 * 5#2; 0 0 L * *; 0 0 l * *"},
+
+		// Several rules, and limits.
+		"CRON_TZ=UTC 0 12 * * 6; 0 3 * * 1-5":                                   {"0 3 * * mon-fri;0 12 * * sat", "0 12 * * 6 ; 0 3 * * 1-5 ; 0 12 * * sat"},
+		"CRON_TZ=UTC 0 0 * * *; @every 6h0m0s":                                  {"@daily; @every 6h; @midnight"},
+		"@every 1h0m0s; @every 25m0s":                                           {"CRON_TZ=Asia/Tokyo @every 25m; @every 1h"},
+		"CRON_TZ=UTC @every 1h0m0s; from 2026-12-01":                            {"@every 1h; from 2026-12-01", "from 2026-12-01T00:00; @every 1h"},
+		"CRON_TZ=UTC 1 2 * * *; until 2026-12-31":                               {"1 2 * * *; until 2026-12-31T23:59:59"},
+		"CRON_TZ=UTC 1 3 * * *; until 2026-12-31T18:00":                         {"1 3 * * *; until 2026-12-31T18:00:00"},
+		"CRON_TZ=Asia/Tokyo 0 0 * * *; from 2026-12-01T18:00; until 2027-01-31": {"TZ=Asia/Tokyo until 2027-01-31; @daily; from 2026-12-01T18:00"},
+		"CRON_TZ=UTC 2 2 * * *; except 12-25":                                   {"2 2 * * *; except 12-25", "2 2 * * *; except 12-25; except 12-25..12-25"},
+		"CRON_TZ=UTC 3 2 * * *; except 05-01,12-24..01-02,2026-05-14":           {"3 2 * * *; except 2026-05-14, 05-01,12-24..12-31 , 01-01..01-02"},
+		"CRON_TZ=UTC 4 2 * * *; except 03-01..02-28":                            {"4 2 * * *; except 01-01..02-28,03-01..12-31"},
+		"CRON_TZ=UTC 5 2 * * *; except 2026-05-14..2026-05-18":                  {"5 2 * * *; except 2026-05-14..2026-05-16, 2026-05-17, 2026-05-15..2026-05-18", "5 2 * * *; except 2026-05-14T00:00..2026-05-18T23:59:59"},
+		"CRON_TZ=UTC 6 2 * * *; except 2026-05-14T18:00..2026-05-18T06:00":      {"6 2 * * *; except 2026-05-14T18:00..2026-05-15T12:00,2026-05-15T12:00:01..2026-05-18T06:00:00"},
+		"CRON_TZ=UTC 7 2 * * *; except 2026-05-14..2026-05-14T00:00":            {"7 2 * * *; except 2026-05-14T00:00"},
+		"CRON_TZ=UTC 8 2 * * *; except 2026-05-14T18:00..2026-05-14":            {"8 2 * * *; except 2026-05-14T18:00..2026-05-14"},
 	} {
 		for _, text := range append(spellings, want) {
 			if got := parse(t, text).String(); got != want {
@@ -90,13 +132,11 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		"60 * * * * *":                  `second is "60", must be 0 to 59`,
 		"-1 * * * *":                    `minute is "-1", must be 0 to 59`,
 		"- * * * *":                     `minute is "-", must be`,
-		"* * * * sun-7,sat-mon":         `day of week is "sat-mon", must not end before it begins`,
-		"* * * * 6-0":                   `day of week is "6-0", must not end before it begins`,
+		"* * * * 6-8":                   `day of week is "8", must be 0 to 7 or sun to sat, or like 5L, 5#3`,
 		"+1 * * * *":                    `minute is "+1", must be`,
 		"1.5 * * * *":                   `minute is "1.5", must be`,
 		"99999999999999999999 * * * *":  `minute is "99999999999999999999", must be`,
 		"1-2-3 * * * *":                 `minute is "2-3", must be`,
-		"5-1 * * * *":                   `minute is "5-1", must not end before it begins`,
 		"*-5 * * * *":                   `minute is "*", must be`,
 		", * * * *":                     `minute is "", must be`,
 		"1,,2 * * * *":                  `minute is "", must be`,
@@ -109,8 +149,15 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		"@reboot":                       `is "@reboot", must be @every with a period, or one of @annually @daily `,
 		"@daily 5":                      `is "@daily 5", must be`,
 		"@Daily":                        `is "@Daily", must be`,
-		"@every":                        "@every has 0 words after it, must have one",
-		"@every 1m 30s":                 "@every has 2 words after it",
+		"@every":                        `@every has "" after it, must have a period like 1m30s, or a period and an offset like 1h offset 10m`,
+		"@every 1m 30s":                 `@every has "1m 30s" after it`,
+		"@every 1h offset":              `@every has "1h offset" after it`,
+		"@every 1h+10m":                 `@every is "1h+10m", must be like 1m30s`,
+		"@every 1h plus 10m":            `@every has "1h plus 10m" after it`,
+		"@every 1h offset 1h":           "the offset of @every is 1h0m0s, must be 0s to 59m59s",
+		"@every 1h offset -1m":          "the offset of @every is -1m0s, must be 0s to 59m59s",
+		"@every 1h offset soon":         `the offset of @every is "soon", must be like 1m30s`,
+		"@every 1h offset 1.5s":         "the offset of @every is 1.5s, must be whole seconds",
 		"@every fast":                   `@every is "fast", must be like 1m30s`,
 		"@every 99999999999h":           `@every is "99999999999h", must be like 1m30s`,
 		"@every 0s":                     "@every is 0s, must be 1s to 8784h0m0s",
@@ -122,8 +169,56 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		"TZ=Europe/Nowhere * * * * *":   `zone is "Europe/Nowhere", must be in the time zone database`,
 		"TZ=../../etc/passwd * * * * *": `zone is "../../etc/passwd", must be in`,
 		"TZ=Local * * * * *":            `zone is "Local", must be a zone that is the same on each node`,
-		"TZ=UTC TZ=UTC * * * *":         `minute is "TZ=UTC", must be`,
-		strings.Repeat("*", 1025):       "is 1025 bytes long, must be at most 1024",
+		"TZ=UTC TZ=UTC * * * *":         `has the zone "UTC" inside, must have one zone for all, at the beginning`,
+		"@daily; TZ=Asia/Tokyo @hourly": `has the zone "Asia/Tokyo" inside, must have one zone for all`,
+
+		"* * L-0 * *":                         `day of month is "L-0", must be L-1 to L-30`,
+		"* * L-31 * *":                        `day of month is "L-31", must be L-1 to L-30`,
+		"* * l-x * *":                         `day of month is "l-x", must be L-1 to L-30`,
+		"* * 0W * *":                          `day of month is "0W", must be 1W to 31W or LW`,
+		"* * 32w * *":                         `day of month is "32w", must be 1W to 31W or LW`,
+		"* * W * *":                           `day of month is "W", must be 1W to 31W or LW`,
+		"* * 1-15W * *":                       `day of month is "1-15W", must be 1W to 31W or LW`,
+		"* * 5L * *":                          `day of month is "5L", must be 1 to 31, or like L, L-3, 15W, LW`,
+		"* * L/2 * *":                         `day of month is "L", must be 1 to 31`,
+		"* * * * L":                           `day of week is "", must be 0 to 7 or sun to sat, or like 5L, 5#3: "L"`,
+		"* * * * 8L":                          `day of week is "8", must be 0 to 7`,
+		"* * * * 1-5L":                        `day of week is "1-5", must be 0 to 7`,
+		"* * * * 5#0":                         `day of week is "5#0", must have 1 to 5 after the #`,
+		"* * * * fri#6":                       `day of week is "fri#6", must have 1 to 5 after the #`,
+		"* * * * #3":                          `day of week is "", must be 0 to 7`,
+		"* * * * 5#L":                         `day of week is "5#L", must have 1 to 5 after the #`,
+		"L * * * *":                           `minute is "L", must be 0 to 59`,
+		"* * * 1#2 *":                         `month is "1#2", must be 1 to 12`,
+		"22--2 * * * *":                       `minute is "-2", must be 0 to 59`,
+		"0 3 * * *;":                          "has 0 fields, must have 5",
+		";":                                   "has 0 fields, must have 5",
+		"0 3 * * *; 0 25 * * *":               `hour is "25", must be 0 to 23`,
+		"from 2026-12-01":                     "has no rule, must have one, like 0 3 * * *",
+		"@daily; from":                        `from is "", must be like 2026-12-01 or 2026-12-01T18:00`,
+		"@daily; from 2026-02-29":             `from is "2026-02-29", must be like`,
+		"@daily; from 0000-01-01":             `from is "0000-01-01", must be like`,
+		"@daily; from 12-01":                  `from is "12-01", must be like`,
+		"@daily; from 2026-12-01T7:00":        `from is "2026-12-01T7:00", must be like`,
+		"@daily; from 2026-12-01T24:00":       `from is "2026-12-01T24:00", must be like`,
+		"@daily; from 2026-12-01 18:00":       `from is "2026-12-01 18:00", must be like`,
+		"@daily; until 2026-12-01T07:00Z":     `until is "2026-12-01T07:00Z", must be like`,
+		"@daily; until 2026-12-01T07:00:01.5": `until is "2026-12-01T07:00:01.5", must be like`,
+		"@daily; from 2026-12-01; from 2026-12-02":   `has "from" twice, must have one`,
+		"@daily; until 2026-12-01; until 2026-12-01": `has "until" twice, must have one`,
+		"@daily; from 2026-12-02; until 2026-12-01":  "is from 2026-12-02 until 2026-12-01, must not end before it begins",
+		"@daily; From 2026-12-02":                    "has 2 fields, must have 5",
+		"@daily from 2026-12-02":                     `is "@daily from 2026-12-02", must be @every`,
+		"@daily; except":                             `except is "", must be like 2026-12-24, 2026-12-24T18:00, 12-24 for each year, or a range`,
+		"@daily; except 12-25,":                      `except is "", must be like`,
+		"@daily; except 12-25 01-01":                 `except is "12-25 01-01", must be like`,
+		"@daily; except 02-30":                       `except is "02-30", must be like`,
+		"@daily; except 2026-12-24..01-02":           `except is "2026-12-24..01-02", must be like`,
+		"@daily; except 2026-12-24..2026-12-23":      `except is "2026-12-24..2026-12-23", must not end before it begins`,
+		"@daily; except 01-01..12-31":                "except leaves out each day of the year, must leave some days in",
+		"@daily; except 03-01..02-28,02-29":          "except leaves out each day of the year",
+		strings.Repeat("@daily;", 33) + "@daily":     "has more than 32 rules, must have at most 32",
+		strings.Repeat("*", 1025):                    "is 1025 bytes long, must be at most 1024",
 	} {
 		s, err := spec.Parse(text, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -131,9 +226,20 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		} else if len(err.Error()) > 350 {
 			t.Errorf("Parse(%.40q): an error of %d bytes", text, len(err.Error()))
 		}
-		if s != (spec.Spec{}) {
+		if s.String() != "" {
 			t.Errorf("Parse(%.40q) = %v beside an error", text, s)
 		}
+	}
+}
+
+func TestASpecThatIsTooLongInItsCanonicalFormIsRefused(t *testing.T) {
+	text := "@daily"
+	for i := range 20 {
+		text += fmt.Sprintf("; %d-50/2 * * * *", i)
+	}
+	_, err := spec.Parse(text, nil)
+	if want := "bytes long in canonical form, must be at most 1024"; len(text) > 1024 || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d bytes: %v, want an error and %q", len(text), err, want)
 	}
 }
 

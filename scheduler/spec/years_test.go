@@ -50,7 +50,7 @@ func TestYearsMinuteByMinute(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(y.year), 1))
 			total := 0
 			for range plansEach {
-				total += compare(t, d, drawPlan(r, false), begin, end)
+				total += compare(t, d, drawSchedule(r, false, begin, end), begin, end)
 			}
 			if total < 1000 {
 				t.Errorf("only %d ticks were compared", total)
@@ -68,7 +68,7 @@ func TestClockChangesSecondBySecond(t *testing.T) {
 			for _, change := range changes(zone, y.year) {
 				d := keepDiary(zone, change.Add(-28*time.Hour), change.Add(28*time.Hour), time.Second)
 				for range plansEach {
-					compare(t, d, drawPlan(r, true), change.Add(-2*time.Hour), change.Add(26*time.Hour))
+					compare(t, d, drawSchedule(r, true, change.Add(-24*time.Hour), change.Add(24*time.Hour)), change.Add(-2*time.Hour), change.Add(26*time.Hour))
 				}
 			}
 		})

@@ -2,9 +2,12 @@ package spec
 
 import "time"
 
-// nextShown and nextReached ask the zone only for its offset at an instant, and only in two short windows: around the
-// given time and around the calendar's next time. Neither uses time.Time.ZoneBounds: on 31 December of leap years
-// ZoneBounds returns an end before that day (golang/go#81583). Neither uses time.Date: time.Date does not report
+// wallClock is a clock on the wall in a zone.
+type wallClock struct{ zone *time.Location }
+
+// The methods of wallClock ask the zone only for its offset at an instant, and only in two short windows: around the
+// given time and around the calendar's next time. No method uses time.Time.ZoneBounds: on 31 December of leap years
+// ZoneBounds returns an end before that day (golang/go#81583). No method uses time.Date: time.Date does not report
 // whether the clock shows a time twice or skips the time.
 
 // The constants earliest and latest are Unix seconds. The other constants are durations in seconds.
@@ -21,39 +24,32 @@ const (
 // skipped two.
 const maxSkipped = 16
 
-// nextMultiple returns the first tick of @every after an instant.
-func (s Spec) nextMultiple(after int64) int64 {
-	n := after / s.every
-	if after%s.every < 0 { // Go divides towards zero
-		n--
-	}
-	return (n + 1) * s.every
-}
-
-// A calendar's time is reached when the clock shows or passes that time, and not when the clock shows the time again.
-// nextReached returns the first instant after the given instant at which a time is reached.
-func (s Spec) nextReached(after int64) (int64, bool) {
-	// shown is the latest wall-clock time that the clock has shown. The clock has reached all times up to shown.
-	shown := after + s.offset(after)
-	for at := after - around; at < after; {
-		change, changed := s.change(at, after)
+// reached returns the latest wall-clock time that the clock has shown up to an instant. So the clock has reached all
+// wall-clock times up to the result. The result does not go back when the clock goes back.
+func (w wallClock) reached(at int64) int64 {
+	shown := at + w.offset(at)
+	for from := at - around; from < at; {
+		change, changed := w.change(from, at)
 		if !changed {
 			break
 		}
-		shown = max(shown, change-1+s.offset(change-1))
-		at = change
+		shown = max(shown, change-1+w.offset(change-1))
+		from = change
 	}
-	wall, ok := s.cal.next(shown + 1)
-	if !ok {
-		return 0, false
-	}
+	return shown
+}
+
+// reach returns the first instant after the given instant at which the clock has reached the time wall. The clock must
+// not have reached the time at the given instant. The result is false only in an invented zone, further than farOff from
+// UTC.
+func (w wallClock) reach(wall, after int64) (int64, bool) {
 	until := wall + farOff
 	for at := max(wall-farOff, after+1); at <= until; {
-		due := wall - s.offset(at)
+		due := wall - w.offset(at)
 		if due <= at {
 			return at, true // the clock skips the time wall, and passes it at this instant
 		}
-		change, changed := s.change(at, min(due, until))
+		change, changed := w.change(at, min(due, until))
 		if !changed {
 			return due, due <= until
 		}
@@ -62,19 +58,29 @@ func (s Spec) nextReached(after int64) (int64, bool) {
 	return 0, false
 }
 
+// A calendar's time is reached when the clock shows or passes that time, and not when the clock shows the time again.
+// nextReached returns the first instant after the given instant at which a time is reached.
+func (w wallClock) nextReached(c calendar, after int64) (int64, bool) {
+	wall, ok := c.next(w.reached(after) + 1)
+	if !ok {
+		return 0, false
+	}
+	return w.reach(wall, after)
+}
+
 // Of the instants after the given instant, nextShown returns the first at which the clock shows a time of the calendar.
-func (s Spec) nextShown(after int64) (int64, bool) {
+func (w wallClock) nextShown(c calendar, after int64) (int64, bool) {
 	at := after + 1
 	for range 2 + maxSkipped {
 		until := at + around
 		for at < until {
-			offset := s.offset(at)
-			wall, ok := s.cal.next(at + offset)
+			offset := w.offset(at)
+			wall, ok := c.next(at + offset)
 			if !ok {
 				return 0, false
 			}
 			due := wall - offset
-			change, changed := s.change(at, min(due, until))
+			change, changed := w.change(at, min(due, until))
 			if !changed && due <= until {
 				return due, true
 			}
@@ -85,7 +91,7 @@ func (s Spec) nextShown(after int64) (int64, bool) {
 		}
 		// The clock shows no time of the calendar before until. Go on at the first instant at which the clock may show
 		// the calendar's next time, with whatever offset the zone has then.
-		wall, ok := s.cal.next(until - farOff)
+		wall, ok := c.next(until - farOff)
 		if !ok {
 			return 0, false
 		}
@@ -95,23 +101,23 @@ func (s Spec) nextShown(after int64) (int64, bool) {
 }
 
 // offset returns the offset of the zone at an instant, in seconds east of UTC.
-func (s Spec) offset(at int64) int64 {
-	_, offset := time.Unix(at, 0).In(s.zone).Zone()
+func (w wallClock) offset(at int64) int64 {
+	_, offset := time.Unix(at, 0).In(w.zone).Zone()
 	return int64(offset)
 }
 
 // change returns the first instant in (from, until] at which the zone's offset is not that of the instant from. change
 // returns false if there is no such instant. The search samples one instant a day.
-func (s Spec) change(from, until int64) (int64, bool) {
-	offset := s.offset(from)
+func (w wallClock) change(from, until int64) (int64, bool) {
+	offset := w.offset(from)
 	for from < until {
 		next := min(from+stride, until)
-		if s.offset(next) == offset {
+		if w.offset(next) == offset {
 			from = next
 			continue
 		}
 		for next-from > 1 {
-			if mid := from + (next-from)/2; s.offset(mid) == offset {
+			if mid := from + (next-from)/2; w.offset(mid) == offset {
 				from = mid
 			} else {
 				next = mid

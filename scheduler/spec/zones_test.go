@@ -93,7 +93,7 @@ func onceFor(load func(testing.TB) []*time.Location) func(testing.TB) []*time.Lo
 
 // shapes are kinds of specs as the oracle knows them. All tick at quarters of an hour, so
 // that a diary by quarters will do: today no zone changes at other times.
-var shapes = func() []plan {
+var shapes = func() []schedule {
 	base := plan{second: values(0, 0, 1), minute: values(30, 30, 1), hour: values(0, 23, 1), dom: values(1, 31, 1),
 		month: values(1, 12, 1), dow: values(0, 6, 1), anyDom: true, anyDow: true}
 	rhythm, named, weekday, monthday, leapday, newYear := base, base, base, base, base, base
@@ -103,7 +103,28 @@ var shapes = func() []plan {
 	monthday.text, monthday.hour, monthday.dom, monthday.anyDom = "30 23 31 * *", values(23, 23, 1), values(31, 31, 1), false
 	leapday.text, leapday.hour, leapday.dom, leapday.month, leapday.anyDom = "30 0 29 2 *", values(0, 0, 1), values(29, 29, 1), values(2, 2, 1), false
 	newYear.text, newYear.hour, newYear.dom, newYear.month, newYear.anyDom = "30 0 1 1 *", values(0, 0, 1), values(1, 1, 1), values(1, 1, 1), false
-	return []plan{rhythm, named, weekday, monthday, leapday, newYear}
+	last, near, third, wrap := base, base, base, base
+	last.text, last.hour, last.dom, last.anyDom = "30 0 L * *", values(0, 0, 1), set{}, false
+	last.alsoDom = []func(time.Time) bool{lastOfMonth}
+	near.text, near.hour, near.dom, near.anyDom = "30 1 LW * *", values(1, 1, 1), set{}, false
+	near.alsoDom = []func(time.Time) bool{func(d time.Time) bool {
+		next := 1 // day of the next weekday
+		if d.Weekday() == time.Friday {
+			next = 3
+		}
+		return d.Weekday()%6 != 0 && d.AddDate(0, 0, next).Month() != d.Month()
+	}}
+	third.text, third.hour, third.dow, third.anyDow = "30 2 * * SUN#3", values(2, 2, 1), set{}, false
+	third.alsoDow = []func(time.Time) bool{func(d time.Time) bool { return d.Weekday() == time.Sunday && (d.Day()+6)/7 == 3 }}
+	wrap.text, wrap.hour, wrap.dow, wrap.anyDow = "30 23-2 * * SAT-MON", circle(0, 23, 23, 2, 1), circle(0, 6, 6, 1, 1), false
+	all := schedule{
+		text:  "30 0 L * *; 30 1 LW * *; 30 2 * * SUN#3; 30 23-2 * * SAT-MON; except 12-24..01-02",
+		plans: []plan{last, near, third, wrap},
+		drop: []func(time.Time) bool{func(clock time.Time) bool {
+			return clock.Month() == time.December && clock.Day() >= 24 || clock.YearDay() <= 2
+		}},
+	}
+	return []schedule{only(rhythm), only(named), only(weekday), only(monthday), only(leapday), only(newYear), all}
 }()
 
 // figures count what was compared.
@@ -127,20 +148,20 @@ func window(zone *time.Location, from, until time.Time, step time.Duration) (f f
 		if err != nil {
 			return f, err
 		}
-		want := slices.DeleteFunc(d.ticks(p), func(at int64) bool { return at <= from.Unix() || at > until.Unix() })
+		want := slices.DeleteFunc(d.ticksOf(p), func(at int64) bool { return at <= from.Unix() || at > until.Unix() })
 		g, err := follow(s, want, from, until, step)
 		f.add(g)
 		if err != nil {
 			return f, err
 		}
 	}
-	every, err := spec.Parse("@every 7h", zone)
+	every, err := spec.Parse("@every 7h offset 2h", zone)
 	if err != nil {
 		return f, err
 	}
 	var want []int64
 	for at := from.Unix() + 1; at <= until.Unix(); at++ {
-		if at%(7*3600) == 0 {
+		if at%(7*3600) == 2*3600 {
 			want = append(want, at)
 			at += 7*3600 - 1
 		}
