@@ -28,10 +28,17 @@ func (s *Scheduler) claim(ctx context.Context, j *job) time.Time {
 // Usually the execution ends well, and standBy finds nothing to do. standBy frees the place in Scheduler.standbys that
 // the caller has taken. standBy returns the time of the next read of the ledger.
 func (s *Scheduler) standBy(ctx context.Context, j *job) time.Time {
-	lock, err := s.locks.Acquire(ctx, j.key, s.waitOptions()...)
+	wait, giveUp := context.WithCancel(ctx)
+	s.mu.Lock()
+	if j.giveUp = giveUp; j.gone {
+		giveUp()
+	}
+	s.mu.Unlock()
+	lock, err := s.locks.Acquire(wait, j.key, s.waitOptions()...)
+	giveUp()
 	<-s.standbys
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !s.isGone(j) {
 			s.reportTrouble(j, "wait for the lock", err)
 		}
 		return soon(s.clock.now().Add(unanswered))

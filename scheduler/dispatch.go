@@ -86,7 +86,9 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 	select {
 	case s.slots <- struct{}{}:
-		s.start(j, func() time.Time { return s.claim(work, j) })
+		if !s.start(j, func() time.Time { return s.claim(work, j) }) {
+			<-s.slots
+		}
 	default:
 		s.recheck(j, now.Add(settling)) // this node is full; another may have the job
 	}
@@ -103,7 +105,9 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 	if v.Waiters == 0 {
 		select {
 		case s.standbys <- struct{}{}:
-			s.start(j, func() time.Time { return s.standBy(work, j) })
+			if !s.start(j, func() time.Time { return s.standBy(work, j) }) {
+				<-s.standbys
+			}
 			return
 		default:
 		}
@@ -112,15 +116,19 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 }
 
 // The method start calls f in a goroutine. The job j is busy until f has returned. The result of f is the time of the
-// next read of the ledger. Only the loop of Run may call start.
-func (s *Scheduler) start(j *job, f func() time.Time) {
+// next read of the ledger. If the job is gone, start does nothing and returns false. Only the loop of Run may call start.
+func (s *Scheduler) start(j *job, f func() time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if j.gone {
+		return false
+	}
 	j.busy = true
 	if j.index >= 0 { // a new order may have put the job into the heap
 		heap.Remove(&s.due, j.index)
 	}
 	s.started.Go(func() { s.recheck(j, f()) })
+	return true
 }
 
 // reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger.

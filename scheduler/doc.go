@@ -134,6 +134,8 @@
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
 // later version. Entry.Problem says so.
 //
+// Remove, SetSpec and the option Replace change the jobs of a node without a restart.
+//
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
 // old name are not caught up with under the new name. The old name stays on record for 366 days, with Entry.Overdue.

@@ -100,6 +100,10 @@ func (s *Scheduler) wake() {
 func (s *Scheduler) recheck(j *job, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if j.gone {
+		s.passOn(j)
+		return
+	}
 	if order := s.orders.Jobs[j.name]; order.Fence != j.order {
 		j.order, at = order.Fence, time.Time{}
 	}

@@ -15,7 +15,7 @@ import (
 // executeDue executes what is due, one execution after the other, until Run ends. executeDue returns an error if the
 // ledger could not be written or the lock was lost.
 func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !s.isGone(j) {
 		m, err := s.momentOf(j, l)
 		if err != nil {
 			return err

@@ -21,7 +21,10 @@ type job struct {
 	// Scheduler.mu guards the fields below.
 	at      time.Time // when to read the ledger, by the store's clock
 	index   int       // the index of the job in the heap; -1: the job is not in the heap
-	busy    bool      // a goroutine claims or executes the job, or waits for its lock
+	busy    bool      // a goroutine claims or executes the job, or waits for its lock; or the job waits for its predecessor
+	gone    bool      // the job was removed or replaced
+	next    *job      // becomes due when this job is no longer busy; only if gone
+	giveUp  func()    // ends the wait for the job's lock; nil: nobody waits
 	floor   time.Time // Moment.Floor
 	since   time.Time // Moment.Since; zero: the job was registered before this node knew the store's clock
 	order   int64     // Fence of the latest order with which this node has updated the ledger

@@ -28,6 +28,7 @@ type options struct {
 	task, catchUpAll, hasTimeout           bool
 	cancel                                 bool // the option OverlapCancel
 	queues, hasDeadline                    bool // the options OverlapQueue and StartDeadline
+	replace                                bool
 }
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
@@ -74,6 +75,10 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 // your release, the job is executed once per deploy. If id is "", the job is executed once ever. An id has at most 128
 // bytes. The ledger remembers the latest eight ids.
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
+
+// Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
+// is refused. The new job begins after the execution of the old one, if that job is being executed on this node.
+func Replace() Option { return func(o *options) { o.replace = true } }
 
 func (o *options) validate(op, name string) error {
 	switch {

@@ -11,8 +11,8 @@ import (
 const maxNameBytes = 128
 
 // Func registers fn. At every tick of spec, one node calls fn, and at the next tick perhaps another node. Package spec
-// has the syntax. The name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. You can register jobs
-// before Run and while Run is running.
+// has the syntax. The name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. You can register, replace
+// and remove jobs before Run and while Run is running.
 //
 // The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom). The context may end early,
 // with one of these causes (context.Cause):
@@ -26,7 +26,7 @@ const maxNameBytes = 128
 // node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands
 // the lock over, the execution counts as broken off.
 //
-// Func returns joblock.ErrInvalid if the name is bad or taken, fn is nil, the spec is bad or has no ticks, or an option
+// Func returns joblock.ErrInvalid if the name is bad or, without the option Replace, taken, fn is nil, the spec is bad or has no ticks, or an option
 // is bad. The job is then not registered.
 func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, opts ...Option) error {
 	var call func(context.Context, Tick) error
@@ -76,29 +76,35 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	if err := o.validate(op, name); err != nil {
 		return err
 	}
+	j, err := s.newJob(op, name, text, fn, o)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.jobs[name]; other != nil && !o.replace {
+		return invalid(op, name, "the name is taken by a job with spec %q; the option Replace replaces that job", other.SpecText)
+	}
+	s.add(j)
+	return nil
+}
+
+// newJob returns a job that is not registered yet. The options in the parameter o are valid.
+func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick) error, o options) (*job, error) {
 	var err error
 	if o.Spec, err = spec.Parse(text, o.zone); err != nil {
-		return invalid(op, name, "%s", err)
+		return nil, invalid(op, name, "%s", err)
 	}
 	o.SpecText = o.Spec.String() // with the zone, whose name may be long
 	if n := len(o.SpecText); n > spec.MaxBytes {
-		return invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", o.SpecText, n, spec.MaxBytes)
+		return nil, invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", o.SpecText, n, spec.MaxBytes)
 	}
 	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
-		return invalid(op, name, "spec %q has no ticks", text)
+		return nil, invalid(op, name, "spec %q has no ticks", text)
 	}
 	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
 	o.Fingerprint = o.fingerprint()
-	j := &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if other := s.jobs[name]; other != nil {
-		return invalid(op, name, "the name is taken by a job with spec %q", other.SpecText)
-	}
-	s.jobs[name] = j
-	s.due.put(j, time.Time{})
-	s.wake()
-	return nil
+	return &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}, nil
 }
 
 func (s *Scheduler) checkJob(op, name string) error {

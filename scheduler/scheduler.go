@@ -30,6 +30,7 @@ type Scheduler struct {
 
 	mu         sync.Mutex // guards the fields below
 	jobs       map[string]*job
+	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
 	running    bool // Run is running
 	held       map[*job]*joblock.Lock
@@ -60,6 +61,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		slots:     make(chan struct{}, full.Concurrency),
 		standbys:  make(chan struct{}, full.Concurrency),
 		jobs:      make(map[string]*job),
+		leaving:   make(map[string]*job),
 		held:      make(map[*job]*joblock.Lock),
 		parsed:    make(map[string]spec.Spec),
 	}, nil

@@ -46,6 +46,7 @@ func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 	}
 	l.Last = max(l.Last, m.Now.UnixMilli())
 	l.From = l.Last
+	l.Definition.Back = 0 // no contest: a contest changes no spec
 	l.Former = prepend(Former{shortenJSON(former, spec.MaxBytes), l.From}, l.Former, keptFormer)
 	return []News{{Kind: NewsSpec, Tick: tickAt(l.LastTick()), Node: m.Node,
 		Err: fmt.Errorf("the spec was %q, and is %q from %s on", former, l.Spec, l.LastTick().Format("2006-01-02T15:04:05.000Z07:00"))}}
