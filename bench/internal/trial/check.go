@@ -65,8 +65,8 @@ connections were corrected after other loads of this kind. Processor time is tha
 at the same time, so that other work on the machine counts on both sides. Runs of each load: %d. A table has the
 medians, and the least and the greatest ratio. A figure that is not within a quarter in each run is a miss.
 
-The load average of the machine was %[4]s at the start. How many connections are opened depends on how often a machine
-stands still: the model has what a stall leads to. Written by go run . -capacity-check -runs %[3]d -out results/capacity.md.
+The load average of the machine was %[4]s at the start. Before the observation each server answered nobody for half a second:
+a fleet keeps the connections that such a moment opens. Written by go run . -capacity-check -runs %[3]d -out results/capacity.md.
 
 `, c.Server, c.Machine, runs, rig.LoadAverage())
 	for _, named := range loads {

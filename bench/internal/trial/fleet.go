@@ -109,6 +109,9 @@ func Run(ctx context.Context, program string, l Load) (seen Seen, err error) {
 		return seen, err
 	}
 	f.begin(ctx)
+	if err := f.stall(ctx); err != nil {
+		return seen, err
+	}
 	pause(ctx, l.Settle)
 	before, err := f.look(ctx)
 	if err != nil {
@@ -207,6 +210,24 @@ func (f *Fleet) fill(ctx context.Context) error {
 	var err error
 	f.loaded, err = f.look(ctx)
 	return err
+}
+
+// stalled is how long a server answers nobody.
+const stalled = 500 * time.Millisecond
+
+// stall stops the servers for a moment, those of the locks and then asynq's: what is called meanwhile opens the
+// connections that a fleet has after its first bad moment. Without that their number is a matter of luck.
+func (f *Fleet) stall(ctx context.Context) error {
+	for _, servers := range [][]*rig.Server{f.Locks, {f.Asynq}} {
+		pause(ctx, stalled) // calls are under way
+		for _, s := range servers {
+			if err := s.Client().ClientPause(ctx, stalled).Err(); err != nil {
+				return err
+			}
+		}
+		pause(ctx, stalled)
+	}
+	return nil
 }
 
 func (f *Fleet) close() error {

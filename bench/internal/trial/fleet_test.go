@@ -15,7 +15,7 @@ import (
 func TestEveryKindOfLoadIsRun(t *testing.T) {
 	l := Load{Settle: time.Second, Observe: 2 * time.Second, Asks: 10, Load: capacity.Load{
 		Web: 2, Workers: 2, Jobs: 20, Pairs: 20, Handovers: 20, Held: 20, Waiting: 20, Parked: 200, Cron: 5, CronEvery: time.Second,
-		TTL: 3 * time.Second, Every: 500 * time.Millisecond, Grace: 100 * time.Millisecond,
+		TTL: 3 * time.Second, Every: 500 * time.Millisecond, Grace: 100 * time.Millisecond, Share: 1,
 	}}
 	asked := false
 	l.After = func(ctx context.Context, f *Fleet) error {
