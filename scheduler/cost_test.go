@@ -50,8 +50,8 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 				rest, read := count(), items(faultstore.Inspect)
 				until(start, 20*min)
 				idle := since(rest)
-				if idle[4] > 3*61 || items(faultstore.Inspect)-read != idle[0] || idle[0] != idle[4] {
-					t.Errorf("at rest %d commands in ten minutes, want 60 reads of one record each and node", idle[4])
+				if idle[0] > 3*64 || items(faultstore.Inspect)-read != idle[0] || idle[2] > 3*21 || idle[0]+idle[2] != idle[4] {
+					t.Errorf("at rest %v commands in ten minutes, want 60 to 62 reads of one record each and node, and 20 renewals", idle)
 				}
 				until(start, hour-5*sec)
 				before, read := count(), items(faultstore.Inspect)
@@ -72,7 +72,8 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 					t.Errorf("%d records read in %d round trips", read, fired[0])
 				}
 				// The first node: acquire, two memos, release. Few others try.
-				if fired[1] > jobs*3/2 || fired[2] != 2*jobs || fired[3] > jobs*11/10 {
+				roster := 3 * 11 // renewals of the nodes' records
+				if fired[1] > jobs*3/2 || fired[2] < 2*jobs || fired[2] > 2*jobs+roster || fired[3] > jobs*11/10 {
 					t.Errorf("%d acquires, %d memos, %d releases for %d ticks", fired[1], fired[2], fired[3], jobs)
 				}
 			})

@@ -138,7 +138,7 @@
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
-// old name are not caught up with under the new name. The old name stays on record for 366 days, with Entry.Overdue.
+// old name are not caught up with under the new name. The old name stays on record for 366 days, or until Forget.
 //
 // # Applications that share a store
 //
@@ -147,9 +147,25 @@
 // options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
 // definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested.
 //
+// # Seen from anywhere
+//
+// A Scheduler that is not running, and has no jobs, sees and steers all jobs of its scope. A program for operators needs no
+// more than the Locker and the scope.
+//
+//	Entry, AllEntries  the spec in force, next tick, latest execution, history, counts, nodes with the job, pauses
+//	Nodes              the nodes that are up
+//	Pause, Resume      also of all jobs
+//	Trigger            also followed to the end of the execution
+//	Forget             removes the record of a job that no node has any more
+//
+// A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when the
+// node is stopped, or 90 s after the node has died. A removed job therefore has no Entry.Nodes from then on. If the store
+// loses these records, the nodes write them again within five minutes. The schedule does not depend on them.
+//
 // # Cost
 //
-// A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers. At a tick,
+// A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers, and two
+// commands a minute to renew its record. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
 // the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
 // of a second pipeline if the execution takes more than half a second. During a longer execution each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand

@@ -103,6 +103,7 @@ func TestEntryOfWhatCannotBeRead(t *testing.T) {
 			"history": {`{"v":1,"spec":"@every 1h0m0s","last":0,"counts":{}}` + "\nx", "no history"},
 		} {
 			c.write(admin, "%cron:cron:"+name, tc.memo)
+			c.enlist(admin, name)
 			e, err := admin.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
 			if !strings.Contains(e.Problem, tc.want) {

@@ -58,11 +58,27 @@ func (x Execution) Duration() time.Duration {
 	return x.Ended.Sub(x.Started)
 }
 
+// FormerSpec is a spec of a job that was in force.
+type FormerSpec struct {
+	Spec  string    `json:"spec"`
+	Until time.Time `json:"until"` // ticks up to this time were those of Spec
+}
+
 // Entry is the state of a job in the whole cluster.
 type Entry struct {
 	Name string `json:"name"`
-	Spec string `json:"spec"` // with its zone, in the form of spec.Spec.String
+	Spec string `json:"spec"` // the spec in force, with its zone, in the form of spec.Spec.String
+	Zone string `json:"zone"` // of Spec
 	Here bool   `json:"here"` // the job is registered with this Scheduler
+
+	// Nodes has the names of the nodes that are up and have the job, sorted. Each of them can execute a tick, and take an
+	// execution over. Without Nodes the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
+	Nodes []string `json:"nodes,omitempty"`
+
+	// Since is the time from which on ticks are those of Spec. Former has the specs before Spec, the newest first, two at
+	// most.
+	Since  time.Time    `json:"since,omitzero"`
+	Former []FormerSpec `json:"former,omitempty"`
 
 	// Next is when the next tick is due, jitter included. Next is zero if the job is paused. Next is also zero if
 	// Overdue is set and Here is false.
@@ -87,6 +103,7 @@ type Entry struct {
 	Problem string `json:"problem,omitempty"`
 
 	Waiting int         `json:"waiting,omitempty"` // how many executions are due and have not begun
+	InLine  int         `json:"in_line,omitempty"` // how many nodes wait for the lock of the running execution; usually one
 	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see KeepHistory
 	Counts  Counts      `json:"counts"`
@@ -103,26 +120,22 @@ func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
 }
 
 // AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are registered with this
-// Scheduler, and the jobs that any node has executed in the last 366 days. A job whose first execution begins during
-// the call may be missing. AllEntries scans all keys of the store, like joblock.Locker.List: among two million keys
-// AllEntries takes half a minute. See Entries for errors.
+// Scheduler, and the jobs that any node has had in the last 366 days, until Forget. Jobs without Entry.Nodes are those that
+// nobody has any more. AllEntries reads 32 records, those of the nodes and those of the jobs, in a few round trips, whatever
+// else the store has. See Entries for errors.
 func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
 	}
-	names := s.names()
-	for status, err := range s.locks.List(ctx, joblock.ListOptions{Prefix: s.ordersKey + ":", Ended: true}) {
-		if err != nil {
-			return nil, err
-		}
-		if name, ok := s.nameOf(status.Key); ok {
-			names = append(names, name)
-		}
+	names, err := s.readNames(ctx)
+	if err != nil {
+		return nil, err
 	}
+	names = append(names, s.names()...)
 	slices.Sort(names)
 	entries, err := s.readEntries(ctx, slices.Compact(names))
 	return slices.DeleteFunc(entries, func(e Entry) bool {
-		return !e.Here && e.Spec == "" && e.Problem == "" // the lock is not that of a job
+		return !e.Here && e.Spec == "" && e.Problem == "" // the job has no ledger any more
 	}), err
 }
 
@@ -153,6 +166,10 @@ func (s *Scheduler) names() []string {
 // readEntries reads the entries of the named jobs. A job that is neither in the store nor registered with this
 // Scheduler gets an Entry without a Spec.
 func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, error) {
+	nodes, err := s.readNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
 		views, err := s.readJobs(ctx, part)
@@ -164,7 +181,13 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 			return nil, err
 		}
 		for i, name := range part {
-			entries = append(entries, s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now))
+			e := s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now)
+			for _, n := range nodes {
+				if n.has(name) {
+					e.Nodes = append(e.Nodes, n.Name)
+				}
+			}
+			entries = append(entries, e)
 		}
 	}
 	return entries, nil
@@ -190,6 +213,7 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 		problem = errors.Join(problem, err)
 	}
 	e, err := showLedger(name, l, rules, j != nil, v.State == joblock.StateFree, o, now)
+	e.InLine = v.Waiters
 	if problem = errors.Join(problem, err); problem != nil {
 		e.Problem = problem.Error()
 	}
@@ -203,6 +227,15 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
+	}
+	if rules.SpecText != "" {
+		e.Zone = rules.Spec.Zone().String()
+	}
+	if l.From > 0 {
+		e.Since = time.UnixMilli(l.From).UTC()
+	}
+	for _, f := range l.Former {
+		e.Former = append(e.Former, FormerSpec{f.Spec, time.UnixMilli(f.Until).UTC()})
 	}
 	if free {
 		e.Overdue = l.Overdue(rules, now)

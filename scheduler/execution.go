@@ -20,6 +20,9 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if err != nil {
 			return err
 		}
+		if l.Spec == "" { // a new job, or one that was forgotten
+			s.enlistNew(ctx, j)
+		}
 		changed, news := l.Update(&j.Job, m, false)
 		x, more, lost := l.Begin(&j.Job, m)
 		if !changed && !more {

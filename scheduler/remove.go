@@ -26,6 +26,7 @@ func (s *Scheduler) Remove(name string) error {
 		return unregistered(op, name)
 	}
 	delete(s.jobs, name)
+	s.jobsChanged()
 	s.drop(j)
 	if j.busy {
 		s.leaving[name] = j
@@ -75,6 +76,7 @@ func (s *Scheduler) add(j *job) {
 		delete(s.leaving, j.name)
 	}
 	s.jobs[j.name] = j
+	s.jobsChanged()
 	if old != nil && old.busy {
 		old.next, j.busy = j, true
 		return

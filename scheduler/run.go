@@ -41,6 +41,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	s.recheckAll()
 
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.started.Go(func() { s.keepRoster(work) })
 	err := s.loop(ctx, work)
 	stop(ErrStopped)
 	err = errors.Join(err, s.awaitStarted())

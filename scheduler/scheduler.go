@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,12 +19,17 @@ type Scheduler struct {
 	locks     *joblock.Locker
 	cfg       Config
 	clock     storeClock
+	scope     string          // Config.Scope as a part of a key
 	ordersKey string          // the key of the record with the orders
 	program   string          // the path of the module that registers the jobs
 	woken     chan struct{}   // ends a sleep of the loop
+	changed   chan struct{}   // makes keepRoster act
 	slots     chan struct{}   // has an element for each running function
 	standbys  chan struct{}   // has an element for each job for whose lock this node waits
 	started   *sync.WaitGroup // the goroutines of this Run; only Run uses it
+
+	listing sync.Mutex       // guards listed, and is locked while pages of names are written
+	listed  map[string]int64 // the day on which this node last saw to it that the job's name is on its page
 
 	mu         sync.Mutex // guards the fields below
 	jobs       map[string]*job
@@ -55,11 +58,14 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		locks:     locks,
 		cfg:       *full,
 		clock:     storeClock{local: time.Now},
+		scope:     joblock.Key(full.Scope),
 		ordersKey: keyspace.Cron(joblock.Key(full.Scope)),
 		program:   program(),
 		woken:     make(chan struct{}, 1),
+		changed:   make(chan struct{}, 1),
 		slots:     make(chan struct{}, full.Concurrency),
 		standbys:  make(chan struct{}, full.Concurrency),
+		listed:    make(map[string]int64),
 		jobs:      make(map[string]*job),
 		leaving:   make(map[string]*job),
 		held:      make(map[*job]*joblock.Lock),
@@ -75,16 +81,6 @@ func (s *Scheduler) check(op string) error {
 }
 
 func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
-
-// nameOf is the inverse of keyOf. nameOf returns false if no job of this scope can have the key.
-func (s *Scheduler) nameOf(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, s.ordersKey+":")
-	if !ok {
-		return "", false
-	}
-	name, err := url.PathUnescape(rest)
-	return name, err == nil && s.keyOf(name) == key
-}
 
 // lockOptions returns the options of every lock. Retain keeps the ledger longer than the longest pause between two
 // ticks. MaxRenew allows functions that run for long.

@@ -147,6 +147,7 @@ type Settings struct {
 	Reserve time.Duration
 	Retain  time.Duration
 	TTL     time.Duration
+	MaxTTL  time.Duration
 	Logger  *slog.Logger
 }
 

@@ -22,6 +22,16 @@ const (
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 
+// CronNames returns the key of a page of the names of a scope's jobs. The scope is a part of a key, as joblock.Key writes
+// it, so no job of any scope has this key, nor the two keys below.
+func CronNames(scope string, page int) string { return Cron(scope) + "%names" + strconv.Itoa(page) }
+
+// CronNodes returns the key of the list of a scope's nodes.
+func CronNodes(scope string) string { return Cron(scope) + "%nodes" }
+
+// CronNode returns the key of a node of a scope.
+func CronNode(scope, id string) string { return Cron(scope) + "%node:" + id }
+
 // Again returns the key of the lock that a worker holds while the job is in asynq's archive for a pause. If the worker
 // dies, the lock makes the keeper run the job again.
 func Again(job string) string { return "%again:" + job }

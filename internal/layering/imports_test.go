@@ -47,6 +47,7 @@ var rules = []rule{
 	{"scheduler/asynqtick", []string{"scheduler", asynq}},
 	{"scheduler/spec", nil},
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
+	{"scheduler/internal/roster", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/crew", nil},
 	{"internal/dice", nil},

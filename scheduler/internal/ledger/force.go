@@ -34,6 +34,10 @@ func (l *Ledger) InForce(j *Job, now spec.Spec) *Job {
 	return &rules
 }
 
+// Forgotten returns what stays of l when people forget the job: no more than that its ticks up to Last are not executed
+// again. The next node with the job puts its spec into force.
+func (l *Ledger) Forgotten() *Ledger { return &Ledger{Version: version, Last: l.Last} }
+
 // putIntoForce makes the spec of j the spec in force. The caller has dealt with the ticks of the former spec up to m.Now.
 // The result has the News of the change, unless the ledger had no spec.
 func (l *Ledger) putIntoForce(j *Job, m Moment) []News {

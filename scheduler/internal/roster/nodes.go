@@ -1,0 +1,87 @@
+package roster
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// MaxJobs is how many jobs of a node a Node can tell apart. The jobs take at most five bytes each, and four thirds of that
+// in JSON.
+const MaxJobs = 8000
+
+// Nodes has the IDs of the nodes. A node that has died keeps its ID until another node starts.
+type Nodes struct {
+	Version int      `json:"v"`
+	IDs     []string `json:"ids"`
+}
+
+// DecodeNodes reads a memo. An empty memo has no nodes.
+func DecodeNodes(memo []byte) (Nodes, error) {
+	n := Nodes{Version: version}
+	err := decode(memo, &n, &n.Version, "list of nodes")
+	return n, err
+}
+
+// Encode returns the memo that DecodeNodes reads.
+func (n Nodes) Encode() []byte { return encode(n) }
+
+// Node is a node that is up.
+type Node struct {
+	Version int    `json:"v"`
+	Name    string `json:"node"`
+	Program string `json:"by"`
+	Start   int64  `json:"start"` // of Run, in ms of the store's clock
+	Count   int    `json:"n"`     // of jobs
+
+	// Jobs has 32 bits of the hash of each job's name: the differences between the sorted hashes, as varints. Jobs is
+	// nil if the node has more than MaxJobs jobs. Names would not fit: this record is one memo, and a node may have
+	// thousands of jobs. Of four thousand million other names, one passes for the name of a given job.
+	Jobs []byte `json:"jobs,omitempty"`
+}
+
+// SetJobs sets Count and Jobs.
+func (n *Node) SetJobs(names []string) {
+	if n.Count, n.Jobs = len(names), nil; n.Count > MaxJobs {
+		return
+	}
+	hashes := make([]uint32, len(names))
+	for i, name := range names {
+		hashes[i] = uint32(hash(name))
+	}
+	slices.Sort(hashes)
+	last := uint32(0)
+	for _, h := range hashes {
+		n.Jobs = binary.AppendUvarint(n.Jobs, uint64(h-last))
+		last = h
+	}
+}
+
+// Has returns a function that reports whether the node has a job. For a node with more than MaxJobs jobs the answer is
+// always true: nobody must take such a node's jobs for removed ones.
+func (n *Node) Has() func(name string) bool {
+	if n.Count > MaxJobs {
+		return func(string) bool { return true }
+	}
+	all := make(map[uint32]bool, n.Count)
+	last := uint64(0)
+	for rest := n.Jobs; len(rest) > 0; {
+		diff, size := binary.Uvarint(rest)
+		if size <= 0 {
+			break // not written by this package
+		}
+		last += diff
+		all[uint32(last)] = true
+		rest = rest[size:]
+	}
+	return func(name string) bool { return all[uint32(hash(name))] }
+}
+
+// DecodeNode reads a memo.
+func DecodeNode(memo []byte) (Node, error) {
+	n := Node{Version: version}
+	err := decode(memo, &n, &n.Version, "record of a node")
+	return n, err
+}
+
+// Encode returns the memo that DecodeNode reads.
+func (n *Node) Encode() []byte { return encode(n) }

@@ -1,0 +1,292 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/scheduler/internal/roster"
+)
+
+const (
+	rosterEvery = 5 * time.Minute  // the pause between two checks of the node's records, while nothing changes
+	rosterPause = 5 * time.Second  // the shortest pause
+	nodeTTL     = 90 * time.Second // how long a node that has died is still shown
+	leaveTime   = time.Second      // how long a node that is stopped tries to remove itself
+)
+
+// Node is a node that is up: Run is running there.
+type Node struct {
+	Name    string    `json:"name"`    // Config.Node
+	Program string    `json:"program"` // the path of the main module
+	Started time.Time `json:"started"` // the begin of Run, by the store's clock
+	Jobs    int       `json:"jobs"`    // how many jobs the node has
+}
+
+// Nodes returns the nodes of the scope that are up, sorted by name. A node that was stopped is gone at once, a node that
+// has died after 90 s. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a sentinel
+// if a record cannot be decoded.
+func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
+	if err := s.check("nodes"); err != nil {
+		return nil, err
+	}
+	up, err := s.readNodes(ctx)
+	nodes := make([]Node, len(up))
+	for i, n := range up {
+		nodes[i] = Node{n.Name, n.Program, time.UnixMilli(n.Start).UTC(), n.Count}
+	}
+	return nodes, err
+}
+
+// upNode is a node that is up.
+type upNode struct {
+	roster.Node
+	id  string
+	has func(job string) bool
+}
+
+// readNodes returns the nodes that are up, sorted by name and ID.
+func (s *Scheduler) readNodes(ctx context.Context) ([]upNode, error) {
+	views, err := memo.Read(ctx, s.locks, keyspace.CronNodes(s.scope))
+	if err != nil {
+		return nil, err
+	}
+	list, err := roster.DecodeNodes(views[0].Memo)
+	if err != nil {
+		return nil, err
+	}
+	var up []upNode
+	for part := range slices.Chunk(list.IDs, batch) {
+		keys := make([]string, len(part))
+		for i, id := range part {
+			keys[i] = keyspace.CronNode(s.scope, id)
+		}
+		if views, err = memo.Read(ctx, s.locks, keys...); err != nil {
+			return nil, err
+		}
+		for i, v := range views {
+			if v.State != joblock.StateHeld || len(v.Memo) == 0 {
+				continue
+			}
+			n, err := roster.DecodeNode(v.Memo)
+			if err != nil {
+				return nil, err
+			}
+			up = append(up, upNode{n, part[i], n.Has()})
+		}
+	}
+	slices.SortFunc(up, func(a, b upNode) int { return strings.Compare(a.Name+"\n"+a.id, b.Name+"\n"+b.id) })
+	return up, nil
+}
+
+// keepRoster keeps the records up to date that show this node and its jobs to others, until ctx ends. The schedule does
+// not depend on these records. During an outage of the store keepRoster tries again.
+func (s *Scheduler) keepRoster(ctx context.Context) {
+	var own *joblock.Lock // of this node's record
+	defer func() {
+		if own == nil {
+			return
+		}
+		leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+		defer cancel()
+		_ = own.Release(leave) // the record ends with its lease
+	}()
+	for !s.clock.synced() {
+		if sleep.For(ctx, spread) != nil {
+			return
+		}
+	}
+	start, trouble := s.clock.now(), ""
+	for {
+		err := s.enlist(ctx, s.names())
+		if err == nil {
+			own, err = s.showNode(ctx, own, start)
+		}
+		pause := rosterEvery
+		if text := fmt.Sprint(err); err != nil {
+			if pause = rosterPause; text != trouble && ctx.Err() == nil {
+				s.cfg.Logger.Warn("scheduler: other processes do not see this node or some of its jobs", "scope", s.cfg.Scope, "err", err)
+			}
+			trouble = text
+		} else {
+			trouble = ""
+		}
+		if sleep.For(ctx, rosterPause) != nil {
+			return
+		}
+		timer := time.NewTimer(pause - rosterPause + dice.N(spread))
+		select {
+		case <-ctx.Done():
+		case <-s.changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// jobsChanged makes keepRoster act soon.
+func (s *Scheduler) jobsChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// showNode writes this node's record, and puts the node into the list of nodes if the list lacks the node. The lock in
+// the parameter own is that of the record, or nil. The result is the lock from now on.
+func (s *Scheduler) showNode(ctx context.Context, own *joblock.Lock, start time.Time) (*joblock.Lock, error) {
+	n := roster.Node{Version: 1, Name: s.cfg.Node, Program: s.program, Start: start.UnixMilli()}
+	n.SetJobs(s.names())
+	if own == nil || own.Err() != nil {
+		key := keyspace.CronNode(s.scope, fmt.Sprintf("%016x", rand.Uint64()))
+		ttl := min(nodeTTL, door.Of(s.locks).Settings().MaxTTL)
+		lock, err := s.locks.TryAcquire(ctx, key, door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
+			joblock.TTL(ttl), joblock.Retain(time.Minute), joblock.MaxRenew(driver.MaxPeriod))
+		if err != nil {
+			return nil, err
+		}
+		own = lock
+	}
+	if text := n.Encode(); !bytes.Equal(memo.Of(own), text) {
+		if err := memo.Write(ctx, own, text); err != nil {
+			return own, err
+		}
+	}
+	id := strings.TrimPrefix(own.Key(), keyspace.CronNode(s.scope, ""))
+	has := func(text []byte) (list roster.Nodes, listed bool, err error) {
+		list, err = roster.DecodeNodes(text)
+		return list, slices.Contains(list.IDs, id), err
+	}
+	views, err := memo.Read(ctx, s.locks, keyspace.CronNodes(s.scope))
+	if err != nil {
+		return own, err
+	}
+	if _, listed, err := has(views[0].Memo); listed || err != nil {
+		return own, err
+	}
+	return own, s.rewrite(ctx, keyspace.CronNodes(s.scope), func(text []byte) ([]byte, error) {
+		list, listed, err := has(text)
+		if listed || err != nil {
+			return nil, err
+		}
+		up, err := s.readNodes(ctx)
+		list.IDs = []string{id}
+		for _, other := range up {
+			list.IDs = append(list.IDs, other.id)
+		}
+		return list.Encode(), err
+	})
+}
+
+// enlist puts names of jobs onto their pages, unless the pages have these names or this node has put them there lately.
+func (s *Scheduler) enlist(ctx context.Context, names []string) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	day := dayOf(s.clock.now())
+	byPage := make(map[int][]string)
+	for _, name := range names {
+		if last, ok := s.listed[name]; !ok || day >= last+roster.Fresh {
+			byPage[roster.Page(name)] = append(byPage[roster.Page(name)], name)
+		}
+	}
+	var errs []error
+	for page, names := range byPage {
+		if err := s.enlistOn(ctx, page, names, day); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, name := range names {
+			s.listed[name] = day
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After a
+// failure the job is executed all the same, and keepRoster tries again.
+func (s *Scheduler) enlistNew(ctx context.Context, j *job) {
+	day := dayOf(s.clock.now())
+	if err := s.enlistOn(ctx, roster.Page(j.name), []string{j.name}, day); err != nil {
+		s.cfg.Logger.Warn("scheduler: a new job is not in the list of jobs yet", "job", j.name, "err", err)
+		s.listing.Lock()
+		delete(s.listed, j.name)
+		s.listing.Unlock()
+		s.jobsChanged()
+	}
+}
+
+// enlistOn puts names onto a page, unless the page has them.
+func (s *Scheduler) enlistOn(ctx context.Context, page int, names []string, day int64) error {
+	key := keyspace.CronNames(s.scope, page)
+	missing := func(text []byte) (on roster.Names, missing []string, err error) {
+		on, err = roster.DecodeNames(text)
+		return on, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return on.Has(name, day) }), err
+	}
+	views, err := memo.Read(ctx, s.locks, key)
+	if err != nil {
+		return err
+	}
+	if _, left, err := missing(views[0].Memo); err != nil || len(left) == 0 {
+		return err
+	}
+	return s.rewrite(ctx, key, func(text []byte) ([]byte, error) {
+		on, left, err := missing(text)
+		if err != nil || len(left) == 0 {
+			return nil, err
+		}
+		on.Add(left, day)
+		return on.Encode(), nil
+	})
+}
+
+// rewrite replaces the memo of one of the scope's records under the record's lock. If change returns nil, the memo stays.
+func (s *Scheduler) rewrite(ctx context.Context, key string, change func(text []byte) ([]byte, error)) error {
+	lock, err := s.locks.Acquire(ctx, key, s.waitOptions()...)
+	if err != nil {
+		return err
+	}
+	defer s.release(ctx, lock)
+	text, err := change(memo.Of(lock))
+	if err != nil || text == nil {
+		return err
+	}
+	return memo.Write(ctx, lock, text)
+}
+
+// readNames returns the names of all jobs of the scope, sorted.
+func (s *Scheduler) readNames(ctx context.Context) (names []string, err error) {
+	keys := make([]string, roster.Pages)
+	for page := range keys {
+		keys[page] = keyspace.CronNames(s.scope, page)
+	}
+	views, err := memo.Read(ctx, s.locks, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range views {
+		page, err := roster.DecodeNames(v.Memo)
+		if err != nil {
+			return nil, err
+		}
+		for name := range page.Jobs {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// dayOf returns the number of days since 1970.
+func dayOf(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }

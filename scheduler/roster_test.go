@@ -1,0 +1,235 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/internal/roster"
+)
+
+// enlist puts a name onto its page, as a node with the job does.
+func (c *cluster) enlist(n *node, name string) {
+	c.Helper()
+	key := fmt.Sprintf("%%cron:cron%%names%d", roster.Page(name))
+	page, err := roster.DecodeNames([]byte(c.memo(n, key)))
+	wantNil(c, "DecodeNames", err)
+	page.Add([]string{name}, time.Now().Unix()/86400)
+	c.write(n, key, string(page.Encode()))
+}
+
+// nodesOf returns which nodes have the job, as AllEntries says. The second result is whether AllEntries has the job.
+func (c *cluster) nodesOf(on *node, job string) (string, bool) {
+	c.Helper()
+	all, err := on.AllEntries(c.Context())
+	wantNil(c, "AllEntries", err)
+	for _, e := range all {
+		if e.Name == job {
+			if one, err := on.Entry(c.Context(), job); err != nil || !slices.Equal(one.Nodes, e.Nodes) {
+				c.Errorf("Entry says %v, %v; AllEntries %v", one.Nodes, err, e.Nodes)
+			}
+			return fmt.Sprint(e.Nodes), true
+		}
+	}
+	return "", false
+}
+
+// Which nodes are up and which jobs they have is seen from anywhere, also after deaths, stops and removals.
+func TestNodesAreSeenFromAnywhere(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		fn := func(context.Context) error { return nil }
+		for i := range 4 {
+			n := c.node(0)
+			n.Of("shop")
+			n.add("all", "@every 1h", fn)
+			n.add(fmt.Sprint("own", i), "@every 1h", fn)
+			if i < 2 {
+				n.add("two", "@every 1h", fn)
+			}
+			n.start()
+		}
+		admin := c.admin()
+		want := func(at time.Duration, jobs map[string]string, nodes ...string) {
+			t.Helper()
+			until(start, at)
+			for job, want := range jobs {
+				if got, ok := c.nodesOf(admin, job); !ok || got != want {
+					t.Errorf("after %s %s has %s, want %s", at, job, got, want)
+				}
+			}
+			up, err := admin.Nodes(c.Context())
+			wantNil(t, "Nodes", err)
+			var names []string
+			for _, n := range up {
+				names = append(names, n.Name)
+				if n.Program != "shop" || n.Jobs < 2 || n.Started.Sub(start) > 2*sec {
+					t.Errorf("node %+v", n)
+				}
+			}
+			if !slices.Equal(names, nodes) {
+				t.Errorf("after %s the nodes %v are up, want %v", at, names, nodes)
+			}
+		}
+		want(sec, map[string]string{"all": "[node0 node1 node2 node3]", "two": "[node0 node1]", "own2": "[node2]"}, "node0", "node1", "node2", "node3")
+		c.nodes[0].cut()
+		c.nodes[1].end()
+		want(min, map[string]string{"all": "[node0 node2 node3]", "two": "[node0]", "own1": "[]"}, "node0", "node2", "node3")
+		want(2*min, map[string]string{"all": "[node2 node3]", "two": "[]", "own0": "[]"}, "node2", "node3")
+		wantNil(t, "Remove", c.nodes[2].Remove("all"))
+		c.nodes[2].add("two", "@every 1h", fn)
+		want(2*min+10*sec, map[string]string{"all": "[node3]", "two": "[node2]"}, "node2", "node3")
+		c.nodes[0].heal()
+		want(8*min, map[string]string{"all": "[node0 node3]", "two": "[node0 node2]", "own1": "[]"}, "node0", "node2", "node3")
+	})
+}
+
+// A list costs the records of its own jobs, and does not walk over the store.
+func TestAListReadsItsOwnJobsOnly(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		fn := func(context.Context) error { return nil }
+		n := c.node(0)
+		n.add("job", "@every 1h", fn)
+		n.start()
+		other := c.node(0, func(cfg *scheduler.Config) { cfg.Scope = "other" })
+		for i := range 500 {
+			other.add(fmt.Sprint("job", i), "@every 1h", fn)
+		}
+		other.start()
+		until(start, min)
+		admin := c.admin()
+		before, items := admin.store.Calls(""), admin.store.Items(faultstore.Inspect)
+		all, err := admin.AllEntries(c.Context())
+		wantNil(t, "AllEntries", err)
+		calls, read := admin.store.Calls("")-before, admin.store.Items(faultstore.Inspect)-items
+		if len(all) != 1 || calls != 4 || read != roster.Pages+1+1+2 {
+			t.Errorf("%d entries with %d calls that read %d records", len(all), calls, read)
+		}
+	})
+}
+
+// rosterStore can refuse the locks of the scope's lists.
+type rosterStore struct {
+	switchStore
+	deny atomic.Bool
+}
+
+func (s *rosterStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if s.deny.Load() && strings.HasPrefix(req.Key, "%cron:cron%") {
+		return driver.Reply{}, faultstore.Err
+	}
+	return s.switchStore.Acquire(ctx, req)
+}
+
+// The store loses everything. Nodes and jobs are seen again after some minutes.
+func TestTheRosterComesBack(t *testing.T) {
+	for name, deny := range map[string]bool{"lost": false, "refused at first": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				store := &rosterStore{switchStore: switchStore{Store: c.mem}}
+				n := c.nodeOn(store, 0)
+				n.add("job", "@every 10m", r.fn(n, sec))
+				store.deny.Store(deny)
+				n.start()
+				until(start, 11*min)
+				store.deny.Store(false)
+				if !deny {
+					store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+				}
+				until(start, 21*min)
+				r.wantTicks(t, start, 10*min, 20*min)
+				if on, ok := c.nodesOf(n, "job"); !ok || on != "[node0]" {
+					t.Errorf("listed: %v on %s", ok, on)
+				}
+			})
+		})
+	}
+}
+
+// A job that nobody has any more can be forgotten, and only such a job.
+func TestForget(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r, again runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		for _, n := range c.nodes {
+			n.add("job", "@every 10m", r.fn(n, 5*sec), scheduler.CatchUpAll(24*hour, 100))
+			n.start()
+		}
+		admin := c.admin()
+		until(start, 11*min)
+		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+		until(start, 12*min)
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+		wantNil(t, "Remove", a.Remove("job"))
+		until(start, 20*min+sec)
+		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
+		wantNil(t, "Remove", b.Remove("job"))
+		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld) // being executed
+		until(start, 21*min)
+		wantNil(t, "Forget", admin.Forget(c.Context(), "job"))
+		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrNotFound)
+		wantErr(t, admin.Forget(c.Context(), "never"), joblock.ErrNotFound)
+		_, err := admin.Entry(c.Context(), "job")
+		wantErr(t, err, joblock.ErrNotFound)
+		if _, ok := c.nodesOf(admin, "job"); ok {
+			t.Error("still listed")
+		}
+		until(start, 45*min)
+		a.add("job", "@every 10m", again.fn(a, sec), scheduler.CatchUpAll(24*hour, 100))
+		until(start, 61*min)
+		r.wantTicks(t, start, 10*min, 20*min)
+		again.wantTicks(t, start, 50*min, 60*min) // a new job: nothing was missed
+		e, err := admin.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		if e.Counts != (scheduler.Counts{Done: 2}) || len(e.History) != 1 || fmt.Sprint(e.Nodes) != "[node0]" {
+			t.Errorf("entry %+v, want that of a new job", e)
+		}
+		if _, ok := c.nodesOf(admin, "job"); !ok {
+			t.Error("not listed")
+		}
+	})
+}
+
+// A node that still has a forgotten job, but has not said so in time, does not execute a tick again.
+func TestForgottenTicksAreNotRepeated(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		a, b := c.node(0), c.node(0)
+		for _, n := range c.nodes {
+			n.add("job", "@every 10m", r.fn(n, 10*time.Millisecond))
+			n.start()
+		}
+		until(start, 15*min)
+		b.store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.Acquire, faultstore.Renew)
+		wantNil(t, "Remove", a.Remove("job"))
+		until(start, 20*min-sec)
+		a.add("job", "@every 10m", r.fn(a, 10*time.Millisecond))
+		until(start, 20*min+100*time.Millisecond)
+		wantNil(t, "Remove", a.Remove("job"))
+		until(start, 20*min+10*sec)
+		wantNil(t, "Forget", c.admin().Forget(c.Context(), "job"))
+		b.store.Clear()
+		until(start, 31*min)
+		r.wantTicks(t, start, 10*min, 20*min, 30*min)
+	})
+}
