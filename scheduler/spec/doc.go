@@ -1,5 +1,6 @@
 // Package spec parses cron specs and computes when they tick. It has no clock, no state and no dependencies. Package
-// scheduler uses package spec. Programs can use it to check a spec, or to show when a spec ticks next.
+// scheduler uses package spec. Programs can use it to check a spec, to say in English what a spec means ([Spec.Words]),
+// and to show the ticks to come with what clock changes do to them ([Spec.Forecast]).
 //
 // # Syntax
 //

@@ -48,3 +48,35 @@ func ExampleSpec_Next() {
 	// Sunday, 26-Oct-25 02:30:00 CEST
 	// Monday, 27-Oct-25 02:30:00 CET
 }
+
+func ExampleSpec_Words() {
+	for _, text := range []string{
+		"CRON_TZ=Europe/Berlin 0 3 * * 5L",
+		"*/5 9-17 * * mon-fri; except 12-24..01-02",
+		"@every 6h offset 10m",
+	} {
+		s, err := spec.Parse(text, nil)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(s.Words())
+	}
+	// Output:
+	// at 03:00 on the last Friday of each month, Europe/Berlin
+	// every 5 minutes from 09:00 to 17:59 from Monday to Friday, UTC, except 24 December to 2 January
+	// every 6 hours, from 00:10 UTC
+}
+
+func ExampleSpec_Forecast() {
+	s, err := spec.Parse("CRON_TZ=Europe/Berlin 30 2 * * *", nil)
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range s.Forecast(time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC), 3) {
+		fmt.Printf("%s %q\n", f.At.Format("2 Jan 15:04 MST"), f.Note)
+	}
+	// Output:
+	// 28 Mar 02:30 CET ""
+	// 29 Mar 03:00 CEST "the clock goes from 02:00 to 03:00: the tick of 02:30 comes at 03:00"
+	// 30 Mar 02:30 CEST ""
+}

@@ -179,23 +179,22 @@ func (l limits) spanTexts(dots string) (texts []string) {
 // and at the beginning of January are in a row.
 func (l limits) yearlyTexts(layout, dots string) (texts []string) {
 	days := l.eachDay()
-	begin := slices.Index(days, false) + 1
-	for i := begin; i < begin+len(days); i++ {
-		run := 0
-		for days[(i+run)%len(days)] {
-			run++
-		}
-		if run == 0 {
+	left := func(i int) bool { return days[(i+len(days))%len(days)] }
+	date := func(i int) string { return leapYear.AddDate(0, 0, i%len(days)).Format(layout) }
+	for i := range days {
+		if !left(i) || left(i-1) {
 			continue
 		}
-		text := leapYear.AddDate(0, 0, i%len(days)).Format(layout)
-		if run > 1 {
-			text += dots + leapYear.AddDate(0, 0, (i+run-1)%len(days)).Format(layout)
+		last := i
+		for left(last + 1) {
+			last++
+		}
+		text := date(i)
+		if last > i {
+			text += dots + date(last)
 		}
 		texts = append(texts, text)
-		i += run
 	}
-	slices.Sort(texts)
 	return texts
 }
 

@@ -94,6 +94,14 @@ func FuzzParse(f *testing.F) {
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Errorf("%q: took %s", text, took)
 		}
+		for _, f := range s.Forecast(at, 2) {
+			if f.At.Unix() <= at.Unix() {
+				t.Errorf("%q: the forecast after %s has %s", text, at, f.At)
+			}
+		}
+		if s.Words() == "" {
+			t.Errorf("%q: no words", text)
+		}
 		if !next.IsZero() && (!next.After(at) || s.Prev(next) != next) {
 			t.Errorf("%q: after %s comes %s", text, at, next)
 		}
