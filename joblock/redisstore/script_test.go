@@ -372,6 +372,69 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 	walkThroughTheIndex(t, k, c)
 }
 
+// On a full server no job gets a new place in line, and a refusal changes nothing. The jobs that are in line keep their
+// places, leave, and get their turns.
+func TestFullServerGivesNoNewPlace(t *testing.T) {
+	ctx := context.Background()
+	k := newRealKit(t)
+	at := func(key, job string) driver.TakeRequest {
+		return driver.TakeRequest{
+			Key: key, Owner: "owner of " + job, Nonce: "place of " + job, Job: job, Reserve: long, Retain: long, Patience: long, Grace: long,
+		}
+	}
+	take := func(what, key, job string, want driver.Outcome) {
+		t.Helper()
+		r, err := k.Take(ctx, at(key, job))
+		wantOutcome(t, what, r, err, want)
+	}
+	k.acquire("nobody waits")
+	line := k.acquire("line")
+	for _, job := range []string{"q/1", "q/2", "q/3"} {
+		take("line up", "line", job, driver.OutcomeHeld)
+	}
+	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	all := func() (dump []string) {
+		for _, name := range k.rdb.Keys(ctx, "*").Val() {
+			dump = append(dump, name+" "+k.rdb.Dump(ctx, name).Val())
+		}
+		slices.Sort(dump)
+		return dump
+	}
+	for _, index := range []string{"with an index", "without one"} {
+		for _, key := range []string{"nobody waits", "line"} {
+			before := all()
+			r, err := k.Take(ctx, at(key, "q/new"))
+			if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
+				t.Errorf("a place in %q on a full server %s: %+v, %v; want OOM", key, index, r, err)
+			}
+			if !slices.Equal(all(), before) {
+				t.Errorf("a refused place in %q, %s, has changed what is in Redis", key, index)
+			}
+		}
+		k.rdb.Del(ctx, k.index(0))
+	}
+	take("ask again", "line", "q/1", driver.OutcomeHeld)
+	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: "line", Job: "q/2", Nonce: "place of q/2", Reserve: long, Retain: long}})
+	wantOutcomes(t, "keep a place", rs, err, 1, driver.OutcomeHeld)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{
+		{Term: driver.Term{Key: "line", Grant: "place of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForJob, Job: "q/2", Retain: long},
+		k.release(line),
+	})
+	wantOutcomes(t, "leave, and release", rs, err, 2, driver.OutcomeOK)
+	if rs[1].Next != "q/1" {
+		t.Errorf("%q is next, want q/1", rs[1].Next)
+	}
+	r, err := k.Resume(ctx, driver.ResumeRequest{Key: "line", Owner: "owner of q/1", Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "line", Owner: "owner of q/1", Fence: r.Fence})})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+	if rs[0].Next != "q/3" {
+		t.Errorf("%q is next, want q/3", rs[0].Next)
+	}
+}
+
 func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()

@@ -59,11 +59,13 @@ if queue or asker then
     local n, since = tail, now
     if at then n, since = at.n, at.since end
     local entry = string.format('%d\n', now_ms + asker.patience) .. asker.place .. asker.call .. '\n' .. asker.inbox .. '\n' .. since
+    -- Only a stranger can have written this field. But a full server refuses HSET to a script that has not written, and
+    -- whoever has a place keeps it on a full server.
+    redis.call('HDEL', key, 'g' .. n)
     if at then
       redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n, entry)
     else
       tail, waiting, queue_changed = tail + 1, waiting + 1, nil
-      redis.call('HDEL', key, 'g' .. n) -- only a stranger can have written this field
       redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n, entry, 'q', string.format('%d %d %d', head, tail, waiting))
     end
     remember(asker.patience + asker.retain)
