@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The rules that Check, CheckGuard, CheckLimit and Linearizable know.
+// The rules that Check, CheckGuard, CheckLimit, CheckLine and Linearizable know.
 const (
 	RuleOverlap     = "two holders at once"
 	RuleLate        = "trusted after its deadline"
@@ -17,6 +17,7 @@ const (
 	RuleInterleaved = "the guard let two holders in, one between the other's writes"
 	RuleOrder       = "no order of the calls explains their answers"
 	RuleLimit       = "more holders at once than there are permits"
+	RuleLine        = "past a job that waited longer"
 )
 
 // Violation is one broken promise.
@@ -103,9 +104,14 @@ func checkOverlaps(stories []*story) (out []Violation) {
 // call, and fences that were given twice.
 func checkFences(events []Event) (out []Violation) {
 	var given []Event
+	told := make(map[string]int64) // the last fence that each job in line has been told of
 	for _, e := range events {
-		if e.Fence != 0 && e.Kind != FreeBegun { // a FreeBegun is given no fence, it names one
+		again := e.Kind == Taken && told[e.Chain] == e.Fence
+		if e.Fence != 0 && e.Kind != FreeBegun && !again { // a FreeBegun is given no fence, it names one
 			given = append(given, e)
+		}
+		if e.Kind == Taken {
+			told[e.Chain] = e.Fence
 		}
 	}
 	answered := slices.Clone(given)

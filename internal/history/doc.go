@@ -10,7 +10,8 @@
 // that was seen. Beliefs of one key must not overlap, and fences must grow in the order
 // of the grants. A process that was killed believes until its deadline. This is the check
 // to rely on: O(n log n), never inconclusive, and it names the two holders. CheckLimit is
-// the same for the permits of a limit.
+// the same for the permits of a limit. CheckLine finds keys that were given past a job that
+// waited longer.
 //
 // Linearizable looks for an order of all calls in which each does what the state machine
 // of a lock says, reservations and unanswered calls included. It finds what beliefs do

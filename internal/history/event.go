@@ -29,22 +29,27 @@ const (
 	FreeBegun    Kind = "free begun"    // jobs.Free was called; without Freed after it, its outcome is unknown
 	Freed        Kind = "freed"         // it has freed the key
 	Reserved     Kind = "reserved"      // jobs.Reserve has kept the key for its job
+	TakeBegun    Kind = "take begun"    // a job takes the key or a place in the line; without Taken, Waiting or Refused after it, its outcome is unknown
+	Taken        Kind = "taken"         // the key is parked for the job
+	Waiting      Kind = "waiting"       // the job has a place in the line
+	Passed       Kind = "passed"        // the call that freed the key says that it has given the key to the job, which waited
 )
 
 // Event is one thing that a user of a lock saw. Times are UnixNano.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Key     string        `json:"key"`
-	Holding string        `json:"holding,omitempty"` // one per Acquired, Resumed or Reclaimed, and one per FreeBegun; not of Forced and Reserved
-	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share
+	Holding string        `json:"holding,omitempty"` // one per Acquired, Resumed or Reclaimed, and one per FreeBegun; none of Forced and Reserved, and of jobs in line
+	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share; TakeBegun, Taken and Waiting too
 	Call    int64         `json:"call"`              // when the call was made
 	At      int64         `json:"at"`                // when its answer was there
-	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, Reclaimed, FreeBegun, Reserved
+	Job     string        `json:"job,omitempty"`     // ParkBegun, Resumed, Reclaimed, FreeBegun, Reserved, TakeBegun, Taken, Waiting, Passed
 	Back    string        `json:"back,omitempty"`    // ParkBegun, ReclaimBegun, Reclaimed: the lock's job if the Park is undone
-	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked; FreeBegun: the fence to free, 0 for any
+	Fence   int64         `json:"fence,omitempty"`   // Acquired, Resumed, Reclaimed, Parked, Taken; FreeBegun: the fence to free, 0 for any
+	Since   int64         `json:"since,omitempty"`   // Waiting: when the place was taken, by the store's clock
 	Trust   int64         `json:"trust,omitempty"`   // Acquired, Resumed, Reclaimed, Trusted: the deadline
 	TTL     time.Duration `json:"ttl,omitempty"`     // Acquired, Resumed, Reclaimed
-	Reserve time.Duration `json:"reserve,omitempty"` // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on
+	Reserve time.Duration `json:"reserve,omitempty"` // Resumed, Reclaimed: reserved beyond the lease; ParkBegun, Reserved: from the call on; TakeBegun: from the grant on
 }
 
 // Read reads what a Recorder wrote. It leaves out an incomplete last line: its writer was

@@ -37,7 +37,8 @@ type step struct {
 	Event
 	unknown bool
 	trust   int64 // of a grant, and of its holder's calls: the grant's last deadline that was seen
-	since   int64 // of a Park: when the first one of its holding was called
+	since   int64 // of a Park: when the first one of its holding was called; of Taken and Passed: the key was granted after that
+	inLine  bool  // the step's chain has asked for a place in line, so it may have got the key without a step
 	end     int64 // when its answer was there
 }
 
@@ -51,6 +52,9 @@ type step struct {
 //   - So may a refused Park or jobs.Free: the refusal may be that of a re-send, after the
 //     first call was applied and somebody freed the lock.
 //   - An unanswered Park may also have been applied and then taken back by a renewal.
+//   - A job in line may get the key at any time at which the key is free: whoever gives it the
+//     key may not tell. Until somebody tells, the model takes the key for free. CheckLine
+//     knows the order in which jobs get it.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
 	var out []Violation
 	deadline := time.Now().Add(timeout)
@@ -78,8 +82,13 @@ func stepsOf(events []Event) []porcupine.Operation {
 	// double the search for each. But with a keeper the time matters: if it finds the
 	// lock still there, the call had not arrived by then.
 	jobs := slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Reserved || e.Kind == FreeBegun })
+	line := linesOf(events)
 	var out []porcupine.Operation
 	add := func(s step) {
+		j := line[s.Job]
+		if s.inLine = j != nil; s.inLine && s.Chain == "" {
+			s.Chain = j.chain
+		}
 		out = append(out, porcupine.Operation{Input: s, Call: s.Call, Return: s.end})
 	}
 	for _, s := range stories {
@@ -120,8 +129,56 @@ func stepsOf(events []Event) []porcupine.Operation {
 		add(do)
 	}
 	for _, e := range events {
-		if e.Kind == Reserved {
+		j := line[e.Job]
+		switch {
+		case e.Kind == Reserved && (j == nil || !j.others):
 			add(step{Event: e, end: e.At})
+		case e.Kind == Taken:
+			add(step{Event: e, end: e.At, since: j.before(e)})
+		case e.Kind == Passed && j != nil && !j.others:
+			e.Reserve = j.reserve
+			add(step{Event: e, end: e.At, since: e.Call})
+		}
+	}
+	return out
+}
+
+// inLine is a job that has asked for a place in line.
+type inLine struct {
+	chain   string
+	reserve time.Duration
+	asked   []Event // TakeBegun and Waiting
+	others  bool    // other chains have asked too, so what is told of the job may be about these
+}
+
+// before returns a time after which the grant was made that e tells of.
+func (j *inLine) before(e Event) int64 {
+	at := int64(0)
+	for _, a := range j.asked {
+		if a.Kind == Waiting && a.At < e.Call {
+			at = max(at, a.Call) // had not got the key by then
+		}
+	}
+	if at == 0 {
+		at = j.asked[0].Call
+	}
+	return at
+}
+
+// linesOf returns the jobs that have asked for a place.
+func linesOf(events []Event) map[string]*inLine {
+	out := make(map[string]*inLine)
+	for _, e := range events {
+		if e.Kind != TakeBegun && e.Kind != Waiting {
+			continue
+		}
+		if out[e.Job] == nil {
+			out[e.Job] = &inLine{chain: e.Chain, reserve: e.Reserve}
+		}
+		if j := out[e.Job]; e.Chain == j.chain {
+			j.asked = append(j.asked, e)
+		} else {
+			j.others = true
 		}
 	}
 	return out
@@ -133,6 +190,10 @@ var leaseModel = (&porcupine.NondeterministicModel{
 		before, s := state.(lease), input.(step)
 		after, ok := before.take(s)
 		switch {
+		case s.inLine && s.Kind == FreeBegun && ok: // it may also have given up the job's place
+			return []any{before, after}
+		case s.inLine && s.Kind == FreeBegun:
+			return []any{before}
 		case ok && s.unknown && s.Kind == ParkBegun:
 			return []any{before, after, before.takeBack(s)}
 		case ok && s.unknown:
@@ -149,11 +210,25 @@ var leaseModel = (&porcupine.NondeterministicModel{
 
 // take returns the state after the call s in state l, and whether s can succeed there.
 func (l lease) take(s step) (lease, bool) {
+	vacant := l.phase == free || s.end > l.reserved
 	switch s.Kind {
 	case Acquired:
-		ok := (l.phase == free || s.end > l.reserved) && s.Fence > l.fence
+		ok := vacant && s.Fence > l.fence
 		return lease{held, s.Holding, s.Chain, "", s.Fence, s.trust, s.trust}, ok
+	case Taken:
+		again := l.phase == parked && l.chain == s.Chain && l.job == s.Job && s.Fence >= l.fence
+		until := s.since + int64(s.Reserve)
+		if again {
+			until = max(until, l.reserved)
+		}
+		return lease{parked, "", s.Chain, s.Job, s.Fence, 0, until}, again || vacant && s.Fence > l.fence
+	case Passed:
+		return l.passedTo(s, s.since), vacant
 	case Resumed:
+		if s.inLine && vacant && !(l.phase == parked && l.chain == s.Chain) {
+			l = l.passedTo(s, 0)
+			l.reserved = 0
+		}
 		ok := l.phase != free && l.chain == s.Chain && (l.phase == parked || s.end > l.trust) && s.Fence > l.fence &&
 			(l.job == "" || l.job == s.Job)
 		return lease{held, s.Holding, s.Chain, l.job, s.Fence, s.trust, max(l.reserved, s.trust+int64(s.Reserve))}, ok
@@ -179,6 +254,9 @@ func (l lease) take(s step) (lease, bool) {
 		l.phase = free
 		return l, ok
 	case Reserved:
+		if s.inLine && vacant && l.job != s.Job {
+			return l.passedTo(s, s.Call), true
+		}
 		ok := l.phase != free && l.job == s.Job
 		l.reserved = max(l.reserved, s.Call+int64(s.Reserve))
 		return l, ok
@@ -187,6 +265,12 @@ func (l lease) take(s step) (lease, bool) {
 		return l, true
 	}
 	return l, false
+}
+
+// passedTo returns the state after the key was given to the job of s, which has waited in
+// line, no earlier than at. Nobody has told of the fence.
+func (l lease) passedTo(s step, at int64) lease {
+	return lease{parked, "", s.Chain, s.Job, l.fence, 0, at + int64(s.Reserve)}
 }
 
 // takeBack returns the state after a Park and the renewal that takes it back: the holder

@@ -91,11 +91,53 @@ func (r *Recorder) id() string {
 	return fmt.Sprintf("%s/%d", r.name, r.n)
 }
 
-// Free is jobs.Free of one lock.
+// Take takes the key of token for job, or a place in the line of the key: see door.Locker.
+// The result waits says which. An ErrUnavailable leaves it open: ask again.
+func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve, patience time.Duration) (waits bool, err error) {
+	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: door.IdentityOf(token).Digest, Call: now(), Job: job, Reserve: reserve}
+	r.write(e)
+	taken := door.Of(locks).Take(ctx, "take", []door.Take{{
+		Key: e.Key, Job: job, Reserve: reserve, Patience: patience, Token: token,
+	}})[0]
+	e.At = now()
+	switch {
+	case taken.Err != nil:
+		return false, taken.Err
+	case taken.Waits != nil:
+		e.Kind, e.Since = Waiting, taken.Waits.Since.UnixNano()
+	default:
+		e.Kind, e.Fence = Taken, door.IdentityOf(taken.Token).Fence
+	}
+	r.write(e)
+	return taken.Waits != nil, nil
+}
+
+// passing returns a context in which a call tells which jobs it has given a key to. The function told records them.
+func (r *Recorder) passing(ctx context.Context) (_ context.Context, told func()) {
+	if door.Starter(ctx) == nil {
+		return ctx, func() {}
+	}
+	var next []Event
+	call, start := now(), door.Starter(ctx)
+	ctx = door.WithStarter(ctx, func(key, job string) {
+		next = append(next, Event{Kind: Passed, Key: key, Job: job, Call: call})
+	})
+	return ctx, func() {
+		for _, e := range next {
+			e.At = now()
+			r.write(e)
+			start(e.Key, e.Job)
+		}
+	}
+}
+
+// Free is jobs.Free of one lock, or of one place in a line. A Starter in ctx is told of the job that gets the key.
 func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
 	r.write(e)
+	ctx, told := r.passing(ctx)
 	err := jobs.Free(ctx, locks, jobs.Release{Key: key, Job: job, Fence: fence, Reason: "its job is gone"})[0]
+	told()
 	switch {
 	case err == nil:
 		r.write(Event{Kind: Freed, Key: key, Holding: e.Holding, Call: e.Call, At: now()})
@@ -109,7 +151,9 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 // the default.
 func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation) error {
 	call := now()
+	ctx, told := r.passing(ctx)
 	err := jobs.Reserve(ctx, locks, res)[0]
+	told()
 	if err == nil {
 		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Reserve: res.For})
 	}
@@ -202,7 +246,9 @@ func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 func (h *Holding) Release(ctx context.Context) error {
 	call := now()
 	h.write(Event{Kind: ReleaseBegun, Call: call})
+	ctx, told := h.r.passing(ctx)
 	err := h.Lock.Release(ctx)
+	told()
 	switch {
 	case err == nil:
 		h.write(Event{Kind: Released, Call: call, At: now()})

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -42,6 +44,9 @@ func TestRightHistoryIsAccepted(t *testing.T) {
 			}
 		})
 		wg.Go(func() { keep(t, rec, locks, rand.New(rand.NewPCG(1, 8))) })
+		for i := range 4 {
+			wg.Go(func() { lineUp(t, rec, locks, fmt.Sprint("q/line-", i), rand.New(rand.NewPCG(1, uint64(9+i)))) })
+		}
 		wg.Wait()
 		if err := errors.Join(rec.Err(), locks.Close(t.Context())); err != nil {
 			t.Fatal(err)
@@ -55,12 +60,13 @@ func TestRightHistoryIsAccepted(t *testing.T) {
 			kinds[e.Kind]++
 		}
 		t.Log(len(events), "events:", kinds)
-		for _, kind := range []Kind{Acquired, Resumed, Reclaimed, Trusted, Lost, Parked, Released, Refused, Forced, Freed, Reserved} {
+		for _, kind := range []Kind{Acquired, Resumed, Reclaimed, Trusted, Lost, Parked, Released, Refused, Forced, Freed, Reserved,
+			Taken, Waiting, Passed} {
 			if kinds[kind] == 0 {
 				t.Errorf("nothing was %s", kind)
 			}
 		}
-		for _, v := range append(Check(events), Linearizable(events, time.Minute)...) {
+		for _, v := range slices.Concat(Check(events), Linearizable(events, time.Minute), CheckLine(events)) {
 			t.Error(v)
 		}
 	})
@@ -101,6 +107,36 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 		}
 		stay(ctx, h, dice)
 		_ = h.Release(ctx) // whatever it says is in the history
+	}
+}
+
+// lineUp has jobs wait in line, and runs them.
+func lineUp(t *testing.T, rec *Recorder, locks *joblock.Locker, name string, dice *rand.Rand) {
+	ctx := door.WithStarter(t.Context(), func(string, string) {})
+	for i := range 30 {
+		key, job := fmt.Sprint("k", dice.IntN(2)), fmt.Sprint(name, ".", i)
+		token, err := joblock.NewToken(key, "owner of "+job, 100*time.Millisecond)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for range 20 {
+			waits, err := rec.Take(ctx, locks, token, job, 200*time.Millisecond, 300*time.Millisecond)
+			if err != nil && !errors.Is(err, joblock.ErrHeld) {
+				t.Error(err)
+			}
+			if !waits || dice.IntN(20) == 0 {
+				break
+			}
+			time.Sleep(time.Duration(dice.IntN(100)) * time.Millisecond)
+		}
+		h, err := rec.Resume(ctx, locks, token, 200*time.Millisecond, job)
+		if err != nil {
+			_ = rec.Free(ctx, locks, key, job, 0)
+			continue
+		}
+		stay(ctx, h, dice)
+		_ = h.Release(ctx)
 	}
 }
 

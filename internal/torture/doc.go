@@ -26,11 +26,14 @@
 //
 // Locks are plain and permits of a limit, parked for jobs and for nobody, resumed by the
 // right job and by a wrong one, and taken back by who has parked them. A keeper in each
-// process goes through the index of jobs, and reserves or frees whatever the dice say.
+// process goes through the index of jobs, and reserves or frees whatever the dice say. Jobs
+// stand in line with those who wait, ask again, leave, are forgotten, and come under another
+// token; who gives a key to a job may start it, or another who listens does.
 // On one server locks are also forced away.
 //
 // Asked for at the end: no two holders at once nor more than there are permits, growing
-// fences, an order that explains all answers (package history), and once leases and
+// fences, no key given past a job that waited longer, an order that explains all answers
+// (package history), and once leases and
 // reservations are over no key that is still locked, no place in a queue and no entry in
 // the index.
 //

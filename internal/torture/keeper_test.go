@@ -4,8 +4,10 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -54,9 +56,24 @@ func (u *user) awaitAttempt(ctx context.Context, d jobs.Entry, fence int64) {
 	}
 }
 
+// lookInLine is look for a job that does not have the lock, and may wait for it.
+func (u *user) lookInLine(ctx context.Context, d jobs.Entry) (over bool) {
+	if !u.oneIn(3) {
+		ctx = door.WithStarter(ctx, u.deliver)
+	}
+	err := u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold})
+	if err == nil || errors.Is(err, joblock.ErrUnavailable) {
+		return false
+	}
+	return !errors.Is(err, joblock.ErrHeld) || u.oneIn(6) && u.rec.Free(ctx, u.locks, d.Key, d.Job, 0) == nil
+}
+
 // look decides about one lock, and reports whether there is nothing more to be done.
 func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool {
-	if lock.Job != d.Job || !lock.Locked() && lock.Ended != joblock.EndedLapsed {
+	if lock.Job != d.Job {
+		return u.lookInLine(ctx, d)
+	}
+	if !lock.Locked() && lock.Ended != joblock.EndedLapsed {
 		return true
 	}
 	switch { // it is asked whether the job is there

@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -40,6 +41,7 @@ const (
 	limits  = 2 // at a time
 
 	tokenList = "tokens"  // what was parked and waits to be resumed by anybody
+	jobToken  = "token:"  // before the name of a job in line: its token
 	refusals  = "refused" // how many writes the guard has refused
 )
 
@@ -70,8 +72,12 @@ func (p pace) config() *joblock.Config {
 }
 
 // settled is more than it takes until everything has run out that a process can have
-// left: a lease behind a reservation, and a place in a queue behind a lease.
-func (p pace) settled() time.Duration { return 2*(p.TTL+p.Hold) + 3*p.Poll }
+// left: a lease behind a reservation, a place in a queue behind a lease, and a reservation
+// for a job that has waited behind it.
+func (p pace) settled() time.Duration { return 3*(p.TTL+p.Hold) + 3*p.Poll }
+
+// patience is how long a job's place lasts if nobody asks again.
+func (p pace) patience() time.Duration { return p.TTL }
 
 // lockKey is one of the keys that are in use now, limitKey one of those with permits.
 func (p pace) lockKey(dice *rand.Rand) string  { return p.key("k", dice.IntN(keys)) }
@@ -131,6 +137,9 @@ func (p *plan) play() error {
 				u.once(ctx)
 			}
 		})
+	}
+	if stop, err := jobs.Listen(ctx, locks, func(key, job string) { go pl.deliver(key, job) }); err == nil {
+		defer stop() // without it the job is told of its turn when it asks
 	}
 	wg.Go(func() { (&user{player: pl, dice: rand.New(rand.NewPCG(p.Seed, users))}).keep(ctx) })
 	_, _ = io.Copy(io.Discard, os.Stdin)

@@ -226,6 +226,7 @@ func checkHistory(t *testing.T, c *center, events []history.Event) {
 		events = undoable(events)
 	}
 	found := append(history.Check(events), history.CheckLimit(events, permits)...)
+	found = append(found, history.CheckLine(events)...)
 	found = append(found, history.Linearizable(events, time.Minute)...)
 	logs, err := c.ledger.Keys(t.Context(), guardLog+"*").Result()
 	if err != nil {
@@ -250,7 +251,7 @@ func checkHistory(t *testing.T, c *center, events []history.Event) {
 func undoable(events []history.Event) (out []history.Event) {
 	for _, e := range events {
 		switch e.Kind {
-		case history.Released, history.Reserved: // a release without its answer is open
+		case history.Released, history.Reserved, history.Passed: // a release without its answer is open
 			continue
 		case history.Freed:
 			e.Kind = history.Refused // which is as open

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -38,6 +39,13 @@ func (u *user) oneIn(n int) bool                   { return u.dice.IntN(n) == 0 
 
 // once gets a lock, or fails to, and uses it.
 func (u *user) once(ctx context.Context) {
+	if !u.oneIn(3) {
+		ctx = door.WithStarter(ctx, u.deliver)
+	}
+	if u.oneIn(6) {
+		u.lineUp(ctx)
+		return
+	}
 	if u.oneIn(3) {
 		if h, job, any := u.resume(ctx); h != nil {
 			u.use(ctx, h, job, true)
@@ -110,6 +118,65 @@ func (u *user) pass(job string, token joblock.Token) {
 	_ = u.direct.RPush(context.Background(), tokenList, job+" "+string(text)).Err()
 }
 
+func (u *user) newJob() string {
+	u.jobs++
+	return fmt.Sprintf("q/%d.%d.%d", os.Getpid(), u.dice.Uint32(), u.jobs)
+}
+
+// lineUp takes a key for a job, or a place in the line of the key, and asks until the job's
+// turn has come. Some jobs leave, and some are forgotten. Whoever hears of a job's turn may
+// deliver the job: see the method deliver.
+func (u *user) lineUp(ctx context.Context) {
+	job, key := u.newJob(), u.lockKey(u.dice)
+	token := u.newToken(key)
+	if text, err := token.MarshalText(); err == nil {
+		_ = u.direct.Set(ctx, jobToken+job, text, time.Minute).Err()
+	}
+	for end := time.Now().Add(4 * u.TTL); ctx.Err() == nil && time.Now().Before(end); pause(ctx, u.upTo(u.TTL/4)) {
+		waits, err := u.rec.Take(ctx, u.locks, token, job, u.Hold, u.patience())
+		switch {
+		case errors.Is(err, joblock.ErrUnavailable):
+			continue
+		case err != nil:
+			return // somebody runs the job
+		case !waits:
+			if u.oneIn(3) {
+				u.deliver(key, job)
+			} else if h, err := u.rec.Resume(ctx, u.locks, token, u.Hold, job); err == nil {
+				u.use(ctx, h, job, true)
+			}
+			return
+		}
+		switch u.dice.IntN(40) {
+		case 0:
+			return // and forgets the job
+		case 1:
+			_ = u.rec.Free(ctx, u.locks, key, job, 0)
+			return
+		case 2: // has no business in this place, unless the place has ended
+			_, _ = u.rec.Take(ctx, u.locks, u.newToken(key), job, u.Hold, u.patience())
+		case 3:
+			u.deliver(key, job) // too early, perhaps
+		}
+	}
+}
+
+// newToken returns a token that nobody else has.
+func (u *user) newToken(key string) joblock.Token {
+	token, err := joblock.NewToken(key, fmt.Sprintf("%d.%d", u.dice.Uint64(), u.dice.Uint64()), u.TTL)
+	if err != nil {
+		panic(err)
+	}
+	return token
+}
+
+// deliver has somebody run a job that has waited in line.
+func (p *player) deliver(_, job string) {
+	if text, err := p.direct.Get(context.Background(), jobToken+job).Result(); err == nil {
+		_ = p.direct.RPush(context.Background(), tokenList, job+" "+text).Err()
+	}
+}
+
 // use works under a lock, well-behaved or not, until it is over.
 func (u *user) use(ctx context.Context, h *history.Holding, job string, resumed bool) {
 	stay := u.upTo(20 * time.Millisecond)
@@ -142,8 +209,7 @@ func (u *user) use(ctx context.Context, h *history.Holding, job string, resumed 
 // by a queue that delivers twice, and now and then by one that fails.
 func (u *user) park(ctx context.Context, h *history.Holding, job string) {
 	if job == "" && !u.oneIn(3) || u.oneIn(4) {
-		u.jobs++
-		job = fmt.Sprintf("q/%d.%d.%d", os.Getpid(), u.dice.Uint32(), u.jobs)
+		job = u.newJob()
 	}
 	token, err := h.Park(ctx, u.Hold, job)
 	if errors.Is(err, joblock.ErrUnavailable) && u.oneIn(2) {

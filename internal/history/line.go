@@ -1,0 +1,87 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// place is a place in the line of a key: all that was seen of one job that waited under one Since.
+type place struct {
+	chain, job string
+	since      int64
+	seen       int64 // when the first answer was there that told of it
+	asked      int64 // when the last call was made that found it there
+}
+
+// came is a grant, and the earliest time at which whoever got it can have come.
+type came struct {
+	grant Event
+	since int64 // the Since of its place, 0 if none is known
+	call  int64 // when it was first asked for
+}
+
+// CheckLine looks for keys that were given to somebody while a job waited that had come
+// before, and for places that have changed their owner. It judges only what was seen for
+// certain: a job that is told, after the grant, that it still has a place which is older.
+func CheckLine(events []Event) (out []Violation) {
+	keys := byKey(events)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		out = append(out, checkLine(keys[key])...)
+	}
+	return out
+}
+
+func checkLine(events []Event) (out []Violation) {
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Call, b.Call) })
+	type id struct {
+		job   string
+		since int64
+	}
+	places := make(map[id]*place)
+	begun := make(map[string]int64) // the first TakeBegun of each chain
+	var grants []came
+	for _, e := range events {
+		switch e.Kind {
+		case TakeBegun:
+			if begun[e.Chain] == 0 {
+				begun[e.Chain] = e.Call
+			}
+		case Waiting:
+			at := places[id{e.Job, e.Since}]
+			if at == nil {
+				at = &place{e.Chain, e.Job, e.Since, e.At, e.Call}
+				places[id{e.Job, e.Since}] = at
+			}
+			if at.chain != e.Chain {
+				out = append(out, Violation{RuleLine, e.Key, fmt.Sprintf("the place of %s was %s's, and is %s's", e.Job, at.chain, e.Chain)})
+			}
+			at.seen, at.asked = min(at.seen, e.At), e.Call
+		case Acquired:
+			grants = append(grants, came{grant: e, call: e.Call})
+		case Taken, Resumed:
+			if begun[e.Chain] == 0 {
+				continue // of no job in line
+			}
+			grants = append(grants, came{grant: e, call: begun[e.Chain]})
+		}
+	}
+	for _, g := range grants {
+		for _, p := range places { // it has come from its own last place, or from a later one
+			if p.chain == g.grant.Chain && p.seen < g.grant.Call {
+				g.since = max(g.since, p.since)
+			}
+		}
+		for _, p := range places {
+			if p.chain == g.grant.Chain || g.grant.At >= p.asked {
+				continue
+			}
+			if g.call > p.seen || g.since > p.since {
+				out = append(out, Violation{RuleLine, g.grant.Key, fmt.Sprintf("%s %s to %s%s, while %s waited since %d",
+					g.grant.Kind, g.grant.Holding, g.grant.Chain, g.grant.Job, p.job, p.since)})
+			}
+		}
+	}
+	return out
+}
