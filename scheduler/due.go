@@ -104,7 +104,7 @@ func (s *Scheduler) recheck(j *job, at time.Time) {
 		s.passOn(j)
 		return
 	}
-	if order := s.orders.Jobs[j.name]; order.Fence != j.order {
+	if order := s.orders.For(j.name); order.Fence != j.order {
 		j.order, at = order.Fence, time.Time{}
 	}
 	j.busy = false

@@ -136,7 +136,7 @@ func TestEntryOfARemovedJob(t *testing.T) {
 		until(start, 5*min)
 		b.start()
 		until(start, 15*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "paused"))
+		wantNil(t, "Pause", admin.Pause(c.Context(), "paused", ""))
 		a.end()
 		see := func(name string, next, overdue time.Duration) {
 			t.Helper()

@@ -12,6 +12,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
+const maxNextTicks = 1000
+
 // State is the state or the result of an execution.
 type State string
 
@@ -84,6 +86,8 @@ type Entry struct {
 	// Overdue is set and Here is false.
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
+	// Pauses has the pauses that go on: of the job, of all jobs, or both.
+	Pauses []PauseInfo `json:"pauses,omitempty"`
 
 	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
 	// removed or renamed, or all nodes with the job run Config.Concurrency functions.
@@ -157,6 +161,61 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
+// NextTicks returns when the next n ticks of a job are due, from 1 to 1000: those of the spec in force, jitter included,
+// whether or not the job is paused. The result is shorter if the spec has fewer ticks. Package spec tells what clock
+// changes do to the ticks of a spec. Errors are those of Entry.
+func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]time.Time, error) {
+	const op = "next ticks of"
+	if err := s.checkJob(op, name); err != nil {
+		return nil, err
+	}
+	if n < 1 || n > maxNextTicks {
+		return nil, invalid(op, name, "the number of ticks is %d, must be from 1 to %d", n, maxNextTicks)
+	}
+	views, err := s.readJobs(ctx, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	l, err := ledger.Decode(views[1].Memo)
+	if err != nil {
+		return nil, err
+	}
+	rules, _, err := s.rulesOf(name, l)
+	if err != nil {
+		return nil, err
+	}
+	if rules.SpecText == "" {
+		return nil, notFound(op, name)
+	}
+	var ticks []time.Time
+	at := views[0].Now.Add(-rules.Delay)
+	if l.Behind(views[0].Now) > 0 {
+		at = l.LastTick()
+	}
+	for at = rules.Spec.Next(at); len(ticks) < n && !at.IsZero(); at = rules.Spec.Next(at) {
+		ticks = append(ticks, at.Add(rules.Delay))
+	}
+	return ticks, nil
+}
+
+// rulesOf returns the rules of a job with the spec in force, and the job if the job is registered here. An error says that
+// the spec cannot be parsed: then the rules have no ticks.
+func (s *Scheduler) rulesOf(name string, l *ledger.Ledger) (*ledger.Job, *job, error) {
+	s.mu.Lock()
+	j := s.jobs[name]
+	s.mu.Unlock()
+	if j != nil {
+		return s.inForce(j, l), j, nil
+	}
+	rules := &ledger.Job{SpecText: l.Spec, Delay: time.Duration(l.Delay) * time.Millisecond}
+	if l.Spec == "" {
+		return rules, nil, nil
+	}
+	var err error
+	rules.Spec, err = s.parse(l.Spec)
+	return rules, nil, err
+}
+
 func (s *Scheduler) names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +240,7 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 			return nil, err
 		}
 		for i, name := range part {
-			e := s.makeEntry(name, views[i+1], all.Jobs[name], views[0].Now)
+			e := s.makeEntry(name, views[i+1], all.For(name), views[0].Now)
 			for _, n := range nodes {
 				if n.has(name) {
 					e.Nodes = append(e.Nodes, n.Name)
@@ -198,19 +257,12 @@ func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time
 	if problem != nil {
 		l = new(ledger.Ledger)
 	}
-	rules := &ledger.Job{SpecText: l.Spec, Delay: time.Duration(l.Delay) * time.Millisecond}
-	s.mu.Lock()
-	j := s.jobs[name]
+	rules, j, err := s.rulesOf(name, l)
+	problem = errors.Join(problem, err)
 	if j != nil {
+		s.mu.Lock()
 		problem = errors.Join(problem, j.trouble)
-	}
-	s.mu.Unlock()
-	if j != nil {
-		rules = s.inForce(j, l)
-	} else if l.Spec != "" {
-		var err error
-		rules.Spec, err = s.parse(l.Spec) // on an error Entry.Next stays zero
-		problem = errors.Join(problem, err)
+		s.mu.Unlock()
 	}
 	e, err := showLedger(name, l, rules, j != nil, v.State == joblock.StateFree, o, now)
 	e.InLine = v.Waiters
@@ -230,6 +282,9 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	}
 	if rules.SpecText != "" {
 		e.Zone = rules.Spec.Zone().String()
+	}
+	for i, p := range o.Pauses() {
+		e.Pauses = append(e.Pauses, PauseInfo{time.UnixMilli(p.From).UTC(), p.By, p.Note, i > 0 || !o.Alone()})
 	}
 	if l.From > 0 {
 		e.Since = time.UnixMilli(l.From).UTC()

@@ -89,7 +89,7 @@ func ExampleScheduler_Pause() {
 		panic(err)
 	}
 	ctx := context.Background()
-	if err := s.Pause(ctx, "rollup"); err != nil {
+	if err := s.Pause(ctx, "rollup", ""); err != nil {
 		panic(err)
 	}
 	entries, err := s.Entries(ctx)

@@ -78,7 +78,27 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	}
 	s.report(e)
 	s.reportNews(j, skipped)
+	if j.pauseAfter > 0 && l.Streak >= j.pauseAfter {
+		return s.pauseFailing(ctx, j, lock, l, err)
+	}
 	return nil
+}
+
+// pauseFailing pauses a job whose last executions have failed, the last one with the error in the parameter last. If the
+// pause cannot be written, the next failure pauses the job.
+func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger, last error) error {
+	ctx = context.WithoutCancel(ctx)
+	note := ledger.PauseNote(l.Streak, last)
+	_, err := s.changeOrder(ctx, "pause", j.name, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
+		return o.Pause(l, now, s.cfg.Node, note)
+	})
+	if err != nil {
+		s.cfg.Logger.Error("scheduler: the job has failed too often, but is not paused", "job", j.name, "failures", l.Streak, "err", err)
+		return nil
+	}
+	s.cfg.Logger.Error("scheduler: the job has failed too often, and is paused", "job", j.name, "failures", l.Streak, "err", last)
+	l.Streak = 0
+	return s.persist(ctx, j, lock, l)
 }
 
 // callUnder calls the job's function under the lock, and returns the result, the number of attempts and the last error.
@@ -119,7 +139,7 @@ func (s *Scheduler) cancelAtNextTick(ctx context.Context, j *job, ticks spec.Spe
 		}
 		s.rereadOrders(ctx) // the job may have been paused a moment ago
 		s.mu.Lock()
-		order := s.orders.Jobs[j.name]
+		order := s.orders.For(j.name)
 		s.mu.Unlock()
 		if !order.Skips(tick) {
 			cancel(ErrOverlapped)

@@ -60,7 +60,7 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) (ledger.Moment, error) {
 	if last := l.LastTick(); last.After(j.floor) && last.Before(now) {
 		j.floor = last // in case the store loses the ledger
 	}
-	order := s.orders.Jobs[j.name]
+	order := s.orders.For(j.name)
 	j.order = order.Fence
 	m := ledger.Moment{Now: now, Floor: j.floor, Since: j.since, Spec: parsed, Order: order, Node: s.cfg.Node}
 	if err != nil && l.Follows(&j.Job, m) {

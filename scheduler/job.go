@@ -37,7 +37,7 @@ type job struct {
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
-		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers)
+		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers, o.pauseAfter)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 

@@ -200,7 +200,7 @@ func (c *cluster) follow(h *history, want *outcome) {
 		case "up":
 			begin()
 		case "pause":
-			wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+			wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		case "resume":
 			wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
 		case "trigger":

@@ -10,6 +10,7 @@ import (
 
 const (
 	maxJitter, maxRetries = 24 * time.Hour, 100
+	maxPauseAfter         = 1000
 
 	// minDeadline is longer than the spread between nodes and a usual round trip, so that a tick can begin in time.
 	minDeadline = time.Second
@@ -29,6 +30,8 @@ type options struct {
 	cancel                                 bool // the option OverlapCancel
 	queues, hasDeadline                    bool // the options OverlapQueue and StartDeadline
 	replace                                bool
+	pauseAfter                             int
+	hasPauseAfter                          bool
 }
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
@@ -76,6 +79,11 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 // bytes. The ledger remembers the latest eight ids.
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
+// PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
+// note of the pause has the last error. A success begins the count anew, and so does the pause. For a Task only failures to
+// enqueue count.
+func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
+
 // Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
 // is refused. The new job begins after the execution of the old one, if that job is being executed on this node.
 func Replace() Option { return func(o *options) { o.replace = true } }
@@ -90,6 +98,8 @@ func (o *options) validate(op, name string) error {
 		return invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.CatchUp.Window)
 	case o.hasTimeout && o.timeout <= 0:
 		return invalid(op, name, "Timeout is %s, must be positive", o.timeout)
+	case o.hasPauseAfter && (o.pauseAfter < 1 || o.pauseAfter > maxPauseAfter):
+		return invalid(op, name, "PauseAfter is %d, must be from 1 to %d", o.pauseAfter, maxPauseAfter)
 	case o.retries < 0 || o.retries > maxRetries:
 		return invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, maxRetries)
 	case o.retries > 0 && (o.retryFirst <= 0 || o.retryMost < o.retryFirst):

@@ -28,13 +28,26 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	if !sent.After(s.wrote) && o.Newest() < s.orders.Newest() {
 		return // text is older than an order that this node has written since
 	}
+	all := o.AllTold != s.orders.AllTold
 	s.ordersMemo, s.orders = text, o
-	for name, order := range o.Jobs {
-		if j := s.jobs[name]; j != nil && !j.busy && j.order != order.Fence {
-			s.due.put(j, time.Time{})
+	for name := range o.Jobs {
+		if j := s.jobs[name]; j != nil && !all {
+			s.putOrdered(j)
+		}
+	}
+	if all {
+		for _, j := range s.jobs {
+			s.putOrdered(j)
 		}
 	}
 	s.wake()
+}
+
+// putOrdered makes j due if j has a new order. The caller has locked s.mu.
+func (s *Scheduler) putOrdered(j *job) {
+	if !j.busy && j.order != s.orders.For(j.name).Fence {
+		s.due.put(j, time.Time{})
+	}
 }
 
 func (s *Scheduler) rereadOrders(ctx context.Context) {

@@ -34,14 +34,14 @@ func TestPauseAndResumeFromAnywhere(t *testing.T) {
 		}
 		admin := c.admin()
 		until(start, 20*min-10*time.Millisecond)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // in the last moment
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // in the last moment
 		until(start, 45*min)
 		e, err := admin.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		if !e.Paused || !e.Next.IsZero() || e.Counts.Paused != 3 {
 			t.Errorf("entry %+v, want it paused, three ticks skipped", e)
 		}
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // again: nothing new
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // again: nothing new
 		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job"))
 		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job"))
 		until(start, 62*min)
@@ -69,14 +69,14 @@ func TestPausedTicksAreNotMissedOnes(t *testing.T) {
 		admin := c.admin()
 		a.start()
 		until(start, 15*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		a.end()
 		until(start, 25*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // it is paused already
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // it is paused already
 		until(start, 35*min)
 		wantNil(t, "Resume", admin.Resume(c.Context(), "job")) // 20 and 30 were paused
 		until(start, 36*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		until(start, 45*min)
 		wantNil(t, "Resume", admin.Resume(c.Context(), "job")) // so was 40
 		until(start, 55*min)
@@ -128,7 +128,7 @@ func TestTrigger(t *testing.T) {
 		time.Sleep(15 * sec)
 		wantRun(3, at, 10*sec)
 		until(start, 40*min)
-		wantNil(t, "Pause", b.Pause(c.Context(), "job"))
+		wantNil(t, "Pause", b.Pause(c.Context(), "job", ""))
 		at = trigger(b) // paused
 		wantRun(4, at, 100*time.Millisecond)
 		wantNil(t, "Resume", a.Resume(c.Context(), "job"))
@@ -148,7 +148,7 @@ func TestTriggerDuringARead(t *testing.T) {
 		n.add("job", "@every 1h", r.fn(n, sec))
 		n.start()
 		until(start, 10*min)
-		wantNil(t, "Pause", n.Pause(c.Context(), "job"))
+		wantNil(t, "Pause", n.Pause(c.Context(), "job", ""))
 		until(start, hour-10*sec)
 		n.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: sec}, faultstore.Inspect)
 		for reads := n.store.Calls(faultstore.Inspect); n.store.Calls(faultstore.Inspect) == reads; {
@@ -215,7 +215,7 @@ func TestOrderErrors(t *testing.T) {
 		admin := c.admin()
 		ctx := c.Context()
 		calls := map[string]func(name string) error{
-			"Pause":   func(name string) error { return admin.Pause(ctx, name) },
+			"Pause":   func(name string) error { return admin.Pause(ctx, name, "") },
 			"Resume":  func(name string) error { return admin.Resume(ctx, name) },
 			"Trigger": func(name string) error { return admin.Trigger(ctx, name) },
 			"Entry":   func(name string) error { _, err := admin.Entry(ctx, name); return err },
@@ -235,7 +235,7 @@ func TestOrderErrors(t *testing.T) {
 			}
 		}
 		admin.store.Clear()
-		if err := (*scheduler.Scheduler)(nil).Pause(ctx, "job"); !errors.Is(err, joblock.ErrInvalid) {
+		if err := (*scheduler.Scheduler)(nil).Pause(ctx, "job", ""); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("Pause of a nil Scheduler: %v", err)
 		}
 	})
@@ -253,7 +253,7 @@ func TestOrdersThatAreCarriedOutAreForgotten(t *testing.T) {
 		n.start()
 		time.Sleep(sec)
 		for i := range 20 {
-			wantNil(t, "Pause", n.Pause(c.Context(), fmt.Sprint("job", i)))
+			wantNil(t, "Pause", n.Pause(c.Context(), fmt.Sprint("job", i), ""))
 			wantNil(t, "Resume", n.Resume(c.Context(), fmt.Sprint("job", i)))
 			wantNil(t, "Trigger", n.Trigger(c.Context(), fmt.Sprint("job", i)))
 		}
@@ -264,8 +264,8 @@ func TestOrdersThatAreCarriedOutAreForgotten(t *testing.T) {
 		}
 		before := size()
 		time.Sleep(2 * min)
-		wantNil(t, "Pause", n.Pause(c.Context(), "job7"))
-		wantNil(t, "Pause", n.Pause(c.Context(), "job8"))
+		wantNil(t, "Pause", n.Pause(c.Context(), "job7", ""))
+		wantNil(t, "Pause", n.Pause(c.Context(), "job8", ""))
 		if after := size(); after > before/10 {
 			t.Errorf("%d bytes of orders, were %d before they were carried out", after, before)
 		}
@@ -362,7 +362,7 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 		until(start, 3*hour+min)
 		b.start() // 1h, 2h, 3h
 		until(start, 3*hour+min+19*sec)
-		wantNil(t, "Pause", c.admin().Pause(c.Context(), "job")) // sooner than b would find out by Config.Sync
+		wantNil(t, "Pause", c.admin().Pause(c.Context(), "job", "")) // sooner than b would find out by Config.Sync
 		until(start, 3*hour+10*min)
 		r.wantTicks(t, start, hour)
 		wantNil(t, "Trigger", b.Trigger(c.Context(), "job"))
@@ -394,7 +394,7 @@ func TestPausedTicksCancelNothing(t *testing.T) {
 				}
 				admin := c.admin()
 				until(start, 20*min-10*time.Millisecond)
-				wantNil(t, "Pause", admin.Pause(c.Context(), "job")) // in the last moment
+				wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // in the last moment
 				if resumed > 0 {
 					until(start, resumed)
 					wantNil(t, "Resume", admin.Resume(c.Context(), "job"))

@@ -221,7 +221,7 @@ func TestStartDeadline(t *testing.T) {
 		begin()
 		until(start, 95*min)
 		wantNil(t, "Trigger", c.nodes[0].Trigger(c.Context(), "long"))
-		wantNil(t, "Pause", c.nodes[0].Pause(c.Context(), "long"))
+		wantNil(t, "Pause", c.nodes[0].Pause(c.Context(), "long", ""))
 		until(start, 170*min+5*sec)
 		short.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 80*min, 90*min, 100*min, 110*min, 120*min, 130*min, 140*min, 150*min, 160*min, 170*min)
 		once.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 90*min, 100*min, 110*min, 120*min, 130*min, 140*min, 150*min, 160*min, 170*min)

@@ -104,7 +104,7 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 		_, entry := s.Entry(ctx, "job")
 		_, all := s.AllEntries(ctx)
 		for call, err := range map[string]error{
-			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "AllEntries": all, "Pause": s.Pause(ctx, "job"),
+			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "AllEntries": all, "Pause": s.Pause(ctx, "job", ""),
 			"Resume": s.Resume(ctx, "job"), "Trigger": s.Trigger(ctx, "job"),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {

@@ -175,7 +175,7 @@ func TestForget(t *testing.T) {
 		admin := c.admin()
 		until(start, 11*min)
 		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job"))
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		until(start, 12*min)
 		wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
 		wantNil(t, "Remove", a.Remove("job"))

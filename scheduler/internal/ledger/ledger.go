@@ -37,6 +37,7 @@ type Ledger struct {
 	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
 	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
 	Counts     Counts     `json:"counts"`
+	Streak     int        `json:"streak,omitempty"`  // executions in a row that have failed or were lost
 	Triggered  int64      `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
 	Starts     []string   `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
 	Definition Definition `json:"def,omitzero"`
@@ -187,11 +188,22 @@ func (l *Ledger) remember(j *Job, x Execution) {
 // failure reports whether an execution with the result s counts as a failure in the history.
 func (s State) failure() bool { return s == Failed || s == Died || s == Lost }
 
+// Ended reports whether x has its final result. An execution that was broken off has not: another node takes it over.
+func (x *Execution) Ended() bool {
+	return x.State != Running && x.State != Interrupted && x.State != Died
+}
+
 // End records the result of the running execution and increases the count of that result.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	l.Execution.State, l.Execution.End, l.Execution.Attempts = state, at.UnixMilli(), attempts
 	if err != nil {
 		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
+	}
+	switch state {
+	case Done:
+		l.Streak = 0
+	case Failed, Lost:
+		l.Streak++
 	}
 	c := &l.Counts
 	counts := map[State]*int64{

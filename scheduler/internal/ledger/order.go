@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -13,15 +14,21 @@ const ordersVersion = 1
 type Orders struct {
 	Version int              `json:"v"`
 	Jobs    map[string]Order `json:"jobs,omitempty"`
+	All     []Span           `json:"all,omitempty"` // the pauses of all jobs, the newest first
+	AllTold int64            `json:"f,omitempty"`   // the fence of the latest write that changed All
 }
 
 // Order is the pause and the trigger of one job. Times are milliseconds of the store's clock.
 type Order struct {
-	Fence       int64 `json:"f"`           // of the latest write that changed this Order; only grows
-	PausedFrom  int64 `json:"p,omitempty"` // later ticks are skipped; 0: the job is not paused
-	PausedUntil int64 `json:"r,omitempty"` // the last time at which ticks are skipped; 0: the pause goes on
-	Triggered   int64 `json:"n,omitempty"` // the Fence of the write with the newest trigger
-	TriggeredAt int64 `json:"t,omitempty"`
+	Fence       int64  `json:"f"`              // of the latest write that changed this Order; only grows
+	PausedFrom  int64  `json:"p,omitempty"`    // later ticks are skipped; 0: the job is not paused
+	PausedUntil int64  `json:"r,omitempty"`    // the last time at which ticks are skipped; 0: the pause goes on
+	By          string `json:"by,omitempty"`   // who has paused the job
+	Note        string `json:"note,omitempty"` // why
+	Triggered   int64  `json:"n,omitempty"`    // the Fence of the write with the newest trigger
+	TriggeredAt int64  `json:"t,omitempty"`
+
+	all []Span // Orders.All; see Orders.For
 }
 
 // DecodeOrders reads a memo. An empty memo has no orders. In the result, Jobs is never nil.
@@ -47,6 +54,7 @@ func (o Orders) Encode() []byte { return encode(o) }
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
 // a write adds an order, so Tidy does not remove the latest order.
 func (o Orders) Newest() (fence int64) {
+	fence = o.AllTold
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
 	}
@@ -57,15 +65,16 @@ func (o Orders) Newest() (fence int64) {
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]
-		return l != nil && !order.Paused() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered
+		return l != nil && !order.Alone() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered
 	})
 }
 
 // Pause skips the ticks after now. Pause returns false if the job is paused already.
-func (o *Order) Pause(l *Ledger, now time.Time) bool {
-	if o.Paused() {
+func (o *Order) Pause(l *Ledger, now time.Time, by, note string) bool {
+	if o.Alone() {
 		return false
 	}
+	o.By, o.Note = by, note
 	// If no node has updated the ledger since the previous pause ended, the new pause continues the previous one.
 	// A new PausedFrom would make ticks of the previous pause count as missed.
 	if l.Last >= o.PausedUntil {
@@ -77,10 +86,10 @@ func (o *Order) Pause(l *Ledger, now time.Time) bool {
 
 // Resume ends a pause at now. Resume returns false if the job is not paused.
 func (o *Order) Resume(_ *Ledger, now time.Time) bool {
-	if !o.Paused() {
+	if !o.Alone() {
 		return false
 	}
-	o.PausedUntil = now.UnixMilli()
+	o.PausedUntil, o.By, o.Note = now.UnixMilli(), "", ""
 	return true
 }
 
@@ -90,11 +99,25 @@ func (o *Order) Trigger(_ *Ledger, now time.Time) bool {
 	return true
 }
 
-// Paused reports whether the job is paused and nobody has resumed it.
-func (o Order) Paused() bool { return o.PausedFrom != 0 && o.PausedUntil == 0 }
+// Paused reports whether the job is paused, alone or with all jobs.
+func (o Order) Paused() bool { return len(o.Pauses()) > 0 }
+
+// Alone reports whether the job is paused, whether or not all jobs are.
+func (o Order) Alone() bool { return o.PausedFrom != 0 && o.PausedUntil == 0 }
+
+// Pauses returns the pauses that go on: of the job alone, and of all jobs.
+func (o Order) Pauses() (on []Span) {
+	if o.Alone() {
+		on = append(on, Span{From: o.PausedFrom, By: o.By, Note: o.Note})
+	}
+	if len(o.all) > 0 && o.all[0].Until == 0 {
+		on = append(on, o.all[0])
+	}
+	return on
+}
 
 // Skips reports whether tick came during a pause.
 func (o Order) Skips(tick time.Time) bool {
 	t := tick.UnixMilli()
-	return o.PausedFrom != 0 && t > o.PausedFrom && (o.PausedUntil == 0 || t <= o.PausedUntil)
+	return Span{From: o.PausedFrom, Until: o.PausedUntil}.has(t) || slices.ContainsFunc(o.all, func(s Span) bool { return s.has(t) })
 }

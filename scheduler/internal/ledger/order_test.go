@@ -37,7 +37,7 @@ func TestPauseAndResume(t *testing.T) {
 				var took bool
 				switch now := start.Add(s.at); s.what {
 				case "pause":
-					took = o.Pause(&Ledger{Last: at(s.seen)}, now)
+					took = o.Pause(&Ledger{Last: at(s.seen)}, now, "me", "why")
 				case "resume":
 					took = o.Resume(nil, now)
 				}
@@ -89,7 +89,7 @@ func TestOrdersAreReadBack(t *testing.T) {
 	}
 	a := Order{Fence: 7}
 	a.Trigger(nil, start)
-	a.Pause(new(Ledger), start)
+	a.Pause(new(Ledger), start, "me", "why")
 	o.Jobs["<a>"], o.Jobs["b"] = a, Order{Fence: 3}
 	again, err := DecodeOrders(o.Encode())
 	if err != nil || !reflect.DeepEqual(again, o) || again.Newest() != 7 {

@@ -1,0 +1,69 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// keptSpans is how many pauses of all jobs are remembered: more than people make between two ticks of a job. Ticks in older
+// pauses would count as missed.
+const keptSpans = 8
+
+// Span is a pause. Times are milliseconds of the store's clock.
+type Span struct {
+	From  int64  `json:"p"` // later ticks are skipped; 0: no pause
+	Until int64  `json:"r,omitempty"`
+	By    string `json:"by,omitempty"`
+	Note  string `json:"note,omitempty"`
+}
+
+func (s Span) has(tick int64) bool {
+	return s.From != 0 && tick > s.From && (s.Until == 0 || tick <= s.Until)
+}
+
+// PauseNote returns the note of a pause after so many failures in a row.
+func PauseNote(failures int, last error) string {
+	text := ""
+	if last != nil {
+		text = ", the last one with: " + last.Error()
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, shortenJSON(fmt.Sprintf("%d executions in a row have failed%s", failures, text), maxErrBytes))
+	return text
+}
+
+// For returns the order for a job, with the pauses of all jobs. The Fence of the result grows with each write that
+// concerns the job.
+func (o Orders) For(name string) Order {
+	order := o.Jobs[name]
+	order.all, order.Fence = o.All, max(order.Fence, o.AllTold)
+	return order
+}
+
+// PauseAll pauses all jobs. The parameter fence is that of the write. PauseAll returns false if all jobs are paused.
+func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
+	if len(o.All) > 0 && o.All[0].Until == 0 {
+		return false
+	}
+	o.All = prepend(Span{From: now.UnixMilli(), By: by, Note: note}, slices.Clone(o.All), keptSpans)
+	o.AllTold = fence
+	return true
+}
+
+// ResumeAll ends the pause of all jobs. ResumeAll returns false if there is none.
+func (o *Orders) ResumeAll(fence int64, now time.Time) bool {
+	if len(o.All) == 0 || o.All[0].Until != 0 {
+		return false
+	}
+	o.All = slices.Clone(o.All)
+	o.All[0] = Span{From: o.All[0].From, Until: now.UnixMilli()}
+	o.AllTold = fence
+	return true
+}

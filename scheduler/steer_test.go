@@ -1,0 +1,229 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// Who has paused a job, when and why; and all jobs at once, also those that come later.
+func TestPauseAll(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var a, b, late runs
+		start := time.Now()
+		for range 2 {
+			n := c.node(0)
+			n.add("a", "@every 10m", a.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
+			n.add("b", "@every 1h", b.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
+			n.start()
+		}
+		admin := c.admin()
+		wantErr(t, admin.Pause(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
+		wantErr(t, admin.PauseAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
+		until(start, 15*min)
+		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), "the database moves"))
+		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), "again")) // nothing new
+		until(start, 16*min)
+		wantNil(t, "Pause", c.nodes[1].Pause(c.Context(), "a", "broken"))
+		c.nodes[0].add("late", "@every 10m", late.fn(c.nodes[0], sec))
+		see := func(name string, want ...scheduler.PauseInfo) {
+			t.Helper()
+			e, err := admin.Entry(c.Context(), name)
+			wantNil(t, "Entry", err)
+			if len(e.Pauses) != len(want) || e.Paused != (len(want) > 0) || e.Next.IsZero() != e.Paused {
+				t.Errorf("%s: pauses %+v, next %s", name, e.Pauses, e.Next)
+				return
+			}
+			for i, p := range e.Pauses {
+				p.Since = start.Add(p.Since.Sub(start).Truncate(sec))
+				if p != want[i] {
+					t.Errorf("%s: paused %+v, want %+v", name, p, want[i])
+				}
+			}
+		}
+		all := scheduler.PauseInfo{Since: start.Add(15 * min), By: admin.name, Note: "the database moves", All: true}
+		alone := scheduler.PauseInfo{Since: start.Add(16 * min), By: "node1", Note: "broken"}
+		see("a", alone, all)
+		see("b", all)
+		until(start, 25*min)
+		see("late", all)
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		see("a", alone)
+		see("b")
+		until(start, 35*min)
+		wantNil(t, "Resume", admin.Resume(c.Context(), "a"))
+		until(start, 55*min)
+		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+		until(start, 65*min)
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		until(start, 125*min)
+		a.wantTicks(t, start, 10*min, 40*min, 50*min, 70*min, 80*min, 90*min, 100*min, 110*min, 120*min)
+		b.wantTicks(t, start, 120*min)
+		late.wantTicks(t, start, 30*min, 40*min, 50*min, 70*min, 80*min, 90*min, 100*min, 110*min, 120*min)
+	})
+}
+
+// Ticks of pauses of all jobs that no node was up to see are not missed ones.
+func TestPausesOfAllThatNobodySaw(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		boot := func() *node {
+			n := c.node(0)
+			n.add("job", "@every 10m", r.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
+			return n.start()
+		}
+		boot()
+		admin := c.admin()
+		until(start, 5*min)
+		c.nodes[0].end()
+		for i := range 3 { // 10 to 20, 40 to 50, 70 to 80
+			until(start, time.Duration(30*i+8)*min)
+			wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+			until(start, time.Duration(30*i+22)*min)
+			wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		}
+		until(start, 95*min)
+		boot()
+		until(start, 101*min)
+		r.wantTicks(t, start, 30*min, 60*min, 90*min, 100*min)
+	})
+}
+
+// A job that fails several times in a row is paused, with the reason, and counts anew after Resume.
+func TestPauseAfterFailures(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		fails := map[time.Duration]bool{10 * min: true, 20 * min: true, 40 * min: true, 50 * min: true, 60 * min: true, 100 * min: true, 110 * min: true}
+		for range 2 {
+			n := c.node(0)
+			n.add("job", "@every 10m", func(ctx context.Context) error {
+				r.note(ctx, n)
+				if tick, _ := scheduler.TickFrom(ctx); fails[tick.At.Sub(start)] {
+					return errors.New("no\nroute")
+				}
+				return nil
+			}, scheduler.PauseAfter(3))
+			n.start()
+		}
+		admin := c.admin()
+		until(start, 95*min)
+		e, err := admin.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		note := "3 executions in a row have failed, the last one with: no route"
+		if len(e.Pauses) != 1 || e.Pauses[0].Note != note || !strings.HasPrefix(e.Pauses[0].By, "node") || e.Counts.Failed != 5 {
+			t.Errorf("entry %+v, want it paused: %s", e, note)
+		}
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+		until(start, 125*min)
+		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min, 100*min, 110*min, 120*min)
+		for _, n := range []int{0, -1, 1001} {
+			err := admin.Func("job", "@daily", func(context.Context) error { return nil }, scheduler.PauseAfter(n))
+			wantErr(t, err, joblock.ErrInvalid)
+		}
+	})
+}
+
+// TriggerAndWait returns the execution that the trigger has caused.
+func TestTriggerAndWait(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		result := error(nil)
+		for range 2 {
+			n := c.node(0)
+			n.add("job", "@every 1h", func(ctx context.Context) error {
+				select {
+				case <-time.After(30 * sec):
+					return result
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
+			n.start()
+		}
+		admin := c.admin()
+		_, err := admin.TriggerAndWait(c.Context(), "never")
+		wantErr(t, err, joblock.ErrNotFound)
+		until(start, 10*min)
+		want := func(on *node, state scheduler.State, least time.Duration) {
+			t.Helper()
+			asked := time.Now()
+			x, err := on.TriggerAndWait(c.Context(), "job")
+			wantNil(t, "TriggerAndWait", err)
+			took := time.Since(asked)
+			if x.State != state || x.Tick.Cause != scheduler.CauseTrigger || x.Tick.At.Before(asked.Truncate(time.Millisecond)) || x.Duration() < 30*sec {
+				t.Errorf("execution %+v, want a trigger that is %s", x, state)
+			}
+			if took < least || took > least+15*sec {
+				t.Errorf("returned after %s, want %s to %s", took, least, least+15*sec)
+			}
+		}
+		want(admin, scheduler.StateDone, 30*sec)
+		result = errors.New("no")
+		want(c.nodes[0], scheduler.StateFailed, 30*sec)
+		until(start, hour+10*sec) // a tick is being executed
+		want(admin, scheduler.StateFailed, 50*sec)
+		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+		result = nil
+		done := make(chan struct{})
+		go func() { // its node dies
+			defer close(done)
+			time.Sleep(15 * sec)
+			for _, n := range c.nodes[:2] {
+				if e, err := n.Entry(c.Context(), "job"); err == nil && e.Latest.Node == n.name {
+					n.cut()
+					return
+				}
+			}
+		}()
+		x, err := admin.TriggerAndWait(c.Context(), "job")
+		<-done
+		if wantNil(t, "TriggerAndWait", err); x.State != scheduler.StateDone || x.Tick.Broken != 1 {
+			t.Errorf("execution %+v, want the one that took over", x)
+		}
+		ctx, cancel := context.WithTimeoutCause(c.Context(), 5*sec, errors.New("impatient"))
+		defer cancel()
+		if _, err := admin.TriggerAndWait(ctx, "job"); err == nil || err.Error() != "impatient" {
+			t.Errorf("error %v, want the cause of ctx", err)
+		}
+	})
+}
+
+// The next ticks of a job are those of the spec in force, for a process without the job too.
+func TestNextTicks(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "CRON_TZ=Europe/Berlin 30 2 28-31 3 *", func(context.Context) error { return nil }, scheduler.Jitter(10*min))
+		n.start()
+		until(start, min)
+		admin := c.admin()
+		e, err := admin.Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
+		ticks, err := admin.NextTicks(c.Context(), "job", 3)
+		wantNil(t, "NextTicks", err)
+		first := time.Date(2000, 3, 28, 0, 30, 0, 0, time.UTC) // summer time
+		if len(ticks) != 3 || !ticks[0].Equal(e.Next) || ticks[0].Sub(first) > 10*min || ticks[1].Sub(ticks[0]) != 24*hour {
+			t.Errorf("ticks %v, the next %s", ticks, e.Next)
+		}
+		_, err = admin.NextTicks(c.Context(), "never", 3)
+		wantErr(t, err, joblock.ErrNotFound)
+		for _, n := range []int{0, 1001} {
+			_, err = admin.NextTicks(c.Context(), "job", n)
+			wantErr(t, err, joblock.ErrInvalid)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+)
+
+// The first and the longest pause of TriggerAndWait between two reads of the ledger.
+const firstLook, lastLook = 50 * time.Millisecond, time.Second
+
+// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If this Scheduler
+// has the job and Run is running, this Scheduler executes the job at once. In every other case a node that has the job
+// executes the job within Config.Sync. If the job is running, the new execution follows the running one. Several
+// triggers that wait at the same time lead to one execution. See Pause for errors.
+func (s *Scheduler) Trigger(ctx context.Context, name string) error {
+	_, err := s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
+	return err
+}
+
+// TriggerAndWait is Trigger, and then waits until the execution has ended. The result is that execution, whatever its
+// State is, with its error and duration. If another trigger comes before the execution has begun, one execution is for
+// both. TriggerAndWait waits as long as no node executes the job, so give ctx a deadline.
+//
+// Errors are those of Pause. If ctx ends during the wait, the error is the cause of ctx, and the trigger stays. The error
+// has no sentinel if the execution is no longer in the history.
+func (s *Scheduler) TriggerAndWait(ctx context.Context, name string) (Execution, error) {
+	o, err := s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
+	if err != nil {
+		return Execution{}, err
+	}
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if err := sleep.For(ctx, pause); err != nil {
+			return Execution{}, context.Cause(ctx)
+		}
+		views, err := s.readJobs(ctx, []string{name})
+		if err != nil {
+			return Execution{}, err
+		}
+		l, err := ledger.Decode(views[1].Memo)
+		if err != nil {
+			return Execution{}, err
+		}
+		if l.Triggered < o.Triggered || l.Execution == nil ||
+			slices.ContainsFunc(l.Due, func(d ledger.Due) bool { return d.Cause == ledger.CauseTrigger }) {
+			continue // not begun
+		}
+		past, err := l.History()
+		if err != nil {
+			return Execution{}, err
+		}
+		all := append([]ledger.Execution{*l.Execution}, past...)
+		i := slices.IndexFunc(all, func(x ledger.Execution) bool { return x.Cause == ledger.CauseTrigger && x.At >= o.TriggeredAt })
+		switch {
+		case i < 0:
+			return Execution{}, fmt.Errorf("scheduler: trigger %q: the execution is no longer in the history", name)
+		case all[i].Ended():
+			return showExecution(name, &all[i]), nil
+		}
+	}
+}
