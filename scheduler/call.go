@@ -25,7 +25,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 		attempts++
 		err = j.attempt(ctx, tick, logger)
 		for j.task && errors.Is(err, errTaskOverlaps) {
-			if !j.Overlap.Waits() || sleep.For(ctx, queuePoll) != nil {
+			if !j.Overlap.Waits() && tick.Cause != CauseBackfill || sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
 			err = j.attempt(ctx, tick, logger)

@@ -83,6 +83,26 @@
 //	the job is paused             the ticks wait for the end of the pause
 //	StartDeadline has passed      the tick is skipped as missed, and leaves its place to another tick
 //
+// # Backfills
+//
+// [Scheduler.Backfill] executes the ticks of a range of the past: at most 10,000 ticks, each once, one after the other,
+// the oldest first. The ledger has the backfill's cursor, the latest tick that has begun. The node that begins a tick
+// writes the cursor and the execution in one step. So nodes begin no tick of the range twice, except to take it over. A
+// job has one backfill at a time.
+//
+//	nothing else is due                   the next tick of the range is executed
+//	a tick, start or trigger is due       it is executed first
+//	a tick comes during an execution of   the tick waits for the end of the execution: with OverlapQueue as always, with
+//	the backfill                          all other policies if it is the newest
+//	an execution of it was broken off     another node takes the tick over, and goes on from the cursor
+//	the job is paused                     the backfill goes on
+//	a missed or overlapped tick of the    that tick is left to the backfill
+//	range waits
+//	a new spec comes into force           the rest of the range has the ticks of the new spec
+//	StopBackfill                          the backfill ends before its next tick
+//
+// # What other schedulers call it
+//
 // The field's other schedulers have these policies under other names:
 //
 //	this package     Temporal                Kubernetes CronJob       Quartz
@@ -96,9 +116,8 @@
 //	CatchUpOne       -                       always                   FIRE_ONCE_NOW
 //	CatchUpAll       catchup window          -                        IGNORE_MISFIRES
 //	StartDeadline    catchup window          startingDeadlineSeconds  misfireThreshold
-//	KeepHistory      10 executions           successfulJobsHistory-   -
-//	                                         Limit, failedJobs-
-//	                                         HistoryLimit
+//	Backfill         backfill, BUFFER_ALL    -                        -
+//	KeepHistory      10 executions           *JobsHistoryLimit        -
 //
 // There is no policy like TERMINATE_OTHER, because no Go function can be ended from outside.
 //

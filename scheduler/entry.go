@@ -111,6 +111,8 @@ type Entry struct {
 	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see KeepHistory
 	Counts  Counts      `json:"counts"`
+
+	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }
 
 // Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error, Entries
@@ -279,6 +281,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
+		Backfill: showBackfill(l, o),
 	}
 	if rules.SpecText != "" {
 		e.Zone = rules.Spec.Zone().String()

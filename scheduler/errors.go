@@ -16,7 +16,11 @@ var (
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
 
-// ownError matches a sentinel of package joblock, so that callers can treat an ownError like an error of a Locker.
+// ErrBackfilling means that the job has a backfill that has not ended.
+var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
+
+// ownError matches a sentinel, usually one of package joblock, so that callers can treat an ownError like an error of a
+// Locker.
 type ownError struct {
 	text     string
 	sentinel error

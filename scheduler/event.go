@@ -28,6 +28,9 @@ const (
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
+	// EventBackfilled means that a backfill has ended: all its ticks have been executed, or StopBackfill was called. Count
+	// is the number of its executions with StateDone. Tick.At is the end of the range.
+	EventBackfilled Kind = "backfilled"
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"
 	// EventSpec means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new

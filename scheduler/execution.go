@@ -40,7 +40,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if err := s.execute(ctx, j, lock, l); err != nil {
 			return err
 		}
-		if len(l.Due) == 0 {
+		if len(l.Due) == 0 && !l.Backfilling() {
 			return nil
 		}
 		s.rereadOrders(ctx) // the job may have been paused
@@ -58,6 +58,9 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	e.Late = time.UnixMilli(x.Start).Sub(e.Tick.At)
 	if e.Tick.Cause == CauseTick {
 		e.Late -= j.Delay
+	}
+	if e.Tick.Cause == CauseBackfill {
+		e.Late = 0
 	}
 	s.report(e)
 
@@ -105,7 +108,7 @@ func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock
 func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if j.cancel {
+	if j.cancel && l.Execution.Cause != ledger.CauseBackfill {
 		go s.cancelAtNextTick(ctx, j, s.inForce(j, l).Spec, l.LastTick(), cancel)
 	}
 	ctx, stop := lock.Context(ctx)

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -35,9 +36,9 @@ func TestRandomHistories(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d of %d histories have no ties: %+v", used, histories, seen.counts)
+	t.Logf("%d of %d histories have no ties: %+v, %d of backfills, %d backfills were refused", used, histories, seen.counts, seen.filled, seen.refused)
 	c := seen.counts
-	if used < int(histories)/3 || slices.Min([]int64{c.Done, c.Missed, c.Overlapped, c.Paused, c.TakenOver}) == 0 {
+	if used < int(histories)/3 || slices.Min([]int64{c.Done, c.Missed, c.Overlapped, c.Paused, c.TakenOver}) == 0 || seen.filled == 0 || seen.refused == 0 {
 		t.Error("this proves little")
 	}
 }
@@ -64,8 +65,9 @@ type rules struct {
 
 // incident is something that happens to the cluster or the job at a time.
 type incident struct {
-	at   time.Duration
-	what string // down, up, pause, resume, trigger
+	at       time.Duration
+	what     string        // down, up, pause, resume, trigger, backfill, stop
+	from, to time.Duration // of a backfill
 }
 
 func newHistory(seed uint64) *history {
@@ -110,7 +112,13 @@ func newHistory(seed uint64) *history {
 			break
 		}
 		what := "trigger"
-		switch n := dice.IntN(8); {
+		var from, to time.Duration
+		switch n := dice.IntN(10); {
+		case n == 8:
+			what, to = "backfill", (at - time.Duration(dice.Int64N(int64(hour)))).Truncate(h.period)
+			from = to - time.Duration(dice.IntN(12))*h.period
+		case n == 9:
+			what = "stop"
 		case n < 4 && up:
 			what, up = "down", false
 		case n < 6 && !up:
@@ -120,10 +128,10 @@ func newHistory(seed uint64) *history {
 		case n < 6:
 			what, paused = "pause", true
 		}
-		h.incident = append(h.incident, incident{at, what})
+		h.incident = append(h.incident, incident{at, what, from, to})
 	}
 	if !up {
-		h.incident = append(h.incident, incident{h.until - 9*min, "up"})
+		h.incident = append(h.incident, incident{at: h.until - 9*min, what: "up"})
 	}
 	return h
 }
@@ -139,6 +147,9 @@ func (h *history) String() string {
 	fmt.Fprintf(&b, "@every %s%s:", h.period, h.text)
 	for _, i := range h.incident {
 		fmt.Fprintf(&b, " %s at %s", i.what, i.at)
+		if i.what == "backfill" {
+			fmt.Fprintf(&b, " from %s to %s", i.from, i.to)
+		}
 	}
 	return b.String()
 }
@@ -148,6 +159,8 @@ type outcome struct {
 	begun   []begun
 	counts  scheduler.Counts
 	waiting int
+	filled  int // executions of backfills
+	refused int // backfills, because one had not ended
 	tie     bool
 }
 
@@ -160,6 +173,7 @@ type begun struct {
 func (o *outcome) add(other *outcome) {
 	c, d := &o.counts, other.counts
 	c.Done, c.TakenOver = c.Done+d.Done, c.TakenOver+d.TakenOver
+	o.filled, o.refused = o.filled+other.filled, o.refused+other.refused
 	c.Missed, c.Overlapped, c.Paused = c.Missed+d.Missed, c.Overlapped+d.Overlapped, c.Paused+d.Paused
 }
 
@@ -169,6 +183,7 @@ func (c *cluster) follow(h *history, want *outcome) {
 	var r runs
 	start := time.Now()
 	var up []*node
+	refused := 0
 	begin := func() {
 		for range 3 {
 			n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = 3 * sec })
@@ -205,6 +220,15 @@ func (c *cluster) follow(h *history, want *outcome) {
 			wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
 		case "trigger":
 			wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
+		case "backfill":
+			_, err := admin.Backfill(c.Context(), "job", start.Add(i.from), start.Add(i.to))
+			if errors.Is(err, scheduler.ErrBackfilling) {
+				refused++
+			} else {
+				wantNil(t, "Backfill", err)
+			}
+		case "stop":
+			wantNil(t, "StopBackfill", admin.StopBackfill(c.Context(), "job"))
 		}
 	}
 	until(start, h.until)
@@ -219,8 +243,8 @@ func (c *cluster) follow(h *history, want *outcome) {
 			t.Fatalf("%s\nbegun:  %v\noracle: %v", h, got, want.begun[:least(i+1, len(want.begun))])
 		}
 	}
-	if len(got) != len(want.begun) || e.Counts != want.counts || e.Waiting != want.waiting {
-		t.Fatalf("%s\nbegun %d, wait %d, %+v\noracle %d, wait %d, %+v", h, len(got), e.Waiting, e.Counts, len(want.begun), want.waiting, want.counts)
+	if len(got) != len(want.begun) || e.Counts != want.counts || e.Waiting != want.waiting || refused != want.refused {
+		t.Fatalf("%s\nbegun %d, wait %d, %+v, %d refused\noracle %d, wait %d, %+v, %d refused", h, len(got), e.Waiting, e.Counts, refused, len(want.begun), want.waiting, want.counts, want.refused)
 	}
 }
 
@@ -250,6 +274,25 @@ func (h *history) oracle() *outcome {
 		resumed   time.Duration // when the last pause ended
 		last      time.Duration // the time of the event before
 	)
+	// The latest backfill, as nodes have seen it, and the request.
+	var fill, order struct {
+		number   int
+		from, to time.Duration
+		stop     bool
+		ended    bool
+		next     time.Duration
+	}
+	fill.ended = true
+	left := func(tick time.Duration) bool { // to the backfill
+		return !fill.ended && !fill.stop && tick >= fill.next && tick <= fill.to
+	}
+	takeUp := func() {
+		if order.number > fill.number {
+			fill = order
+			waiting = slices.DeleteFunc(waiting, left)
+		}
+		fill.stop = order.stop
+	}
 	late := func(tick, now time.Duration) bool { return r.deadline > 0 && now-tick > r.deadline }
 	begin := func(now time.Duration) {
 		if busy || !up {
@@ -260,6 +303,13 @@ func (h *history) oracle() *outcome {
 			running, trigger, taken = begun{now, trigger, scheduler.CauseTrigger}, 0, false
 		case len(waiting) > 0 && !paused:
 			running, waiting = begun{now, waiting[0], scheduler.CauseTick}, waiting[1:]
+		case !fill.ended && (fill.stop || fill.next > fill.to):
+			fill.ended = true
+			return
+		case !fill.ended:
+			running = begun{now, fill.next, scheduler.CauseBackfill}
+			fill.next += h.period
+			o.filled++
 		default:
 			return
 		}
@@ -275,8 +325,11 @@ func (h *history) oracle() *outcome {
 	claim := func(now time.Duration, overlapped bool) {
 		o.counts.Paused, skipped = o.counts.Paused+skipped, 0
 		taken = trigger != 0
+		takeUp()
 		expire(now)
-		if overlapped && r.queue == 0 && !r.newest {
+		unclaimed = slices.DeleteFunc(unclaimed, left)
+		newest := r.newest || r.queue == 0 && running.cause == scheduler.CauseBackfill
+		if overlapped && r.queue == 0 && !newest {
 			o.counts.Overlapped += int64(len(unclaimed))
 			unclaimed = nil
 			return
@@ -288,7 +341,7 @@ func (h *history) oracle() *outcome {
 		room := slices.Max([]int{r.catchUp, 1}) + r.queue
 		switch n := len(unclaimed); {
 		case n == 0:
-		case overlapped && r.newest:
+		case overlapped && newest:
 			o.counts.Overlapped += int64(n - 1)
 			waiting = append(waiting, unclaimed[n-1])
 			room++
@@ -357,7 +410,7 @@ func (h *history) oracle() *outcome {
 			up = false
 		case "up":
 			up = true
-			claim(at, busy && (r.queue > 0 || r.newest))
+			claim(at, busy && (r.queue > 0 || r.newest || running.cause == scheduler.CauseBackfill))
 			if busy { // taken over
 				running.at, ends = at, at+h.length(at)
 				o.begun = append(o.begun, running)
@@ -371,11 +424,21 @@ func (h *history) oracle() *outcome {
 			paused, resumed = false, at
 		case "trigger":
 			trigger = at
+		case "backfill":
+			if order.number > fill.number || !fill.ended {
+				o.refused++
+				break
+			}
+			order.number, order.from, order.to = order.number+1, incidents[0].from, incidents[0].to
+			order.next, order.stop, order.ended = order.from, false, false
+		case "stop":
+			order.stop = order.number > fill.number || !fill.ended
 		}
 		if what != "tick" && what != "end" {
 			incidents = incidents[1:]
 		}
 		if up && !busy {
+			takeUp()
 			expire(at)
 		}
 		begin(at)

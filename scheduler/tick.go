@@ -12,9 +12,10 @@ import (
 type Cause string
 
 const (
-	CauseTick    Cause = "tick"    // an instant of the spec has come
-	CauseStart   Cause = "start"   // the option RunAtStart
-	CauseTrigger Cause = "trigger" // a call of Scheduler.Trigger
+	CauseTick     Cause = "tick"     // an instant of the spec has come
+	CauseStart    Cause = "start"    // the option RunAtStart
+	CauseTrigger  Cause = "trigger"  // a call of Scheduler.Trigger
+	CauseBackfill Cause = "backfill" // a call of Scheduler.Backfill
 )
 
 // Tick is one occasion to execute a job.
@@ -26,6 +27,9 @@ type Tick struct {
 	// Broken is how many earlier executions of this tick were broken off: their node died, was stopped or lost the
 	// lock.
 	Broken int `json:"broken,omitempty"`
+
+	// Backfill is the number of the backfill, with CauseBackfill. No other backfill of the scope has the number.
+	Backfill int64 `json:"backfill,omitempty"`
 }
 
 // ID returns a name for the tick, like "rollup@1767236400". The ID is the same on every node and in every execution. No
@@ -34,6 +38,9 @@ type Tick struct {
 func (t Tick) ID() string {
 	if t.Cause == CauseTick {
 		return fmt.Sprintf("%s@%d", t.Name, t.At.Unix())
+	}
+	if t.Cause == CauseBackfill {
+		return fmt.Sprintf("%s@%s-%d-%d", t.Name, t.Cause, t.Backfill, t.At.Unix())
 	}
 	return fmt.Sprintf("%s@%s-%d", t.Name, t.Cause, t.At.UnixMilli())
 }
@@ -48,5 +55,5 @@ func TickFrom(ctx context.Context) (Tick, bool) {
 }
 
 func tickOf(name string, t ledger.Tick) Tick {
-	return Tick{Name: name, At: t.At, Cause: Cause(t.Cause), Broken: t.Broken}
+	return Tick{Name: name, At: t.At, Cause: Cause(t.Cause), Broken: t.Broken, Backfill: t.Backfill}
 }

@@ -42,6 +42,8 @@ func playRole(role string) int {
 	case "resume":
 	case "sched":
 		return playSched()
+	case "policy":
+		return playPolicy()
 	case "queue":
 		return playQueue()
 	case "worker":

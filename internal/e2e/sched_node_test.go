@@ -78,15 +78,8 @@ func playSched() int {
 
 // work writes to the resource until the key "finish" is there.
 func work(ctx context.Context, rdb *redis.Client, node string) error {
-	tick, _ := scheduler.TickFrom(ctx)
 	lock, _ := joblock.FromContext(ctx)
-	say := func(what string, cause error) error {
-		text, err := json.Marshal(note{node, what, tick.ID(), lock.Fence(), fmt.Sprint(cause)})
-		if err != nil {
-			return err
-		}
-		return rdb.RPush(context.Background(), "notes", text).Err()
-	}
+	say := func(what string, cause error) error { return writeNote(ctx, rdb, node, what, cause) }
 	if err := say("begun", nil); err != nil {
 		return err
 	}
@@ -120,17 +113,28 @@ func work(ctx context.Context, rdb *redis.Client, node string) error {
 	}
 }
 
-// schedNode is a process of the role "sched".
+// writeNote writes a note about the tick that ctx carries.
+func writeNote(ctx context.Context, rdb *redis.Client, node, what string, cause error) error {
+	tick, _ := scheduler.TickFrom(ctx)
+	lock, _ := joblock.FromContext(ctx)
+	text, err := json.Marshal(note{node, what, tick.ID(), lock.Fence(), fmt.Sprint(cause)})
+	if err != nil {
+		return err
+	}
+	return rdb.RPush(context.Background(), "notes", text).Err()
+}
+
+// schedNode is a process of the role "sched" or "policy".
 type schedNode struct {
 	cmd  *exec.Cmd
 	out  io.Reader
 	once sync.Once
 }
 
-func startSched(t *testing.T, server *redistest.Server, name string) *schedNode {
+func startSchedRole(t *testing.T, server *redistest.Server, role, name string) *schedNode {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE=sched", "JOBLOCK_E2E_REDIS="+server.Addr(), "JOBLOCK_E2E_NODE="+name)
+	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE="+role, "JOBLOCK_E2E_REDIS="+server.Addr(), "JOBLOCK_E2E_NODE="+name)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -158,24 +162,16 @@ func (n *schedNode) end(sig syscall.Signal) (err error) {
 // schedCluster is three processes and what they have written down.
 type schedCluster struct {
 	*testing.T
-	rdb   *redis.Client
-	locks *joblock.Locker
-	admin *scheduler.Scheduler
-	nodes map[string]*schedNode
+	server *redistest.Server
+	rdb    *redis.Client
+	locks  *joblock.Locker
+	admin  *scheduler.Scheduler
+	nodes  map[string]*schedNode
 }
 
 func newSchedCluster(t *testing.T) *schedCluster {
 	t.Helper()
-	server := redistest.Start(t)
-	c := &schedCluster{T: t, rdb: server.Client(t), locks: newLocks(t, server.Addr(), nil), nodes: make(map[string]*schedNode)}
-	var err error
-	if c.admin, err = scheduler.New(c.locks, &scheduler.Config{Scope: "e2e"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", "b", "c"} {
-		c.nodes[name] = startSched(t, server, name)
-	}
-	return c
+	return newSchedClusterOf(t, "sched")
 }
 
 // notes reads what was written down, of that kind.

@@ -26,6 +26,8 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})
 	}
 	l.Since, l.From = large, large
+	order := BackfillOrder{ID: large, At: large, From: large, To: large, Stop: true}
+	l.Backfill = &Backfill{BackfillOrder: order, Ticks: math.MinInt, Cursor: large, Done: math.MinInt, Failed: math.MinInt, Lost: math.MinInt, End: large}
 	j := &Job{KeepFailures: MaxHistory, KeepOthers: MaxHistory}
 	for i := range 2 * keptStarts {
 		l.Starts = prepend(worst[:MaxStartIDBytes], l.Starts, keptStarts)
@@ -34,7 +36,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
 	for i := range 4 * MaxHistory {
-		l.start(j, Execution{Due: Due{large, CauseTrigger}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
+		l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
 		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
 		l.Execution.Start = large
 	}

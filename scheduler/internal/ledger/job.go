@@ -77,10 +77,11 @@ type Overlap struct {
 func (o Overlap) Waits() bool { return o.Newest || o.Queue > 0 }
 
 // room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and besides them those of
-// Overlap.Queue. If overlapped is true, the result is one larger with Overlap.Newest. The result is at most maxWaiting.
-func (j *Job) room(overlapped bool) int {
+// Overlap.Queue. If newest is true, the result is one larger, for the newest tick that came during an execution. The result is
+// at most maxWaiting.
+func (j *Job) room(newest bool) int {
 	room := max(j.CatchUp.Most, 1) + j.Overlap.Queue
-	if overlapped && j.Overlap.Newest {
+	if newest {
 		room++
 	}
 	return min(room, maxWaiting)

@@ -36,6 +36,7 @@ type Ledger struct {
 	Last       int64      `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
 	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
 	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
+	Backfill   *Backfill  `json:"backfill,omitempty"`  // the latest backfill
 	Counts     Counts     `json:"counts"`
 	Streak     int        `json:"streak,omitempty"`  // executions in a row that have failed or were lost
 	Triggered  int64      `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
@@ -51,15 +52,17 @@ type Ledger struct {
 type Cause string
 
 const (
-	CauseTick    Cause = "tick"
-	CauseStart   Cause = "start"
-	CauseTrigger Cause = "trigger"
+	CauseTick     Cause = "tick"
+	CauseStart    Cause = "start"
+	CauseTrigger  Cause = "trigger"
+	CauseBackfill Cause = "backfill"
 )
 
 // Due is an execution that has not begun.
 type Due struct {
-	At    int64 `json:"t"`
-	Cause Cause `json:"c,omitempty"`
+	At       int64 `json:"t"`
+	Cause    Cause `json:"c,omitempty"`
+	Backfill int64 `json:"f,omitempty"` // BackfillOrder.ID, with CauseBackfill
 }
 
 // State is the state or the result of an execution. Package scheduler documents the states.
@@ -90,9 +93,10 @@ type Execution struct {
 
 // Tick is a Due in the form that package scheduler shows.
 type Tick struct {
-	At     time.Time // UTC
-	Cause  Cause
-	Broken int
+	At       time.Time // UTC
+	Cause    Cause
+	Broken   int
+	Backfill int64 // BackfillOrder.ID, with CauseBackfill
 }
 
 // Counts are the counts of a job. Package scheduler documents the fields.
@@ -212,6 +216,7 @@ func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 	if count := counts[state]; count != nil {
 		*count++
 	}
+	l.countBackfill(l.Execution)
 }
 
 // wait adds d to Due, a trigger at the front. Due has one trigger and one start at most: the newest.
@@ -265,7 +270,7 @@ func (d Due) cause() Cause { return cmp.Or(d.Cause, CauseTick) }
 
 // Tick returns the tick that x executes.
 func (x *Execution) Tick() Tick {
-	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken}
+	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken, Backfill: x.Backfill}
 }
 
 // prepend puts the elements of list after the parameter first. The parameter most bounds the result's length.

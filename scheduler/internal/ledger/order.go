@@ -20,13 +20,14 @@ type Orders struct {
 
 // Order is the pause and the trigger of one job. Times are milliseconds of the store's clock.
 type Order struct {
-	Fence       int64  `json:"f"`              // of the latest write that changed this Order; only grows
-	PausedFrom  int64  `json:"p,omitempty"`    // later ticks are skipped; 0: the job is not paused
-	PausedUntil int64  `json:"r,omitempty"`    // the last time at which ticks are skipped; 0: the pause goes on
-	By          string `json:"by,omitempty"`   // who has paused the job
-	Note        string `json:"note,omitempty"` // why
-	Triggered   int64  `json:"n,omitempty"`    // the Fence of the write with the newest trigger
-	TriggeredAt int64  `json:"t,omitempty"`
+	Fence       int64         `json:"f"`              // of the latest write that changed this Order; only grows
+	PausedFrom  int64         `json:"p,omitempty"`    // later ticks are skipped; 0: the job is not paused
+	PausedUntil int64         `json:"r,omitempty"`    // the last time at which ticks are skipped; 0: the pause goes on
+	By          string        `json:"by,omitempty"`   // who has paused the job
+	Note        string        `json:"note,omitempty"` // why
+	Triggered   int64         `json:"n,omitempty"`    // the Fence of the write with the newest trigger
+	TriggeredAt int64         `json:"t,omitempty"`
+	Backfill    BackfillOrder `json:"b,omitzero"` // the latest
 
 	all []Span // Orders.All; see Orders.For
 }
@@ -65,7 +66,7 @@ func (o Orders) Newest() (fence int64) {
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]
-		return l != nil && !order.Alone() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered
+		return l != nil && !order.Alone() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered && order.Backfill.done(l)
 	})
 }
 

@@ -42,6 +42,7 @@ const (
 	NewsSpec       Kind = "spec"
 	NewsContested  Kind = "contested"
 	NewsClock      Kind = "clock"
+	NewsBackfilled Kind = "backfilled"
 )
 
 // News is something that a node reports after writing the ledger.
@@ -79,6 +80,9 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		if m.Now.Sub(time.UnixMilli(m.Order.TriggeredAt)) > punctual {
 			l.Triggered = m.Order.Triggered // the trigger was for a ledger that is lost
 		}
+		if b := m.Order.Backfill; b.ID != 0 && m.Now.Sub(time.UnixMilli(b.At)) > punctual {
+			l.Backfill = &Backfill{BackfillOrder: b, End: m.Now.UnixMilli()} // and so was the backfill
+		}
 	}
 	news = l.define(j, m)
 	if j.AtStart && !slices.Contains(l.Starts, j.StartID) {
@@ -104,7 +108,12 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 			news = append(news, News{Kind: kind, Tick: tickAt(ticks[n-1]), Node: m.Node, Count: n})
 		}
 	}
-	overlapped := afterExecution || j.Overlap.Waits() && l.brokenOff()
+	changed = l.takeUpBackfill(rules, m) || changed
+	overlap := j.Overlap
+	if l.Execution != nil && l.Execution.Cause == CauseBackfill && !overlap.Waits() {
+		overlap.Newest = true // a backfill does not take the place of a tick
+	}
+	overlapped := afterExecution || overlap.Waits() && l.brokenOff()
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
 	skip(NewsMissed, &l.Counts.Missed, l.expire(j, m.Now))
 	ticks := l.advance(rules.ticks(l.LastTick(), until))
@@ -113,8 +122,8 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	}
 	paused := slices.DeleteFunc(slices.Clone(ticks), func(t time.Time) bool { return !m.Order.Skips(t) })
 	skip(NewsPaused, &l.Counts.Paused, paused)
-	rest := slices.DeleteFunc(ticks, m.Order.Skips)
-	if !overlapped || j.Overlap.Waits() {
+	rest := slices.DeleteFunc(ticks, func(t time.Time) bool { return m.Order.Skips(t) || l.leftToBackfill(t) })
+	if !overlapped || overlap.Waits() {
 		fresh := slices.DeleteFunc(slices.Clone(rest), func(t time.Time) bool { return j.late(t, m.Now) })
 		skip(NewsMissed, &l.Counts.Missed, rest[:len(rest)-len(fresh)])
 		rest = fresh
@@ -123,14 +132,14 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	from, to := len(rest)-j.catchesUp(rest, m.Now), len(rest)
 	if overlapped {
 		kind, count = NewsOverlapped, &l.Counts.Overlapped
-		from, to = j.Overlap.split(rest, l.waiting())
+		from, to = overlap.split(rest, l.waiting())
 	}
 	skip(kind, count, slices.Concat(rest[:from], rest[to:]))
 	for _, t := range rest[from:to] {
 		l.wait(Due{At: t.UnixMilli()})
 	}
 	if from < to {
-		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(overlapped)))
+		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(overlapped && overlap.Newest)))
 	}
 	return true, news
 }
@@ -173,7 +182,14 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 		l.Due = slices.Delete(l.Due, i, i+1)
 		return l.start(j, Execution{Due: d}, m), true, news
 	}
-	return nil, changed, news
+	if !l.Backfilling() {
+		return nil, changed, news
+	}
+	if d, ok := l.nextOfBackfill(l.InForce(j, m.Spec), m); ok {
+		return l.start(j, Execution{Due: d}, m), true, news
+	}
+	last := Tick{At: time.UnixMilli(l.Backfill.To).UTC(), Cause: CauseBackfill, Backfill: l.Backfill.ID}
+	return nil, true, append(news, News{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done})
 }
 
 // Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;

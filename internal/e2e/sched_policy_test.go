@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// playPolicy is a process with a scheduler whose job writes down when it begins and when it
+// is done.
+func playPolicy() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
+	defer rdb.Close()
+	err := func() (err error) {
+		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: schedTTL})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, locks.Close(context.Background())) }()
+		node := os.Getenv("JOBLOCK_E2E_NODE")
+		s, err := scheduler.New(locks, &scheduler.Config{Scope: "e2e", Node: node, Sync: time.Second, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		if err := s.Func("fill", "@every 1h", func(ctx context.Context) error { return jot(ctx, rdb, node, 40*time.Millisecond) }); err != nil {
+			return err
+		}
+		fmt.Println("up")
+		return s.Run(ctx)
+	}()
+	if err != nil {
+		fmt.Println("failed", err)
+		return 1
+	}
+	return 0
+}
+
+// jot writes a note of kind begun, waits, and writes a note of kind done.
+func jot(ctx context.Context, rdb *redis.Client, node string, takes time.Duration) error {
+	if err := writeNote(ctx, rdb, node, "begun", nil); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(takes):
+		return writeNote(ctx, rdb, node, "done", nil)
+	}
+}
+
+// A backfill of 150 ticks on three processes of which the one at work is killed again and
+// again: each tick is done, in order, and done twice only if its process was killed.
+func TestBackfillUnderKills(t *testing.T) {
+	t.Parallel()
+	c := newSchedClusterOf(t, "policy")
+	end := time.Now().Truncate(time.Hour)
+	const ticks, kills = 150, 3
+	await(t, "the job", func() bool {
+		_, err := c.admin.Entry(t.Context(), "fill")
+		return err == nil
+	})
+	n, err := c.admin.Backfill(t.Context(), "fill", end.Add(-(ticks-1)*time.Hour), end)
+	if err != nil || n != ticks {
+		t.Fatalf("%d ticks, %v; want %d", n, err, ticks)
+	}
+	for i := range kills {
+		c.await("begun", (i+1)*30)
+		begun := c.notes("begun")
+		victim := begun[len(begun)-1].Node
+		if err := c.nodes[victim].end(syscall.SIGKILL); err == nil {
+			t.Errorf("%s ended well", victim)
+		}
+		delete(c.nodes, victim)
+		name := fmt.Sprint("later", i)
+		c.nodes[name] = startSchedRole(t, c.server, "policy", name)
+	}
+	var e scheduler.Entry
+	await(t, "the end of the backfill", func() bool {
+		if e, err = c.admin.Entry(t.Context(), "fill"); err != nil {
+			t.Fatal(err)
+		}
+		return !e.Backfill.Ended.IsZero()
+	})
+	if e.Backfill.Done != ticks || e.Backfill.Ticks != ticks || e.Counts.Lost != 0 {
+		t.Errorf("backfill %+v, counts %+v", e.Backfill, e.Counts)
+	}
+	done := make(map[string]int)
+	var order []string
+	again := 0
+	for _, n := range c.notes("done") {
+		switch {
+		case !strings.Contains(n.Tick, string(scheduler.CauseBackfill)): // the hour has struck
+		case done[n.Tick] > 0:
+			again++
+		default:
+			done[n.Tick]++
+			order = append(order, n.Tick)
+		}
+	}
+	if len(done) != ticks || again > kills {
+		t.Errorf("%d ticks were done, %d of them again, want %d and %d at most", len(done), again, ticks, kills)
+	}
+	for i, tick := range order {
+		want := scheduler.Tick{Name: "fill", At: end.Add(time.Duration(i-ticks+1) * time.Hour), Cause: scheduler.CauseBackfill, Backfill: e.Backfill.Number}
+		if tick != want.ID() {
+			t.Fatalf("the tick %d was %s, want %s", i, tick, want.ID())
+		}
+	}
+	t.Logf("%d ticks, %d processes killed, %d executions taken over, %d ticks done twice", ticks, kills, e.Counts.TakenOver, again)
+}
+
+// newSchedClusterOf is newSchedCluster with processes of another role.
+func newSchedClusterOf(t *testing.T, role string) *schedCluster {
+	t.Helper()
+	server := redistest.Start(t)
+	c := &schedCluster{T: t, server: server, rdb: server.Client(t), locks: newLocks(t, server.Addr(), nil), nodes: make(map[string]*schedNode)}
+	var err error
+	if c.admin, err = scheduler.New(c.locks, &scheduler.Config{Scope: "e2e"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		c.nodes[name] = startSchedRole(t, server, role, name)
+	}
+	return c
+}

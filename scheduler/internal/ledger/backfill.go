@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler/spec"
+)
+
+// MaxBackfill is how many ticks a backfill has at most.
+const MaxBackfill = 10_000
+
+// Backfill is how far a backfill has come. Times are milliseconds of the store's clock.
+type Backfill struct {
+	BackfillOrder
+	Ticks  int   `json:"n"`           // of the range, by the spec that was in force when a node took the order up
+	Cursor int64 `json:"c"`           // the ticks of the range up to this time have begun
+	Done   int   `json:"d,omitempty"` // executions with the result Done, and so on
+	Failed int   `json:"x,omitempty"`
+	Lost   int   `json:"l,omitempty"`
+	End    int64 `json:"e,omitempty"` // 0: the backfill has not ended
+}
+
+// BackfillOrder is a request for a backfill. The zero BackfillOrder is no request.
+type BackfillOrder struct {
+	ID   int64 `json:"id"`          // Order.Fence of the request
+	At   int64 `json:"at"`          // the time of the request
+	From int64 `json:"from"`        // the first millisecond of the range
+	To   int64 `json:"to"`          // the last millisecond of the range
+	Stop bool  `json:"s,omitempty"` // the backfill ends before its next tick
+}
+
+// RangeTicks returns the number of ticks of s from the time from to the time to, both included, at most MaxBackfill+1.
+func RangeTicks(s spec.Spec, from, to time.Time) (n int) {
+	for range s.Ticks(from.Add(-time.Millisecond), to) {
+		if n++; n > MaxBackfill {
+			break
+		}
+	}
+	return n
+}
+
+// Backfilling reports whether the latest backfill has not ended.
+func (l *Ledger) Backfilling() bool { return l.Backfill != nil && l.Backfill.End == 0 }
+
+// Unfinished reports whether a backfill has not ended, or is ordered and not taken up.
+func (o Order) Unfinished(l *Ledger) bool {
+	return l.Backfilling() || o.Backfill.ID > l.backfillID()
+}
+
+// StartBackfill orders a backfill from the time from to the time to. The caller must first set o.Fence, and must make
+// sure that no backfill is unfinished.
+func (o *Order) StartBackfill(now, from, to time.Time) {
+	o.Backfill = BackfillOrder{ID: o.Fence, At: now.UnixMilli(), From: from.UnixMilli(), To: to.UnixMilli()}
+}
+
+// StopBackfill ends an unfinished backfill before its next tick. StopBackfill returns false if there is none.
+func (o *Order) StopBackfill(l *Ledger, _ time.Time) bool {
+	if !o.Unfinished(l) || o.Backfill.Stop {
+		return false
+	}
+	if o.Backfill.ID <= l.backfillID() {
+		o.Backfill = l.Backfill.BackfillOrder // Tidy has removed the order
+	}
+	o.Backfill.Stop = true
+	return true
+}
+
+// done reports whether a ledger shows the order as carried out.
+func (o BackfillOrder) done(l *Ledger) bool {
+	return o.ID <= l.backfillID() && (!o.Stop || !l.Backfilling())
+}
+
+func (l *Ledger) backfillID() int64 {
+	if l.Backfill == nil {
+		return 0
+	}
+	return l.Backfill.ID
+}
+
+// takeUpBackfill brings l.Backfill up to the order. The waiting ticks of the range leave Due: the backfill executes
+// them. The result reports whether anything has changed.
+func (l *Ledger) takeUpBackfill(rules *Job, m Moment) (changed bool) {
+	o := m.Order.Backfill
+	if o.ID > l.backfillID() {
+		from, to := time.UnixMilli(o.From), time.UnixMilli(o.To)
+		l.Backfill = &Backfill{BackfillOrder: o, Ticks: RangeTicks(rules.Spec, from, to), Cursor: o.From - 1}
+		l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
+			return d.cause() == CauseTick && l.leftToBackfill(time.UnixMilli(d.At))
+		})
+		changed = true
+	}
+	if l.Backfilling() && o.ID == l.Backfill.ID && o.Stop && !l.Backfill.Stop {
+		l.Backfill.Stop, changed = true, true
+	}
+	return changed
+}
+
+// leftToBackfill reports whether the backfill is going to execute tick.
+func (l *Ledger) leftToBackfill(tick time.Time) bool {
+	t := tick.UnixMilli()
+	return l.Backfilling() && !l.Backfill.Stop && t > l.Backfill.Cursor && t <= l.Backfill.To
+}
+
+// nextOfBackfill returns the next tick of the backfill, and moves the cursor to it. With the last tick behind the
+// cursor, nextOfBackfill ends the backfill, and returns false. No execution of the backfill may be running.
+func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool) {
+	b := l.Backfill
+	next := rules.Spec.Next(time.UnixMilli(b.Cursor))
+	if b.Stop || next.IsZero() || next.UnixMilli() > b.To {
+		b.End = m.Now.UnixMilli()
+		return Due{}, false
+	}
+	b.Cursor = next.UnixMilli()
+	return Due{At: b.Cursor, Cause: CauseBackfill, Backfill: b.ID}, true
+}
+
+// countBackfill counts the result of an execution of the backfill.
+func (l *Ledger) countBackfill(x *Execution) {
+	if x.Cause != CauseBackfill || x.Backfill != l.backfillID() {
+		return
+	}
+	switch x.State {
+	case Done:
+		l.Backfill.Done++
+	case Lost:
+		l.Backfill.Lost++
+	case Interrupted:
+	default:
+		l.Backfill.Failed++
+	}
+}
