@@ -177,7 +177,8 @@
 //	active
 //	archived, completed       Run frees the lock if the task carries the lock, or the park is a minute old
 //	no such task              Run frees the lock if the park is a minute old: the enqueue may still be under way
-//	no such queue             as for no such task, but only if the keeper's process has met the queue before
+//	no such queue             as for no such task, but only if the keeper's process has met the queue before: in a check,
+//	                          or among the names of all queues, which a Run that stands by reads once per Every
 //	no answer                 Run leaves the lock alone
 //
 // Run also checks the place of each job that waits in line, and each lock of a job whose turn has come:
@@ -199,19 +200,20 @@
 //
 // Of all Runs that share a store and prefix, Config.Keepers work at a time, by default one; the others stand by. A Run
 // that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a minute and process
-// with the default joblock.Config, and asynq's Redis nothing. A Run that works claims up to 500 locks that are due for a
-// check, checks them, and says when each is due again. What happens to a Run that works:
+// with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command per Every. A Run
+// that works claims up to 500 locks that are due for a check, checks them, and says when each is due again. What happens
+// to a Run that works:
 //
 //	it returns                a Run that stands by takes over at once
-//	its process dies          another Run takes over when the permit's lease ends, within about one joblock.Config.TTL.
-//	                          The locks of the dead Run's last claim are due again 30 seconds after the claim
+//	its process dies          another Run takes over when the permit's lease ends, within 10 seconds, or within one
+//	                          joblock.Config.TTL if that is shorter. The locks of the dead Run's last claim are due again
+//	                          20 seconds after the claim
 //	no answer from asynq or   the Run gives its place away after two periods of Config.Every, and lines up again
 //	the store
 //
-// So all times of EXITS.md are longer by one TTL or 30 seconds at most, whichever is longer, where the process of a Run
-// that works dies. More Keepers do more checks a second. They check a lock as often as one Keeper would, or up to twice
-// as often, because each has lists of its own. While the store does not answer calls about the permits, no Run works: in
-// a cluster, while the permits' node is away.
+// More Keepers do more checks a second. They check a lock as often as one Keeper would, or up to twice as often, because
+// each has lists of its own. While the store does not answer calls about the permits, no Run works: in a cluster, while
+// the permits' node is away.
 //
 // What the checks cost, for each check of a lock:
 //
@@ -221,17 +223,36 @@
 //	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
 //
 // A Run reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
-// a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The locks of such a queue are checked
-// together, when the lists are read. A task in a list lives. A task that no list shows is looked up before Run frees its
-// lock, because a task may move while a Run reads. Run remembers some 100 bytes for each lock of such a queue. Locks that
-// are held, and keys that are not locks of jobs, cost asynq nothing.
+// a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread over a round of
+// some 0.9 Every. A lock is checked when the page with its task has been read again. A task in a list lives. A task that
+// the page shows no longer is looked up before Run frees its lock, because a task may move while a Run reads. Run
+// remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys that are not locks of jobs, cost
+// asynq nothing.
+//
+// # How soon a lock is freed
 //
 // After calls to asynq's Redis a Run rests, so that its calls take at most Config.Share of the time. So the whole fleet
-// of processes takes at most Keepers × Share. A lock is freed within Every of its task's end if the lists of its queue
-// take at most about half of Every. If they take longer, the lock is freed within twice the time of the lists, and
-// KeeperStats.Behind is true. To list ten thousand tasks takes some 0.1 s of calls, or a second with the default Share.
-// So with the defaults the times of EXITS.md hold for up to some 50,000 waiting tasks. With more tasks, choose a larger
-// Share or a longer Every.
+// of processes takes at most Keepers × Share. The times of EXITS.md therefore depend on R, the time that a Run takes to
+// read all lists once:
+//
+//	R = the time of the calls for all lists / Share; some 0.1 s / Share for ten thousand waiting tasks
+//
+//	R                  freed after the end of the task   around the death of a Run's process, later by
+//	up to 0.8 Every    within Every                      10 s + 1.5 R at most
+//	longer             within 1.2 R; Behind is true      10 s + 1.5 R at most
+//
+// The Run that takes over has to read all lists before it knows which tasks are gone. So a death delays nobody by more
+// than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. What the table means:
+//
+//	waiting tasks   Share           R       freed within   after a death
+//	50,000          0.1 (default)   5 s     30 s           48 s
+//	200,000         0.1             20 s    30 s           70 s
+//	1,000,000       0.1             100 s   120 s          280 s
+//	1,000,000       0.8             12.5 s  30 s           59 s
+//
+// All this holds if a Run keeps up with the checks, some 30,000 a second, and if few tasks end without a call of the
+// Worker: a Run looks each of them up, some thousand a second with the default Share. Where that is not so, Behind is
+// true for long. Choose a larger Share, a longer Every, or further Redis servers for asynq's queues.
 //
 // Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more
 // often. If the store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due,

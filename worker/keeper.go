@@ -11,8 +11,8 @@ import (
 //	go w.Run(ctx)
 //
 // Of all these Runs, Config.Keepers work at a time, and the others stand by. When a Run that works returns, another Run
-// takes over at once. When its process dies, another Run takes over within about one TTL of the Locker. The locks that
-// the dead Run was just checking are due again within 30 seconds of their claim. If asynq or the locks' store does not
+// takes over at once. When its process dies, another Run takes over within about ten seconds. The locks that the dead
+// Run was just checking are due again within 20 seconds of their claim. If asynq or the locks' store does not
 // answer a Run that works for two periods of Config.Every, the Run gives its place to the next Run in line.
 //
 // Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:

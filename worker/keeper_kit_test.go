@@ -72,11 +72,15 @@ func (r *rig) wantFreed(key, reason string) {
 func (r *rig) hang() *silent {
 	rdb, hook := redistest.MiniClient(r.t, r.mini), new(silent)
 	rdb.AddHook(hook)
+	r.t.Cleanup(func() { time.Sleep(silence) }) // a call that nobody waits for any more ends by itself
 	r.inspector = asynq.NewInspectorFromRedisClient(rdb)
 	return hook
 }
 
 type silent struct{ answer atomic.Bool }
+
+// silence is how long a call of a default client takes to fail.
+const silence = 20 * time.Second
 
 func (*silent) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -89,7 +93,7 @@ func (s *silent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if s.answer.Load() {
 			return next(ctx, cmd)
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(silence)
 		return errors.New("i/o timeout")
 	}
 }
@@ -100,6 +104,7 @@ func (r *rig) slow(d time.Duration) *pace {
 	rdb, hook := redistest.MiniClient(r.t, r.mini), &pace{d: d}
 	hook.busy.Store(true)
 	rdb.AddHook(hook)
+	r.t.Cleanup(func() { time.Sleep(2 * d) }) // as in the method hang
 	r.inspector = asynq.NewInspectorFromRedisClient(rdb)
 	return hook
 }

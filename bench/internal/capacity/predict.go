@@ -289,14 +289,14 @@ func (c Costs) RenewalIn(l Load) Cost {
 	return c.renewal(l, float64(l.Held))
 }
 
-// keeper returns how long a round takes. The next lists are read so early that a round takes Every at most. If Share does
-// not leave enough of asynq's Redis for that, the lists are read all the time. The checks themselves take time, too.
+// keeper returns how long a round takes. A round takes somewhat less than Every, so that a check comes in time. If Share
+// does not leave enough of asynq's Redis for that, the lists are read all the time. The checks themselves take time, too.
 func keeper(c Costs, l Load) Keeper {
 	parked := float64(l.Parked)
 	every, nap := l.Every.Seconds(), min(l.Every/wakeups, longestNap).Seconds()
 	calls := parked * c.ListMicros * l.Machine / 1e6 // each keeper that works reads the lists for itself
 	took := calls / l.Share
-	round := max(every-nap-1.1*took-parked*checkCost.Seconds(), took)
+	round := max(every-nap-every*spare, took)
 	checks := parked * (c.Check.Own + c.Check.Locks.Server) * l.Machine / 1e6
 	round = max(round, checks/float64(min(l.Keepers, l.Workers)))
 	return Keeper{Round: time.Duration(math.Round(round * float64(time.Second))), Busy: calls / round}

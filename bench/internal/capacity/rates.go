@@ -21,7 +21,7 @@ const (
 
 	mostClaimed = 500 // locks that a keeper claims at a time
 
-	checkCost = 15 * time.Microsecond // what a keeper reserves for the check of a lock
+	spare = 0.1 // of Every: what a round of a keeper takes less
 
 	sync = 10 * time.Second // scheduler.Config.Sync
 

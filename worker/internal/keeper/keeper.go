@@ -23,7 +23,6 @@ import (
 
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
-	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -35,7 +34,7 @@ const (
 
 	// claim is how long the locks of a batch belong to a Keeper. When a Keeper dies, other Keepers get its batch after
 	// this time.
-	claim = 30 * time.Second
+	claim = 20 * time.Second
 
 	// A Keeper asks a part of the index which locks are due: after each Config.Every/wakeups, and at least once per
 	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
@@ -70,11 +69,14 @@ type Keeper struct {
 	neverResumed atomic.Bool // logNeverResumed has logged
 
 	// Only the goroutine of Run uses these fields.
+	began    time.Time         // when the Keeper began to work
 	callFrom time.Time         // when calls to asynq's Redis are allowed again
 	behind   bool              // more locks were due than the last question has claimed
 	late     time.Time         // until then, some locks are checked later than Config.Every
 	demand   map[string]*queue // by name
-	lists    map[string]*queue // of demand: those with a listing or a reader
+	lists    map[string]*queue // of demand: those whose lists are read
+	fetching bool              // pages of lists are under way
+	fetched  chan batchOfPages // gets the pages
 	known    *memory
 
 	mu     sync.Mutex      // guards queues and stats
@@ -106,7 +108,8 @@ func (k *Keeper) work(ctx context.Context) {
 		}
 	}
 	k.demand, k.lists = make(map[string]*queue), make(map[string]*queue)
-	k.known = newMemory()
+	k.fetching, k.fetched = false, make(chan batchOfPages, 1)
+	k.known, k.began = newMemory(), time.Now()
 	defer func() { k.demand, k.lists, k.known = nil, nil, nil }() // a Keeper that stands by needs no listing
 	defer k.listen(ctx)()
 	var unanswered silence
@@ -122,10 +125,14 @@ func (k *Keeper) work(ctx context.Context) {
 		if q != nil && at.Before(wake) {
 			wake = at
 		}
-		if sleep.For(ctx, time.Until(wake)) != nil {
+		got, arrived, err := k.sleep(ctx, wake)
+		switch {
+		case err != nil:
 			return
-		}
-		if q != nil && wake == at {
+		case arrived:
+			k.arrived(got)
+			continue
+		case q != nil && wake == at:
 			k.readOn(ctx, q)
 			continue
 		}
@@ -167,6 +174,25 @@ func (k *Keeper) listen(ctx context.Context) (stop func()) {
 		return func() {}
 	}
 	return stop
+}
+
+// The method sleep sleeps until the time wake, or until pages arrive. If ctx ends first, sleep returns the cause of ctx.
+func (k *Keeper) sleep(ctx context.Context, wake time.Time) (got batchOfPages, arrived bool, err error) {
+	select {
+	case got = <-k.fetched: // even if the time has come
+		return got, true, nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(wake))
+	defer timer.Stop()
+	select {
+	case got = <-k.fetched:
+		return got, true, nil
+	case <-timer.C:
+		return got, false, context.Cause(ctx)
+	case <-ctx.Done():
+		return got, false, context.Cause(ctx)
+	}
 }
 
 // The method nap returns the shortest time between two questions to one part, unless more locks are due.

@@ -59,8 +59,8 @@ func (k *Keeper) unread(now time.Time, due []jobs.Entry) (known, others []jobs.E
 	for _, e := range due {
 		var f finding
 		name, id, ok := envelope.ParseJob(e.Job)
-		if q := k.demand[name]; ok && e.Settled && e.Key != keyspace.Again(e.Job) && q != nil && q.listing != nil && now.Before(q.listing.again) &&
-			q.listing.find(id, q.listing.again, &f) && !f.waits && judgeAlive(k.known.left(e, now), f, k.cfg.Reserve).action == keep {
+		if q := k.demand[name]; ok && e.Settled && e.Key != keyspace.Again(e.Job) && q != nil && k.shown(q, now, id, &f) && f.kind == alive && !f.waits &&
+			judgeAlive(k.known.left(e, now), f, k.cfg.Reserve).action == keep {
 			q.roll(now, k.cfg.Every)
 			q.wanted++
 			known, again = append(known, e), append(again, f.again)

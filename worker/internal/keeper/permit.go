@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
@@ -16,6 +17,10 @@ import (
 // patience is for how many periods of Config.Every a Keeper works without an answer. Then the Keeper gives its permit
 // to the next Keeper in line, whose connections may be better.
 const patience = 2
+
+// longestLease is the longest lease of a permit. When the process of a Keeper that works dies, another Keeper has to read
+// the lists of all queues before it can tell which tasks are gone. So little of a lease is to be lost before.
+const longestLease = 10 * time.Second
 
 // Run waits for a permit, and checks due locks while Run has the permit. Run returns nil when ctx ends. Run returns
 // joblock.ErrClosed if the Locker is closed, and joblock.ErrInvalid if a value at a key of the permits is no lock. One
@@ -33,6 +38,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	own := door.Use[joblock.AcquireOption](door.Option{OwnKey: true, LongGate: true})
 	// The Locker's own MaxRenew is for locks that a program forgets to release.
 	unbounded := joblock.MaxRenew(driver.MaxPeriod)
+	lease := joblock.TTL(min(longestLease, door.Of(k.cfg.Locks).Settings().TTL))
+	go k.meetQueues(ctx)
 	for {
 		worked := false
 		err := permits.Do(ctx, key, func(ctx context.Context) error {
@@ -41,7 +48,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			defer k.working(false)
 			k.work(ctx)
 			return nil
-		}, own, unbounded)
+		}, own, unbounded, lease)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -49,6 +56,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return err
 		case err != nil && sleep.For(ctx, k.nap()) != nil:
 			return nil
+		}
+	}
+}
+
+// The method meetQueues remembers the queues of all databases, once per Config.Every, while the Keeper stands by. So the
+// Keeper knows a queue that was deleted, with its tasks, before the Keeper looked for one of these tasks.
+func (k *Keeper) meetQueues(ctx context.Context) {
+	wait := dice.N(k.cfg.Every) // the processes of a fleet start together
+	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Every {
+		if k.Stats().Working {
+			continue
+		}
+		for _, in := range k.cfg.Inspectors {
+			queues, err := in.Queues()
+			if err != nil {
+				k.cfg.Logger.Warn("worker: a keeper that stands by could not read the names of asynq's queues, and will try again", "err", err)
+			}
+			for _, q := range queues {
+				k.knows(q)
+			}
 		}
 	}
 }

@@ -22,6 +22,7 @@ type candidate struct {
 	now     time.Time
 	task    finding
 	verdict verdict
+	again   time.Duration // jobs.Settlement.Again
 }
 
 func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
@@ -35,9 +36,8 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	}
 	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
 	defer k.add(&n)
-	settled := make(map[jobs.Entry]time.Duration, len(due)) // Settlement.Again
-	known, due, again := k.unread(began, due)
-	over, idle, err := k.read(ctx, due, &n)
+	known, others, again := k.unread(began, due)
+	over, held, idle, err := k.read(ctx, others, &n)
 	if err != nil {
 		return err
 	}
@@ -46,17 +46,26 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		return context.Cause(ctx) // nothing is written yet
 	}
 	now := time.Now() // one time for all, because a store settles equal entries together
-	for _, e := range due {
-		settled[e] = k.wait(began, now)
+	settled := make([]jobs.Settlement, 0, len(due))
+	settle := func(e jobs.Entry, again time.Duration) {
+		settled = append(settled, jobs.Settlement{JobLock: e, Again: again})
 	}
 	for i, e := range known {
-		settled[e] = max(driver.MinPeriod, again[i].Sub(now))
+		settle(e, max(driver.MinPeriod, again[i].Sub(now)))
+	}
+	for _, e := range held {
+		settle(e, k.wait(began, now))
+	}
+	for _, e := range over {
+		settle(e, 0)
 	}
 	n.Kept, n.Listed = int64(len(known)), int64(len(known))
-	var dead []candidate         // to free
+	var dead []*candidate        // to free
 	var short []jobs.Reservation // to prolong
 	var unrun, unsettled error
-	for _, c := range idle {
+	n.Over = int64(len(over))
+	for i := range idle {
+		c := &idle[i]
 		switch {
 		case c.mark():
 			c.verdict = judgeMark(c.lock, c.task)
@@ -66,13 +75,13 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			c.verdict = judge(c.lock, c.task, k.cfg.Reserve)
 		}
 		if c.verdict.action == rerun {
-			unrun = errors.Join(unrun, k.rerun(&c))
+			unrun = errors.Join(unrun, k.rerun(c))
 		}
-		settled[c.Entry] = k.after(began, now, &c)
+		c.again = k.after(began, now, c)
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
-			settled[c.Entry] = min(settled[c.Entry], claim)
+			c.again = min(c.again, claim)
 		case postpone:
 			n.Checked--
 			k.lag(time.Until(c.task.again))
@@ -92,34 +101,30 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		case free:
 			dead = append(dead, c)
 		case forget:
-			over = append(over, c.Entry)
+			n.Over++
+			c.again = 0
 		}
 		if c.task.listed {
 			n.Listed++
 		}
 	}
-	freed, unfreed := k.free(ctx, dead, &n)
-	n.Over = int64(len(over))
+	unfreed := k.free(ctx, dead, &n)
 	unreserved := k.reserve(ctx, short, &n)
 	if !k.cfg.DryRun {
-		for _, e := range append(over, freed...) {
-			settled[e] = 0
+		for i := range idle {
+			settle(idle[i].Entry, idle[i].again)
 		}
-		entries := make([]jobs.Settlement, 0, len(settled))
-		for e, again := range settled {
-			entries = append(entries, jobs.Settlement{JobLock: e, Again: again})
-		}
-		unsettled = jobs.Settle(ctx, k.cfg.Locks, entries...)
+		unsettled = jobs.Settle(ctx, k.cfg.Locks, settled...)
 	}
 	return errors.Join(asked, unrun, unfreed, unreserved, unsettled)
 }
 
 // The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
-// belongs to another job now. The result idle has the locks that nobody holds, and the places of jobs that wait. read
-// counts held locks in n.
-func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []jobs.Entry, idle []candidate, err error) {
+// belongs to another job now. The result held has the entries whose lock somebody holds. The result idle has the locks
+// that nobody holds, and the places of jobs that wait. read counts held locks in n.
+func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, held []jobs.Entry, idle []candidate, err error) {
 	if len(due) == 0 {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -128,7 +133,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	locks, err := k.cfg.Locks.Status(ctx, keys...)
 	if err != nil {
 		n.Unanswered += int64(len(due))
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	list := make([]candidate, len(due))
 	var others []*candidate // whose locks are not bound to their jobs, which may wait
@@ -141,7 +146,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 	}
 	if err := k.places(ctx, others); err != nil {
 		n.Unanswered += int64(len(due))
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for _, c := range list {
 		switch lock := c.lock; {
@@ -151,11 +156,12 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over []j
 			over = append(over, c.Entry)
 		case lock.State == joblock.StateHeld:
 			n.Held++
+			held = append(held, c.Entry)
 		default:
 			idle = append(idle, c)
 		}
 	}
-	return over, idle, nil
+	return over, held, idle, nil
 }
 
 // The method places reads the locks in the parameter list again, with the places of their jobs.
@@ -219,9 +225,9 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// The method free frees the locks in the parameter dead and returns the entries of the freed locks. A lock stays if
-// somebody resumed or acquired the lock after the keeper's read.
-func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []jobs.Entry, failed error) {
+// The method free frees the locks in the parameter dead, and sets the field again of each freed lock to 0. A lock stays
+// if somebody resumed or acquired the lock after the keeper's read.
+func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
 		releases := make([]jobs.Release, len(dead))
@@ -229,14 +235,14 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 			releases[i] = jobs.Release{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
 		}
 		if errs = jobs.Free(k.cfg.Next.In(ctx), k.cfg.Locks, releases...); ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 	for i, c := range dead {
 		switch err := errs[i]; {
 		case err == nil:
 			n.Freed[c.verdict.reason]++
-			freed = append(freed, c.Entry)
+			c.again = 0
 			k.cfg.Logger.Info("worker: the keeper freed the lock of a task",
 				"job", c.Job, "key", c.Key, "fence", c.lock.Fence, "reason", c.verdict.reason, "dry_run", k.cfg.DryRun)
 			if c.place == nil {
@@ -249,12 +255,12 @@ func (k *Keeper) free(ctx context.Context, dead []candidate, n *Stats) (freed []
 			failed = err
 		}
 	}
-	return freed, failed
+	return failed
 }
 
 // logNeverResumed logs the first freed lock that was parked and never resumed. The lock's task was deleted by hand, or
 // ran without the lock.
-func (k *Keeper) logNeverResumed(c candidate) {
+func (k *Keeper) logNeverResumed(c *candidate) {
 	reason := c.verdict.reason
 	if c.lock.State == joblock.StateParked && (reason == reasonAbsent || reason == reasonCompleted) &&
 		!k.neverResumed.Swap(true) {
