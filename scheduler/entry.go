@@ -115,14 +115,26 @@ type Entry struct {
 	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }
 
-// Entries returns the entries of the jobs that are registered with this Scheduler, sorted by name. On an error, Entries
+// Entries returns the entries of the named jobs, or without names those of the jobs that are registered with this
+// Scheduler, sorted by name. A job that neither the store nor this Scheduler has is left out. On an error, Entries
 // returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a
 // sentinel if the record of pauses and triggers cannot be decoded.
-func (s *Scheduler) Entries(ctx context.Context) ([]Entry, error) {
-	if err := s.check("entries"); err != nil {
+func (s *Scheduler) Entries(ctx context.Context, names ...string) ([]Entry, error) {
+	const op = "entries"
+	if err := s.check(op); err != nil {
 		return nil, err
 	}
-	return s.readEntries(ctx, s.names())
+	if len(names) == 0 {
+		return s.readEntries(ctx, s.names())
+	}
+	for _, name := range names {
+		if err := s.checkJob(op, name); err != nil {
+			return nil, err
+		}
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	entries, err := s.readEntries(ctx, names)
+	return slices.DeleteFunc(entries, func(e Entry) bool { return e.Spec == "" && e.Problem == "" }), err
 }
 
 // AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are registered with this

@@ -57,6 +57,26 @@ type upNode struct {
 	has func(job string) bool
 }
 
+// Represented returns which jobs of this Scheduler the node speaks for, sorted: of the nodes that are up and have a job,
+// the first by name. So each job has one such node, which can show the job to another system. While nodes come and go, a
+// job may have two such nodes or none for some seconds. Errors are those of Nodes.
+func (s *Scheduler) Represented(ctx context.Context) ([]string, error) {
+	if err := s.check("represented"); err != nil {
+		return nil, err
+	}
+	up, err := s.readNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	own := s.nodeID
+	s.mu.Unlock()
+	return slices.DeleteFunc(s.names(), func(name string) bool {
+		i := slices.IndexFunc(up, func(n upNode) bool { return n.has(name) })
+		return own == "" || i >= 0 && up[i].id != own
+	}), nil
+}
+
 // readNodes returns the nodes that are up, sorted by name and ID.
 func (s *Scheduler) readNodes(ctx context.Context) ([]upNode, error) {
 	views, err := memo.Read(ctx, s.locks, keyspace.CronNodes(s.scope))
@@ -158,6 +178,9 @@ func (s *Scheduler) showNode(ctx context.Context, own *joblock.Lock, start time.
 			return nil, err
 		}
 		own = lock
+		s.mu.Lock()
+		s.nodeID = strings.TrimPrefix(key, keyspace.CronNode(s.scope, ""))
+		s.mu.Unlock()
 	}
 	if text := n.Encode(); !bytes.Equal(memo.Of(own), text) {
 		if err := memo.Write(ctx, own, text); err != nil {

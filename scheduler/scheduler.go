@@ -35,7 +35,8 @@ type Scheduler struct {
 	jobs       map[string]*job
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
-	running    bool // Run is running
+	running    bool   // Run is running
+	nodeID     string // of this node's record; "" before the first one
 	held       map[*job]*joblock.Lock
 	parsed     map[string]spec.Spec // the results of the method parse
 	orders     ledger.Orders        // as this node last read them

@@ -1,11 +1,18 @@
-// Package asynqtick connects scheduler.Scheduler.Task with asynq: one asynq task per tick. It is a package of its own,
-// so that package scheduler compiles without asynq.
+// Package asynqtick connects package scheduler with asynq: one asynq task per tick. It is a package of its own, so that
+// package scheduler compiles without asynq.
 //
 //	enqueue := asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))
 //	err := s.Task("digest", "@every 1m", enqueue)
 //
+//	Enqueue              a function for scheduler.Scheduler.Task that enqueues the same task at each tick
+//	Once                 the same for tasks that depend on the tick or carry a lock
+//	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
+//	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read again and again
+//
+// # One task per tick
+//
 // The tick's ID is the task's ID. So a node that takes over a tick does not enqueue a second task: asynq returns
-// asynq.ErrTaskIDConflict, which Enqueue and Once turn into success. If a function of your own, without Once, returns
+// asynq.ErrTaskIDConflict, which this package turns into success. If a function of your own, without Once, returns
 // the conflict to Task, the tick fails although the task is in the queue.
 //
 // asynq returns the conflict only while asynq still has the first task. Give tasks that are quickly done an

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/scheduler"
@@ -27,5 +28,18 @@ func ExampleOnce() {
 		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()))
 		return err
 	}))
+	_ = err
+}
+
+// A job that asynqmon shows, with its next and its previous tick.
+func ExampleTasks() {
+	var ctx context.Context
+	var s *scheduler.Scheduler
+	var rdb redis.UniversalClient
+	tasks := asynqtick.New(s, rdb)
+	err := tasks.Add("digest", "@every 1m", asynq.NewTask("digest", nil), []asynq.Option{asynq.Retention(time.Minute)})
+	_ = err
+	go tasks.Show(ctx, 0)
+	err = s.Run(ctx)
 	_ = err
 }

@@ -1,0 +1,354 @@
+package asynqtick
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+const (
+	defaultSync = 3 * time.Minute // as asynq.PeriodicTaskManager
+
+	// forgetAfter is how long a config must be missing before its job is forgotten: a provider that returns too little for
+	// a while must not cost pauses and histories.
+	forgetAfter = time.Hour
+
+	maxTypeBytes = 64 // of the task's type in the name of a job
+)
+
+// PeriodicTaskManager is an asynq.PeriodicTaskManager that runs on all nodes at the same time. Each tick enqueues one task,
+// whatever nodes are up and whatever their clocks show. To move an application over, change one line and give it the
+// Locker:
+//
+//	mgr, err := asynqtick.NewPeriodicTaskManager(locks, &scheduler.Config{Scope: "shop"}, asynq.PeriodicTaskManagerOpts{
+//		RedisConnOpt:               asynq.RedisClientOpt{Addr: "localhost:6379"},
+//		PeriodicTaskConfigProvider: provider,
+//		SyncInterval:               10 * time.Second,
+//	})
+//
+// All nodes ask the provider, each on its own. A job is identified by the type, payload and options of its task, not by its
+// spec. So a config with another Cronspec changes the spec of the job, and the instant of the change divides the ticks of
+// the old spec and those of the new one, on all nodes. Several configs of one task are one job with several rules. If two
+// tasks should be told apart, or a job should keep its history when the task changes, give the config asynq.TaskID: the
+// text names the job, and each task gets the ID of its tick.
+//
+// The package documentation says what tasks with asynq.Retention gain. Differences to asynq's manager:
+//
+//	@every      ticks are the multiples of the period since 1970, on all nodes, not counted from the start
+//	DST         a time of day ticks once on each day; see package spec
+//	bad config  that config alone is left out and logged, and a job keeps its spec; asynq ignores all configs if a Task is
+//	            nil or a Cronspec empty
+//	logging     scheduler.Config.Logger; SchedulerOpts.Logger and LogLevel are not used
+//	removal     the record of a removed job stays for an hour, with its pause and history, and comes back with the config
+//
+// As with asynq's manager, ticks that come while no node is up are not made up for. The option scheduler.CatchUpOne or
+// CatchUpAll changes that.
+type PeriodicTaskManager struct {
+	s        *scheduler.Scheduler
+	tasks    *Tasks
+	provider asynq.PeriodicTaskConfigProvider
+	opts     asynq.PeriodicTaskManagerOpts
+	jobOpts  []scheduler.Option
+	own      redis.UniversalClient // closed at the end; nil: the caller's
+	log      *slog.Logger
+	now      func() time.Time
+
+	jobs    map[string]config    // by the name of the job
+	removed map[string]time.Time // when jobs were removed that are not forgotten yet
+
+	mu   sync.Mutex
+	stop context.CancelFunc // nil: Start was not called
+	done chan struct{}
+	err  error // of Run
+}
+
+// config is what a job was made of.
+type config struct {
+	asynq.PeriodicTaskConfig
+	task string // a digest of task and options
+}
+
+// NewPeriodicTaskManager returns a manager. It takes what asynq.NewPeriodicTaskManager takes, with these differences: the
+// jobs are in cfg.Scope, which must be set and should have no other jobs; the zone is cfg.Zone, or else
+// SchedulerOpts.Location; and all jobs get jobOpts. NewPeriodicTaskManager returns joblock.ErrInvalid if the provider or
+// the connection is missing, or if scheduler.New refuses locks or cfg.
+func NewPeriodicTaskManager(locks *joblock.Locker, cfg *scheduler.Config, opts asynq.PeriodicTaskManagerOpts,
+	jobOpts ...scheduler.Option) (*PeriodicTaskManager, error) {
+	if opts.PeriodicTaskConfigProvider == nil {
+		return nil, invalid("the PeriodicTaskConfigProvider is nil")
+	}
+	var full scheduler.Config
+	if cfg != nil {
+		full = *cfg
+	}
+	if full.Zone == nil && opts.SchedulerOpts != nil {
+		full.Zone = opts.SchedulerOpts.Location
+	}
+	s, err := scheduler.New(locks, &full)
+	if err != nil {
+		return nil, err
+	}
+	m := &PeriodicTaskManager{
+		s: s, provider: opts.PeriodicTaskConfigProvider, opts: opts, log: cmp.Or(full.Logger, slog.Default()), now: time.Now,
+		jobOpts: append([]scheduler.Option{scheduler.CatchUpNone()}, jobOpts...),
+		jobs:    make(map[string]config), removed: make(map[string]time.Time),
+	}
+	if opts.RedisConnOpt == nil && opts.RedisUniversalClient == nil {
+		return nil, invalid("RedisConnOpt and RedisUniversalClient are nil")
+	}
+	return m, nil
+}
+
+// Scheduler returns the Scheduler of the manager, to see and to steer the jobs.
+func (m *PeriodicTaskManager) Scheduler() *scheduler.Scheduler { return m.s }
+
+// Run starts the manager and waits for SIGTERM or SIGINT, like asynq.PeriodicTaskManager.Run. Then Run stops the manager.
+// Errors are those of Start and of scheduler.Scheduler.Run.
+func (m *PeriodicTaskManager) Run() error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	if err := m.Start(); err != nil {
+		return err
+	}
+	select {
+	case <-signals:
+	case <-m.done: // the Scheduler has failed
+	}
+	m.Shutdown()
+	return m.err
+}
+
+// Start asks the provider, and begins to execute jobs. Start returns the provider's error. A manager can be started once.
+func (m *PeriodicTaskManager) Start() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stop != nil {
+		return errors.New("asynqtick: the manager was started before")
+	}
+	configs, err := m.provider.GetConfigs()
+	if err != nil {
+		return fmt.Errorf("asynqtick: the first call of GetConfigs: %w", err)
+	}
+	rdb := m.opts.RedisUniversalClient
+	if rdb == nil {
+		var ok bool
+		if rdb, ok = m.opts.RedisConnOpt.MakeRedisClient().(redis.UniversalClient); !ok {
+			return invalid("RedisConnOpt is a %T, which makes no redis.UniversalClient", m.opts.RedisConnOpt)
+		}
+		m.own = rdb
+	}
+	m.tasks = New(m.s, rdb)
+	m.tasks.hooks = m.opts.SchedulerOpts
+	m.apply(configs)
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop, m.done = stop, make(chan struct{})
+	go m.run(ctx, stop)
+	return nil
+}
+
+// run executes jobs until ctx ends.
+func (m *PeriodicTaskManager) run(ctx context.Context, stop context.CancelFunc) {
+	defer close(m.done)
+	var parts sync.WaitGroup
+	parts.Go(func() { m.syncUntil(ctx) })
+	parts.Go(func() {
+		interval := time.Duration(0)
+		if m.opts.SchedulerOpts != nil {
+			interval = m.opts.SchedulerOpts.HeartbeatInterval
+		}
+		m.tasks.Show(ctx, interval)
+	})
+	m.err = m.s.Run(ctx)
+	stop()
+	parts.Wait()
+	if m.own != nil {
+		m.err = errors.Join(m.err, m.own.Close())
+	}
+}
+
+// Shutdown stops the manager, and waits for what is being enqueued. Without a Start, Shutdown does nothing.
+func (m *PeriodicTaskManager) Shutdown() {
+	m.mu.Lock()
+	stop := m.stop
+	m.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	<-m.done
+}
+
+// syncUntil asks the provider again and again until ctx ends.
+func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
+	ticker := time.NewTicker(cmp.Or(max(m.opts.SyncInterval, 0), defaultSync))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		configs, err := m.provider.GetConfigs()
+		if err != nil {
+			m.log.Error("asynqtick: the provider's configs are not known; the jobs stay as they are", "err", err)
+			continue
+		}
+		m.apply(configs)
+		m.forget(ctx)
+	}
+}
+
+// apply registers, changes and removes jobs, so that the jobs are those of configs.
+func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) {
+	jobs := m.group(configs)
+	for name := range m.jobs {
+		if _, ok := jobs[name]; ok {
+			continue
+		}
+		if err := m.tasks.Remove(name); err != nil {
+			m.log.Error("asynqtick: a job is not removed", "job", name, "err", err)
+			continue
+		}
+		delete(m.jobs, name)
+		m.removed[name] = m.now()
+	}
+	for name, c := range jobs {
+		have, ok := m.jobs[name]
+		var err error
+		switch {
+		case ok && have.task == c.task && have.Cronspec == c.Cronspec:
+			continue
+		case ok && have.task == c.task:
+			err = m.s.SetSpec(name, c.Cronspec)
+		default:
+			err = m.tasks.Add(name, c.Cronspec, c.Task, c.Opts, append(slices.Clip(m.jobOpts), scheduler.Replace())...)
+		}
+		if err != nil {
+			m.log.Error("asynqtick: a config is left out", "job", name, "cronspec", c.Cronspec, "task", c.Task.Type(), "err", err)
+			continue
+		}
+		m.jobs[name] = c
+		delete(m.removed, name)
+	}
+}
+
+// forget forgets jobs that were removed long ago and that no node has.
+func (m *PeriodicTaskManager) forget(ctx context.Context) {
+	for name, at := range m.removed {
+		if m.now().Sub(at) < forgetAfter {
+			continue
+		}
+		switch err := m.s.Forget(ctx, name); {
+		case err == nil, errors.Is(err, joblock.ErrNotFound): // another node was first
+			delete(m.removed, name)
+		case !errors.Is(err, joblock.ErrHeld) && ctx.Err() == nil:
+			m.log.Warn("asynqtick: the record of a removed job stays for now", "job", name, "err", err)
+			return
+		}
+	}
+}
+
+// group returns the jobs of configs, by name.
+func (m *PeriodicTaskManager) group(configs []*asynq.PeriodicTaskConfig) map[string]config {
+	type task struct{ name, digest string }
+	specs := make(map[task][]string)
+	tasks := make(map[task]*asynq.PeriodicTaskConfig)
+	count := make(map[string]int) // tasks of each name
+	for _, c := range configs {
+		if c == nil || c.Task == nil || c.Cronspec == "" {
+			m.log.Error("asynqtick: a config is left out: the config or its Task is nil, or its Cronspec is empty")
+			continue
+		}
+		name, digest := identify(c)
+		t := task{name, digest}
+		if specs[t] == nil {
+			count[name]++
+		}
+		specs[t], tasks[t] = append(specs[t], c.Cronspec), c
+	}
+	jobs := make(map[string]config)
+	for t, c := range tasks {
+		name := t.name
+		if count[name] > 1 {
+			name += "-" + t.digest // several tasks with one asynq.TaskID
+		}
+		all := slices.Compact(slices.Sorted(slices.Values(specs[t])))
+		joined, ok := join(all)
+		if ok {
+			all = []string{joined}
+		}
+		for _, text := range all {
+			own := name
+			if !ok {
+				own += "-" + digestOf(text)
+			}
+			jobs[own] = config{asynq.PeriodicTaskConfig{Cronspec: text, Task: c.Task, Opts: c.Opts}, t.digest}
+		}
+	}
+	return jobs
+}
+
+// join joins specs to one spec with several rules. join returns false if the specs differ in their zones, or if one of them
+// has limits, which would hold for all rules.
+func join(specs []string) (string, bool) {
+	zone, rules := "", make([]string, len(specs))
+	for i, text := range specs {
+		own, rule := "", strings.TrimSpace(text)
+		if first, rest, ok := strings.Cut(rule, " "); ok && strings.Contains(first, "TZ=") {
+			own, rule = first+" ", rest
+		}
+		if len(specs) > 1 && (i > 0 && own != zone || strings.Contains(rule, ";")) {
+			return "", false
+		}
+		zone, rules[i] = own, rule
+	}
+	return zone + strings.Join(rules, "; "), true
+}
+
+// identify returns the name of a config's job, and a digest of task and options. Neither depends on the Cronspec.
+func identify(c *asynq.PeriodicTaskConfig) (name, digest string) {
+	var opts []string
+	for _, opt := range c.Opts {
+		if id, ok := opt.Value().(string); ok && opt.Type() == asynq.TaskIDOpt {
+			name = id
+		}
+		opts = append(opts, opt.String())
+	}
+	slices.Sort(opts)
+	digest = digestOf(append([]string{c.Task.Type(), string(c.Task.Payload())}, opts...)...)
+	if name == "" {
+		kind := strings.ToValidUTF8(c.Task.Type(), "?")
+		name = strings.ToValidUTF8(kind[:min(len(kind), maxTypeBytes)], "") + "-" + digest
+	}
+	return name, digest
+}
+
+// digestOf returns 16 hexadecimal digits.
+func digestOf(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		fmt.Fprintf(h, "%d:%s", len(text), text)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("asynqtick: %w: %s", joblock.ErrInvalid, fmt.Sprintf(format, args...))
+}
