@@ -197,11 +197,21 @@
 //	                                                        later, or frees the key
 //	enqueue and its answer    waits, or has the key         wait for their turn
 //	grant and start           is started by the keeper      wait for their turn
-//	start and end             is started again by asynq     wait for their turn
+//	start and asynq's write   is started again by asynq     wait for their turn
+//	of its end
+//	that write and release    is over                       go on: the keeper frees the key, within a minute after the
+//	                                                        lease and a round of checks
 //
-// A sequence promises the order in which jobs start, under fences that grow. It does not promise that a job runs once:
-// a job that is done may run again, after jobs behind, if its worker dies before asynq knows. If a job has lost its
-// place, because no keeper has run for a day, the job lines up again behind the others, and the Worker logs a warning.
+// A sequence promises the order in which jobs run, under fences that grow. The next job starts only when asynq has
+// written the end of the one before. A sequence does not promise that a job runs once. A job runs again if its worker
+// dies before that write, or if asynq's Redis is away at that moment. But the job runs again before those behind.
+//
+// A job may run after jobs behind it in these cases only. The Worker logs a warning in each:
+//
+//	the job has lost its place                 no keeper has run for a day. The job lines up again, behind the others
+//	the job has lost the key                   the key was freed by hand, lapsed without a keeper, or went with the data
+//	                                           of the locks' store
+//	somebody runs a job that has failed again  unless the job halts its sequence. The job lines up again
 //
 // OnFailure says what a final failure does to those behind: GoOn, or Halt until somebody runs the failed task again
 // (Inspector.RunTask), calls Client.Skip, or deletes the task. People may steer jobs that wait with asynq's tools:

@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -93,7 +94,8 @@ func (s Sequence) key() string {
 //	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
 //	asynq.ErrDuplicateTask                another task has the lock of asynq.Unique: not enqueued
 //	joblock.ErrHeld alone                 another call is enqueuing a task with this TaskID into this sequence, or has
-//	                                      died while it did: not enqueued; try again
+//	                                      died while it did, or a worker has died just after it did such a task: not
+//	                                      enqueued; try again, for two minutes at most where a keeper runs
 //	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
 //	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
 //	joblock.ErrInvalid                    the arguments are bad
@@ -164,8 +166,15 @@ func (d *dispatch) markSequence(env *envelope.Envelope) {
 // enqueueInSequence enqueues the task of h, which has the key of its sequence or a place in line. The parameter err is
 // the result of Client.prepare.
 func (h *handover) enqueueInSequence(ctx context.Context, err error) (done Enqueued, _ error) {
-	if err != nil && h.locks == nil {
-		return done, h.refusedPlace(ctx, err)
+	for try, pause := 1, uniquePause; err != nil && h.locks == nil; try, pause = try+1, 2*pause {
+		again, refused := h.refusedPlace(ctx, err)
+		if !again || try == uniqueTries {
+			return done, refused
+		}
+		if cause := sleep.For(ctx, pause); cause != nil {
+			return done, h.wrap(cause)
+		}
+		err = h.c.prepare(ctx, h)[0]
 	}
 	done.TaskInfo, err = h.enqueue(ctx, err)
 	if h.waits != nil && err == nil {
@@ -175,20 +184,22 @@ func (h *handover) enqueueInSequence(ctx context.Context, err error) (done Enque
 }
 
 // refusedPlace returns the error for a job that has got neither the key nor a place because of err. If a job of the
-// same name is in line, or has the key, its task most likely exists: then the error is that of asynq.
-func (h *handover) refusedPlace(ctx context.Context, err error) error {
+// same name is in line, or has the key, its task most likely exists: then the error is that of asynq. Otherwise again is
+// true: a job of that name has just ended, and its worker is about to release the key.
+func (h *handover) refusedPlace(ctx context.Context, err error) (again bool, _ error) {
 	var e *joblock.Error
 	if !errors.As(err, &e) || errors.Is(err, ErrLineFull) || !errors.Is(err, joblock.ErrHeld) && !errors.Is(err, joblock.ErrNotOwner) {
-		return h.wrap(err)
+		return false, h.wrap(err)
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
 	if _, terr := h.c.taskInfo(dctx, h.queue, h.id); terr == nil {
-		return h.wrap(fmt.Errorf("%w; its job is in the sequence of key %q already", asynq.ErrTaskIDConflict, h.sequence.key()))
+		return false, h.wrap(fmt.Errorf("%w; its job is in the sequence of key %q already", asynq.ErrTaskIDConflict, h.sequence.key()))
 	}
 	held := *e
 	held.Code = joblock.CodeOf(joblock.ErrHeld)
-	return foreign(&held, "another call is enqueuing task "+h.job+" into this sequence, or has died while it did")
+	detail := "another call is enqueuing task " + h.job + " into this sequence, or has died while it did, or an earlier task of that name has just ended"
+	return true, foreign(&held, detail)
 }
 
 // leave gives up the place of a task that does not exist, or the key if the job's turn has come meanwhile.

@@ -134,7 +134,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	case a.retried >= a.limit:
 		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
 		// took the task, or the attempt waited too long for asynq's write.
-		a.releaseIdle(ctx, env.Tokens, reasonFailed)
+		a.releaseInOrder(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
 	default:

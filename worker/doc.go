@@ -97,7 +97,7 @@
 // snoozes, and the job is not to blame. An error that is not due to the loss is a failure like any other. So is the
 // loss of a lock whose renewal joblock.Config.MaxRenew or StopRenewing had ended: the next run would take just as long.
 //
-// asynq gets the handler's result when the locks are settled. A slow store delays the result by a second at most, and
+// asynq gets the handler's result when the locks are settled; for the key of a sequence see Sequences. A slow store delays the result by a second at most, and
 // by at most half of the time that the attempt has left. The rest is settled in the background, and Close waits for it.
 // Meanwhile the next attempt finds the lock busy and is snoozed. The Locker repeats a release that had no answer. A
 // park is not repeated: the attempt's own reservation of the lock remains in force.
@@ -130,10 +130,15 @@
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //
+// When the last attempt of a job has ended, the Worker keeps the key until asynq has written so. That takes one lookup
+// of the task more. If asynq writes that the task runs again, or writes nothing for 30 s, the key is parked for the
+// task. So a job that runs again, because its worker died or asynq did not get the result, runs before those behind.
+//
 // Each release of the Worker gives the key to the first in line in the same step. If that is a job, the Worker runs its
-// task with the Inspectors, in the background, while asynq gets the result of the job that has ended. The task of the
-// next job may not be there yet, or still be active: then the Worker tries again for about a second. Afterwards the
-// keeper runs the task. If the task has ended meanwhile, the Worker passes the key on. Close waits for all that.
+// task with the Inspectors, in the background. The task of the next job may not be there yet, or still be active: then
+// the Worker tries again for about a second. Afterwards the keeper runs the task. If the task has ended meanwhile, the
+// Worker passes the key on. Close waits for all that. A job that waits with InLine is started in the same way, but the
+// key of a task with InLine is released when the handler returns.
 //
 // A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Halt), the key is
 // not released but parked for the job, for 90 days or as long as the keeper finds the task in the archive. When the

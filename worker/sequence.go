@@ -7,9 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -75,6 +78,58 @@ func (a *attempt) early() *snoozeError {
 		return nil
 	}
 	return &snoozeError{fmt.Errorf("%s, %s", earlyText, a.sequence.NotBefore.Format(time.RFC3339)), delay}
+}
+
+// The method inOrder calls over in the background when asynq has written that the task will not run again. So the next
+// job starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
+// behind wait. If asynq does not write that, inOrder calls again, with the time until the task is due.
+func (a *attempt) inOrder(over func(), again func(delay time.Duration)) {
+	a.w.open.background(func() {
+		sleep.AtMost(settleWait, a.ctx.Done()) // asynq ends the context just after the write
+		if written, delay := a.written(); written {
+			over()
+		} else {
+			again(delay)
+		}
+	})
+}
+
+// firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
+const firstLook = 2 * time.Millisecond
+
+// The method written waits until asynq has written what becomes of a task whose attempt is over. The result over is true
+// if the task will not run again. Otherwise delay is the time until the task is due. If asynq has not written anything
+// for archivePatience, its lease on the task has ended, and its recoverer takes up the task: delay is 0.
+func (a *attempt) written() (over bool, delay time.Duration) {
+	patience := time.Now().Add(archivePatience)
+	for pause := firstLook; ; pause = min(2*pause, time.Second) {
+		info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
+		switch {
+		case noTask(err):
+			return true, 0
+		case err != nil, info.State == asynq.TaskStateActive:
+		case info.Headers[envelope.Header] != a.task.Headers()[envelope.Header]:
+			return true, 0 // another task with the same ID
+		case info.State == asynq.TaskStateCompleted, info.State == asynq.TaskStateArchived && !snoozedInArchive(info):
+			return true, 0
+		default:
+			return false, max(0, time.Until(info.NextProcessAt))
+		}
+		if time.Now().After(patience) || sleep.For(a.w.open.closing, pause) != nil {
+			a.log().Warn("worker: asynq has not written the end of a job; the key of its sequence stays with the job", "err", err)
+			return false, 0
+		}
+	}
+}
+
+// The method releaseInOrder is releaseIdle for a task that asynq is about to archive. The key of a sequence is released
+// when asynq has done so.
+func (a *attempt) releaseInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
+	if a.sequence == nil {
+		a.releaseIdle(ctx, tokens, reason)
+		return
+	}
+	a.inOrder(func() { a.releaseIdle(ctx, tokens, reason) }, func(time.Duration) {})
 }
 
 // The method halts reports whether a job that ends for the reason in the parameter reason keeps the key of its

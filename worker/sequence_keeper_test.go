@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/door"
@@ -173,6 +175,30 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			l.crash("b", l.token("b"))
 			return []string{"b", "c"}
 		}},
+		{"start, then no resume, then no end", asynqRecovers + retryWait, func(l *line) []string {
+			l.add(handoff.Sequence{}, "b", "c")
+			l.crash("b", joblock.Token{})
+			return []string{"b", "c"}
+		}},
+		{"end, then no release", ttl + grace + 2*every, func(l *line) []string {
+			l.add(handoff.Sequence{}, "b", "c")
+			l.crash("b", l.token("b"))
+			l.endActive("b", "")
+			return []string{"c"}
+		}},
+		{"end with retention, then no release", ttl + 2*every + 3*time.Second, func(l *line) []string {
+			l.addOne(handoff.Sequence{}, "b", asynq.Retention(time.Hour))
+			l.add(handoff.Sequence{}, "c")
+			l.crash("b", l.token("b"))
+			l.endActive("b", "completed")
+			return []string{"c"}
+		}},
+		{"final failure, then no release", ttl + 2*every + 3*time.Second, func(l *line) []string {
+			l.add(handoff.Sequence{}, "b", "c")
+			l.crash("b", l.token("b"))
+			l.endActive("b", "archived")
+			return []string{"c"}
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,12 +206,13 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 				l := r.line()
 				var p probe
 				r.serve(service{}, p.handler(succeed))
-				if tt.name == "start, then no end" {
+				crashes := strings.Contains(tt.name, ", then no end") || strings.Contains(tt.name, ", then no release")
+				if crashes {
 					r.pause(true)
 				}
 				start := time.Now()
 				order := tt.f(l)
-				if tt.name == "start, then no end" {
+				if crashes {
 					r.pause(false)
 				} else if tt.name == "place, then no enqueue" {
 					start = time.Now()
@@ -199,6 +226,26 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 				l.wantLine()
 			})
 		})
+	}
+}
+
+// endActive writes the end of an active task as asynq does. The parameter state is "" for a task that asynq deletes.
+func (l *line) endActive(id, state string) {
+	l.t.Helper()
+	ctx, prefix := context.Background(), "asynq:{"+queue+"}:"
+	_, err := l.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.LRem(ctx, prefix+"active", 0, id)
+		p.ZRem(ctx, prefix+"lease", id)
+		if state == "" {
+			p.Del(ctx, prefix+"t:"+id)
+			return nil
+		}
+		p.ZAdd(ctx, prefix+state, redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: id})
+		p.HSet(ctx, prefix+"t:"+id, "state", state)
+		return nil
+	})
+	if err != nil {
+		l.t.Fatalf("end task %s: %v", id, err)
 	}
 }
 
@@ -261,6 +308,25 @@ func TestCrashOnTheLastAttemptHaltsASequence(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		r.wantRuns(&p, 0)
 		l.wantLine("b")
+		l.run("a")
+		r.untilTask("b", "gone")
+		l.wantOrder(&p, "a", "b")
+	})
+}
+
+// A worker that dies between asynq's write of a final failure and the halt leaves a sequence that halts.
+func TestCrashBetweenFailureAndHalt(t *testing.T) {
+	kept(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b")
+		l.crash("a", l.token("a"))
+		l.endActive("a", "archived")
+		r.serve(service{}, p.handler(succeed))
+		time.Sleep(2 * reserve)
+		l.wantOrder(&p)
+		l.wantLine("b")
+		r.wantTask("a", "archived", 0)
 		l.run("a")
 		r.untilTask("b", "gone")
 		l.wantOrder(&p, "a", "b")

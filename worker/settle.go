@@ -82,7 +82,7 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 // asynq lease: the context does not tell which. So settleAbandoned asks the Inspector whether the task will run again.
 func (a *attempt) settleAbandoned() {
 	var text string
-	if a.last() && a.w.delay.Load() != nil {
+	if a.last() && a.w.delay.Load() != nil && a.sequence == nil { // the key of a sequence stays until the task is archived
 		text = a.ctx.Err().Error()
 	}
 	if over, delay := a.whatBecame(context.WithoutCancel(a.ctx), text); over != "" {
@@ -130,12 +130,18 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job) }
 
 // The method finish releases a.locks and all other locks that the task carries. The task will not run again.
+// The key of a sequence is released when asynq has the result: see the method inOrder.
 func (a *attempt) finish(ctx context.Context, reason string) {
-	a.behind(func() {
+	settle := func() {
 		halted := a.halts(reason) && a.halt(ctx)
 		a.end(ctx, a.ending(halted), reason)
 		a.releaseIdle(ctx, a.unsettled(halted), reason)
-	})
+	}
+	if a.sequence != nil && a.ctx.Err() == nil {
+		a.inOrder(settle, func(delay time.Duration) { a.park(a.locks, a.w.reservation(delay)) })
+		return
+	}
+	a.behind(settle)
 }
 
 // The method ending returns a.locks without the lock of a sequence that the job has halted.

@@ -100,7 +100,7 @@ func (a *attempt) bounce() error {
 	if crashed {
 		err.err = asynq.ErrLeaseExpired // for errors.Is
 	}
-	a.releaseIdle(a.ctx, a.tokens, reasonFailed)
+	a.releaseInOrder(a.ctx, a.tokens, reasonFailed)
 	return err
 }
 
