@@ -96,9 +96,6 @@ func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick)
 		return nil, invalid(op, name, "%s", err)
 	}
 	o.SpecText = o.Spec.String() // with the zone, whose name may be long
-	if n := len(o.SpecText); n > spec.MaxBytes {
-		return nil, invalid(op, name, "spec %.80q has %d bytes with its zone, at most %d are allowed", o.SpecText, n, spec.MaxBytes)
-	}
 	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
 		return nil, invalid(op, name, "spec %q has no ticks", text)
 	}

@@ -3,7 +3,9 @@ package spec_test
 import (
 	"archive/zip"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,21 +130,21 @@ var shapes = func() []schedule {
 }()
 
 // figures count what was compared.
-type figures struct{ zones, windows, ticks, probes int }
+type figures struct{ zones, windows, specs, ticks, probes int }
 
 func (f *figures) add(g figures) {
-	f.zones, f.windows, f.ticks, f.probes = f.zones+g.zones, f.windows+g.windows, f.ticks+g.ticks, f.probes+g.probes
+	f.zones, f.windows, f.specs, f.ticks, f.probes = f.zones+g.zones, f.windows+g.windows, f.specs+g.specs, f.ticks+g.ticks, f.probes+g.probes
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d zones, %d windows, %d ticks, %d instants between them", f.zones, f.windows, f.ticks, f.probes)
+	return fmt.Sprintf("%d zones, %d windows, %d specs, %d ticks, %d instants between them", f.zones, f.windows, f.specs, f.ticks, f.probes)
 }
 
 // window compares the ticks of all shapes and of @every between two instants with what the
 // clock of the zone shows at each quarter of an hour.
 func window(zone *time.Location, from, until time.Time, step time.Duration) (f figures, err error) {
 	d := keepDiary(zone, from.AddDate(0, 0, -2), until.AddDate(0, 0, 2), 15*time.Minute)
-	f.windows = 1
+	f.windows, f.specs = 1, len(shapes)+1
 	for _, p := range shapes {
 		s, err := spec.Parse(p.text, zone)
 		if err != nil {
@@ -286,6 +288,48 @@ func TestEveryZoneUntil2100(t *testing.T) {
 			f, err := window(zone, from, from.AddDate(1, 0, 0), 31*time.Hour)
 			all.add(f)
 			if err != nil {
+				return all, err
+			}
+		}
+		return all, nil
+	})
+}
+
+// Random specs round every clock change from 2026 to 2100 in every zone, and in windows of 40
+// days without regard to changes. It takes long; see make zones.
+func TestRandomSpecsUntil2100(t *testing.T) {
+	if os.Getenv("JOBLOCK_ZONES") == "" {
+		t.Skip("JOBLOCK_ZONES is not set; see make zones")
+	}
+	const perChange, perMonth, months = 4, 20, 3
+	eachZone(t, func(data string, zone *time.Location) (all figures, err error) {
+		r := rand.New(rand.NewPCG(uint64(len(data)), uint64(crc32.ChecksumIEEE([]byte(zone.String())))))
+		try := func(middle time.Time, half time.Duration, specs int) error {
+			all.windows++
+			begin, end := middle.Add(-half), middle.Add(half)
+			d := keepDiary(zone, begin.Add(-3*24*time.Hour), end.Add(3*24*time.Hour), time.Minute)
+			for range specs {
+				const probes = 100
+				ticks, err := differ(d, drawSchedule(r, false, begin, end), begin, end, probes)
+				if err != nil {
+					return err
+				}
+				all.specs, all.ticks, all.probes = all.specs+1, all.ticks+ticks, all.probes+probes
+			}
+			return nil
+		}
+		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		for day := begin; day.Year() <= 2100; day = day.AddDate(0, 0, 1) {
+			_, before := day.In(zone).Zone()
+			if _, after := day.AddDate(0, 0, 1).In(zone).Zone(); before == after {
+				continue
+			}
+			if err := try(day.Add(12*time.Hour), 48*time.Hour, perChange); err != nil {
+				return all, err
+			}
+		}
+		for range months {
+			if err := try(begin.AddDate(0, 0, r.IntN(75*365)), 20*24*time.Hour, perMonth); err != nil {
 				return all, err
 			}
 		}
