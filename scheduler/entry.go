@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 const maxNextTicks = 1000
@@ -70,8 +71,10 @@ type FormerSpec struct {
 type Entry struct {
 	Name string `json:"name"`
 	Spec string `json:"spec"` // the spec in force, with its zone, in the form of spec.Spec.String
-	Zone string `json:"zone"` // of Spec
-	Here bool   `json:"here"` // the job is registered with this Scheduler
+	Zone string `json:"zone"` // of Spec; "" if this process cannot parse Spec
+	// Words is Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin".
+	Words string `json:"words,omitempty"`
+	Here  bool   `json:"here"` // the job is registered with this Scheduler
 
 	// Nodes has the names of the nodes that are up and have the job, sorted. Each of them can execute a tick, and take an
 	// execution over. Without Nodes the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
@@ -175,10 +178,10 @@ func (s *Scheduler) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// NextTicks returns when the next n ticks of a job are due, from 1 to 1000: those of the spec in force, jitter included,
-// whether or not the job is paused. The result is shorter if the spec has fewer ticks. Package spec tells what clock
-// changes do to the ticks of a spec. Errors are those of Entry.
-func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]time.Time, error) {
+// NextTicks returns when the next n ticks of a job are due, from 1 to 1000, with what clock changes do to them: the ticks
+// of the spec in force, whether or not the job is paused. Forecast.At includes the jitter. The result is shorter if the
+// spec has fewer ticks. For a spec that no job has yet, see [spec.Spec.Forecast]. Errors are those of Entry.
+func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]spec.Forecast, error) {
 	const op = "next ticks of"
 	if err := s.checkJob(op, name); err != nil {
 		return nil, err
@@ -201,13 +204,13 @@ func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]time.T
 	if rules.SpecText == "" {
 		return nil, notFound(op, name)
 	}
-	var ticks []time.Time
-	at := views[0].Now.Add(-rules.Delay)
+	after := views[0].Now.Add(-rules.Delay)
 	if l.Behind(views[0].Now) > 0 {
-		at = l.LastTick()
+		after = l.LastTick()
 	}
-	for at = rules.Spec.Next(at); len(ticks) < n && !at.IsZero(); at = rules.Spec.Next(at) {
-		ticks = append(ticks, at.Add(rules.Delay))
+	ticks := rules.Spec.Forecast(after, n)
+	for i := range ticks {
+		ticks[i].At = ticks[i].At.Add(rules.Delay)
 	}
 	return ticks, nil
 }
@@ -295,8 +298,8 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
 		Backfill: showBackfill(l, o),
 	}
-	if rules.SpecText != "" {
-		e.Zone = rules.Spec.Zone().String()
+	if rules.Spec.String() != "" { // the node can parse the spec in force
+		e.Zone, e.Words = rules.Spec.Zone().String(), rules.Spec.Words()
 	}
 	for i, p := range o.Pauses() {
 		e.Pauses = append(e.Pauses, PauseInfo{time.UnixMilli(p.From).UTC(), p.By, p.Note, i > 0 || !o.Alone()})

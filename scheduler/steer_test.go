@@ -206,7 +206,7 @@ func TestNextTicks(t *testing.T) {
 		t := c.T
 		start := time.Now()
 		n := c.node(0)
-		n.add("job", "CRON_TZ=Europe/Berlin 30 2 28-31 3 *", func(context.Context) error { return nil }, scheduler.Jitter(10*min))
+		n.add("job", "CRON_TZ=Europe/Berlin 30 2 25-28 3 *", func(context.Context) error { return nil }, scheduler.Jitter(10*min))
 		n.start()
 		until(start, min)
 		admin := c.admin()
@@ -215,9 +215,13 @@ func TestNextTicks(t *testing.T) {
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		ticks, err := admin.NextTicks(c.Context(), "job", 3)
 		wantNil(t, "NextTicks", err)
-		first := time.Date(2000, 3, 28, 0, 30, 0, 0, time.UTC) // summer time
-		if len(ticks) != 3 || !ticks[0].Equal(e.Next) || ticks[0].Sub(first) > 10*min || ticks[1].Sub(ticks[0]) != 24*hour {
+		first := time.Date(2000, 3, 25, 1, 30, 0, 0, time.UTC) // summer time begins on the next day
+		if len(ticks) != 3 || !ticks[0].At.Equal(e.Next) || ticks[0].At.Sub(first) > 10*min || ticks[1].At.Sub(ticks[0].At) != 24*hour-30*min ||
+			!strings.Contains(ticks[1].Note, "the tick of 02:30 comes at 03:00") {
 			t.Errorf("ticks %v, the next %s", ticks, e.Next)
+		}
+		if want := "at 02:30 on the 25th to 28th of March, Europe/Berlin"; e.Words != want {
+			t.Errorf("words %q, want %q", e.Words, want)
 		}
 		_, err = admin.NextTicks(c.Context(), "never", 3)
 		wantErr(t, err, joblock.ErrNotFound)
