@@ -72,7 +72,7 @@ func (in inside) Settings() door.Settings {
 		return door.Settings{}
 	}
 	c := &in.l.cfg
-	return door.Settings{Holder: c.Holder, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, MaxTTL: c.MaxTTL, Logger: c.Logger}
+	return door.Settings{Holder: c.Holder, JobGrace: c.JobGrace, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, MaxTTL: c.MaxTTL, Logger: c.Logger}
 }
 
 func (in inside) Check(op string, keys ...string) error { return in.l.check(op, keys...) }

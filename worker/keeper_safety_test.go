@@ -463,3 +463,37 @@ func (b beforehand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// The call with which a keeper prolongs a reservation arrives very late: the reservation has ended, the task too, and
+// another keeper has removed the lock's entry. The lock that the call brings back is found again, and freed.
+func TestReservationThatComesLate(t *testing.T) {
+	virtual(t, func(r *rig) {
+		f := faultstore.New(r.faults)
+		frozen := faultstore.Fault{Mode: faultstore.Stray, Delay: reserve + 4*time.Minute, Times: 1}
+		f.Set(frozen, faultstore.Reserve)
+		_, stop := r.keep(r.newLockerOn(f), worker.Config{Reserve: 4 * reserve}) // so the first check prolongs the reservation
+		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
+		for f.Calls(faultstore.Reserve) == 0 {
+			time.Sleep(time.Second)
+		}
+		late := time.Now().Add(reserve + 4*time.Minute)
+		stop()
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(reserve + time.Minute)
+		if st := r.status("key-a"); st.Locked() || st.Ended != joblock.EndedLapsed {
+			t.Fatalf("%+v, want a lock that has lapsed", st)
+		}
+		other, _ := r.keep(r.newLocker(), worker.Config{})
+		time.Sleep(time.Minute)
+		if n := other.KeeperStats().Over; n != 1 {
+			t.Fatalf("%+v, want the entry removed", other.KeeperStats())
+		}
+		time.Sleep(time.Until(late) + time.Second)
+		r.wantState("key-a", joblock.StateParked, "a")
+		time.Sleep(time.Minute + every)
+		r.wantFreed("key-a", absent)
+		f.Clear()
+	})
+}

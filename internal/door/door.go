@@ -143,12 +143,13 @@ type Locker interface {
 
 // Settings are fields of joblock.Config, with their defaults.
 type Settings struct {
-	Holder  string
-	Reserve time.Duration
-	Retain  time.Duration
-	TTL     time.Duration
-	MaxTTL  time.Duration
-	Logger  *slog.Logger
+	Holder   string
+	JobGrace time.Duration
+	Reserve  time.Duration
+	Retain   time.Duration
+	TTL      time.Duration
+	MaxTTL   time.Duration
+	Logger   *slog.Logger
 }
 
 // Asked has the values of an acquisition's options, or their defaults.

@@ -239,6 +239,9 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 			return driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}
 		}
 		recovered := !r.live(now)
+		if recovered {
+			s.list(now, req.Key, req.Job, req.Grace)
+		}
 		r.until = later(r.until, after(now, req.Reserve)) // reserved, reserved again
 		r.keep(now, req.Retain)
 		reply := r.who(now, driver.OutcomeOK)

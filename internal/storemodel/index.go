@@ -117,7 +117,7 @@ func (m *model) reserve(t *rapid.T) {
 	reqs := several(t, func(r *driver.ReserveRequest) string { return r.Key }, func() driver.ReserveRequest {
 		req := driver.ReserveRequest{
 			Key: m.key(t), Job: drawWaiting.Draw(t, "job"),
-			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"),
+			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"), Grace: drawHold.Draw(t, "grace"),
 		}
 		if rapid.Bool().Draw(t, "waits") {
 			req.Nonce, req.Starts = nonceOf(req.Job), rapid.Bool().Draw(t, "starts")
@@ -126,7 +126,12 @@ func (m *model) reserve(t *rapid.T) {
 	})
 	sendBatch(m, "reserve", reqs,
 		func(r *driver.ReserveRequest) (key, nonce string) { return r.Key, "" },
-		func(r *reference, req driver.ReserveRequest) prediction { return r.reserve(m.now, req) }, m.Store.Reserve, nil)
+		func(r *reference, req driver.ReserveRequest) prediction { return r.reserve(m.now, req) }, m.Store.Reserve,
+		func(req driver.ReserveRequest, p prediction) {
+			if p.reply.Recovered {
+				m.bound(req.Key, req.Job, req.Grace, true)
+			}
+		})
 }
 
 func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) prediction {

@@ -219,7 +219,8 @@
 // The index finds the locks of jobs without reading all records. The index has an entry for each pair of a key and a
 // job that the key's record is bound to. A store writes the entry before the step that binds the record, or in that
 // step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes an
-// entry if it recovers a job's lock or binds a record to Back. A waiting job has an entry as well. If a store cannot
+// entry if it recovers a job's lock or binds a record to Back. A Reserve writes an entry if it recovers a lock. Otherwise
+// a reader that was late could recover a lock whose entry another reader has removed. A waiting job has an entry as well. If a store cannot
 // write the entry, the call returns an error: the record is not bound, and there is no place.
 //
 // No other call adds an entry. Only Settle removes entries, but a store may drop an entry that has been due for

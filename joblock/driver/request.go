@@ -124,6 +124,7 @@ type ReserveRequest struct {
 	Nonce   string        // of the Take with which Job waits; "" if Job does not wait
 	Reserve time.Duration // least reservation, or least time for which the place lasts, from now; a longer time stays
 	Retain  time.Duration // how long the record outlives the reservation or the place
+	Grace   time.Duration // as in ParkRequest, for the entry that Reserve may write to the index
 	Starts  bool          // as in ReleaseRequest
 }
 

@@ -124,7 +124,8 @@ func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reserva
 			err = door.CheckPeriod(op, r.Key, "Reservation.For", r.For, driver.MinPeriod, driver.MaxPeriod)
 		}
 		return r.Key, driver.ReserveRequest{
-			Key: r.Key, Job: r.Job, Nonce: door.PlaceOf(r.Job), Reserve: r.For, Retain: settings.Retain, Starts: door.Starter(ctx) != nil,
+			Key: r.Key, Job: r.Job, Nonce: door.PlaceOf(r.Job), Reserve: r.For, Retain: settings.Retain,
+			Grace: max(driver.MinPeriod, min(settings.JobGrace, r.For/2)), Starts: door.Starter(ctx) != nil,
 		}, err
 	}, driver.Store.Reserve)
 }

@@ -234,7 +234,10 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 	r.until = max(r.until, now.after(req.Reserve)) // reserved, reserved again
 	r.keep(now, req.Retain)
 	a := r.inTheWay(now, driver.OutcomeOK)
-	a.Recovered = recovered
+	if recovered {
+		a.Recovered = true
+		a = a.binding(req.Job, req.Grace)
+	}
 	return r, a
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// errUnlisted says that Resume has to write the index entry first. Callers of this package do not see errUnlisted.
+// errUnlisted says that Resume or Reserve has to write the index entry first. Callers of this package do not see errUnlisted.
 var errUnlisted = errors.New("redisstore: not in the index")
 
 // The type binding is an entry of the index, to be written before key is bound to job or in the same step. Without a

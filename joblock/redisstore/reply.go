@@ -17,7 +17,7 @@ var errReply = errors.New("redisstore: unexpected reply of a script")
 
 // Outcomes that only the scripts and this package know.
 const (
-	unlisted = int64(11) // of resume.lua
+	unlisted = int64(11) // of resume.lua and reserve.lua
 	more     = int64(12) // of acquire.lua, take.lua, release.lua and reserve.lua
 )
 
@@ -171,7 +171,7 @@ func (f *fields) foreign() string {
 
 // parseReply reads the answer of every script but inspect.
 func parseReply(sc *script, val any) (driver.Reply, error) {
-	if sc == resumeScript && val == unlisted {
+	if (sc == resumeScript || sc == reserveScript) && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
 	if text, ok := val.(string); ok && len(text) > 1 { // from a usual stage

@@ -58,7 +58,7 @@ var (
 	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "release#left", "grant",
 		"record#write", "record#state", "answer")
-	reserveScript = newScript("reserve", "record", "record#read", "record#fields", "record#foreign",
+	reserveScript = newScript("reserve", "record", "record#read", "record#fields", "record#foreign", "index", "index#bind",
 		"reserve", "queue", "queue#place", "queue#serve", "grant", "reserve#decide", "record#write", "record#state", "answer")
 	inspectScript = newScript("inspect", "record", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
 		"record#state", "inspect#place", "queue#place", "inspect#answer")

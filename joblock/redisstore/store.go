@@ -400,24 +400,37 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 // pipelines, as in Take.
 func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
-	var err error
-	for items := all(reqs); len(items) > 0; {
-		left, _, failed := some(ctx, s, s.calls, reserveScript, reqs, items, replies, func(req *driver.ReserveRequest) *scriptCall {
-			c := newCall(reserveScript, s.name(req.Key)).str(req.Job).millis(req.Reserve).millis(req.Retain)
-			if req.Nonce != "" {
-				c.str(req.Nonce).flag(req.Starts)
-			}
-			return c
-		})
-		if failed == nil && len(left) > 0 {
-			failed = ctx.Err()
-		}
-		if err = cmp.Or(err, failed); ctx.Err() != nil {
+	call := func(listed bool) func(req *driver.ReserveRequest, keys ...string) *scriptCall {
+		return func(req *driver.ReserveRequest, keys ...string) *scriptCall { return reserveCall(req, listed, keys...) }
+	}
+	left, _, err := some(ctx, s, s.calls, reserveScript, reqs, all(reqs), replies, func(req *driver.ReserveRequest) *scriptCall {
+		return call(false)(req, s.name(req.Key))
+	})
+	for len(left) > 0 {
+		if err = cmp.Or(err, ctx.Err()); ctx.Err() != nil {
 			break
 		}
-		items = left
+		var failed error
+		left, failed = bound(ctx, s, reserveScript, reqs, left, replies, func(req *driver.ReserveRequest) binding {
+			return binding{req.Key, req.Job, req.Grace}
+		}, call(true))
+		err = cmp.Or(err, failed)
 	}
 	return replies, err
+}
+
+// The function reserveCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
+func reserveCall(req *driver.ReserveRequest, listed bool, keys ...string) *scriptCall {
+	c := newCall(reserveScript, keys...).str(req.Job).millis(req.Reserve).millis(req.Retain)
+	if listed {
+		c.micros(req.Grace)
+	} else {
+		c.str("")
+	}
+	if req.Nonce != "" {
+		c.str(req.Nonce).flag(req.Starts)
+	}
+	return c
 }
 
 // Line implements driver.Store, in one round trip. A cursor is the number of a place.

@@ -241,6 +241,29 @@ var indexCases = []testCase{
 		k.lapse()
 		k.wantDue(10, "q/job key")
 	}},
+	{"a Reserve that recovers a lock writes its entry", func(k *kit) {
+		hold := k.parkReq(driver.Term{}, "q/job")
+		hold.Reserve, hold.Grace = k.Unit, 0
+		k.parkAs("key", "me", hold)
+		k.lapse()
+		k.settle(0, k.due(10, k.Unit)...)
+		k.lapse()
+		k.wantDue(10)
+		req := k.reserveReq("key", "q/job")
+		req.Grace = 0
+		reply := k.reserve(req)
+		k.want("reserve", reply, driver.OutcomeOK)
+		if !reply.Recovered {
+			k.Error("not recovered")
+		}
+		k.lapse()
+		found := k.due(10, long)
+		k.wantLocks(found, "q/job key")
+		k.settle(0, found...)
+		k.reserve(req) // a reservation that has not ended has its entry, or its keeper wants none
+		k.lapse()
+		k.wantDue(10)
+	}},
 	{"parking for another job writes an entry for that job", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.parkReq(byFence("key", "me", h.fence), "q/one")
