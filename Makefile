@@ -11,6 +11,7 @@ FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
 SOAK ?= 3m
+SEQUENCES ?= 5m
 # A guard against hanging: a slow machine gets there too, with the race detector.
 TIMEOUT ?= 45m
 
@@ -65,6 +66,10 @@ torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), th
 .PHONY: soak
 soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (default 3m); nothing may grow or be left
 	JOBLOCK_SOAK=$(SOAK) go test -v -count=1 -timeout 0 ./internal/soak
+
+.PHONY: sequences
+sequences: setup ## 20,000 jobs in sequences for each minute of SEQUENCES (default 5m), while workers are killed; by a ledger outside of Redis
+	JOBLOCK_SEQUENCES=$(SEQUENCES) go test -v -count=1 -timeout 0 -run TestSequencesSurviveKilledWorkers ./internal/e2e
 
 .PHONY: mutants
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out

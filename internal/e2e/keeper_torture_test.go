@@ -93,7 +93,7 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 		i := dice.Perm(len(procs))[0]
 		procs[i].kill()
 		if plan.cut {
-			cutLeases(t, rdb, slices.Concat(procs[:i], procs[i+1:]))
+			cutLeases(t, rdb, slices.Concat(procs[:i], procs[i+1:]), func(string) {})
 		}
 		procs[i] = startWorker(t, server.Addr())
 	}
@@ -170,8 +170,9 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 
 // cutLeases ends asynq's leases on the tasks that none of procs is at work on, so
 // that the next server that starts recovers them. Those that one of them is about
-// to begin with are delivered twice then, which is as well.
-func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc) {
+// to begin with, or has just ended, are delivered twice then, which is as well. The
+// function told hears of each task before.
+func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc, told func(id string)) {
 	t.Helper()
 	ctx := context.Background()
 	ids, err := rdb.ZRange(ctx, "asynq:{default}:lease", 0, -1).Result()
@@ -190,6 +191,7 @@ func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc) {
 		if slices.Contains(busy, id) {
 			continue
 		}
+		told(id)
 		past := redis.Z{Member: id, Score: float64(time.Now().Add(-time.Hour).Unix())}
 		if err := rdb.ZAddXX(ctx, "asynq:{default}:lease", past).Err(); err != nil {
 			t.Fatal(err)

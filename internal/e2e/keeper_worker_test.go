@@ -28,7 +28,6 @@ import (
 //	res:<key>   the largest fence that has written to the resource of that name
 //	twice       writes that were refused although the writer held the lock
 //	done        how often each job has come to its end
-//	ends:<key>  the jobs that have come to their end under that key, in order
 //	work:<pid>  the tasks that a process is at work on
 var touch = redis.NewScript(`
 	local seen = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -40,19 +39,38 @@ var touch = redis.NewScript(`
 // playWorker is a process with an asynq server and a keeper. It says "ready" when
 // it works, ends properly with SIGTERM, and at once when its standard input ends,
 // with the tests.
-func playWorker() int {
+func playWorker(run func() error) int {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
-	if err := runWorker(); err != nil {
+	if err := run(); err != nil {
 		fmt.Println("failed", err)
 		return 1
 	}
 	return 0
 }
 
+// serving is what a worker process does.
+type serving struct {
+	locks   joblock.Config
+	worker  worker.Config
+	asynq   asynq.Config
+	handler func(ctx context.Context, task *asynq.Task, rdb *redis.Client) error
+}
+
 func runWorker() error {
+	return serving{
+		locks:  joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace},
+		worker: worker.Config{Every: tortureEvery, Reserve: time.Minute, Snooze: time.Second},
+		asynq:  asynq.Config{Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond},
+		handler: func(ctx context.Context, _ *asynq.Task, rdb *redis.Client) error {
+			return useResource(ctx, rdb)
+		},
+	}.run()
+}
+
+func (s serving) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	addr := os.Getenv("JOBLOCK_E2E_REDIS")
@@ -60,23 +78,22 @@ func runWorker() error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	quiet := slog.New(slog.DiscardHandler)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace, Logger: quiet})
+	s.locks.Logger, s.worker.Logger, s.asynq.LogLevel = quiet, quiet, asynq.FatalLevel
+	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
+	locks, err := joblock.New(redisstore.New(rdb, nil), &s.locks)
 	if err != nil {
 		return err
 	}
 	inspector := asynq.NewInspector(opt)
 	defer inspector.Close()
-	w, err := worker.New(locks, inspector, &worker.Config{Every: tortureEvery, Reserve: time.Minute, Snooze: time.Second, Logger: quiet})
+	w, err := worker.New(locks, inspector, &s.worker)
 	if err != nil {
 		return err
 	}
 	mux := asynq.NewServeMux()
 	mux.Use(w.Middleware)
-	mux.HandleFunc("job", func(ctx context.Context, task *asynq.Task) error { return useResource(ctx, rdb) })
-	server := asynq.NewServer(opt, w.Configure(asynq.Config{
-		Concurrency: 8, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-		TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond, LogLevel: asynq.FatalLevel,
-	}))
+	mux.HandleFunc("job", func(ctx context.Context, task *asynq.Task) error { return s.handler(ctx, task, rdb) })
+	server := asynq.NewServer(opt, w.Configure(s.asynq))
 	if err := server.Start(mux); err != nil {
 		return err
 	}
@@ -99,11 +116,11 @@ func useResource(ctx context.Context, rdb *redis.Client) error {
 	if !ok {
 		return errors.New("the task came without its lock")
 	}
-	mine := "work:" + strconv.Itoa(os.Getpid())
-	if err := rdb.SAdd(bg, mine, id).Err(); err != nil {
+	leave, err := atWork(bg, rdb, id)
+	if err != nil {
 		return err
 	}
-	defer rdb.SRem(bg, mine, id)
+	defer leave()
 	for range 5 {
 		allowed, err := touch.Run(bg, rdb, []string{"res:" + lock.Key()}, lock.Fence()).Int()
 		if err != nil {
@@ -122,16 +139,18 @@ func useResource(ctx context.Context, rdb *redis.Client) error {
 			return context.Cause(ctx)
 		}
 	}
-	_, err := rdb.TxPipelined(bg, func(p redis.Pipeliner) error {
-		p.HIncrBy(bg, "done", id, 1)
-		p.RPush(bg, "ends:"+lock.Key(), id)
-		return nil
-	})
-	return err
+	return rdb.HIncrBy(bg, "done", id, 1).Err()
 }
 
-// workerProc is a process of the role "worker".
+// atWork books that this process is at work on a task, until leave is called.
+func atWork(ctx context.Context, rdb *redis.Client, task string) (leave func(), err error) {
+	mine := "work:" + strconv.Itoa(os.Getpid())
+	return func() { rdb.SRem(ctx, mine, task) }, rdb.SAdd(ctx, mine, task).Err()
+}
+
+// workerProc is a process of the role "worker", or of another one that works likewise.
 type workerProc struct {
+	name string // in the ledger, if the process writes in one
 	cmd  *exec.Cmd
 	once sync.Once
 	err  error // of its end
@@ -140,8 +159,14 @@ type workerProc struct {
 // startWorker starts a worker process and waits until it works.
 func startWorker(t *testing.T, addr string) *workerProc {
 	t.Helper()
+	return startWorkerAs(t, addr, "worker")
+}
+
+func startWorkerAs(t *testing.T, addr, role string, env ...string) *workerProc {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE=worker", "JOBLOCK_E2E_REDIS="+addr, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE="+role, "JOBLOCK_E2E_REDIS="+addr, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // ends with this process
 		t.Fatal(err)

@@ -47,7 +47,9 @@ func playRole(role string) int {
 	case "queue":
 		return playQueue()
 	case "worker":
-		return playWorker()
+		return playWorker(runWorker)
+	case "line":
+		return playWorker(runLineWorker)
 	case "force":
 		return playForce()
 	default:
