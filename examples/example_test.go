@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 	"github.com/joblock/toolkit/scheduler"
@@ -263,6 +265,121 @@ func Example_unique() {
 	// pending true
 	// 202
 	// 429
+}
+
+// The webhooks of a customer, in order. The third of five cannot be delivered: four and five wait until somebody has
+// decided. docs/sequences.md quotes the parts between the brackets.
+func Example_sequence() {
+	for _, decision := range []string{"run again", "skip"} {
+		sequence(decision)
+	}
+	// Output:
+	// delivered 1
+	// delivered 2
+	// failed 3
+	// parked default/acme-3 2
+	// waits: default/acme-4
+	// waits: default/acme-5
+	// run again
+	// delivered 3
+	// delivered 4
+	// delivered 5
+	// delivered 1
+	// delivered 2
+	// failed 3
+	// parked default/acme-3 2
+	// waits: default/acme-4
+	// waits: default/acme-5
+	// skip: acme-3
+	// delivered 4
+	// delivered 5
+}
+
+func sequence(decision string) {
+	embedded, err := miniredis.Run()
+	check(err)
+	defer embedded.Close()
+	redisOpt := asynq.RedisClientOpt{Addr: embedded.Addr()}
+	rdb := redis.NewClient(&redis.Options{Addr: embedded.Addr()})
+	defer rdb.Close()
+	client, inspector := asynq.NewClient(redisOpt), asynq.NewInspector(redisOpt)
+	defer client.Close()
+	defer inspector.Close()
+	ctx := context.Background()
+	quiet := slog.New(slog.DiscardHandler)
+	locks := must(joblock.New(redisstore.New(rdb, nil), nil))
+	defer func() { check(locks.Close(ctx)) }()
+	sender := must(handoff.NewClient(locks, client, inspector, nil))
+	defer func() { check(sender.Close(ctx)) }()
+
+	failed, delivered := make(chan bool, 1), make(chan bool, 1)
+	var healed atomic.Bool
+	deliver := func(_ context.Context, task *asynq.Task) error {
+		event := string(task.Payload())
+		if event == "3" && !healed.Load() {
+			fmt.Println("failed", event)
+			failed <- true
+			return asynq.SkipRetry
+		}
+		fmt.Println("delivered", event)
+		if event == "5" {
+			delivered <- true
+		}
+		return nil
+	}
+	enqueue := func(customer, event string) (err error) {
+		// [sequence
+		webhooks := handoff.Sequence{Key: joblock.Key("webhooks", customer), OnFailure: handoff.Halt}
+		task := asynq.NewTask("webhook", []byte(event), asynq.TaskID(customer+"-"+event))
+		_, err = sender.EnqueueInSequence(ctx, webhooks, task) // sender: a handoff.Client
+		// sequence]
+		return err
+	}
+	for _, event := range []string{"1", "2", "3", "4", "5"} {
+		check(enqueue("acme", event))
+	}
+	w := must(worker.New(locks, inspector, &worker.Config{Logger: quiet}))
+	tasks := asynq.NewServeMux()
+	tasks.Use(w.Middleware)
+	tasks.HandleFunc("webhook", deliver)
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond}))
+	check(server.Start(tasks))
+	<-failed
+	key := joblock.Key("webhooks", "acme")
+	for halted := false; !halted; time.Sleep(time.Millisecond) { // asynq archives the task after the handler
+		info, err := inspector.GetTaskInfo("default", "acme-3")
+		check(err)
+		found, err := locks.Status(ctx, key)
+		check(err)
+		halted = info.State == asynq.TaskStateArchived && found[0].State == joblock.StateParked
+	}
+
+	// [seeline
+	found, err := locks.Status(ctx, key)
+	check(err)
+	fmt.Println(found[0].State, found[0].Job, found[0].Waiters) // the job that has the key, and how many wait
+	for place, err := range jobs.Line(ctx, locks, key) {        // package joblock/jobs
+		check(err)
+		fmt.Println("waits:", place.Job)
+	}
+	// seeline]
+	switch decision {
+	case "run again":
+		healed.Store(true)
+		fmt.Println("run again")
+		// [rerun
+		check(inspector.RunTask("default", "acme-3")) // or "Run" in asynqmon
+		// rerun]
+	case "skip":
+		// [skip
+		task, err := sender.Skip(ctx, key) // the task stays in asynq's archive
+		check(err)
+		fmt.Println("skip:", task.ID)
+		// skip]
+	}
+	<-delivered
+	server.Shutdown()
+	check(w.Close(ctx))
 }
 
 func must[T any](v T, err error) T {
