@@ -21,7 +21,9 @@
 // another checkout), handover (latency and cost among waiters in several processes),
 // waiting (what a waiter costs), order (of more than ten thousand hand-overs),
 // renewal (many held locks), enqueue, jobs and work (asynq with and without the
-// locks), memos and records (what they cost the server), walks (a list of all locks
+// locks, and in sequences), succession (from the end of a job to the start of the next
+// of its key), lines (sequences in which one or ten thousand wait), slots (what those
+// that wait take from others), memos and records (what they cost the server), walks (a list of all locks
 // beside another client, and over a cluster), fleet (a waiter for each of many keys, on
 // one server and in a cluster), growth (ten times the work), cluster (cost per call in
 // clusters of 3, 6 and 12 masters; -masters has others). What each column means stands

@@ -19,7 +19,7 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 	ours := func(limit float64, section, c, column string, base peer.Name) {
 		to(limit, section, c, column, string(peer.Joblock), string(base))
 	}
-	least := func(limit float64, section, c, column, subject, base string) {
+	atLeast := func(limit float64, section, c, column, subject, base string) {
 		to(limit, section, c, column, subject, base)
 		aims[len(aims)-1].AtLeast = true
 	}
@@ -63,10 +63,24 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 		itself(2.05, "handover", crowd.String(), columnHandover, string(peer.Joblock)) // the first and the last count too
 		itself(0, "handover", crowd.String(), columnOvertaken, string(peer.Joblock))
 	}
-	least(0.8, "jobs", jobCase(0), columnProcessed, string(locked), string(bare))
+	atLeast(0.8, "jobs", jobCase(0), columnProcessed, string(locked), string(bare))
+	atLeast(0.6, "jobs", jobCase(0), columnProcessed, string(lined), string(bare))
+	for _, c := range scale.Successions {
+		for _, base := range []string{afterEnqueue, byHand} {
+			to(1.5, "succession", c.String(), columnP50, afterEnd, base)
+			to(1.5, "succession", c.String(), columnP99, afterEnd, base)
+		}
+	}
+	least, most := slices.Min(scale.Lines), slices.Max(scale.Lines)
+	for _, c := range []string{lineEnqueue, lineRun} {
+		to(1.1, "lines", c, columnLineCommands, lineSubject(most), lineSubject(least))
+		to(1.1, "lines", c, columnLineScripts, lineSubject(most), lineSubject(least))
+	}
+	atLeast(0.9, "slots", slotCase(scale), columnProcessed, someWait, nobodyWaits)
+	itself(0, "slots", slotCase(scale), columnDeliveries, someWait)
 	tasks := enqueueCase(scale)
-	least(0.4, "enqueue", tasks, columnEnqueued, string(unique), string(alone))
-	least(1, "enqueue", tasks, columnEnqueued, string(many), string(alone))
+	atLeast(0.4, "enqueue", tasks, columnEnqueued, string(unique), string(alone))
+	atLeast(1, "enqueue", tasks, columnEnqueued, string(many), string(alone))
 	for _, c := range memoCases {
 		// Processor time of the server is where a reply shows that is longer than it need be.
 		to(1.1, "memos", c.name, columnServer, withMemo, withoutMemo)

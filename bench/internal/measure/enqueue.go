@@ -117,9 +117,30 @@ func (k *jobKit) enqueueMany(ctx context.Context, task *asynq.Task, keys []strin
 	for i, key := range keys {
 		items[i] = handoff.Item{Task: task, Unique: handoff.Unique{Key: key}}
 	}
-	results, err := k.jobs.EnqueueMany(ctx, items)
-	for _, r := range results {
-		err = errors.Join(err, r.Err)
+	return k.enqueueItems(ctx, items)
+}
+
+// enqueueLines enqueues so many jobs in the sequence of each key, as a round-robin over the keys.
+func (k *jobKit) enqueueLines(ctx context.Context, keys []string, each int, opts ...asynq.Option) error {
+	var items []handoff.Item
+	for range each {
+		for _, key := range keys {
+			task := asynq.NewTask(jobType, []byte(key), opts...)
+			items = append(items, handoff.Item{Task: task, Sequence: handoff.Sequence{Key: key}})
+		}
 	}
-	return err
+	return k.enqueueItems(ctx, items)
+}
+
+func (k *jobKit) enqueueItems(ctx context.Context, items []handoff.Item) error {
+	for part := range slices.Chunk(items, handoff.MaxItems) {
+		results, err := k.jobs.EnqueueMany(ctx, part)
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

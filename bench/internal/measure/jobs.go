@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,11 @@ const (
 	bare     jobMode = "asynq alone"
 	unlocked jobMode = "middleware, no lock"
 	locked   jobMode = "middleware, one lock"
+	lined    jobMode = "middleware, in sequences"
 )
+
+// lineJobs is how many jobs each sequence has, where the length of the sequences does not matter.
+const lineJobs = 10
 
 // columnProcessed is a title that Aims names.
 const columnProcessed = "processed/s"
@@ -58,11 +63,12 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 		Name:  "jobs",
 		Title: fmt.Sprintf("Jobs that do nothing: %d through asynq", b.Scale.Jobs),
 		Note: fmt.Sprintf("Enqueued before, with a lock of their own by handoff's EnqueueUnique, and then processed with concurrency %d, with a lock: resume, "+
-			"run, release. Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency),
+			"run, release. In sequences of %d jobs each, all but the first of which wait: resume, run, release, and start the next. "+
+			"Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency, lineJobs),
 		Base:    string(bare),
 		Columns: jobColumns,
 	}
-	return s, b.jobsOf(ctx, s, 0, b.Scale.Rounds, bare, locked)
+	return s, b.jobsOf(ctx, s, 0, b.Scale.Rounds, bare, locked, lined)
 }
 
 func (b *Bench) work(ctx context.Context) (*report.Section, error) {
@@ -74,7 +80,7 @@ func (b *Bench) work(ctx context.Context) (*report.Section, error) {
 		Columns: jobColumns,
 	}
 	for _, work := range b.Scale.Work {
-		if err := b.jobsOf(ctx, s, work, b.Scale.Few(), bare, unlocked, locked); err != nil {
+		if err := b.jobsOf(ctx, s, work, b.Scale.Few(), bare, unlocked, locked, lined); err != nil {
 			return nil, err
 		}
 	}
@@ -110,18 +116,23 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Dura
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 
-	way := alone
-	if mode == locked {
-		way = unique
+	switch mode {
+	case locked:
+		err = k.enqueue(ctx, unique, keysOf("job", n+1))
+	case lined:
+		err = k.enqueueLines(ctx, keysOf("line", n/lineJobs+1), lineJobs)
+		n = (n/lineJobs+1)*lineJobs - 1
+	default:
+		err = k.enqueue(ctx, alone, keysOf("job", n+1))
 	}
-	if err := k.enqueue(ctx, way, keysOf("job", n+1)); err != nil {
+	if err != nil {
 		return r, err
 	}
 
 	var left atomic.Int64
 	left.Store(int64(n) + 1)
 	done := make(chan struct{})
-	server, mux := k.server(mode)
+	server, mux := k.server(mode, asynq.Config{})
 	mux.HandleFunc(jobType, func(ctx context.Context, _ *asynq.Task) error {
 		if work > 0 {
 			pause(ctx, work)
@@ -200,10 +211,13 @@ func (k *jobKit) close() error {
 	return errors.Join(err, k.locks.Close(ctx), k.rdb.Close())
 }
 
-// server returns an asynq server that is not started yet, and the mux it needs.
-func (k *jobKit) server(mode jobMode) (*asynq.Server, *asynq.ServeMux) {
+// server returns an asynq server that is not started yet, and the mux it needs. cfg may leave out what most
+// measurements have in common.
+func (k *jobKit) server(mode jobMode, cfg asynq.Config) (*asynq.Server, *asynq.ServeMux) {
 	mux := asynq.NewServeMux()
-	cfg := asynq.Config{Concurrency: jobConcurrency, Logger: silence{}, TaskCheckInterval: jobPause}
+	cfg.Logger = silence{}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, jobConcurrency)
+	cfg.TaskCheckInterval = cmp.Or(cfg.TaskCheckInterval, jobPause)
 	if mode != bare {
 		mux.Use(k.worker.Middleware)
 		cfg = k.worker.Configure(cfg)

@@ -32,6 +32,11 @@ type Scale struct {
 	Work    []time.Duration // what each of them takes where they do something
 	Enqueue int             // tasks enqueued in a round, where nobody processes them
 
+	Successions []Succession
+	Lines       []int // how many wait in each sequence
+	LineRuns    int   // jobs that are enqueued into such lines, and that run from them
+	Slots       Slots
+
 	Memos int // renewals, waits, and locks in a list, with a memo and without
 
 	Walk  Walk
@@ -60,6 +65,18 @@ type Fleet struct {
 	Turn            time.Duration
 }
 
+// Succession is how jobs follow one another: in so many chains, each of so many jobs.
+type Succession struct {
+	Chains, Jobs int
+	Work         time.Duration // of each job, on average
+	Probe        time.Duration // between two tasks that are enqueued beside, on average
+	Others       int           // tasks that run all the time, so that the queue is never empty
+	Few          bool          // it takes seconds, so the rounds are fewer
+}
+
+// Slots is how many jobs wait in one sequence, and how many others run beside.
+type Slots struct{ Waiting, Others int }
+
 // Growth is the smaller amount of work for each kind of it; the larger is
 // GrowthFactor times as much.
 type Growth struct{ Keys, Waiters, Locks, Jobs int }
@@ -85,6 +102,13 @@ func Full() Scale {
 		Locks: 10_000, TTL: 6 * time.Second, Periods: 2,
 		Jobs: 1000, Work: []time.Duration{time.Millisecond, 10 * time.Millisecond},
 		Enqueue: 1000,
+		Successions: []Succession{
+			{Chains: 5, Jobs: 10, Work: 250 * time.Millisecond, Probe: 100 * time.Millisecond, Few: true},
+			{Chains: 10, Jobs: 60, Work: time.Millisecond, Probe: 2 * time.Millisecond},
+			{Chains: 10, Jobs: 60, Work: time.Millisecond, Probe: 2 * time.Millisecond, Others: 20},
+		},
+		Lines: []int{1, 10, 10_000}, LineRuns: 1000,
+		Slots:   Slots{Waiting: 10_000, Others: 3000},
 		Memos:   100,
 		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Slice: 200 * time.Millisecond},
 		Fleet:   Fleet{Keys: 10_000, Processes: 4, Rate: 200, Settle: 10 * time.Second, Turns: 12, Turn: time.Second},
@@ -105,6 +129,12 @@ func Quick() Scale {
 		Locks: 100, TTL: 6 * time.Second, Periods: 1,
 		Jobs: 50, Work: []time.Duration{time.Millisecond},
 		Enqueue: 50,
+		Successions: []Succession{
+			{Chains: 3, Jobs: 3, Work: 20 * time.Millisecond, Probe: 100 * time.Millisecond, Few: true},
+			{Chains: 10, Jobs: 5, Work: time.Millisecond, Probe: time.Millisecond, Others: 5},
+		},
+		Lines: []int{1, 10}, LineRuns: 40,
+		Slots:   Slots{Waiting: 30, Others: 20},
 		Memos:   5,
 		Walk:    Walk{Locks: 300, Others: 30_000, Slice: 2 * time.Millisecond},
 		Fleet:   Fleet{Keys: 40, Processes: 2, Rate: 40, Settle: 500 * time.Millisecond, Turns: 2, Turn: 250 * time.Millisecond},
