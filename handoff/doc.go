@@ -216,9 +216,15 @@
 // OnFailure says what a final failure does to those behind: GoOn, or Halt until somebody runs the failed task again
 // (Inspector.RunTask), calls Client.Skip, or deletes the task. People may steer jobs that wait with asynq's tools:
 //
-//	RunTask          before the job's turn: changes nothing, the job keeps its place
-//	DeleteTask       the job leaves the line at the keeper's next check
-//	ArchiveTask      as DeleteTask. RunTask of the archived task lines the job up again, behind the others
+//	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
+//	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old
+//	ArchiveTask          as DeleteTask. RunTask of the archived task lines the job up again, behind the others
+//	UpdateTaskPayload    the job keeps its place
+//	PauseQueue           a job whose turn comes has the key, and those behind wait, until UnpauseQueue
+//	DeleteQueue          all its jobs leave their lines, if the keeper has met the queue
+//
+// If the job has the key, but does not run yet, those behind go on after DeleteTask, and after ArchiveTask too unless
+// the sequence halts. jobs.Line lists who waits for a key and since when, and joblock's Status says how many wait.
 //
 // How the options of asynq go together with a sequence:
 //

@@ -49,7 +49,7 @@ type Status struct {
 	Reserved  time.Duration `json:"-"`                 // time until others can get the key; 0 when free
 	Ended     Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
 	Reason    string        `json:"reason,omitempty"`  // the reason that the release gave
-	Waiters   int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters
+	Waiters   int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
 }
 
 // MarshalJSON writes durations as whole milliseconds, in age_ms, remaining_ms and reserved_ms.
