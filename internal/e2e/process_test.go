@@ -44,6 +44,8 @@ func playRole(role string) int {
 		return playSched()
 	case "policy":
 		return playPolicy()
+	case "spec":
+		return playSpec()
 	case "queue":
 		return playQueue()
 	case "worker":

@@ -133,6 +133,12 @@ type schedNode struct {
 
 func startSchedRole(t *testing.T, server *redistest.Server, role, name string) *schedNode {
 	t.Helper()
+	return startRole(t, server, "sched", name)
+}
+
+// startRole starts a process that says when it is up.
+func startRole(t *testing.T, server *redistest.Server, role, name string) *schedNode {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "JOBLOCK_E2E_ROLE="+role, "JOBLOCK_E2E_REDIS="+server.Addr(), "JOBLOCK_E2E_NODE="+name)
 	out, err := cmd.StdoutPipe()
