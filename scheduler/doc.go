@@ -147,7 +147,8 @@
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
 // those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
 // old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due at
-// once. The ledger has the time of the change, and a node reports EventSpec. Options are not in the ledger: the node that
+// once. The ledger has the time of the change, and a node reports EventSpec. The other nodes learn of the change within
+// Config.Sync, so that they execute the new spec's ticks even if all nodes that were given it die. Options are not in the ledger: the node that
 // executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a

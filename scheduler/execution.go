@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/internal/sleep"
@@ -33,7 +34,11 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if err := memo.Write(context.WithoutCancel(ctx), lock, l.Encode()); err != nil {
 			return err
 		}
-		s.reportNews(j, append(news, lost...))
+		news = append(news, lost...)
+		s.reportNews(j, news)
+		if slices.ContainsFunc(news, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
+			s.tellSpec(ctx, j)
+		}
 		if x == nil {
 			return nil
 		}
@@ -81,6 +86,9 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	}
 	s.report(e)
 	s.reportNews(j, skipped)
+	if slices.ContainsFunc(skipped, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
+		s.tellSpec(ctx, j)
+	}
 	if j.pauseAfter > 0 && l.Streak >= j.pauseAfter {
 		return s.pauseFailing(ctx, j, lock, l, err)
 	}

@@ -207,6 +207,40 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 	})
 }
 
+// The only node of the new release dies long before the old spec's next tick.
+func TestOldNodesLearnOfTheNewSpecInTime(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r, other runs
+		start := time.Now()
+		for range 2 {
+			n := c.node(0)
+			n.add("job", "0 3 * * *", r.fn(n, sec))
+			n.add("other", "0 3 * * *", other.fn(n, sec))
+			n.start()
+		}
+		until(start, 5*min)
+		n := c.node(0)
+		n.add("job", "@every 10m", r.fn(n, sec))
+		for i := range 150 { // more than one write can tell
+			n.add(fmt.Sprint("job", i), "0 3 * * *", r.fn(n, sec))
+		}
+		n.start()
+		until(start, 5*min+sec)
+		n.cut()
+		until(start, 31*min)
+		r.wantTicks(t, start, 10*min, 20*min, 30*min)
+		for _, call := range r.all() {
+			if late := call.begun.Sub(call.tick.At); late > sec || call.on == n.name {
+				t.Errorf("%s was executed %s late on %s", call.tick.At.Sub(start), late, call.on)
+			}
+		}
+		if n := len(other.all()); n > 0 {
+			t.Errorf("another job was executed %d times", n)
+		}
+	})
+}
+
 // A node that cannot parse the spec in force leaves the job to others, and says why.
 func TestSpecThatAnOlderNodeCannotParse(t *testing.T) {
 	virtual(t, func(c *cluster) {

@@ -16,6 +16,8 @@ import (
 func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first := !s.ordersRead
+	s.ordersRead = true
 	if bytes.Equal(text, s.ordersMemo) {
 		return
 	}
@@ -29,7 +31,23 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 		return // text is older than an order that this node has written since
 	}
 	all := o.AllTold != s.orders.AllTold
+	changed, any := o.Specs.After(s.orders.Specs.Newest())
+	if first {
+		changed, any = nil, false // all jobs are due at the begin of Run
+	}
 	s.ordersMemo, s.orders = text, o
+	for _, name := range changed {
+		if j := s.jobs[name]; j != nil && !j.busy && !any {
+			s.due.put(j, time.Time{})
+		}
+	}
+	if any {
+		for _, j := range s.jobs {
+			if !j.busy {
+				s.due.put(j, time.Time{})
+			}
+		}
+	}
 	for name := range o.Jobs {
 		if j := s.jobs[name]; j != nil && !all {
 			s.putOrdered(j)

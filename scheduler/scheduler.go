@@ -35,11 +35,13 @@ type Scheduler struct {
 	jobs       map[string]*job
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
-	running    bool   // Run is running
-	nodeID     string // of this node's record; "" before the first one
+	untold     []string // jobs whose spec this node has put into force and has not told the others about
+	running    bool     // Run is running
+	nodeID     string   // of this node's record; "" before the first one
 	held       map[*job]*joblock.Lock
 	parsed     map[string]spec.Spec // the results of the method parse
 	orders     ledger.Orders        // as this node last read them
+	ordersRead bool                 // this node has read the orders
 	ordersMemo []byte               // the memo from which the field orders was decoded
 	wrote      time.Time            // when this node last wrote an order, by its own clock
 }

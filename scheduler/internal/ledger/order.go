@@ -16,6 +16,7 @@ type Orders struct {
 	Jobs    map[string]Order `json:"jobs,omitempty"`
 	All     []Span           `json:"all,omitempty"` // the pauses of all jobs, the newest first
 	AllTold int64            `json:"f,omitempty"`   // the fence of the latest write that changed All
+	Specs   SpecChanges      `json:"specs,omitzero"`
 }
 
 // Order is the pause and the trigger of one job. Times are milliseconds of the store's clock.
@@ -55,7 +56,7 @@ func (o Orders) Encode() []byte { return encode(o) }
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
 // a write adds an order, so Tidy does not remove the latest order.
 func (o Orders) Newest() (fence int64) {
-	fence = o.AllTold
+	fence = max(o.AllTold, o.Specs.Newest())
 	for _, order := range o.Jobs {
 		fence = max(fence, order.Fence)
 	}
