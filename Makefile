@@ -79,9 +79,14 @@ mutants: setup ## break rules of the locks one by one; the torture must find eac
 zones: ## ticks of every kind of spec, and of random specs, in every time zone until 2100, held against the clock on the wall; some minutes
 	JOBLOCK_ZONES=1 go test -v -count=1 -timeout 120m -run Until2100 ./scheduler/spec | grep -v -e '^=== ' -e '^ *--- PASS'
 
+.PHONY: install
+install: ## build the command joblock into the Go bin directory
+	go -C cmd/joblock install .
+
 .PHONY: faults
-faults: setup ## run the test of every row of the table of faults, and print what became of each
+faults: setup ## run the test of every row of the tables of faults and of "joblock run", and print what became of each
 	@.ci/faults.sh joblock/FAULTS.md
+	@.ci/faults.sh cmd/joblock/RUN.md
 
 .PHONY: cover
 cover: setup ## tests with coverage, of each package by all tests; total and report file

@@ -17,8 +17,8 @@ const module = "github.com/joblock/toolkit"
 // nested are the directories of the modules below the root that users import from.
 var nested = []string{"joblock/otelobserver"}
 
-// unpublished are those of the modules that are only run in a checkout.
-var unpublished = []string{"bench"}
+// unpublished are those of the modules that are only built in a checkout.
+var unpublished = []string{"bench", "cmd/joblock"}
 
 // pkg is what go list says about a package, as far as it is needed here.
 type pkg struct {

@@ -22,6 +22,9 @@ type TLS struct {
 	Addr   string          // "127.0.0.1:port"
 	Roots  *x509.CertPool  // vouches for the server
 	Client tls.Certificate // a certificate of the authority that the server trusts
+
+	// The same in files, in PEM form.
+	RootsFile, ClientFile, ClientKeyFile string
 }
 
 // StartTLS is [Start] for a server that also speaks TLS, on a second port and with an authority made for the test. On
@@ -50,14 +53,23 @@ func StartTLS(t testing.TB, args ...string) (*Server, *TLS) {
 		}
 		return path
 	}
+	clientDER, err := x509.MarshalPKCS8PrivateKey(clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := write("ca.pem", "CERTIFICATE", ca.Raw)
 	files := []string{
-		"--tls-ca-cert-file", write("ca.pem", "CERTIFICATE", ca.Raw),
+		"--tls-ca-cert-file", roots,
 		"--tls-cert-file", write("server.pem", "CERTIFICATE", server.Raw),
 		"--tls-key-file", write("server.key", "PRIVATE KEY", key),
 	}
 	out := &TLS{
 		Roots:  x509.NewCertPool(),
 		Client: tls.Certificate{Certificate: [][]byte{client.Raw}, PrivateKey: clientKey},
+
+		RootsFile:     roots,
+		ClientFile:    write("client.pem", "CERTIFICATE", client.Raw),
+		ClientKeyFile: write("client.key", "PRIVATE KEY", clientDER),
 	}
 	out.Roots.AddCert(ca)
 	s := start(t, nil, func() []string {

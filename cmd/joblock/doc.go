@@ -1,0 +1,54 @@
+// Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and
+// for people on call. It installs from a checkout:
+//
+//	make install           into the Go bin directory
+//	joblock help           lists the commands
+//
+// # Commands
+//
+//	run KEY -- COMMAND     runs a command while it has the lock; ends the command before the lock can be lost
+//	version                prints the version
+//	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
+//
+// "joblock help COMMAND" explains the flags. RUN.md, beside this file, has a row for each situation in which a command
+// under "joblock run" can find itself.
+//
+// # Where the locks are
+//
+//	--redis URL            or the variable JOBLOCK_REDIS; default redis://localhost:6379
+//	--redis-password-file  or the variable JOBLOCK_REDIS_PASSWORD_FILE: a file with the password and nothing else
+//	--tls-ca, --tls-cert, --tls-key
+//	--prefix               default "joblock:", as in package redisstore
+//	--timeout              how long to wait for an answer of Redis; default 3s
+//
+// The URL is one of:
+//
+//	redis://[user@]host[:port][/database]             one server; rediss:// with TLS
+//	redis-sentinel://[user@]host[:port],.../master[/database]   through Sentinels; rediss-sentinel:// with TLS
+//	redis-cluster://[user@]host[:port],...             a cluster; rediss-cluster:// with TLS
+//	unix:///path/of/socket[?db=database]
+//
+// A flag is visible to everybody on the machine. So a password in the flag --redis is refused. The variable
+// JOBLOCK_REDIS may have a password in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the password.
+//
+// # Output
+//
+// Data goes to the standard output, and everything else to the standard error. No output has a password. Only the
+// commands that make tokens print tokens.
+//
+// # Exit codes
+//
+//	0         yes, done
+//	1         Redis has answered, and the answer is no
+//	64        wrong usage: an unknown flag, a bad key, a value out of bounds
+//	69        Redis did not answer; whether the call took effect is unknown, and joblock has tried to clean up
+//	70        a fault of joblock itself
+//	75        somebody else has the lock; the same call may succeed later; "run -E" chooses another code
+//	77        Redis does not let this user in, or does not let this user do that
+//	79        run: the lock was lost, and the command was stopped
+//	126, 127  run: the command cannot be executed; there is no such command
+//	128+n     the signal n ended the command, or ended the wait for the lock
+//
+// After 0, 126, 127 and 128+n from the command, "run" has released the lock. Every other code from 0 to 255 may also
+// be the exit code of the command itself. "run --report FILE" tells which: FILE says whether the command ran.
+package main

@@ -1,0 +1,32 @@
+// A module of its own, so that only those who build the command line require what command
+// lines are made of.
+//
+// The replace directive below ties the command to the checkout that it lies in. So the
+// command installs from a checkout, with "make install", or with "go install ." in this
+// directory. Programs import nothing from here.
+module github.com/joblock/toolkit/cmd/joblock
+
+go 1.25.0
+
+require (
+	github.com/joblock/toolkit v0.1.0
+	github.com/redis/go-redis/v9 v9.22.0
+	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.9
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.47.0
+	golang.org/x/term v0.42.0
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+)
+
+replace github.com/joblock/toolkit => ../..

@@ -1,0 +1,115 @@
+// Package cli has the commands of the command line. The comment of cmd/joblock describes the commands.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// Main runs the command in args, of which the first is the name of the program, and returns the exit code.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args[1:])
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	code := codeOf(err)
+	if e, silent := err.(*exitError); err != nil && !(silent && e.err == nil) {
+		fmt.Fprintf(stderr, "joblock: %v\n", told(err))
+	}
+	return code
+}
+
+func newRoot() *cobra.Command {
+	var s server
+	root := &cobra.Command{
+		Use:   "joblock",
+		Short: "locks in Redis for scripts, and for people on call",
+		Long: `Locks in Redis for shell scripts, for programs in other languages, and for people on call.
+
+Data goes to the standard output, everything else to the standard error.
+
+Exit codes:
+  0         yes, done
+  1         Redis has answered, and the answer is no
+  64        wrong usage
+  69        Redis did not answer; whether the call took effect is unknown
+  70        a fault of joblock itself
+  75        somebody else has the lock; the same call may succeed later
+  77        Redis does not let this user in, or does not let this user do that
+  79        run: the lock was lost, and the command was stopped
+  126, 127  run: the command cannot be executed; there is no such command
+  128+n     the signal n ended the command, or ended the wait for the lock`,
+		Args:          cobra.ArbitraryArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unknown command %q; \"joblock help\" lists the commands", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	s.flags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see \"%s --help\"", err, cmd.CommandPath())
+	})
+	root.AddCommand(newRun(&s), newVersion())
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// exactly returns a check of the number of arguments. The names of the arguments are for the error.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return usage("%s is missing; see \"%s --help\"", names[len(args)], cmd.CommandPath())
+		}
+		if len(args) > len(names) {
+			return usage("there is one argument too many: %q; see \"%s --help\"", args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}
+
+// The function version returns "joblock", the version of the module, the revision that it was built from if known, and
+// the version of Go.
+func version() string {
+	text := "joblock (unknown build)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text = "joblock " + info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				text += " " + s.Value
+			}
+		}
+		text += " " + info.GoVersion
+	}
+	return text
+}
+
+// hostname returns the name of this machine, for labels.
+func hostname() string {
+	if host, err := os.Hostname(); err == nil {
+		return host
+	}
+	return "unknown-host"
+}

@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// The variables of the environment that stand for flags.
+const (
+	envRedis        = "JOBLOCK_REDIS"
+	envPasswordFile = "JOBLOCK_REDIS_PASSWORD_FILE"
+)
+
+const defaultURL = "redis://localhost:6379"
+
+// maxTimeout bounds --timeout. Package joblock bounds Config.CallTimeout by the same value.
+const maxTimeout = time.Hour
+
+// The type server has the flags that say where the locks are.
+type server struct {
+	url, passwordFile string
+	ca, cert, key     string
+	prefix            string
+	timeout           time.Duration
+}
+
+func (s *server) flags(f *pflag.FlagSet) {
+	f.StringVarP(&s.url, "redis", "r", "", "`URL` of the Redis: redis://, rediss://, redis-sentinel://, redis-cluster:// or unix:// (default $"+envRedis+", else "+defaultURL+")")
+	f.StringVar(&s.passwordFile, "redis-password-file", "", "`FILE` with the password of the Redis user (default $"+envPasswordFile+")")
+	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
+	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
+	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
+	f.StringVar(&s.prefix, "prefix", redisstore.DefaultPrefix, "what stands before every key in Redis")
+	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "how long to wait for an answer of Redis, from 1ms to 1h")
+}
+
+// The type address is what a URL says.
+type address struct {
+	kind     string // "single", "sentinel", "cluster" or "unix"
+	tls      bool
+	hosts    []string // host:port; for "unix" the path of the socket
+	master   string   // for "sentinel"
+	user     string
+	password string
+	db       int
+}
+
+const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@]host[:port],.../master[/database], redis-cluster://[user@]host[:port],..., unix:///path[?db=database]; rediss for TLS"
+
+// parseURL reads the URL of a Redis. Errors do not contain text, because text may have a password.
+func parseURL(text string) (a address, err error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return a, usage("the URL of the Redis has no scheme; the forms are %s", urlForms)
+	}
+	if tail, ok := strings.CutPrefix(scheme, "rediss"); ok {
+		a.tls, scheme = true, "redis"+tail
+	}
+	port := "6379"
+	switch scheme {
+	case "redis":
+		a.kind = "single"
+	case "redis-sentinel":
+		a.kind, port = "sentinel", "26379"
+	case "redis-cluster":
+		a.kind = "cluster"
+	case "unix":
+		a.kind = "unix"
+	default:
+		return a, usage("the URL of the Redis begins with %q; the forms are %s", scheme+"://", urlForms)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, path, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndex(hosts, "@"); at >= 0 {
+		user, password, _ := strings.Cut(hosts[:at], ":")
+		hosts = hosts[at+1:]
+		var bad1, bad2 error
+		a.user, bad1 = url.PathUnescape(user)
+		a.password, bad2 = url.PathUnescape(password)
+		if bad1 != nil || bad2 != nil {
+			return a, usage("the user or the password in the URL of the Redis is not percent-encoded")
+		}
+	}
+	database := path
+	switch a.kind {
+	case "unix":
+		values, bad := url.ParseQuery(query)
+		if bad != nil || path == "" {
+			return a, usage("the URL of the Redis is not unix:///path[?db=database]")
+		}
+		a.hosts, database, query = []string{"/" + path}, values.Get("db"), ""
+	case "sentinel":
+		a.master, database, _ = strings.Cut(path, "/")
+		if a.master == "" {
+			return a, usage("the URL of the Redis names no master: redis-sentinel://host,.../master")
+		}
+	case "cluster":
+		if path != "" {
+			return a, usage("the URL of the Redis has %q after the hosts; a cluster has no databases", "/"+path)
+		}
+	}
+	if query != "" {
+		return a, usage("the URL of the Redis has a query, which only unix:// has")
+	}
+	if database != "" {
+		if a.db, err = strconv.Atoi(database); err != nil || a.db < 0 {
+			return a, usage("the database in the URL of the Redis is %q, must be a number from 0", database)
+		}
+	}
+	if a.kind == "unix" {
+		return a, nil
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" {
+			return a, usage("the URL of the Redis has an empty host")
+		}
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		a.hosts = append(a.hosts, host)
+	}
+	if a.kind == "single" && len(a.hosts) > 1 {
+		return a, usage("the URL of the Redis names %d hosts; redis-cluster:// and redis-sentinel:// take several", len(a.hosts))
+	}
+	return a, nil
+}
+
+// The method address returns where the Redis is, with the password.
+func (s *server) address(getenv func(string) string) (address, error) {
+	text, given := s.url, s.url != ""
+	if !given {
+		text = getenv(envRedis)
+	}
+	if text == "" {
+		text = defaultURL
+	}
+	a, err := parseURL(text)
+	if err != nil {
+		return a, err
+	}
+	if given && a.password != "" {
+		return a, usage("a password in --redis is visible to everybody on this machine; put the password into a file for --redis-password-file, or the URL into $%s", envRedis)
+	}
+	file := s.passwordFile
+	if file == "" {
+		file = getenv(envPasswordFile)
+	}
+	if file == "" {
+		return a, nil
+	}
+	secret, err := readFile("--redis-password-file", file)
+	if err != nil {
+		return a, err
+	}
+	if a.password = string(bytes.TrimRight(secret, "\r\n")); a.password == "" {
+		return a, usage("--redis-password-file: the file %s is empty", file)
+	}
+	return a, nil
+}
+
+// readFile reads a small file that the flag called name names.
+func readFile(name, file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, usage("%s: %w", name, err)
+	}
+	defer f.Close()
+	const most = 1 << 20
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(data) > most {
+		return nil, usage("%s: the file %s has more than %d bytes", name, file, most)
+	}
+	if err != nil {
+		return nil, usage("%s: %w", name, err)
+	}
+	return data, nil
+}
+
+func (s *server) tlsConfig(a address) (*tls.Config, error) {
+	if !a.tls {
+		if s.ca != "" || s.cert != "" || s.key != "" {
+			return nil, usage("--tls-ca, --tls-cert and --tls-key need a URL that begins with rediss")
+		}
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.kind == "single" {
+		c.ServerName, _, _ = net.SplitHostPort(a.hosts[0])
+	}
+	if s.ca != "" {
+		pem, err := readFile("--tls-ca", s.ca)
+		if err != nil {
+			return nil, err
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("--tls-ca: the file %s has no certificate in PEM form", s.ca)
+		}
+	}
+	if (s.cert == "") != (s.key == "") {
+		return nil, usage("--tls-cert and --tls-key belong together")
+	}
+	if s.cert != "" {
+		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		if err != nil {
+			return nil, usage("--tls-cert, --tls-key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// client returns a client of the Redis. The client connects at its first call.
+func (s *server) client(getenv func(string) string) (redis.UniversalClient, error) {
+	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
+		return nil, usage("--timeout is %s, must be from 1ms to %s", s.timeout, maxTimeout)
+	}
+	a, err := s.address(getenv)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := s.tlsConfig(a)
+	if err != nil {
+		return nil, err
+	}
+	switch a.kind {
+	case "cluster":
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: a.hosts, Username: a.user, Password: a.password, TLSConfig: secure,
+			DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+		}), nil
+	case "sentinel":
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: a.master, SentinelAddrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
+			DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+		}), nil
+	}
+	network := "tcp"
+	if a.kind == "unix" {
+		network = "unix"
+	}
+	return redis.NewClient(&redis.Options{
+		Network: network, Addr: a.hosts[0], Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
+		DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+	}), nil
+}
+
+// The type session is a Locker, with what has to be closed after it.
+type session struct {
+	*joblock.Locker
+	store *redisstore.Store
+	rdb   redis.UniversalClient
+}
+
+// open makes a Locker with cfg, and sends nothing. The fields of cfg that every command sets alike are set here.
+func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session, error) {
+	rdb, err := s.client(getenv)
+	if err != nil {
+		return nil, err
+	}
+	cfg.CallTimeout, cfg.Logger = s.timeout, slog.New(slog.DiscardHandler)
+	store := redisstore.New(rdb, &redisstore.Config{Prefix: s.prefix})
+	locks, err := joblock.New(store, &cfg)
+	if err != nil {
+		_ = rdb.Close()
+		return nil, err
+	}
+	return &session{locks, store, rdb}, nil
+}
+
+// The method close gives what is still under way a moment to end: the clean-up after calls without an answer.
+func (s *session) close(patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = s.Locker.Close(ctx) // what is left in Redis ends by itself
+	_ = s.rdb.Close()
+}
+
+// The type quiet makes go-redis say nothing: errors are told where they arise.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(quiet{}) }

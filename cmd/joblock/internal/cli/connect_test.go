@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]address{
+		"redis://localhost":                    {kind: "single", hosts: []string{"localhost:6379"}},
+		"redis://h:1/3":                        {kind: "single", hosts: []string{"h:1"}, db: 3},
+		"rediss://u:p%40%2F@h":                 {kind: "single", tls: true, hosts: []string{"h:6379"}, user: "u", password: "p@/"},
+		"redis://:p@h":                         {kind: "single", hosts: []string{"h:6379"}, password: "p"},
+		"redis://u:p@q@h":                      {kind: "single", hosts: []string{"h:6379"}, user: "u", password: "p@q"},
+		"redis://[::1]:7":                      {kind: "single", hosts: []string{"[::1]:7"}},
+		"redis://[::1]":                        {kind: "single", hosts: []string{"[::1]:6379"}},
+		"redis-sentinel://a,b:1/main/2":        {kind: "sentinel", hosts: []string{"a:26379", "b:1"}, master: "main", db: 2},
+		"rediss-sentinel://u@a/main":           {kind: "sentinel", tls: true, hosts: []string{"a:26379"}, master: "main", user: "u"},
+		"redis-cluster://a:1,b:2,[::1]:3":      {kind: "cluster", hosts: []string{"a:1", "b:2", "[::1]:3"}},
+		"rediss-cluster://a":                   {kind: "cluster", tls: true, hosts: []string{"a:6379"}},
+		"unix:///run/redis.sock?db=4":          {kind: "unix", hosts: []string{"/run/redis.sock"}, db: 4},
+		"unix:///run/redis.sock":               {kind: "unix", hosts: []string{"/run/redis.sock"}},
+		"localhost:6379":                       {},
+		"http://h":                             {},
+		"redis://":                             {},
+		"redis://a,b":                          {},
+		"redis://h/x":                          {},
+		"redis://h/-1":                         {},
+		"redis://h?db=1":                       {},
+		"redis://u:%zz@h":                      {},
+		"redis-sentinel://a":                   {},
+		"redis-cluster://a/1":                  {},
+		"redis-cluster://a,,b":                 {},
+		"unix://":                              {},
+		"redis://user:secret@h:1/not-a-number": {},
+	} {
+		got, err := parseURL(text)
+		if want.kind == "" {
+			if codeOf(err) != exitUsage || strings.Contains(err.Error(), "secret") {
+				t.Errorf("parseURL(%q) = %+v, %v, want a usage error without the password", text, got, err)
+			}
+			continue
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("parseURL(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+		if safe := withoutPassword(text); want.password != "" && (strings.Contains(safe, "p") && strings.Contains(safe, ":p")) {
+			t.Errorf("withoutPassword(%q) = %q", text, safe)
+		} else if _, err := parseURL(safe); err != nil {
+			t.Errorf("withoutPassword(%q) = %q, which is no URL: %v", text, safe, err)
+		}
+	}
+}
+
+func TestAddressOfFlagsAndEnvironment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		s    server
+		env  map[string]string
+		host string // "" for an error
+		pw   string
+	}{
+		"default":                 {host: "localhost:6379"},
+		"flag":                    {s: server{url: "redis://a"}, env: map[string]string{envRedis: "redis://b"}, host: "a:6379"},
+		"environment":             {env: map[string]string{envRedis: "redis://b"}, host: "b:6379"},
+		"password in a flag":      {s: server{url: "redis://:secret@a"}},
+		"password in environment": {env: map[string]string{envRedis: "redis://:x@b"}, host: "b:6379", pw: "x"},
+		"password file":           {s: server{url: "redis://a", passwordFile: file}, host: "a:6379", pw: "secret"},
+		"password file by name":   {s: server{url: "redis://a"}, env: map[string]string{envPasswordFile: file}, host: "a:6379", pw: "secret"},
+		"empty password file":     {s: server{url: "redis://a", passwordFile: empty}},
+		"no password file":        {s: server{url: "redis://a", passwordFile: file + "x"}},
+	} {
+		a, err := tc.s.address(func(name string) string { return tc.env[name] })
+		if tc.host == "" {
+			if codeOf(err) != exitUsage || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %+v, %v, want a usage error without the password", name, a, err)
+			}
+			continue
+		}
+		if err != nil || a.hosts[0] != tc.host || a.password != tc.pw {
+			t.Errorf("%s: %+v, %v, want host %s", name, a, err, tc.host)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The exit codes. The comment of the command has a table of their meanings.
+const (
+	exitOK          = 0
+	exitNo          = 1
+	exitUsage       = 64
+	exitUnavailable = 69
+	exitFault       = 70
+	exitBusy        = 75
+	exitDenied      = 77
+	exitLost        = 79
+	exitNotRunnable = 126
+	exitNotFound    = 127
+	exitSignal      = 128 // plus the number of the signal
+)
+
+// The type exitError is an error with the exit code that it leads to. With a nil err nothing is printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage returns an error that leads to exitUsage.
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// codeOf returns the exit code for err.
+func codeOf(err error) int {
+	var e *exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &e):
+		return e.code
+	case errors.Is(err, joblock.ErrHeld), errors.Is(err, joblock.ErrTimeout), errors.Is(err, joblock.ErrBusy):
+		return exitBusy
+	case errors.Is(err, joblock.ErrLost):
+		return exitLost
+	case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrAlreadyReleased):
+		return exitNo
+	case errors.Is(err, joblock.ErrUnavailable) && denied(err):
+		return exitDenied
+	case errors.Is(err, joblock.ErrUnavailable):
+		return exitUnavailable
+	case errors.Is(err, joblock.ErrInvalid):
+		return exitUsage
+	}
+	return exitFault
+}
+
+// denied reports whether err has an answer by which Redis refuses the user, or refuses to let the user do something.
+func denied(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool {
+		return strings.Contains(text, word)
+	})
+}
+
+// The function told returns the text of err for people. Errors of package joblock begin with "joblock: ", which is how
+// every line of this program begins.
+func told(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }

@@ -1,0 +1,438 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// The type holder is the process that has the lock. See link_unix.go.
+type holder struct {
+	o      *runOptions
+	link   *link
+	caught chan os.Signal
+	label  string
+
+	stop   int  // the signal that ended the wait, or that the command has got; see the function ends
+	orphan bool // the front is gone
+}
+
+// The type turn is one wait for the lock and one run of the command.
+type turn struct {
+	report
+	err     error // why the command did not run; nil if the command ran
+	lasted  time.Duration
+	trouble string // what else the user has to know
+}
+
+// holdFor is the holder. The last message has the exit code.
+func holdFor(o *runOptions, l *link) {
+	// The kernel kills the command when the thread ends that has started the command.
+	runtime.LockOSThread()
+	h := holder{o: o, link: l, caught: catch(), label: o.label(os.Getppid())}
+	if err := adoptOrphans(); err != nil {
+		h.link.say("adopt orphaned processes: %v", err)
+		h.link.send(message{End: &ending{Code: exitFault}})
+		return
+	}
+	pause := repeatPause
+	for {
+		t := h.turn()
+		h.tell(&t)
+		if !o.repeat || h.stop != 0 || h.orphan || !again(&t) {
+			h.link.send(message{End: &ending{t.Exit, t.Signal}})
+			return
+		}
+		if t.lasted >= repeatReset {
+			pause = repeatPause
+		}
+		h.link.say("%s: again in %s", o.key, pause)
+		h.sleep(pause)
+		if h.stop != 0 || h.orphan {
+			h.link.send(message{End: &ending{exitSignal + h.stop, h.stop}})
+			return
+		}
+		pause = min(2*pause, repeatMost)
+	}
+}
+
+// With --repeat, the pause between two turns doubles from repeatPause to repeatMost. A command that has run for
+// repeatReset begins anew.
+const (
+	repeatPause = time.Second
+	repeatMost  = 30 * time.Second
+	repeatReset = 10 * time.Second
+)
+
+// again reports whether --repeat goes on after the turn t.
+func again(t *turn) bool {
+	switch t.Exit {
+	case exitUsage, exitDenied, exitNotRunnable, exitNotFound:
+		return t.Ran
+	}
+	return true
+}
+
+// The method tell writes the report, and says what went wrong.
+func (h *holder) tell(t *turn) {
+	if t.err != nil {
+		t.Reason = told(t.err)
+		h.link.say("%s", t.Reason)
+	} else if t.Reason != "" {
+		h.link.say("%s: %s", h.o.key, t.Reason)
+	}
+	if t.trouble != "" {
+		h.link.say("%s: %s", h.o.key, t.trouble)
+	}
+	if err := h.o.writeReport(t.report); err != nil {
+		h.link.say("%v", err)
+	}
+}
+
+// The method sleep returns after d, or at a signal that ends joblock.
+func (h *holder) sleep(d time.Duration) {
+	for over := time.After(d); ; {
+		select {
+		case <-over:
+			return
+		case s := <-h.caught:
+			h.stopBy(int(s.(syscall.Signal)))
+		case m, open := <-h.link.gets:
+			h.orphan = !open
+			h.stopBy(m.Signal)
+		}
+		if h.stop != 0 || h.orphan {
+			return
+		}
+	}
+}
+
+func (h *holder) stopBy(n int) {
+	if ends(n) && h.stop == 0 {
+		h.stop = n
+	}
+}
+
+// The method turn takes the lock, runs the command and releases the lock.
+func (h *holder) turn() (t turn) {
+	t.report = report{V: 1, Key: h.o.key}
+	var busy atomic.Bool
+	locks, err := h.o.server.open(os.Getenv, joblock.Config{
+		TTL: h.o.ttl, Holder: h.label, WatchForced: true, MaxRenew: h.o.maxHold,
+		Observer: func(e event.Event) {
+			if e.Kind == event.Contended && busy.CompareAndSwap(false, true) && h.o.talks() && !h.o.noWait {
+				h.link.say("%s: waiting; %s", h.o.key, holderText(e))
+			}
+		},
+	})
+	if err != nil {
+		return t.failed(err, codeOf(err))
+	}
+	defer func() { locks.close(h.o.server.timeout) }()
+	began := time.Now()
+	lock, err := h.acquire(locks)
+	waited := time.Since(began)
+	t.WaitedMS = waited.Milliseconds()
+	if lock == nil {
+		if h.stop != 0 || h.orphan {
+			t.Signal, t.Exit, t.Reason = h.stop, exitSignal+h.stop, fmt.Sprintf("the wait was ended by %s", signalName(h.stop))
+			return t
+		}
+		code := codeOf(err)
+		if code == exitBusy {
+			code = h.o.busyCode
+		}
+		return t.failed(err, code)
+	}
+	t.Acquired, t.Fence = true, lock.Fence()
+	if h.o.verbose {
+		h.link.say("%s: got the lock after %s, fence %d", h.o.key, waited.Round(time.Millisecond), t.Fence)
+	}
+	if h.stop == 0 && !h.orphan {
+		began = time.Now()
+		h.command(lock, &t)
+		t.lasted = time.Since(began)
+	} else {
+		t.Signal, t.Exit = h.stop, exitSignal+h.stop
+	}
+	h.release(lock, &t)
+	return t
+}
+
+func (t *turn) failed(err error, code int) turn {
+	t.err, t.Exit = err, code
+	return *t
+}
+
+// The method talks reports whether the user wants to know who has the lock.
+func (o *runOptions) talks() bool { return !o.quiet && (o.verbose || term.IsTerminal(2)) }
+
+func holderText(e event.Event) string {
+	text := "somebody else has the lock"
+	if e.Holder != "" {
+		text = e.Holder + " has the lock"
+	}
+	if e.Job != "" {
+		text += " for job " + e.Job
+	}
+	return text
+}
+
+// The method acquire waits for the lock. The end of the front ends the wait, and so does a signal of the function ends.
+func (h *holder) acquire(locks *session) (*joblock.Lock, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	take := locks.Acquire
+	if h.o.limit > 0 {
+		take = limit.New(locks.Locker, h.o.limit).Acquire
+	}
+	var opts []joblock.AcquireOption
+	switch {
+	case h.o.noWait:
+		opts = append(opts, joblock.MaxWait(0))
+	case h.o.wait.set:
+		opts = append(opts, joblock.MaxWait(h.o.wait.d))
+	}
+	type result struct {
+		lock *joblock.Lock
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		lock, err := take(ctx, h.o.key, opts...)
+		got <- result{lock, err}
+	}()
+	gets := h.link.gets
+	for {
+		select {
+		case r := <-got:
+			return r.lock, r.err
+		case s := <-h.caught:
+			h.stopBy(int(s.(syscall.Signal)))
+		case m, open := <-gets:
+			if !open {
+				gets, h.orphan = nil, true
+			}
+			h.stopBy(m.Signal)
+		}
+		if h.stop != 0 || h.orphan {
+			cancel()
+		}
+	}
+}
+
+// The method release releases the lock after the command has ended, and completes t.
+func (h *holder) release(lock *joblock.Lock, t *turn) {
+	err := lock.Release(context.Background())
+	switch {
+	case err == nil:
+	case errors.Is(err, joblock.ErrUnavailable):
+		t.trouble = fmt.Sprintf("the release had no answer, so others may have to wait until the lease ends, at most %s", h.o.ttl)
+	case !t.Lost && t.Ran:
+		t.Lost, t.Exit = true, exitLost
+		t.Reason = fmt.Sprintf("the lock was lost before the command had ended: %s", told(err))
+	}
+}
+
+// The type change is a change of a process that waitAny has reported.
+type change struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+// The type supervision is one run of the command.
+type supervision struct {
+	*holder
+	t       *turn
+	lock    *joblock.Lock
+	pid     int
+	changes chan change // closed when the command and all its descendants have ended
+
+	over     bool      // the command has ended, but descendants may still run
+	overAt   time.Time // when
+	told     bool      // the user knows of those descendants
+	kill     bool      // everything is to be killed
+	termAt   time.Time // when the command was told to end because the lease ends; zero: not told
+	insisted int       // how many INT and TERM have come
+}
+
+// The method command runs the command, and returns when the command and all its descendants have ended.
+func (h *holder) command(lock *joblock.Lock, t *turn) {
+	path, err := lookPath(h.o.argv[0])
+	if err != nil {
+		t.failed(err, codeOf(err))
+		return
+	}
+	if lock.Err() != nil || time.Until(lock.ExpiresAt()) <= h.o.grace {
+		t.Lost = true
+		t.failed(errors.New("the lock was lost before the command could be started"), exitLost)
+		return
+	}
+	pid, err := syscall.ForkExec(path, h.o.argv, &syscall.ProcAttr{
+		Env: h.o.environ(os.Environ(), lock, h.label), Files: []uintptr{0, 1, 2}, Sys: childAttributes(),
+	})
+	if err != nil {
+		code := exitNotRunnable
+		if errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
+		}
+		t.failed(fmt.Errorf("%s: cannot be executed: %w", h.o.argv[0], err), code)
+		return
+	}
+	t.Ran = true
+	h.link.send(message{Child: pid})
+	s := &supervision{holder: h, t: t, lock: lock, pid: pid, changes: make(chan change)}
+	s.answer()
+	go s.wait()
+	s.watch()
+	h.link.send(message{Gone: true})
+	if t.Lost || !s.termAt.IsZero() {
+		t.Exit = exitLost
+	}
+}
+
+func (s *supervision) wait() {
+	defer close(s.changes)
+	for {
+		pid, status, ok := waitAny(s.pid)
+		if !ok {
+			return
+		}
+		s.changes <- change{pid, status}
+	}
+}
+
+// The method lead returns how long before the trust deadline the front asks for news. On a busy machine the answer may
+// take a while.
+func (s *supervision) lead() time.Duration { return max(s.o.grace, s.o.ttl/10) }
+
+// The method answer tells the front for how long the lock can be trusted.
+func (s *supervision) answer() {
+	s.link.send(message{Until: untilIn(time.Until(s.lock.ExpiresAt())-s.lead(), s.lead())})
+}
+
+func (s *supervision) watch() {
+	lost, gets := s.lock.Done(), s.link.gets
+	tick := time.NewTicker(min(max(s.o.ttl/100, 10*time.Millisecond), 100*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case c, open := <-s.changes:
+			if !open {
+				return
+			}
+			s.changed(c)
+		case sig := <-s.caught:
+			s.forward(sig.(syscall.Signal))
+		case m, open := <-gets:
+			switch {
+			case !open:
+				gets, s.orphan, s.kill = nil, true, true
+			case m.Ask:
+				s.answer()
+			case m.Signal != 0:
+				s.forward(syscall.Signal(m.Signal))
+			}
+		case <-lost:
+			lost, s.kill, s.t.Lost = nil, true, true
+			s.t.Reason = fmt.Sprintf("the command was killed: %s", told(s.lock.Err()))
+		case <-tick.C:
+			s.tick()
+		}
+		if s.kill {
+			s.killAll()
+		}
+	}
+}
+
+func (s *supervision) killAll() {
+	group := s.pid
+	if !s.over { // afterwards the number of the group may belong to others
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+	}
+	killDescendants(group)
+}
+
+// The method tick looks at the clock.
+func (s *supervision) tick() {
+	switch {
+	case s.kill:
+	case !s.termAt.IsZero():
+		s.kill = time.Since(s.termAt) >= s.o.grace
+	case time.Until(s.lock.ExpiresAt()) <= s.o.grace:
+		// The grace is a part of the lease. A renewal that succeeds from now on changes nothing: the command was told to
+		// end.
+		s.termAt = time.Now()
+		s.t.Reason = "the command was stopped, because the lock could not be renewed in time"
+		s.toCommand(syscall.SIGTERM)
+		s.toCommand(syscall.SIGCONT) // a stopped command cannot end
+	}
+	if s.over && !s.told && !s.o.quiet && time.Since(s.overAt) >= time.Second {
+		s.told = true
+		s.link.say("%s: the command has ended; waiting for the processes that the command has left behind", s.o.key)
+	}
+}
+
+// The method toCommand sends a signal to the process group of the command.
+func (s *supervision) toCommand(n syscall.Signal) {
+	if s.over {
+		return // the number of the group may belong to others
+	}
+	_ = syscall.Kill(-s.pid, n)
+}
+
+// The method forward passes a signal on to the command.
+func (s *supervision) forward(n syscall.Signal) {
+	s.stopBy(int(n))
+	if n == syscall.SIGINT || n == syscall.SIGTERM {
+		if s.insisted++; s.insisted > 1 || s.over {
+			s.kill = true
+			return
+		}
+	}
+	s.toCommand(n)
+}
+
+// The method changed is called when a child has ended or was stopped.
+func (s *supervision) changed(c change) {
+	if c.pid != s.pid {
+		return
+	}
+	switch st := c.status; {
+	case st.Stopped():
+		s.link.send(message{Stopped: int(st.StopSignal())})
+	case st.Exited():
+		s.over, s.overAt, s.t.Exit = true, time.Now(), st.ExitStatus()
+	case st.Signaled():
+		s.over, s.overAt = true, time.Now()
+		s.t.Signal, s.t.Exit = int(st.Signal()), exitSignal+int(st.Signal())
+	}
+}
+
+func signalName(n int) string {
+	switch syscall.Signal(n) {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	case syscall.SIGQUIT:
+		return "SIGQUIT"
+	}
+	return fmt.Sprintf("signal %d", n)
+}

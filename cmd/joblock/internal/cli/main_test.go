@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The tests of "run" start this program again: as joblock if envAs is set, and as the command under joblock if the
+// first argument is asCommand.
+const (
+	envAs     = "JOBLOCK_TEST_AS_JOBLOCK"
+	asCommand = "test-command"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asCommand {
+		command(os.Args[2:])
+	}
+	if os.Getenv(envAs) != "" {
+		os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
