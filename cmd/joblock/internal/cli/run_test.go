@@ -19,7 +19,7 @@ import (
 )
 
 // short are the flags for tests in which a lease ends.
-var short = []string{"--ttl", "2s", "--grace", "500ms"}
+var short = []string{"--ttl", "4s", "--grace", "1s"}
 
 // long are the flags for tests in which the lock must be free before the lease ends.
 var long = []string{"--ttl", "120s"}
@@ -76,20 +76,20 @@ func TestRun(t *testing.T) {
 		"INT, then TERM":                  twiceRow(syscall.SIGINT, syscall.SIGTERM),
 
 		"TSTP, then CONT": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "1s", "--grace", "300ms")
+			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
 			a.signal(syscall.SIGTSTP)
 			s.until("joblock is stopped", func() bool { return stateOf(a.cmd.Process.Pid) == "T" })
-			s.res.works("a", 1500*time.Millisecond)
+			s.res.works("a", 6*time.Second)
 			a.signal(syscall.SIGCONT)
 			s.res.say("a", "exit 0")
 			a.exits(0)
 			s.free(b)
 		},
 		"the command is stopped for longer than a lease": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "1s", "--grace", "300ms")
+			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
 			pid := s.res.pid("a")
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(6 * time.Second)
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			s.res.works("a", 0)
 			s.res.say("a", "exit 0")
@@ -97,9 +97,9 @@ func TestRun(t *testing.T) {
 			s.free(b)
 		},
 		"joblock is stopped for longer than a lease": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "1s", "--grace", "300ms")
+			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
 			a.signal(syscall.SIGSTOP)
-			s.res.works("a", 1500*time.Millisecond)
+			s.res.works("a", 6*time.Second)
 			a.signal(syscall.SIGCONT)
 			s.res.works("a", 500*time.Millisecond)
 			s.res.say("a", "exit 0")
@@ -405,7 +405,7 @@ func TestRun(t *testing.T) {
 			a.exits(79)
 		},
 		"--max-hold": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "2s", "--grace", "500ms", "--max-hold", "3s")
+			a, b := s.begins("tells", "--ttl", "4s", "--grace", "1s", "--max-hold", "5s")
 			a.exits(79)
 			s.wantSaw("a", "SIGTERM")
 			s.free(b)
