@@ -46,6 +46,8 @@ func playRole(role string) int {
 		return playPolicy()
 	case "spec":
 		return playSpec()
+	case "rules":
+		return playRules()
 	case "queue":
 		return playQueue()
 	case "worker":

@@ -49,15 +49,17 @@ func keepDiary(zone *time.Location, from, until time.Time, step time.Duration) *
 	d := &diary{zone: zone, begin: read(from), step: step, from: from}
 	d.first = slices.Repeat([]int64{skipped}, int(until.Sub(from)/step+48*time.Hour/step))
 	end := 0
+	reached := d.begin
 	for at := from; at.Before(until); at = at.Add(step) {
 		clock := read(at)
-		latest := clock
-		if n := len(d.reached); n > 0 {
-			// The clock runs on for a step before it is set back.
-			ran := read(at.Add(-step)).Add(step - time.Second)
-			latest = slices.MaxFunc([]time.Time{clock, ran, d.reached[n-1]}, time.Time.Compare)
+		if clock.After(reached) {
+			reached = clock
 		}
-		d.reached = append(d.reached, latest)
+		d.reached = append(d.reached, reached)
+		// The clock runs on for a step before it may be set back.
+		if ran := clock.Add(step - time.Second); ran.After(reached) {
+			reached = ran
+		}
 		i := int(clock.Sub(d.begin) / step)
 		switch {
 		case i < 0: // set back to before the first page
