@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -115,7 +116,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 		a.o.owner = newOwner()
 	}
 	a.req = driver.AcquireRequest{
-		Key: key, Owner: a.o.owner, Nonce: newNonce(), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
+		Key: key, Owner: a.o.owner, Nonce: cmp.Or(a.o.door.Nonce, newNonce()), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,
 		Memo: a.o.door.Memo,
 	}
 	return a, nil
@@ -201,6 +202,9 @@ func (a *acquisition) held(code string) *Error {
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
+	}
+	if a.unanswered && a.o.door.Nonce != "" {
+		return // the caller repeats the call, or the lease ends
 	}
 	a.l.janitor.add(cleanup{
 		req: driver.ReleaseRequest{

@@ -14,6 +14,11 @@ func init() {
 	door.Of = func(locker any) door.Locker { return inside{locker.(*Locker)} }
 	door.OfLock = func(lock any) door.Lock { return insideLock{lock.(*Lock)} }
 	door.IdentityOf = identityOf
+	door.TokenAt = func(token any, fence int64) any {
+		t := token.(Token)
+		t.fence = fence
+		return t
+	}
 	door.Refusal = errorOf
 	door.CheckText = checkText
 	door.CheckPeriod = func(op, key, what string, d, least, most time.Duration) error {
@@ -32,6 +37,9 @@ func doorOption(d door.Option) any {
 		o.door.LongGate = o.door.LongGate || d.LongGate
 		if d.Part {
 			o.door.Part, o.door.Since, o.hasWait = true, d.Since, false
+		}
+		if d.Nonce != "" {
+			o.door.Nonce = d.Nonce
 		}
 		if d.Owner != "" {
 			o.owner, o.hasOwn = d.Owner, true

@@ -35,6 +35,9 @@ var (
 	// IdentityOf returns the Identity of a joblock.Token, or of a *joblock.Lock that may be nil.
 	IdentityOf func(lockOrToken any) Identity
 
+	// TokenAt returns the joblock.Token of the same lock as token, a joblock.Token, with another fence.
+	TokenAt func(token any, fence int64) any
+
 	// Refusal returns the error for a store's reply; nil for OutcomeOK.
 	Refusal func(op, key string, r driver.Reply) error
 
@@ -238,6 +241,11 @@ type Option struct {
 
 	// Silent suppresses all events of the lock, because users do not see this lock.
 	Silent bool
+
+	// Nonce, unless empty, names the first call to the store. Another process that repeats the acquisition with the same
+	// Nonce and the same owner gets the grant of the first process. So a grant whose answer was lost is not cleaned up: the
+	// clean-up could come late, and end the grant that the other process has found.
+	Nonce string
 
 	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package
 	// limit. Each of them asks the store less often. The price: a first in line that dies delays the others by up to one
