@@ -72,10 +72,8 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 		}
 	}
 	least, most := slices.Min(scale.Lines), slices.Max(scale.Lines)
-	for _, c := range []string{lineEnqueue, lineRun} {
-		to(1.1, "lines", c, columnLineCommands, lineSubject(most), lineSubject(least))
-		to(1.1, "lines", c, columnLineScripts, lineSubject(most), lineSubject(least))
-	}
+	to(1.1, "lines", lineRun, columnLineCommands, lineSubject(most), lineSubject(least))
+	to(1.1, "lines", lineRun, columnLineScripts, lineSubject(most), lineSubject(least))
 	atLeast(0.9, "slots", slotCase(scale), columnProcessed, someWait, nobodyWaits)
 	itself(0, "slots", slotCase(scale), columnDeliveries, someWait)
 	tasks := enqueueCase(scale)

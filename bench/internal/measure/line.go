@@ -9,13 +9,11 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/bench/internal/report"
+	"github.com/joblock/toolkit/handoff"
 )
 
-// The cases of the section on lines.
-const (
-	lineEnqueue = "enqueue at the end of the line"
-	lineRun     = "run, release, start the next"
-)
+// lineRun is the only case of the section on lines.
+const lineRun = "a job runs, and another one lines up"
 
 // Titles of columns that Aims names.
 const (
@@ -27,8 +25,8 @@ const (
 	// lineParts is how many parts a measurement of a line has. The figures are medians of the parts: see README.md.
 	lineParts = 10
 
-	// fewestLines is how many sequences there are where the lines are long.
-	fewestLines = 8
+	// lineKeys is how many sequences there are.
+	lineKeys = 8
 )
 
 func lineSubject(waiting int) string { return fmt.Sprintf("%d wait", waiting) }
@@ -37,10 +35,9 @@ func (b *Bench) lines(ctx context.Context) (*report.Section, error) {
 	s := &report.Section{
 		Name:  "lines",
 		Title: "Sequences with short and with long lines",
-		Note: fmt.Sprintf("What one job costs where so many wait in its sequence: its enqueue, with EnqueueMany, and its run, with concurrency %d. "+
-			"%d jobs, in %d sequences where the lines are long, and otherwise in as many sequences as jobs. The server's count is of scripts, "+
-			"asynq's own among them. Commands are all that the process sends. Rounds: %d.",
-			jobConcurrency, b.Scale.LineRuns, fewestLines, b.Scale.Few()),
+		Note: fmt.Sprintf("What one job costs where so many wait in its sequence. %d sequences, concurrency %d, and %d jobs, each of which enqueues another one "+
+			"at the end of its own line: EnqueueInSequence, resume, run, release, and start the next. The server's count is of scripts, asynq's own among "+
+			"them. Commands are all that the process sends. Rounds: %d.", lineKeys, jobConcurrency, b.Scale.LineRuns, b.Scale.Few()),
 		Base: lineSubject(b.Scale.Lines[0]),
 		Columns: []report.Column{
 			{Title: columnLineCommands, Digits: 2, Ratio: true},
@@ -62,39 +59,24 @@ func (b *Bench) lineRound(ctx context.Context, s *report.Section, waiting int) (
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	n := b.Scale.LineRuns
-	keys := keysOf("line", n)
-	if waiting > 100 {
-		keys = keys[:fewestLines]
-	}
-	if err := k.enqueueLines(ctx, keys, waiting+1); err != nil {
-		return err
-	}
-
-	var enqueued parts
-	if err := enqueued.next(ctx, b, k, 0); err != nil {
+	if err := k.enqueueLines(ctx, keysOf("line", lineKeys), waiting+1); err != nil {
 		return err
 	}
 	per := n / lineParts
-	for part := range lineParts {
-		into := make([]string, per)
-		for i := range into {
-			into[i] = keys[(part*per+i)%len(keys)]
-		}
-		if err := errors.Join(k.enqueueLines(ctx, into, 1), enqueued.next(ctx, b, k, per)); err != nil {
-			return err
-		}
-	}
-	s.Add(lineEnqueue, lineSubject(waiting), enqueued.commands(), enqueued.scripts())
-
 	var ran parts
 	var started atomic.Int64
 	reached := make(chan struct{}, lineParts)
 	server, mux := k.server(unlocked, asynq.Config{}) // the tasks bring their locks themselves
-	mux.HandleFunc(jobType, func(context.Context, *asynq.Task) error {
-		if at := started.Add(1); at%int64(per) == 0 && at <= int64(per*lineParts) {
+	mux.HandleFunc(jobType, func(ctx context.Context, task *asynq.Task) error {
+		at := started.Add(1)
+		if at > int64(per*lineParts) {
+			return nil
+		}
+		if at%int64(per) == 0 {
 			reached <- struct{}{}
 		}
-		return nil
+		_, err := k.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: string(task.Payload())}, asynq.NewTask(jobType, task.Payload()))
+		return err
 	})
 	if err := ran.next(ctx, b, k, 0); err != nil {
 		return err
