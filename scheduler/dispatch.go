@@ -77,6 +77,10 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 		return
 	}
 	s.reportClock(j, l, m.Now)
+	if j.AtOnce > 1 || len(l.Lanes) > 0 {
+		s.considerLanes(work, j, l, m)
+		return
+	}
 	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
 	_, more, _ := l.Begin(&j.Job, m)
 	if !changed && !more {
@@ -97,6 +101,10 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 // considerStandBy decides whether to wait for the lock of a job that another node executes. One node waits, and gets
 // the lock as soon as the lock is free. The other nodes read the ledger again later.
 func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
+	if j.AtOnce > 1 && v.Age < settling { // another node begins or ends an execution
+		s.recheck(j, within(4*spread, now))
+		return
+	}
 	if v.Age < settling {
 		// This spread is wider than that of a tick: nodes that read in the same step would all wait for the lock.
 		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))

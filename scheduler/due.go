@@ -107,6 +107,9 @@ func (s *Scheduler) recheck(j *job, at time.Time) {
 	if order := s.orders.For(j.name); order.Fence != j.order {
 		j.order, at = order.Fence, time.Time{}
 	}
+	if j.again {
+		j.again, at = false, time.Time{}
+	}
 	j.busy = false
 	s.due.put(j, at)
 	s.wake()

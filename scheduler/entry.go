@@ -109,9 +109,12 @@ type Entry struct {
 	// be decoded or written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Waiting int         `json:"waiting,omitempty"` // how many executions are due and have not begun
-	InLine  int         `json:"in_line,omitempty"` // how many nodes wait for the lock of the running execution; usually one
-	Latest  Execution   `json:"latest,omitzero"`   // the running execution, or the last one
+	Waiting int       `json:"waiting,omitempty"` // how many executions are due and have not begun
+	InLine  int       `json:"in_line,omitempty"` // how many nodes wait for the lock of the running execution; usually one
+	Latest  Execution `json:"latest,omitzero"`   // the execution that has begun last of those that run, or the last one
+	// Running has the executions that have no result yet, in the order of their begin. With AtOnce above 1, an execution
+	// whose node has died is shown as running until another node takes it over.
+	Running []Execution `json:"running,omitempty"`
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see KeepHistory
 	Counts  Counts      `json:"counts"`
 
@@ -325,6 +328,17 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 		if free && e.Latest.State == StateRunning {
 			e.Latest.State = StateDied // no node has taken the tick over yet
 		}
+	}
+	if n := len(l.Lanes); n > 0 {
+		if l.Execution != nil {
+			e.History = append(e.History, e.Latest)
+		}
+		for i := range l.Lanes {
+			e.Running = append(e.Running, showExecution(name, &l.Lanes[i]))
+		}
+		e.Latest = e.Running[n-1]
+	} else if l.BrokenOff() {
+		e.Running = append(e.Running, e.Latest)
 	}
 	past, err := l.History()
 	for i := range past {

@@ -45,7 +45,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if err := s.execute(ctx, j, lock, l); err != nil {
 			return err
 		}
-		if len(l.Due) == 0 && !l.Backfilling() {
+		if len(l.Due) == 0 && !l.Backfilling() || j.AtOnce > 1 { // with AtOnce the other ticks are for lanes
 			return nil
 		}
 		s.rereadOrders(ctx) // the job may have been paused
@@ -55,22 +55,9 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 
 // execute carries out the ledger's running execution, and writes the result into the ledger.
 func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
-	x := l.Execution
-	e := Event{Kind: EventStarted, Tick: tickOf(j.name, x.Tick()), Node: s.cfg.Node}
-	if x.Broken > 0 {
-		e.Kind = EventTakenOver
-	}
-	e.Late = time.UnixMilli(x.Start).Sub(e.Tick.At)
-	if e.Tick.Cause == CauseTick {
-		e.Late -= j.Delay
-	}
-	if e.Tick.Cause == CauseBackfill {
-		e.Late = 0
-	}
-	s.report(e)
-
+	e := s.reportBegin(j, l.Execution)
 	begun := s.clock.local()
-	state, attempts, err := s.callUnder(ctx, lock, j, l)
+	state, attempts, err := s.callUnder(ctx, lock, j, l, l.Execution)
 	e.Late, e.Attempts, e.Took, e.Err = 0, attempts, s.clock.local().Sub(begun), err
 	m, _ := s.momentOf(j, l) // no error: executeDue has asked before, and Ledger.Spec has not changed since
 	l.End(state, m.Now, attempts, err)
@@ -95,6 +82,23 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	return nil
 }
 
+// reportBegin reports that an execution begins. The result is the Event.
+func (s *Scheduler) reportBegin(j *job, x *ledger.Execution) Event {
+	e := Event{Kind: EventStarted, Tick: tickOf(j.name, x.Tick()), Node: s.cfg.Node}
+	if x.Broken > 0 {
+		e.Kind = EventTakenOver
+	}
+	e.Late = time.UnixMilli(x.Start).Sub(e.Tick.At)
+	if e.Tick.Cause == CauseTick {
+		e.Late -= j.Delay
+	}
+	if e.Tick.Cause == CauseBackfill {
+		e.Late = 0
+	}
+	s.report(e)
+	return e
+}
+
 // pauseFailing pauses a job whose last executions have failed, the last one with the error in the parameter last. If the
 // pause cannot be written, the next failure pauses the job.
 func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger, last error) error {
@@ -112,21 +116,22 @@ func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock
 	return s.persist(ctx, j, lock, l)
 }
 
-// callUnder calls the job's function under the lock, and returns the result, the number of attempts and the last error.
-func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger) (ledger.State, int, error) {
+// callUnder calls the job's function for the execution x under the lock, and returns the result, the number of attempts
+// and the last error.
+func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger, x *ledger.Execution) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if j.cancel && l.Execution.Cause != ledger.CauseBackfill {
+	if j.cancel && x.Cause != ledger.CauseBackfill {
 		go s.cancelAtNextTick(ctx, j, s.inForce(j, l).Spec, l.LastTick(), cancel)
 	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	s.mu.Lock()
-	s.held[j] = lock
+	s.held[lock] = j
 	s.mu.Unlock()
-	attempts, err := j.call(ctx, tickOf(j.name, l.Execution.Tick()), s.cfg.Logger)
+	attempts, err := j.call(ctx, tickOf(j.name, x.Tick()), s.cfg.Logger)
 	s.mu.Lock()
-	delete(s.held, j)
+	delete(s.held, lock)
 	s.mu.Unlock()
 	switch cause := context.Cause(ctx); {
 	case err == nil:

@@ -55,6 +55,9 @@ func (s *Scheduler) Forget(ctx context.Context, name string) error {
 	if err != nil {
 		l = new(ledger.Ledger) // a ledger that cannot be read is forgotten as well
 	}
+	if err := s.checkLanes(ctx, op, name, l); err != nil {
+		return err
+	}
 	found := err != nil || l.Spec != ""
 	if found {
 		if err := memo.Write(ctx, lock, l.Forgotten().Encode()); err != nil {

@@ -27,6 +27,7 @@ type job struct {
 	giveUp  func()    // ends the wait for the job's lock; nil: nobody waits
 	floor   time.Time // Moment.Floor
 	since   time.Time // Moment.Since; zero: the job was registered before this node knew the store's clock
+	again   bool      // becomes due at once when it is no longer busy
 	order   int64     // Fence of the latest order with which this node has updated the ledger
 	trouble error     // the reason why this node cannot execute the job; nil if this node can
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
@@ -36,7 +37,7 @@ type job struct {
 // RunAtStart, because that ID changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.AtOnce, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
 		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers, o.pauseAfter)
 	return fmt.Sprintf("%016x", h.Sum64())
 }

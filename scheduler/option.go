@@ -106,6 +106,12 @@ func (o *options) validate(op, name string) error {
 		return invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.cancel:
 		return invalid(op, name, "OverlapCancel is not for tasks")
+	case o.AtOnce < 1 || o.AtOnce > ledger.MaxLanes:
+		return invalid(op, name, "AtOnce is %d, must be from 1 to %d", o.AtOnce, ledger.MaxLanes)
+	case o.AtOnce > 1 && o.task:
+		return invalid(op, name, "AtOnce is not for tasks: the job's function only enqueues")
+	case o.AtOnce > 1 && o.cancel:
+		return invalid(op, name, "AtOnce is %d, must be 1 with OverlapCancel", o.AtOnce)
 	case o.queues && (o.Overlap.Queue < 1 || o.Overlap.Queue > ledger.MaxBacklog):
 		return invalid(op, name, "the limit of OverlapQueue is %d, must be from 1 to %d", o.Overlap.Queue, ledger.MaxBacklog)
 	case o.hasDeadline && (o.Deadline < minDeadline || o.Deadline > driver.MaxPeriod):

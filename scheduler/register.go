@@ -67,6 +67,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	o.zone = s.cfg.Zone
 	CatchUpOne()(&o)
 	KeepHistory(10, 10)(&o)
+	AtOnce(1)(&o)
 	for _, opt := range opts {
 		if opt == nil {
 			return invalid(op, name, "an option is nil")

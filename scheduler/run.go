@@ -89,7 +89,7 @@ func (s *Scheduler) awaitStarted() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
-	for j, lock := range s.held {
+	for lock, j := range s.held {
 		lock.StopRenewing() // not Release: the function may be at work, and another node would start at once
 		names = append(names, j.name)
 	}

@@ -33,12 +33,13 @@ type Scheduler struct {
 
 	mu         sync.Mutex // guards the fields below
 	jobs       map[string]*job
+	lanes      map[string]bool // the keys of lanes in which this node executes a job, or for which it waits
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
 	untold     []string // jobs whose spec this node has put into force and has not told the others about
 	running    bool     // Run is running
 	nodeID     string   // of this node's record; "" before the first one
-	held       map[*job]*joblock.Lock
+	held       map[*joblock.Lock]*job
 	parsed     map[string]spec.Spec // the results of the method parse
 	orders     ledger.Orders        // as this node last read them
 	ordersRead bool                 // this node has read the orders
@@ -70,8 +71,9 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		standbys:  make(chan struct{}, full.Concurrency),
 		listed:    make(map[string]int64),
 		jobs:      make(map[string]*job),
+		lanes:     make(map[string]bool),
 		leaving:   make(map[string]*job),
-		held:      make(map[*job]*joblock.Lock),
+		held:      make(map[*joblock.Lock]*job),
 		parsed:    make(map[string]spec.Spec),
 	}, nil
 }

@@ -45,7 +45,7 @@ func (s *Scheduler) TriggerAndWait(ctx context.Context, name string) (Execution,
 		if err != nil {
 			return Execution{}, err
 		}
-		if l.Triggered < o.Triggered || l.Execution == nil ||
+		if l.Triggered < o.Triggered ||
 			slices.ContainsFunc(l.Due, func(d ledger.Due) bool { return d.Cause == ledger.CauseTrigger }) {
 			continue // not begun
 		}
@@ -53,7 +53,11 @@ func (s *Scheduler) TriggerAndWait(ctx context.Context, name string) (Execution,
 		if err != nil {
 			return Execution{}, err
 		}
-		all := append([]ledger.Execution{*l.Execution}, past...)
+		all := slices.Clone(l.Lanes)
+		if l.Execution != nil {
+			all = append(all, *l.Execution)
+		}
+		all = append(all, past...)
 		i := slices.IndexFunc(all, func(x ledger.Execution) bool { return x.Cause == ledger.CauseTrigger && x.At >= o.TriggeredAt })
 		switch {
 		case i < 0:

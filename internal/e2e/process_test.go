@@ -42,8 +42,8 @@ func playRole(role string) int {
 	case "resume":
 	case "sched":
 		return playSched()
-	case "policy":
-		return playPolicy()
+	case "fill", "several":
+		return playPolicy(role)
 	case "spec":
 		return playSpec()
 	case "rules":

@@ -124,7 +124,7 @@ func writeNote(ctx context.Context, rdb *redis.Client, node, what string, cause 
 	return rdb.RPush(context.Background(), "notes", text).Err()
 }
 
-// schedNode is a process of the role "sched", "policy" or "rules".
+// schedNode is a process of the role "sched", "fill", "several" or "rules".
 type schedNode struct {
 	cmd  *exec.Cmd
 	out  io.Reader

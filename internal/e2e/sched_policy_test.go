@@ -20,9 +20,9 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// playPolicy is a process with a scheduler whose job writes down when it begins and when it
-// is done.
-func playPolicy() int {
+// playPolicy is a process with a scheduler whose one job, of that name, writes down when it
+// begins and when it is done.
+func playPolicy(job string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
@@ -38,7 +38,14 @@ func playPolicy() int {
 		if err != nil {
 			return err
 		}
-		if err := s.Func("fill", "@every 1h", func(ctx context.Context) error { return jot(ctx, rdb, node, 40*time.Millisecond) }); err != nil {
+		switch job {
+		case "fill":
+			err = s.Func(job, "@every 1h", func(ctx context.Context) error { return jot(ctx, rdb, node, 40*time.Millisecond) })
+		case "several":
+			err = s.Func(job, "@every 1s", func(ctx context.Context) error { return crowd(ctx, rdb, node) },
+				scheduler.AtOnce(atOnce), scheduler.OverlapQueue(1000))
+		}
+		if err != nil {
 			return err
 		}
 		fmt.Println("up")
@@ -64,11 +71,112 @@ func jot(ctx context.Context, rdb *redis.Client, node string, takes time.Duratio
 	}
 }
 
+// atOnce is how many executions of the job "several" may run.
+const atOnce = 3
+
+// crowd is a function of which some run at the same time. Each has a field in the hash "crowd", by its tick; so an
+// execution that replaces a killed one has the same field.
+func crowd(ctx context.Context, rdb *redis.Client, node string) error {
+	tick, _ := scheduler.TickFrom(ctx)
+	if err := rdb.HSet(ctx, "crowd", tick.ID(), node).Err(); err != nil {
+		return err
+	}
+	n, err := rdb.HLen(ctx, "crowd").Result()
+	if err != nil {
+		return err
+	}
+	if n > 1 {
+		what := "together"
+		if n > atOnce {
+			what = "crowded"
+		}
+		if err := writeNote(ctx, rdb, node, what, nil); err != nil {
+			return err
+		}
+	}
+	if err := jot(ctx, rdb, node, 1700*time.Millisecond); err != nil {
+		return err
+	}
+	return rdb.HDel(ctx, "crowd", tick.ID()).Err()
+}
+
+// Three executions at most on three processes that are killed and stopped again and again:
+// each tick is done, and done twice only if its process was killed.
+func TestAtOnceUnderKills(t *testing.T) {
+	t.Parallel()
+	c := newSchedClusterOf(t, "several")
+	const kills = 4
+	killed := 0
+	for i := range kills {
+		c.await("done", (i+1)*4)
+		begun := c.notes("begun")
+		victim := begun[len(begun)-1].Node
+		sig := syscall.SIGKILL
+		if i%2 == 1 {
+			sig = syscall.SIGTERM
+		}
+		for _, node := range c.live() {
+			if sig == syscall.SIGKILL && node == victim {
+				killed++
+			}
+		}
+		if err := c.nodes[victim].end(sig); sig == syscall.SIGTERM && err != nil {
+			t.Errorf("%s ended with %v", victim, err)
+		}
+		delete(c.nodes, victim)
+		name := fmt.Sprint("later", i)
+		c.nodes[name] = startSchedRole(t, c.server, "several", name)
+	}
+	c.await("done", kills*4+12)
+	if err := c.admin.Pause(t.Context(), "several", "the end"); err != nil {
+		t.Fatal(err)
+	}
+	var e scheduler.Entry
+	await(t, "the last executions", func() bool {
+		var err error
+		if e, err = c.admin.Entry(t.Context(), "several"); err != nil {
+			t.Fatal(err)
+		}
+		return len(e.Running) == 0 && e.Counts.Paused > 0
+	})
+	if e.Counts.Missed+e.Counts.Overlapped+e.Counts.Lost+e.Counts.Failed > 0 {
+		t.Errorf("counts %+v", e.Counts)
+	}
+	done := make(map[string]int)
+	for _, n := range c.notes("done") {
+		done[n.Tick]++
+	}
+	again := len(c.notes("done")) - len(done)
+	if int64(len(done)) != e.Counts.Done || again > killed {
+		t.Errorf("%d ticks were done, %d of them again; the ledger has %+v, %d executions were killed", len(done), again, e.Counts, killed)
+	}
+	for _, n := range c.notes("begun") {
+		if done[n.Tick] == 0 {
+			t.Errorf("%s has begun and was not done", n.Tick)
+		}
+	}
+	if n := len(c.notes("crowded")); n > 0 {
+		t.Errorf("more than %d ran at once, %d times", atOnce, n)
+	}
+	t.Logf("%d ticks, %d executions killed, %d taken over, %d done twice, %d did not run alone",
+		len(done), killed, e.Counts.TakenOver, again, len(c.notes("together")))
+}
+
+// live returns the nodes of the executions that run.
+func (c *schedCluster) live() []string {
+	c.Helper()
+	nodes, err := c.rdb.HVals(context.Background(), "crowd").Result()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return nodes
+}
+
 // A backfill of 150 ticks on three processes of which the one at work is killed again and
 // again: each tick is done, in order, and done twice only if its process was killed.
 func TestBackfillUnderKills(t *testing.T) {
 	t.Parallel()
-	c := newSchedClusterOf(t, "policy")
+	c := newSchedClusterOf(t, "fill")
 	end := time.Now().Truncate(time.Hour)
 	const ticks, kills = 150, 3
 	await(t, "the job", func() bool {
@@ -88,7 +196,7 @@ func TestBackfillUnderKills(t *testing.T) {
 		}
 		delete(c.nodes, victim)
 		name := fmt.Sprint("later", i)
-		c.nodes[name] = startSchedRole(t, c.server, "policy", name)
+		c.nodes[name] = startSchedRole(t, c.server, "fill", name)
 	}
 	var e scheduler.Entry
 	await(t, "the end of the backfill", func() bool {

@@ -29,6 +29,10 @@ func CronNames(scope string, page int) string { return Cron(scope) + "%names" + 
 // CronNodes returns the key of the list of a scope's nodes.
 func CronNodes(scope string) string { return Cron(scope) + "%nodes" }
 
+// CronLane returns the key of the lock under which an execution of a job runs if several may run at once. The parameter
+// job is the key of the job.
+func CronLane(job string, lane int) string { return job + "%lane" + strconv.Itoa(lane) }
+
 // CronNode returns the key of a node of a scope.
 func CronNode(scope, id string) string { return Cron(scope) + "%node:" + id }
 

@@ -35,6 +35,17 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.wait(Due{At: large, Cause: CauseTrigger})
 		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
+	j.AtOnce, j.Overlap.Queue = MaxLanes, MaxBacklog
+	due := l.Due
+	for i := range MaxLanes {
+		l.Due = []Due{{At: large, Cause: CauseTrigger, Backfill: large}}
+		if x, _ := l.BeginLane(j, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)}, i+1, large); x == nil {
+			t.Fatal("no execution begins")
+		}
+		l.Lanes[i].Start, l.Lanes[i].Broken = large, math.MinInt
+		l.EndLane(j, i+1, large, Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
+	}
+	l.Due = due
 	for i := range 4 * MaxHistory {
 		l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
 		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))

@@ -20,6 +20,7 @@ type Job struct {
 	Delay    time.Duration // from a tick until the tick is due: the job's part of Jitter
 	CatchUp  CatchUp
 
+	AtOnce       int // how many executions may run at once; below 2: one, under the job's own lock
 	Overlap      Overlap
 	Deadline     time.Duration // a tick that is due for longer is not begun; 0: no deadline
 	AtMostOnce   bool          // do not execute a tick again if its execution was broken off

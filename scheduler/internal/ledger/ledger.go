@@ -27,21 +27,22 @@ const (
 // clock. A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new
 // version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
-	Version    int        `json:"v"`                   // 0: nobody has written the ledger yet
-	Spec       string     `json:"spec"`                // the spec in force; "": none yet
-	Since      int64      `json:"since,omitempty"`     // the latest Moment.Since of a node that has written Spec
-	From       int64      `json:"from,omitempty"`      // later ticks are those of Spec
-	Former     []Former   `json:"former,omitempty"`    // the specs before Spec, the newest first
-	Delay      int64      `json:"delay,omitempty"`     // ms of the job's Jitter on that node
-	Last       int64      `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
-	Due        []Due      `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
-	Execution  *Execution `json:"execution,omitempty"` // the running execution, or the latest
-	Backfill   *Backfill  `json:"backfill,omitempty"`  // the latest backfill
-	Counts     Counts     `json:"counts"`
-	Streak     int        `json:"streak,omitempty"`  // executions in a row that have failed or were lost
-	Triggered  int64      `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
-	Starts     []string   `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
-	Definition Definition `json:"def,omitzero"`
+	Version    int         `json:"v"`                   // 0: nobody has written the ledger yet
+	Spec       string      `json:"spec"`                // the spec in force; "": none yet
+	Since      int64       `json:"since,omitempty"`     // the latest Moment.Since of a node that has written Spec
+	From       int64       `json:"from,omitempty"`      // later ticks are those of Spec
+	Former     []Former    `json:"former,omitempty"`    // the specs before Spec, the newest first
+	Delay      int64       `json:"delay,omitempty"`     // ms of the job's Jitter on that node
+	Last       int64       `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
+	Due        []Due       `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
+	Execution  *Execution  `json:"execution,omitempty"` // the running execution, or the latest
+	Backfill   *Backfill   `json:"backfill,omitempty"`  // the latest backfill
+	Lanes      []Execution `json:"lanes,omitempty"`     // executions in lanes without a result, in the order of their begin
+	Counts     Counts      `json:"counts"`
+	Streak     int         `json:"streak,omitempty"`  // executions in a row that have failed or were lost
+	Triggered  int64       `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
+	Starts     []string    `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
+	Definition Definition  `json:"def,omitzero"`
 
 	// past has the executions before Execution, the newest first: a JSON array on a second line of the memo. Only
 	// History decodes the array: every node reads every ledger, but only people read the history.
@@ -63,6 +64,7 @@ type Due struct {
 	At       int64 `json:"t"`
 	Cause    Cause `json:"c,omitempty"`
 	Backfill int64 `json:"f,omitempty"` // BackfillOrder.ID, with CauseBackfill
+	Newest   bool  `json:"w,omitempty"` // waits because of Overlap.Newest while the executions run in lanes
 }
 
 // State is the state or the result of an execution. Package scheduler documents the states.
@@ -89,6 +91,8 @@ type Execution struct {
 	Attempts int    `json:"a,omitempty"`
 	Broken   int    `json:"k,omitempty"` // earlier executions of the same tick, all broken off
 	Err      string `json:"err,omitempty"`
+	Lane     int    `json:"i,omitempty"` // 0: under the job's own lock
+	Fence    int64  `json:"q,omitempty"` // of the lane's lock; only in Ledger.Lanes
 }
 
 // Tick is a Due in the form that package scheduler shows.

@@ -110,10 +110,10 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	}
 	changed = l.takeUpBackfill(rules, m) || changed
 	overlap := j.Overlap
-	if l.Execution != nil && l.Execution.Cause == CauseBackfill && !overlap.Waits() {
+	if (l.backfillsNow() || len(l.Lanes) == 0 && l.Execution != nil && l.Execution.Cause == CauseBackfill) && !overlap.Waits() {
 		overlap.Newest = true // a backfill does not take the place of a tick
 	}
-	overlapped := afterExecution || overlap.Waits() && l.brokenOff()
+	overlapped := afterExecution || overlap.Waits() && l.BrokenOff()
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
 	skip(NewsMissed, &l.Counts.Missed, l.expire(j, m.Now))
 	ticks := l.advance(rules.ticks(l.LastTick(), until))
@@ -134,19 +134,24 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		kind, count = NewsOverlapped, &l.Counts.Overlapped
 		from, to = overlap.split(rest, l.waiting())
 	}
+	isNewest := overlapped && overlap.Newest && len(l.Lanes) > 0
+	if isNewest && from < to { // with lanes, ticks come one by one
+		old := l.cutNewest()
+		rest, from, to = slices.Concat(old, rest), from+len(old), to+len(old)
+	}
 	skip(kind, count, slices.Concat(rest[:from], rest[to:]))
 	for _, t := range rest[from:to] {
-		l.wait(Due{At: t.UnixMilli()})
+		l.wait(Due{At: t.UnixMilli(), Newest: isNewest})
 	}
 	if from < to {
-		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(overlapped && overlap.Newest)))
+		skip(NewsMissed, &l.Counts.Missed, l.cut(j.room(overlapped && overlap.Newest || l.newestWaits())))
 	}
 	return true, news
 }
 
-// brokenOff reports whether the last execution has no result. The job's lock must be free.
-func (l *Ledger) brokenOff() bool {
-	return l.Execution != nil && (l.Execution.State == Running || l.Execution.State == Interrupted)
+// BrokenOff reports whether the last execution under the job's own lock has no result. The job's lock must be free, or the caller must hold it.
+func (l *Ledger) BrokenOff() bool {
+	return l.Execution != nil && l.Execution.Lane == 0 && (l.Execution.State == Running || l.Execution.State == Interrupted)
 }
 
 // advance moves Last to the newest of the ticks, and returns the ticks after the old Last. Last does not go back, even
@@ -163,7 +168,7 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 // or the caller must hold the lock. So an execution without a result was broken off: Begin executes the same tick
 // again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
-	if last := l.Execution; l.brokenOff() {
+	if last := l.Execution; l.BrokenOff() {
 		if !j.AtMostOnce && last.Broken < maxBroken {
 			if last.State == Running {
 				last.State = Died
@@ -175,21 +180,30 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 		l.End(Lost, time.UnixMilli(last.End), 0, nil)
 		changed = true
 	}
-	for i, d := range l.Due {
-		if m.Order.Paused() && d.Cause != CauseTrigger {
-			continue
-		}
-		l.Due = slices.Delete(l.Due, i, i+1)
-		return l.start(j, Execution{Due: d}, m), true, news
-	}
-	if !l.Backfilling() {
+	if len(l.Lanes) > 0 || !l.Ready(j, m) { // nodes with another number of AtOnce execute the job in lanes
 		return nil, changed, news
 	}
-	if d, ok := l.nextOfBackfill(l.InForce(j, m.Spec), m); ok {
-		return l.start(j, Execution{Due: d}, m), true, news
+	d, ok, more := l.next(j, m)
+	news = append(news, more...)
+	if !ok {
+		return nil, true, news
+	}
+	return l.start(j, Execution{Due: d}, m), true, news
+}
+
+// next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, the
+// backfill ends, and ok is false. Ledger.Ready must be true.
+func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
+	if i := slices.IndexFunc(l.Due, func(d Due) bool { return d.ready(m) }); i >= 0 {
+		d = l.Due[i]
+		l.Due = slices.Delete(l.Due, i, i+1)
+		return d, true, nil
+	}
+	if d, ok = l.nextOfBackfill(l.InForce(j, m.Spec), m); ok {
+		return d, true, nil
 	}
 	last := Tick{At: time.UnixMilli(l.Backfill.To).UTC(), Cause: CauseBackfill, Backfill: l.Backfill.ID}
-	return nil, true, append(news, News{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done})
+	return d, false, []News{{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done}}
 }
 
 // Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;

@@ -1,0 +1,73 @@
+package ledger
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// What lanes do, one step after the other.
+func TestLanes(t *testing.T) {
+	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	m := Moment{Now: start, Node: "n"}
+	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}, {At: at(10 * min1)}, {At: at(20 * min1)}}}
+	begin := func(lane int, fence int64) *Execution {
+		x, news := l.BeginLane(j, m, lane, fence)
+		if len(news) > 0 {
+			t.Errorf("news %+v", news)
+		}
+		return x
+	}
+	if x := begin(1, 11); x == nil || x.At != at(0) || x.State != Running {
+		t.Fatalf("begun %+v", x)
+	}
+	if x := begin(2, 12); x == nil || x.At != at(10*min1) {
+		t.Fatalf("begun %+v", x)
+	}
+	if !l.Full(j) || l.Ready(j, m) || begin(3, 13) != nil || len(l.Due) != 1 {
+		t.Errorf("a third execution begins: %+v", l.Lanes)
+	}
+	alone := every10(t)
+	if x, changed, _ := l.Begin(alone, m); x != nil || changed {
+		t.Errorf("without AtOnce %+v begins", x)
+	}
+	if l.EndLane(j, 1, 99, Done, start, 1, nil) || l.EndLane(j, 3, 11, Done, start, 1, nil) || len(l.Lanes) != 2 {
+		t.Error("an execution was ended under the fence of another one")
+	}
+	if !l.EndLane(j, 2, 12, Interrupted, start.Add(sec), 1, errors.New("stopped")) || !l.Full(j) || l.Counts != (Counts{}) {
+		t.Errorf("an interrupted execution has left its lane: %+v", l)
+	}
+	if x, _ := l.TakeOverLane(j, m, 2, 21); x == nil || x.Broken != 1 || x.At != at(10*min1) || x.Fence != 21 || len(l.Lanes) != 2 || l.BrokenOff() {
+		t.Errorf("taken over %+v", x)
+	}
+	if !l.EndLane(j, 1, 11, Done, start.Add(sec), 1, nil) || l.Full(j) || l.Counts.Done != 1 || l.Execution.At != at(0) {
+		t.Errorf("ended: %+v", l)
+	}
+	once := every10(t, func(j *Job) { j.AtOnce, j.AtMostOnce = 2, true })
+	if x, news := l.TakeOverLane(once, m, 2, 31); x != nil || text(nil, news) != "lost(10m0s)" || l.Counts.Lost != 1 || len(l.Lanes) != 0 {
+		t.Errorf("taken over %+v, news %q", x, text(nil, news))
+	}
+	past, err := l.History()
+	if err != nil || len(past) != 2 || past[0].State != Done || past[1].State != Interrupted || l.Execution.State != Lost {
+		t.Errorf("latest %+v, history %+v, %v", l.Execution, past, err)
+	}
+}
+
+// With lanes the ticks come one by one: of those that overlap only the newest waits.
+func TestNewestWithLanes(t *testing.T) {
+	j := every10(t, func(j *Job) { j.AtOnce, j.Overlap.Newest = 2, true })
+	l := &Ledger{Version: version, Spec: j.SpecText, Last: at(0), Definition: Definition{Program: "shop", By: []string{"1"}},
+		Lanes: []Execution{{Lane: 1, State: Running}, {Lane: 2, State: Running}}}
+	for i, want := range []string{"tick:10m0s", "tick:20m0s overlapped(10m0s)x1", "tick:30m0s overlapped(20m0s)x1"} {
+		m := Moment{Now: start.Add(time.Duration(i+1) * 10 * min1), Floor: start, Node: "n"}
+		_, news := l.Update(j, m, l.Full(j))
+		if got := text(l.Due, news); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	l.Lanes = l.Lanes[:1] // a lane is free: the next tick does not push the one that waits out
+	_, news := l.Update(j, Moment{Now: start.Add(40 * min1), Floor: start, Node: "n"}, l.Full(j))
+	if got, want := text(l.Due, news), "tick:30m0s tick:40m0s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

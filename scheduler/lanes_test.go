@@ -1,0 +1,277 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// crowd counts how many functions run at the same time.
+type crowd struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (c *crowd) in(fn func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c.mu.Lock()
+		c.now++
+		c.most = max(c.most, c.now)
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.now--
+		}()
+		return fn(ctx)
+	}
+}
+
+// Up to n executions run at once, on all nodes together. What comes beyond that overlaps.
+func TestAtOnce(t *testing.T) {
+	ticks := func(minutes ...int) (out []time.Duration) {
+		for _, m := range minutes {
+			out = append(out, time.Duration(m)*min)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		opts    []scheduler.Option
+		want    []time.Duration
+		skipped int
+		waiting int
+	}{
+		// Each execution takes 250 s.
+		"skipped": {nil, ticks(1, 2, 3, 6, 7, 8, 11, 12), 4, 0},
+		"queued":  {[]scheduler.Option{scheduler.OverlapQueue(10)}, ticks(1, 2, 3, 4, 5, 6, 7, 8, 9), 0, 3},
+		"newest":  {[]scheduler.Option{scheduler.OverlapNewest()}, ticks(1, 2, 3, 5, 6, 7, 9, 10, 11), 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				var crowd crowd
+				start := time.Now()
+				for range 3 {
+					n := c.node(0)
+					n.add("job", "@every 1m", crowd.in(r.fn(n, 250*sec)), append(tc.opts, scheduler.AtOnce(3))...)
+					n.start()
+				}
+				until(start, 12*min+10*sec)
+				r.wantTicks(t, start, tc.want...)
+				e, err := c.nodes[0].Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				if n := c.count(scheduler.EventOverlapped); n != tc.skipped || e.Waiting != tc.waiting {
+					t.Errorf("%d ticks reported as overlapped, %d wait, want %d and %d", n, e.Waiting, tc.skipped, tc.waiting)
+				}
+				if crowd.most != 3 || len(e.Running) != crowd.now {
+					t.Errorf("%d ran at once, want 3; %d run, the entry has %+v", crowd.most, crowd.now, e.Running)
+				}
+				fences := make(map[int64]bool)
+				for i, call := range r.all() {
+					fences[call.fence] = true
+					if late := call.begun.Sub(call.tick.At); tc.opts == nil && late > sec {
+						t.Errorf("execution %d began %s late", i, late)
+					}
+				}
+				if len(fences) != len(r.all()) {
+					t.Errorf("%d executions have %d fences", len(r.all()), len(fences))
+				}
+				if n := len(e.History); n == 0 || e.Latest.State != scheduler.StateRunning || e.History[0].State != scheduler.StateDone {
+					t.Errorf("latest %+v, history %+v", e.Latest, e.History)
+				}
+			})
+		})
+	}
+}
+
+// A trigger begins at once if fewer than n executions run.
+func TestTriggerAtOnce(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.AtOnce(2))
+		n.start()
+		until(start, 11*min)
+		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
+		until(start, 12*min)
+		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
+		x, err := n.TriggerAndWait(c.Context(), "job")
+		wantNil(t, "TriggerAndWait", err)
+		if x.State != scheduler.StateDone || x.Tick.Cause != scheduler.CauseTrigger || x.Ended.Sub(start) < 20*min {
+			t.Errorf("execution %+v", x)
+		}
+		until(start, 21*min)
+		r.wantTicks(t, start, 10*min, 11*min, 12*min, 20*min)
+	})
+}
+
+// If a node dies, stops or is cut off, other nodes take over exactly its executions.
+func TestAtOnceIsTakenOver(t *testing.T) {
+	for i, how := range []string{"stop", "stop", "stop", "kill", "cut"} {
+		t.Run(how, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				for range 3 {
+					n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = 3 })
+					n.add("job", "@every 1m", r.fn(n, 170*sec), scheduler.AtOnce(4), scheduler.OverlapQueue(100))
+					n.start()
+				}
+				until(start, 3*min+30*sec+time.Duration(i)*1300*time.Millisecond)
+				before := r.all()
+				victim := before[1].on
+				lost := make(map[time.Time]bool)
+				for _, call := range before {
+					if call.on == victim {
+						lost[call.tick.At] = true
+					}
+				}
+				for _, n := range c.nodes {
+					if n.name != victim {
+						continue
+					}
+					if how != "stop" {
+						n.cut()
+					}
+					if how != "cut" {
+						n.stop()
+					}
+					if how == "cut" {
+						time.AfterFunc(3*ttl, n.heal)
+					}
+				}
+				at := time.Now()
+				within := map[string]time.Duration{"stop": 100 * time.Millisecond, "kill": ttl + sec, "cut": ttl + sec}[how]
+				time.Sleep(within)
+				again := r.all()[len(before):]
+				if len(again) != len(lost) {
+					t.Errorf("%d executions were taken over after %s, want %d", len(again), time.Since(at), len(lost))
+				}
+				for _, call := range again {
+					if !lost[call.tick.At] || call.on == victim || call.tick.Broken != 1 {
+						t.Errorf("taken over: %+v", call)
+					}
+				}
+				until(start, 16*min+10*sec)
+				done := c.perTick(scheduler.EventDone)["job"]
+				for at, n := range done {
+					if n != 1 {
+						t.Errorf("%s was done %d times", at, n)
+					}
+				}
+				for m := 1; m <= 9; m++ {
+					if done[start.Add(time.Duration(m)*min).UTC()] != 1 {
+						t.Errorf("the tick of %d min was not done", m)
+					}
+				}
+			})
+		})
+	}
+}
+
+// With AtMostOnce, an execution in a lane that was broken off is lost.
+func TestAtOnceAtMostOnce(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for range 2 {
+			n := c.node(0)
+			n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.AtOnce(2), scheduler.AtMostOnce())
+			n.start()
+		}
+		until(start, 11*min)
+		on := r.all()[0].on
+		for _, n := range c.nodes {
+			if n.name == on {
+				n.cut()
+				n.stop()
+			}
+		}
+		until(start, 21*min)
+		r.wantTicks(t, start, 10*min, 20*min)
+		if n := len(c.events.of(scheduler.EventLost)); n != 1 {
+			t.Errorf("lost %d times, want once", n)
+		}
+	})
+}
+
+// A deploy changes AtOnce while executions run, in either direction. No tick is executed
+// twice, and no more run at once than either definition allows.
+func TestAtOnceIsChanged(t *testing.T) {
+	for _, numbers := range [][2]int{{1, 3}, {3, 1}} {
+		t.Run(fmt.Sprint(numbers), func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				var crowd crowd
+				start := time.Now()
+				var old *node
+				for i, n := range numbers {
+					until(start, time.Duration(i)*(5*min+30*sec))
+					on := c.node(0)
+					on.add("job", "@every 1m", crowd.in(r.fn(on, 150*sec)), scheduler.AtOnce(n), scheduler.OverlapQueue(100))
+					on.start()
+					if i == 0 {
+						old = on
+					}
+				}
+				until(start, 7*min)
+				old.end()
+				until(start, 30*min)
+				done := c.perTick(scheduler.EventDone)["job"]
+				for m := 1; m < 10; m++ {
+					if n := done[start.Add(time.Duration(m)*min).UTC()]; n != 1 {
+						t.Errorf("the tick of %d min was done %d times", m, n)
+					}
+				}
+				if crowd.most > 3 {
+					t.Errorf("%d ran at once", crowd.most)
+				}
+			})
+		})
+	}
+}
+
+// A backfill executes one tick at a time, also beside other executions.
+func TestBackfillInALane(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for range 3 {
+			n := c.node(0)
+			n.add("job", "@every 10m", r.fn(n, 12*min), scheduler.AtOnce(3))
+			n.start()
+		}
+		until(start, 65*min)
+		_, err := c.nodes[0].Backfill(c.Context(), "job", start.Add(-40*min), start)
+		wantNil(t, "Backfill", err)
+		until(start, 140*min)
+		wantSame(t, r.backfilled(start), every(10*min, -40*min, 0))
+		e, err := c.nodes[0].Entry(c.Context(), "job")
+		wantNil(t, "Entry", err)
+		if b := e.Backfill; b.Done != 5 || b.Ended.IsZero() || e.Counts.Overlapped+e.Counts.Missed > 0 {
+			t.Errorf("backfill %+v, counts %+v", b, e.Counts)
+		}
+		last := time.Time{}
+		for _, x := range c.events.of(scheduler.EventStarted) {
+			if x.Tick.Cause == scheduler.CauseBackfill {
+				if !last.IsZero() && x.at.Sub(last) < 12*min {
+					t.Errorf("%s began %s after the tick before", x.Tick.At, x.at.Sub(last))
+				}
+				last = x.at
+			}
+		}
+		wantErr(t, c.admin().Forget(c.Context(), "job"), joblock.ErrHeld)
+	})
+}
