@@ -96,7 +96,7 @@ func (r *record) at(nonce string) int {
 
 // The method leave gives up the place of the call with this nonce, if there is one.
 func (r *record) leave(nonce string) {
-	r.queue = slices.DeleteFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
+	r.queue = slices.DeleteFunc(slices.Clone(r.queue), func(p place) bool { return p.Nonce == nonce })
 }
 
 // The method join gives a waiter a place, or keeps the place that the waiter has. The result is the number of places
@@ -129,6 +129,20 @@ func (r *record) next(now time.Time) (place, bool) {
 			return p, true
 		}
 		r.queue = r.queue[1:]
+	}
+	return place{}, false
+}
+
+// The method nextJob takes the first job out of the queue whose place has not ended, and drops the ended places before.
+func (r *record) nextJob(now time.Time) (place, bool) {
+	for _, p := range r.queue {
+		ended := !now.Before(p.until)
+		if !ended && p.job == "" {
+			continue
+		}
+		if r.leave(p.Nonce); !ended {
+			return p, true
+		}
 	}
 	return place{}, false
 }

@@ -181,12 +181,14 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	key := func(req driver.ReleaseRequest) string { return req.Key }
 	return steps(ctx, s, reqs, key, func(req driver.ReleaseRequest, r *record, now time.Time) driver.Reply {
+		q, done := s.queueOf(r, now, req.Key)
+		defer done()
 		byOwner := req.Kind.ByOwner()
 		reply := driver.Reply{Outcome: driver.OutcomeOK}
 		left := ""
-		if at := r.at(req.Grant); at >= 0 && (!byOwner || r.queue[at].Owner == req.Owner) {
-			left = r.queue[at].job
-			r.leave(req.Grant)
+		if at := q.at(req.Grant); at >= 0 && (!byOwner || q.queue[at].Owner == req.Owner) {
+			left = q.queue[at].job
+			q.leave(req.Grant)
 		}
 		switch {
 		case r.exists() && req.Nonce != "" && r.end == req.Nonce: // again
@@ -196,6 +198,8 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 			return reply
 		case left != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
 			return reply
+		case !byOwner && !r.live(now) && q != r: // passed on, free
+			return driver.Reply{Outcome: driver.OutcomeNotFound, Next: s.pass(r, q, now, req)}
 		case !r.exists(), !byOwner && !r.live(now): // no record; free
 			return driver.Reply{Outcome: driver.OutcomeNotFound}
 		case byOwner && r.owner != req.Owner: // another owner
@@ -216,9 +220,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 			s.push(driver.ForcedInbox, driver.Push{Key: req.Key, Fence: r.fence})
 		}
 		r.finish(now, req) // released, released late, forced
-		if first, waits := r.next(now); waits {
-			reply.Next = s.serve(r, now, first, req.Starts)
-		}
+		reply.Next = s.pass(r, q, now, req)
 		return reply
 	})
 }
@@ -281,6 +283,36 @@ func (s *Store) grant(r *record, now time.Time, to place) {
 	r.extend(now, to.TTL, 0, to.Retain)
 	if to.job != "" {
 		r.lease, r.job = time.Time{}, to.job
+	}
+}
+
+// The method pass is GRANT to the first in line, if somebody waits in the queue of q.
+func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (job string) {
+	first, waits := q.next(now)
+	if q != r { // another slot than the first
+		if first, waits = q.nextJob(now); waits {
+			s.list(now, req.Key, first.job, min(req.Grace, first.TTL/2))
+		}
+		first.Key = req.Key
+	}
+	if !waits {
+		return ""
+	}
+	return s.serve(r, now, first, req.Starts)
+}
+
+// The method queueOf returns the record whose queue counts for key: r, or for another slot than the first the record of
+// the slots' key. The function done keeps that record.
+func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done func()) {
+	line, other := driver.LineOf(key)
+	if !other {
+		return r, func() {}
+	}
+	first := s.find(now, line)
+	return &first, func() {
+		if first.exists() {
+			s.records[line] = first
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ func Run(t *testing.T, h *storetest.Harness) {
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
 		}
+		m.lines = m.keys
+		m.keys = append(m.keys[:3:3], driver.SlotKey(m.keys[0], 2), driver.SlotKey(m.keys[0], driver.MaxSlots))
 		actions := map[string]func(*rapid.T){
 			"acquire": m.acquire,
 			"wait":    m.wait,
@@ -72,6 +74,7 @@ type model struct {
 	ctx   context.Context
 	now   time.Duration // since the begin, in whole milliseconds
 	keys  []string
+	lines []string // those of keys that have a queue: all but slots
 	locks map[string]*reference
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
@@ -114,6 +117,9 @@ var drawBrief = rapid.Custom(func(t *rapid.T) time.Duration { return millis(max(
 func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func (m *model) key(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t, "key") }
+
+// The method line draws a key that has a queue.
+func (m *model) line(t *rapid.T) string { return rapid.SampledFrom(m.lines).Draw(t, "key") }
 
 func (m *model) newNonce() string {
 	m.nonce++
@@ -168,6 +174,7 @@ func (m *model) sendAcquire(req driver.AcquireRequest) {
 
 func (m *model) wait(t *rapid.T) {
 	req := m.acquireReq(t)
+	req.Key = m.line(t)
 	req.Inbox = rapid.SampledFrom([]string{heardInbox, unheardInbox}).Draw(t, "inbox")
 	req.Patience = 2 * drawTime.Draw(t, "half the patience")
 	m.waits = append(m.waits, req)
@@ -261,7 +268,7 @@ func (m *model) joinLine(t *rapid.T) {
 	m.sendTakes(several(t, func(r *driver.TakeRequest) string { return r.Key }, func() driver.TakeRequest {
 		job := drawWaiting.Draw(t, "job")
 		return driver.TakeRequest{
-			Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Nonce: nonceOf(job), Holder: m.newNonce(), Job: job,
+			Key: m.line(t), Owner: drawOwner.Draw(t, "owner"), Nonce: nonceOf(job), Holder: m.newNonce(), Job: job,
 			Reserve: drawTime.Draw(t, "hold"), Retain: drawRetain.Draw(t, "retain"), Grace: drawHold.Draw(t, "grace"),
 			Patience: 2 * drawTime.Draw(t, "half the patience"), Most: max(0, rapid.IntRange(-4, 3).Draw(t, "most")),
 		}
@@ -273,7 +280,7 @@ func (m *model) leaveLine(t *rapid.T) {
 	job := drawWaiting.Draw(t, "job")
 	req := driver.ReleaseRequest{
 		Term:  driver.Term{Key: m.key(t), Owner: drawOwner.Draw(t, "owner"), Grant: nonceOf(job)},
-		Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Starts: rapid.Bool().Draw(t, "starts"),
+		Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Starts: rapid.Bool().Draw(t, "starts"), Grace: drawHold.Draw(t, "grace"),
 	}
 	if rapid.Bool().Draw(t, "by the keeper") {
 		req.Kind, req.Job = driver.ReleaseForJob, job
@@ -338,7 +345,7 @@ func (m *model) release(t *rapid.T) {
 	m.sendReleases(several(t, func(r *driver.ReleaseRequest) string { return r.Key }, func() driver.ReleaseRequest {
 		req := driver.ReleaseRequest{
 			Term: m.term(t), Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Brief: drawBrief.Draw(t, "brief"),
-			Starts: rapid.Bool().Draw(t, "starts"),
+			Starts: rapid.Bool().Draw(t, "starts"), Grace: drawHold.Draw(t, "grace"),
 		}
 		if rapid.Bool().Draw(t, "with a reason") {
 			req.Reason = m.newNonce()
@@ -352,10 +359,32 @@ func (m *model) release(t *rapid.T) {
 	}))
 }
 
+// sendReleases sends releases in one call, but only one of the slots of a key: each changes the queue of the others.
 func (m *model) sendReleases(reqs []driver.ReleaseRequest) {
-	sendBatch(m, "release", reqs,
+	var different []driver.ReleaseRequest
+	for _, req := range reqs {
+		if !slices.ContainsFunc(different, func(other driver.ReleaseRequest) bool { return lineOf(other.Key) == lineOf(req.Key) }) {
+			different = append(different, req)
+		}
+	}
+	sendBatch(m, "release", different,
 		func(r *driver.ReleaseRequest) (key, nonce string) { return r.Key, r.Nonce },
-		func(r *reference, req driver.ReleaseRequest) prediction { return r.release(m.now, req) }, m.Store.Release, nil)
+		func(r *reference, req driver.ReleaseRequest) prediction {
+			if line := lineOf(req.Key); line != req.Key {
+				return r.releaseSlot(m.now, req, m.locks[line])
+			}
+			return r.release(m.now, req)
+		}, m.Store.Release,
+		func(req driver.ReleaseRequest, p prediction) {
+			if lineOf(req.Key) != req.Key && p.grants != nil {
+				m.bound(req.Key, p.grants.job, min(req.Grace, p.grants.TTL/2), true)
+			}
+		})
+}
+
+func lineOf(key string) string {
+	line, _ := driver.LineOf(key)
+	return line
 }
 
 // The method resend repeats an earlier call, most often one of the last few calls.

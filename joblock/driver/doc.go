@@ -116,6 +116,7 @@
 //	  again              this Nonce ended an ownership in time           OK        same
 //	  again, late        this Nonce ended an ownership that had run out  Lapsed    same
 //	  left               ReleaseForJob; a waiting job's place is Grant   OK        same
+//	  passed on          free; another slot than the first; a job waits  NotFound  GRANT to the first job in line
 //	  free               the key is free                                 NotFound  same
 //	  another fence      Fence is set and is not the record's fence      NotOwner  same
 //	  another job        ReleaseForJob or Job set; not the record's job  WrongJob  same
@@ -201,6 +202,20 @@
 // A Take whose ownership has ended is a new Take, even with the same Nonce: the Take gets a new ownership, or a new
 // place behind all others.
 //
+// # Slots
+//
+// Several jobs that wait for a key can run at a time. A key has MaxSlots slots. The first slot is the key itself. The
+// other slots are keys too, each with a record of its own: see [SlotKey]. All jobs wait in the queue of the key. No
+// Acquire with an Inbox and no Take with Patience names another slot than the first.
+//
+// Another slot than the first differs from other keys in two points. First, the queue of the slot is that of the key.
+// A Release of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops
+// only places that have ended. Inspect and Line show no places of the slot. Second, the step of that GRANT writes an
+// entry of the index, for the slot and the job. The entry is due Grace of the Release from now, or half of the job's
+// Reserve if that is less.
+//
+// The entries of a slot are in the same part of the index as those of the key.
+//
 // # Grants in pushes
 //
 // A push may carry the Grant, which saves the waiter the call. A store sets Push.Grant only if two conditions hold.
@@ -223,7 +238,7 @@
 // a reader that was late could recover a lock whose entry another reader has removed. A waiting job has an entry as well. If a store cannot
 // write the entry, the call returns an error: the record is not bound, and there is no place.
 //
-// No other call adds an entry. Only Settle removes entries, but a store may drop an entry that has been due for
+// No other call adds an entry, except for slots. Only Settle removes entries, but a store may drop an entry that has been due for
 // JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record too.
 // A reader may skip the record if the reader has read the record before, and JobLock.Settled says that the entry was not
 // written since.

@@ -111,6 +111,7 @@ type ReleaseRequest struct {
 	Done   bool          // Job is done, so the record shows EndedDone; only with ReleaseOwn and ReleaseIdle
 	Retain time.Duration // how long the record outlives its end
 	Starts bool          // the caller starts the job in Reply.Next: there is no push to JobsInbox
+	Grace  time.Duration // for the entry of a waiting job that gets a slot: see Slots in the package comment
 
 	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process
 	// that may ask for this record knows of the end. See Retention in the package comment for an exception.

@@ -98,13 +98,20 @@ func (r *record) leave(nonce string) *place {
 	return r.remove(r.queue.byCall[nonce])
 }
 
-// nextWaiter removes the first place that has not ended and all places before that place. The result ok is false if no
-// place is left.
-func (r *record) nextWaiter(now instant) (w waiter, ok bool) {
-	for r.queue != nil {
-		if p := r.remove(r.queue.places.Front()); p.until > now.ms {
-			return p.waiter, true
+// nextWaiter removes the first place that has not ended, and the ended places before that place. If onlyJobs is true,
+// nextWaiter passes over the places of Acquires that have not ended. The result ok is false if no such place is left.
+func (r *record) nextWaiter(now instant, onlyJobs bool) (w waiter, ok bool) {
+	if r.queue == nil {
+		return w, false
+	}
+	for e := r.queue.places.Front(); e != nil; {
+		p, next := placeAt(e), e.Next()
+		if alive := p.until > now.ms; !alive || p.job != "" || !onlyJobs {
+			if r.remove(e); alive {
+				return p.waiter, true
+			}
 		}
+		e = next
 	}
 	return w, false
 }

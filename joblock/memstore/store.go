@@ -108,7 +108,20 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 // Release implements driver.Store. The batch is one atomic step.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
-	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, record.release)
+	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, s.release)
+}
+
+// The method release is record.release, with the queue that the record has or, for another slot than the first, with the
+// queue of the slots' key.
+func (s *Store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
+	key, other := driver.LineOf(req.Key)
+	if !other {
+		return r.release(now, req, nil)
+	}
+	line := s.find(now, key)
+	next, a := r.release(now, req, &line)
+	s.put(now, key, line)
+	return next, a
 }
 
 // Reserve implements driver.Store. The batch is one atomic step.

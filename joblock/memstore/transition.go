@@ -39,7 +39,7 @@ func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer)
 	}
 	var pushes []push
 	if !r.live(now) {
-		first, waiting := r.nextWaiter(now)
+		first, waiting := r.nextWaiter(now, false)
 		if !waiting || first.Nonce == req.Nonce { // next
 			r.grant(now, waiter{AcquireRequest: req})
 			return r, r.acquired(now, req)
@@ -70,7 +70,7 @@ func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 	}
 	var pushes []push
 	if !r.live(now) {
-		first, waiting := r.nextWaiter(now)
+		first, waiting := r.nextWaiter(now, false)
 		if !waiting || first.Nonce == req.Nonce { // parked
 			r.grant(now, asWaiter(req))
 			r.parkAs(req.Job)
@@ -170,11 +170,13 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 	return r, r.granted(false)
 }
 
-func (r record) release(now instant, req driver.ReleaseRequest) (record, answer) {
+// The parameter line is nil, or for another slot than the first the record that has the queue.
+func (r record) release(now instant, req driver.ReleaseRequest, line *record) (record, answer) {
 	owner := req.Kind.ByOwner()
+	q := cmp.Or(line, &r)
 	var left *place
-	if p := r.placeOf(req.Grant); p != nil && (!owner || p.Owner == req.Owner) {
-		left = r.leave(req.Grant)
+	if p := q.placeOf(req.Grant); p != nil && (!owner || p.Owner == req.Owner) {
+		left = q.leave(req.Grant)
 	}
 	again := r.exists() && req.Nonce != "" && r.last == req.Nonce
 	switch {
@@ -184,6 +186,9 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 		return r, outcome(driver.OutcomeLapsed)
 	case left != nil && left.job != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
 		return r, outcome(driver.OutcomeOK)
+	case !owner && !r.live(now) && line != nil: // passed on, free
+		a := r.pass(now, req, q, outcome(driver.OutcomeNotFound))
+		return r, a
 	case owner && !r.exists(), // no record
 		!owner && !r.live(now): // free
 		return r, outcome(driver.OutcomeNotFound)
@@ -207,13 +212,25 @@ func (r record) release(now instant, req driver.ReleaseRequest) (record, answer)
 		a.pushes = append(a.pushes, push{driver.ForcedInbox, driver.Push{Key: req.Key, Fence: r.fence}})
 	}
 	r.end(now, req)
-	if first, waiting := r.nextWaiter(now); waiting {
-		granted := r.grant(now, first)
-		if a.Next = first.job; first.job == "" || !req.Starts {
-			a.pushes = append(a.pushes, granted)
-		}
-	}
+	a = r.pass(now, req, q, a)
 	return r, a
+}
+
+// The method pass grants the free key to the first in the queue of q, and adds that to the answer a.
+func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answer) answer {
+	first, waits := q.nextWaiter(now, q != r)
+	if !waits {
+		return a
+	}
+	if q != r {
+		first.Key = req.Key
+		a = a.binding(first.job, min(req.Grace, first.TTL/2))
+	}
+	granted := r.grant(now, first)
+	if a.Next = first.job; first.job == "" || !req.Starts {
+		a.pushes = append(a.pushes, granted)
+	}
+	return a
 }
 
 // reserve has no row "again" in the table: a repeated call finds that the reservation lasts long enough.
@@ -247,7 +264,7 @@ func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (
 	var next string
 	var pushes []push
 	if !r.live(now) {
-		first, _ := r.nextWaiter(now) // p has not ended
+		first, _ := r.nextWaiter(now, false) // p has not ended
 		granted := r.grant(now, first)
 		if next = first.job; next == "" || !req.Starts {
 			pushes = []push{granted}

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/hashtag"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // tagged reports whether rdb finds the server of a key by the key's hash tag.
@@ -37,7 +38,8 @@ func (s *Store) part(key string) int {
 	if s.Parts() == 1 {
 		return 0
 	}
-	return hashtag.Of(key)
+	line, _ := driver.LineOf(key)
+	return hashtag.Of(line)
 }
 
 // The method index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because

@@ -231,7 +231,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 		case releaseScript:
 			r.Next = f.job()
 		}
-	case driver.OutcomeLapsed:
+	case driver.OutcomeLapsed, driver.OutcomeNotFound:
 		r.Next = f.job()
 	case driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotOwner, driver.OutcomeWrongJob, driver.OutcomeFull:
 		r.State, r.Remaining, r.Holder, r.Job = f.state(), f.dur(), f.str(), f.str()

@@ -46,9 +46,9 @@ func readStages() map[string]string {
 // common.
 var (
 	acquireScript = newScript("acquire", "record", "record#read", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
-		"acquire#decide", "queue", "queue#place", "queue#serve", "grant", "record#write", "acquire#answer", "record#state", "answer")
+		"acquire#decide", "queue", "queue#place", "queue#serve", "queue#give", "grant", "record#write", "acquire#answer", "record#state", "answer")
 	takeScript = newScript("take", "record", "record#read", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
-		"take", "queue", "queue#place", "queue#serve", "grant", "take#bind", "record#write", "take#answer", "record#state", "answer")
+		"take", "queue", "queue#place", "queue#serve", "queue#give", "grant", "take#bind", "record#write", "take#answer", "record#state", "answer")
 	resumeScript = newScript("resume", "record", "record#read", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
 		"index", "index#bind", "resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#read", "record#fields", "record#foreign",
@@ -56,10 +56,14 @@ var (
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
 	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
-		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "release#left", "grant",
+		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",
 		"record#write", "record#state", "answer")
+	// Of another slot than the first: see slot.lua.
+	releaseSlotScript = newScript("release", "record", "record#read", "index", "index#bind", "record#fields", "record#foreign",
+		"release", "term", "release#decide", "slot#decide", "slot", "queue", "queue#place", "queue#serve", "slot#serve", "queue#give",
+		"release#left", "slot#back", "grant", "record#write", "record#state", "answer")
 	reserveScript = newScript("reserve", "record", "record#read", "record#fields", "record#foreign", "index", "index#bind",
-		"reserve", "queue", "queue#place", "queue#serve", "grant", "reserve#decide", "record#write", "record#state", "answer")
+		"reserve", "queue", "queue#place", "queue#serve", "queue#give", "grant", "reserve#decide", "record#write", "record#state", "answer")
 	inspectScript = newScript("inspect", "record", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
 		"record#state", "inspect#place", "queue#place", "inspect#answer")
 	inspectManyScript = newScript("inspect", "record", "inspect#many", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",

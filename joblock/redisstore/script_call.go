@@ -192,15 +192,16 @@ func some[R any](
 	}
 	answered := func(i int, a answer) {
 		if a.err == nil {
-			if sc == releaseScript {
-				a.val = s.handOver(a.val)
+			parsed := sc
+			if sc == releaseScript || sc == releaseSlotScript {
+				a.val, parsed = s.handOver(a.val), releaseScript
 			}
-			replies[i], a.err = parseReply(sc, a.val)
+			replies[i], a.err = parseReply(parsed, a.val)
 		}
 		switch {
 		case a.err == errMore, a.err == errUnlisted:
 			left = append(left, i)
-		case s.apart(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
+		case sc != releaseSlotScript && s.apart(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
 			apart = append(apart, i)
 		case a.err != nil && err == nil:
 			err = a.err
@@ -236,7 +237,7 @@ func (s *Store) apart(err error) bool {
 // The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs
 // a lock goes through the method acknowledged.
 func (s *Store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
-	if s.replicas > 0 && sc != releaseScript && sc != reserveScript {
+	if s.replicas > 0 && sc != releaseScript && sc != releaseSlotScript && sc != reserveScript {
 		return s.acknowledged(ctx, m, sc, cmds)
 	}
 	return sc.runAll(ctx, m, cmds)

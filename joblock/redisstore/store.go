@@ -325,19 +325,55 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 // each further hundred dead waiters take one more pipeline.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	listener := s.listener()
-	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, func(req *driver.ReleaseRequest) *scriptCall {
-		return s.releaseCall(req, listener)
-	})
-	s.finishReleases(ctx, reqs, unfinished, replies)
+	call := func(req *driver.ReleaseRequest) *scriptCall { return s.releaseCall(req, listener) }
+	for i := range reqs {
+		if _, slot := driver.LineOf(reqs[i].Key); slot {
+			return s.releaseSlots(ctx, reqs, call)
+		}
+	}
+	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, call)
+	s.finishReleases(ctx, releaseScript, reqs, unfinished, replies)
 	return replies, err
 }
 
+// releaseSlots is Release for a batch with slots. The releases of slots are in a pipeline of their own. While the Redis
+// slot of a key migrates in a cluster, and behind a proxy of several servers, the server may refuse these releases,
+// because their scripts have three keys. Such a refusal changes nothing, and is an error.
+func (s *Store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, call func(*driver.ReleaseRequest) *scriptCall) ([]driver.Reply, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	var keys, slots []int
+	for i := range reqs {
+		if _, slot := driver.LineOf(reqs[i].Key); slot {
+			slots = append(slots, i)
+		} else {
+			keys = append(keys, i)
+		}
+	}
+	replies := make([]driver.Reply, len(reqs))
+	unfinished, _, err := some(ctx, s, s.calls, releaseScript, reqs, keys, replies, call)
+	s.finishReleases(ctx, releaseScript, reqs, unfinished, replies)
+	unfinished, _, failed := some(ctx, s, s.calls, releaseSlotScript, reqs, slots, replies, call)
+	s.finishReleases(ctx, releaseSlotScript, reqs, unfinished, replies)
+	return replies, cmp.Or(err, failed)
+}
+
 func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
+	if line, slot := driver.LineOf(req.Key); slot {
+		c := newCall(releaseSlotScript, s.name(req.Key), s.name(line), s.index(s.part(line)))
+		return s.releaseArgs(c, req, listener, true)
+	}
+	return s.releaseArgs(newCall(releaseScript, s.name(req.Key)), req, listener, false)
+}
+
+// releaseArgs adds the arguments of a release to c.
+func (s *Store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener string, slot bool) *scriptCall {
 	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
-	c := newCall(releaseScript, s.name(req.Key)).str(recordHead(&req.Term, any)).str(req.Nonce).
+	c.str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
-	short := req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
+	short := !slot && req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
 	plain := short && req.Reason == "" && !bound && !req.Done
 	if req.Starts {
 		if listener == "" {
@@ -366,14 +402,21 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 	if !req.Kind.ByOwner() {
 		force = s.forced()
 	}
-	return c.str(req.Grant).str(force).flag(req.Kind.IfIdle())
+	c.str(req.Grant).str(force).flag(req.Kind.IfIdle())
+	if slot {
+		c.micros(req.Grace)
+	}
+	if slot && s.hashes {
+		c.str("h")
+	}
+	return c
 }
 
 // finishReleases sends the releases in the parameter unfinished again. These releases stopped in the middle of a queue.
 // finishReleases repeats each release until that release has found the next waiter or the end of the queue.
 // finishReleases reports no errors, because the ownerships have already ended. If finishReleases fails, the next call
 // that asks for the key drops the other dead waiters.
-func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest, unfinished []int, replies []driver.Reply) {
+func (s *Store) finishReleases(ctx context.Context, sc *script, reqs []driver.ReleaseRequest, unfinished []int, replies []driver.Reply) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))
 		for n, i := range unfinished {
@@ -382,7 +425,7 @@ func (s *Store) finishReleases(ctx context.Context, reqs []driver.ReleaseRequest
 			cmds[n] = s.releaseCall(&again, s.listener()).cmd(ctx)
 		}
 		var left []int
-		for n, a := range releaseScript.runAll(ctx, s.calls, cmds) {
+		for n, a := range sc.runAll(ctx, s.calls, cmds) {
 			if a.err != nil {
 				continue
 			}

@@ -72,6 +72,7 @@ var areas = []area{
 	{name: "queue", cases: queueCases},
 	{name: "grant", cases: grantCases},
 	{name: "line", cases: lineCases},
+	{name: "slot", cases: slotCases},
 	{name: "queue calls", cases: queueCallCases},
 	{name: "queue concurrent", cases: queueConcurrentCases},
 	{name: "line concurrent", cases: lineConcurrentCases},

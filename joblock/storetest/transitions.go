@@ -127,6 +127,7 @@ var table = []struct {
 		{"again", ok, same},
 		{"again, late", laps, same},
 		{"left", ok, same},
+		{"passed on", gone, passes}, // slotCases test this row
 		{"free", gone, same},
 		{"another fence", notO, same},
 		{"another job", wjob, same},

@@ -142,6 +142,7 @@ if queue or asker then
     return found, not found and head < tail
   end
 
+--# give
   if leaving then leave(leaving, leaver) end
   if seat then
     seat = hash and place(seat) or nil

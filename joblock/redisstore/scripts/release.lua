@@ -14,7 +14,7 @@
 --          {OK or LAPSED, call, fence and how the previous ownership ended, a line each}:
 --          granted to a waiter of the caller's Store
 --          {OK or LAPSED, 1}: granted to a waiter, and pushed without a proof
---          {OK or LAPSED, job}: granted to a waiting job
+--          {OK or LAPSED, job}: granted to a waiting job; of a slot that was free: {NOT_FOUND, job}
 
 local by_grant = ARGV[8] or ''
 --# decide
