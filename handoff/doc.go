@@ -226,6 +226,22 @@
 // If the job has the key, but does not run yet, those behind go on after DeleteTask, and after ArchiveTask too unless
 // the sequence halts. jobs.Line lists who waits for a key and since when, and joblock's Status says how many wait.
 //
+// # Several jobs at a time
+//
+// With Sequence.Limit up to so many jobs of the key run at a time. There is one line all the same: whoever releases a
+// slot of the sequence gives the slot to the first job in line in the same step. So jobs start in the order of their
+// enqueues, and a job may end before one that has started earlier.
+//
+// The first slot is the key itself, so a request that holds the key takes one slot. The other slots are keys of their
+// own: the key, "%+" and a number from 2. The job's lock has that key, for Locks.ByKey and for fences: fences of
+// different slots are not comparable. Limit may change while jobs wait. Then the line stays, and at most as many jobs
+// run at a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more.
+//
+// In a cluster a release of another slot than the first has to wait while the server moves the key, and is repeated in
+// the background.
+//
+// # Options of asynq in a sequence
+//
 // How the options of asynq go together with a sequence:
 //
 //	ProcessAt, ProcessIn  the job has its turn in the order of the enqueues, and starts at its time or later. If its turn

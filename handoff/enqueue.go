@@ -203,6 +203,7 @@ func (c *Client) prepare(ctx context.Context, hs ...*handover) []error {
 				hs[n].tokens = []joblock.Token{taken.Token.(joblock.Token)}
 			}
 		}
+		c.serveSlots(ctx, hs)
 	}
 	return errs
 }

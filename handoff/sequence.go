@@ -13,11 +13,12 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Sequence is the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one at a
-// time. The package comment has the rules.
+// time or up to Limit at a time. The package comment has the rules.
 type Sequence struct {
 	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
 	Key string
@@ -26,7 +27,8 @@ type Sequence struct {
 	// all jobs that wait. Key is then "" or the key of Lock, and Most does not count.
 	Lock *joblock.Lock
 
-	// Limit is how many jobs of the sequence may run at a time. It must be 1, or 0, which means 1.
+	// Limit is how many jobs of the sequence may run at a time, up to 256; 0 means 1. With a Limit above 1, jobs start
+	// in the order of the line, and OnFailure must be GoOn. The package comment has more: see Several jobs at a time.
 	Limit int
 
 	// Most bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
@@ -61,8 +63,13 @@ func (s Sequence) check() error {
 	switch {
 	case s.Lock != nil && s.Key != "" && s.Key != s.Lock.Key():
 		return invalid(op, s.Key, "Sequence.Lock is on another key, %q", s.Lock.Key())
-	case s.Limit != 0 && s.Limit != 1:
-		return invalid(op, key, "Sequence.Limit is %d, must be 1, or 0, which means 1: jobs of a sequence run one at a time", s.Limit)
+	case s.Limit < 0 || s.Limit > driver.MaxSlots:
+		return invalid(op, key, "Sequence.Limit is %d, must be from 0 to %d", s.Limit, driver.MaxSlots)
+	case s.Limit > 1 && len(driver.SlotKey(key, driver.MaxSlots)) > driver.MaxKeyBytes:
+		return invalid(op, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key),
+			driver.MaxKeyBytes-len(driver.SlotKey("", driver.MaxSlots)))
+	case s.Limit > 1 && s.OnFailure == Halt:
+		return invalid(op, key, "Sequence.OnFailure is Halt and Sequence.Limit is %d: only a sequence whose jobs run one at a time can halt", s.Limit)
 	case s.Most < 0:
 		return invalid(op, key, "Sequence.Most is %d, must not be negative", s.Most)
 	case s.OnFailure > Halt:
@@ -158,6 +165,9 @@ func (d *dispatch) markSequence(env *envelope.Envelope) {
 		return
 	}
 	env.Sequence = &envelope.Sequence{Token: d.tokens[0], Halt: d.sequence.OnFailure == Halt}
+	if d.sequence.Limit > 1 {
+		env.Sequence.Limit = d.sequence.Limit
+	}
 	if d.waits != nil {
 		env.Sequence.Waits, env.Sequence.NotBefore = true, d.at
 	}
@@ -202,9 +212,72 @@ func (h *handover) refusedPlace(ctx context.Context, err error) (again bool, _ e
 	return true, foreign(&held, detail)
 }
 
+// serveSlots gives free slots to the jobs that wait, and so perhaps to those of hs. The errors are only logged: a job
+// that has no slot waits for the next release.
+//
+// The first place of a line does not tell whether a slot is free. If more jobs wait than the sequence has slots, the
+// slots are in use: whoever releases a slot passes it on.
+func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
+	waiting := make(map[string]*handover) // by job
+	seen := make(map[string]bool)
+	var slots []string
+	for _, h := range hs {
+		if h.sequence == nil || h.sequence.Limit < 2 || h.waits == nil {
+			continue
+		}
+		waiting[h.job] = h
+		key := h.sequence.key()
+		if seen[key] || !h.waits.New || h.waits.Ahead >= h.sequence.Limit {
+			continue
+		}
+		seen[key] = true
+		for n := range h.sequence.Limit - 1 {
+			slots = append(slots, driver.SlotKey(key, n+2))
+		}
+	}
+	if len(slots) == 0 {
+		return
+	}
+	ctx = door.WithStarter(ctx, func(slot, job string) {
+		if h := waiting[job]; h != nil {
+			h.tokens[0], h.waits = door.TokenAt(h.tokens[0], slot), nil
+			return
+		}
+		c.next.Granted(slot, job)
+	})
+	if err := door.Of(c.locks).PassOn(ctx, "enqueue", slots); err != nil {
+		c.logger.WarnContext(ctx, "handoff: could not look for a free slot of a sequence; the job waits for the next release", "err", err)
+	}
+}
+
 // leave gives up the place of a task that does not exist, or the key if the job's turn has come meanwhile.
 func (h *handover) leave(ctx context.Context) error {
-	err := jobs.Free(h.c.next.In(ctx), h.c.locks, jobs.Release{Key: h.tokens[0].Key(), Job: h.job, Reason: reasonNotEnqueued})[0]
+	ctx = h.c.next.In(ctx)
+	release := jobs.Release{Key: h.tokens[0].Key(), Job: h.job, Reason: reasonNotEnqueued}
+	err := jobs.Free(ctx, h.c.locks, release)[0]
+	if !lockGone(err) || err == nil || h.sequence.Limit < 2 {
+		return unlessGone(err)
+	}
+	// Somebody has given a slot to the job. A task with the same name may have another slot, so the owner decides.
+	var slots []string
+	for n := range h.sequence.Limit - 1 {
+		slots = append(slots, driver.SlotKey(h.tokens[0].Key(), n+2))
+	}
+	sts, err := h.c.locks.Status(ctx, slots...)
+	if err != nil {
+		return err
+	}
+	for _, st := range sts {
+		if st.Locked() && st.Job == h.job && st.Owner == h.tokens[0].Digest() {
+			release.Key, release.Fence = st.Key, st.Fence
+			return unlessGone(jobs.Free(ctx, h.c.locks, release)[0])
+		}
+	}
+	return nil
+}
+
+// unlessGone returns err, or nil if err says that the lock is gone.
+func unlessGone(err error) error {
 	if lockGone(err) {
 		return nil
 	}

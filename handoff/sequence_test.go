@@ -129,8 +129,10 @@ func TestBadSequenceIsRefused(t *testing.T) {
 	w := newMiniWeb(t)
 	lock := acquire(t, w.locks, "held")
 	for says, s := range map[string]handoff.Sequence{
-		"Sequence.Limit is 2":          {Key: "k", Limit: 2},
+		"Sequence.Limit is 257":        {Key: "k", Limit: 257},
 		"Sequence.Limit is -1":         {Key: "k", Limit: -1},
+		"Sequence.Limit is 2":          {Key: "k", Limit: 2, OnFailure: handoff.Halt},
+		"at most 507 are allowed":      {Key: strings.Repeat("k", 508), Limit: 2},
 		"Sequence.Most is -1":          {Key: "k", Most: -1},
 		"Sequence.OnFailure is 2":      {Key: "k", OnFailure: 2},
 		"key":                          {},

@@ -26,6 +26,11 @@ func init() {
 	}
 	door.AnyStatus = func(r driver.Record) any { return statusOf(r) }
 	door.AnyOption = doorOption
+	door.AnyToken = func(token any, key string) any {
+		t := token.(Token)
+		t.key, t.fence = key, 0
+		return t
+	}
 	door.AnyInvalid = func(op, key, detail string) error { return invalid(op, key, "%s", detail) }
 }
 
@@ -122,6 +127,10 @@ func (in inside) AcquireAll(ctx context.Context, keys []string, opts, acquire an
 
 func (in inside) Take(ctx context.Context, op string, takes []door.Take) []door.Taken {
 	return in.l.takeAll(ctx, op, takes)
+}
+
+func (in inside) PassOn(ctx context.Context, op string, slots []string) error {
+	return in.l.passOn(ctx, op, slots)
 }
 
 func (in inside) Resume(ctx context.Context, tokens, opts any) (any, []error) {

@@ -55,7 +55,7 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 		k.check()
 		k.mu.Lock()
 		r, err := k.h.releaseBegun(op, driver.ReleaseRequest{
-			Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: l.cfg.brief(), Starts: start != nil,
+			Nonce: newNonce(), Reason: reason, Job: job, Done: done, Brief: l.cfg.brief(), Starts: start != nil, Grace: l.cfg.JobGrace,
 		}, l.cfg.Reserve)
 		if err != nil {
 			k.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
 func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseRequest, errs []error) {
 	start := door.Starter(ctx)
 	for i := range reqs {
-		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts = newNonce(), l.cfg.Retain, start != nil
+		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts, reqs[i].Grace = newNonce(), l.cfg.Retain, start != nil, l.cfg.JobGrace
 	}
 	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
 	for i, req := range reqs {

@@ -42,6 +42,24 @@ func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []do
 	return out
 }
 
+// noJob is the name of no job. So a release for noJob frees nothing.
+const noJob = "%none"
+
+// passOn is door.Locker.PassOn. A release for a job that a slot is not bound to only gives a free slot to the first job.
+func (l *Locker) passOn(ctx context.Context, op string, slots []string) error {
+	reqs, errs := make([]driver.ReleaseRequest, len(slots)), make([]error, len(slots))
+	for i, slot := range slots {
+		reqs[i] = driver.ReleaseRequest{Term: driver.Term{Key: slot}, Kind: driver.ReleaseForJob, Job: noJob}
+	}
+	l.end(ctx, op, reqs, errs)
+	for _, err := range errs {
+		if CodeOf(err) == "" && err != nil || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l *Locker) checkTake(op string, t door.Take) error {
 	err := l.check(op, t.Key)
 	if err == nil {

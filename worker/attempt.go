@@ -224,6 +224,11 @@ func (a *attempt) resumeAll() error {
 func (a *attempt) tryResumeAll() error {
 	// A call that the end of a.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
+	if a.sequence != nil && a.sequence.Waits {
+		if slot, found, _ := a.findSlot(ctx); found { // an error shows up below
+			a.moveTo(slot)
+		}
+	}
 	tokens := a.tokens
 	if len(a.untilStart) > 0 {
 		tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joblock.Token) bool { return slices.Contains(a.untilStart, t) })

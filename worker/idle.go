@@ -21,6 +21,12 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 	if i := slices.IndexFunc(tokens, a.inSequence); i >= 0 && a.halts(reason) {
 		a.haltIdle(ctx, tokens[i])
 		tokens = slices.Delete(slices.Clone(tokens), i, i+1)
+	} else if i >= 0 {
+		if slot, found, _ := a.findSlot(ctx); found { // after an error the keeper frees the slot
+			tokens = slices.Clone(tokens)
+			tokens[i] = slot
+			a.moveTo(slot)
+		}
 	}
 	ctx = a.w.next.In(context.WithoutCancel(ctx))
 	// ForJob: a handler may have handed the lock over to another job.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -32,6 +34,13 @@ func (a *attempt) inSequence(token joblock.Token) bool {
 // snoozes the task for long: whoever gives the key to the job runs the task. If the job has lost its place, the job
 // gets the key if the key is free, and otherwise a new place.
 func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	if slot, found, err := a.findSlot(ctx); found || err != nil {
+		return a.resumeSlot(ctx, slot, err)
+	}
+	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot
+		token = door.TokenAt(token, key)
+		a.moveTo(token)
+	}
 	taken := door.Of(a.w.locks).Take(ctx, "line up", []door.Take{{
 		Key: token.Key(), Job: a.job, Reserve: a.w.reservation(0), Patience: envelope.Patience, Token: token,
 	}})[0]
@@ -40,14 +49,69 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 		return nil, taken.Err
 	case at == nil:
 		a.lostPlace(token)
-		locks, errs := a.resume(ctx, []joblock.Token{token})
-		return locks[0], errs[0]
+		return a.resumeSlot(ctx, token, nil)
 	default:
 		if at.New {
+			// The job may have got a slot after findSlot had looked.
+			if slot, found, err := a.findSlot(ctx); found || err != nil {
+				a.leaveLine(ctx, token, reasonStarted)
+				return a.resumeSlot(ctx, slot, err)
+			}
 			a.lostPlace(token)
 		}
 		return nil, a.waitForTurn(token.Key(), at.Ahead)
 	}
+}
+
+// findSlot looks for a slot of the sequence that is the job's, and returns the token of that slot. A job that has waited
+// in line does not know which slot the job has got. If the sequence has one slot only, findSlot asks nobody.
+func (a *attempt) findSlot(ctx context.Context) (slot joblock.Token, found bool, err error) {
+	if a.sequence == nil || a.sequence.Limit < 2 {
+		return slot, false, nil
+	}
+	token := a.sequence.Token
+	key, _ := driver.LineOf(token.Key())
+	slots := make([]string, min(a.sequence.Limit, driver.MaxSlots))
+	for i := range slots {
+		slots[i] = driver.SlotKey(key, i+1)
+	}
+	sts, err := a.w.locks.Status(ctx, slots...)
+	if err != nil {
+		return slot, false, err
+	}
+	for _, st := range sts {
+		if st.Locked() && st.Job == a.job && st.Owner == token.Digest() {
+			return door.TokenAt(token, st.Key), true, nil
+		}
+	}
+	return slot, false, nil
+}
+
+// The method moveTo makes token the token of the sequence, in place of that of another slot.
+func (a *attempt) moveTo(token joblock.Token) {
+	replaced := func(tokens []joblock.Token) []joblock.Token {
+		tokens = slices.Clone(tokens)
+		if i := slices.Index(tokens, a.sequence.Token); i >= 0 {
+			tokens[i] = token
+		}
+		return tokens
+	}
+	a.tokens, a.asked = replaced(a.tokens), replaced(a.asked)
+	seq := *a.sequence
+	seq.Token = token
+	a.sequence = &seq
+}
+
+// resumeSlot resumes the lock of token, a slot of the sequence, unless err is set.
+func (a *attempt) resumeSlot(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
+	if err != nil {
+		return nil, err
+	}
+	if token != a.sequence.Token {
+		a.moveTo(token)
+	}
+	locks, errs := a.resume(ctx, []joblock.Token{token})
+	return locks[0], errs[0]
 }
 
 func (a *attempt) lostPlace(token joblock.Token) {

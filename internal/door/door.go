@@ -52,10 +52,15 @@ var (
 	AnyStatus  func(driver.Record) any            // what Status returns, a joblock.Status
 	AnyOption  func(Option) any                   // what Use returns, a joblock.Option
 	AnyInvalid func(op, key, detail string) error // what Invalid returns
+	AnyToken   func(token any, key string) any    // what TokenAt returns, a joblock.Token
 )
 
 // Status returns the public part of a record. The type S is joblock.Status.
 func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
+
+// TokenAt returns the token of the owner of token for another key: for another slot of the key of token. The result has
+// no fence. The type T is joblock.Token.
+func TokenAt[T any](token T, key string) T { return AnyToken(token, key).(T) }
 
 // Invalid returns an ErrInvalid. The error's detail, made of format and args, names the value and the bound.
 func Invalid(op, key, format string, args ...any) error {
@@ -116,6 +121,11 @@ type Locker interface {
 	// If a Take without an answer and without Token has parked its key or got a place, the Locker gives the key or the
 	// place up in the background. With Token, the job keeps what it has.
 	Take(ctx context.Context, op string, takes []Take) []Taken
+
+	// PassOn gives each of the slots that is free to the first waiting job, in the order of slots: see driver, Slots. A
+	// slot that is not free stays as it is. Each slot is another slot than the first. The error is
+	// joblock.ErrUnavailable, or the cause of ctx: some of the slots may not have been passed on.
+	PassOn(ctx context.Context, op string, slots []string) error
 
 	// The four methods below are calls of package joblock for several locks or tokens at once, in batches of a bounded
 	// size. The errors are in the order of the locks or tokens, and have the sentinels of the single call.

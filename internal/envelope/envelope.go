@@ -62,8 +62,9 @@ type Envelope struct {
 
 // Sequence is a job's part in a sequence of jobs: see package handoff, Jobs in a sequence.
 type Sequence struct {
-	Token joblock.Token // of Tokens: for the sequence's key
+	Token joblock.Token // of Tokens: for the sequence's key, or for a slot of that key
 	Halt  bool          // after a final failure of the job, the key stays with the job
+	Limit int           // how many jobs of the sequence may run at a time: the number of slots; 0 means 1
 
 	// Waits says that the task was enqueued to wait for its turn. Then the time of the task in asynq is Wait after the
 	// enqueue, and NotBefore is the time that the task's author has asked for, in whole milliseconds. Zero means none.
@@ -138,6 +139,7 @@ type content struct {
 type sequence struct {
 	Token     int   `json:"token"` // index in content.Tokens
 	Halt      bool  `json:"halt,omitempty"`
+	Limit     int   `json:"limit,omitempty"`
 	Waits     bool  `json:"waits,omitempty"`
 	NotBefore int64 `json:"notBefore,omitempty"` // in Unix milliseconds; 0 means none
 }
@@ -188,7 +190,7 @@ func (e Envelope) writeSequence(c *content) error {
 	if err != nil {
 		return err
 	}
-	c.Sequence = &sequence{Token: at[0], Halt: e.Sequence.Halt, Waits: e.Sequence.Waits}
+	c.Sequence = &sequence{Token: at[0], Halt: e.Sequence.Halt, Limit: e.Sequence.Limit, Waits: e.Sequence.Waits}
 	if t := e.Sequence.NotBefore; !t.IsZero() {
 		c.Sequence.NotBefore = t.UnixMilli()
 	}
@@ -204,7 +206,7 @@ func (e *Envelope) readSequence(c *content) error {
 	if err != nil {
 		return err
 	}
-	e.Sequence = &Sequence{Token: token[0], Halt: c.Sequence.Halt, Waits: c.Sequence.Waits}
+	e.Sequence = &Sequence{Token: token[0], Halt: c.Sequence.Halt, Limit: c.Sequence.Limit, Waits: c.Sequence.Waits}
 	if ms := c.Sequence.NotBefore; ms != 0 {
 		e.Sequence.NotBefore = time.UnixMilli(ms)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -118,11 +119,18 @@ func (k *Keeper) carries(ctx context.Context, c *candidate) (carries, halts bool
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
 	carries = err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
-		return t.Key() == c.lock.Key && t.Digest() == c.lock.Owner
+		return lineOf(t.Key()) == lineOf(c.lock.Key) && t.Digest() == c.lock.Owner
 	})
 	halts = carries && env.Sequence != nil && env.Sequence.Halt && env.Sequence.Token.Key() == c.lock.Key &&
 		c.task.state == asynq.TaskStateArchived
 	return carries, halts
+}
+
+// lineOf returns the key whose line has the jobs that wait for key. A job that has waited carries the token of that key,
+// and may have got another slot.
+func lineOf(key string) string {
+	line, _ := driver.LineOf(key)
+	return line
 }
 
 // The method task looks up the task that the parameter job names. Concurrent calls are safe.

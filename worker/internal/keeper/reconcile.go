@@ -100,6 +100,9 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			}
 		case free:
 			dead = append(dead, c)
+			if !c.lock.Locked() { // a slot that has lapsed
+				c.again = 0
+			}
 		case forget:
 			n.Over++
 			c.again = 0

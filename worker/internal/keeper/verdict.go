@@ -143,9 +143,10 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 	return ending(lock, reasonSnoozed)
 }
 
-// The function ending returns the verdict on a lock whose job is over.
+// The function ending returns the verdict on a lock whose job is over. To free a slot that has lapsed gives the slot to
+// the first job in line.
 func ending(lock joblock.Status, reason string) verdict {
-	if lock.Locked() {
+	if _, slot := driver.LineOf(lock.Key); lock.Locked() || slot {
 		return verdict{action: free, reason: reason}
 	}
 	return verdict{action: forget}

@@ -26,6 +26,12 @@ func lockOf(state joblock.State, standing, left time.Duration) joblock.Status {
 	return st
 }
 
+// slotOf has a lock be another slot of a sequence than the first.
+func slotOf(st joblock.Status) joblock.Status {
+	st.Key = driver.SlotKey("k", 2)
+	return st
+}
+
 const (
 	young = enqueueGrace - time.Millisecond
 	old   = enqueueGrace
@@ -59,6 +65,7 @@ func TestVerdict(t *testing.T) {
 		{"no task, orphaned just now", lockOf(orphaned, young, reserve), gone, verdict{action: keep}},
 		{"no task, parked a minute ago", lockOf(parked, old, reserve), gone, verdict{action: free, reason: reasonAbsent}},
 		{"no task, lapsed", lockOf(lapsed, young, 0), gone, verdict{action: forget}},
+		{"no task, a slot that has lapsed", slotOf(lockOf(lapsed, young, 0)), gone, verdict{action: free, reason: reasonAbsent}},
 		{"no queue, parked just now", lockOf(parked, young, reserve), noQueue, verdict{action: keep}},
 		{"no queue", lockOf(parked, old, reserve), noQueue, verdict{action: free, reason: reasonNoQueue}},
 

@@ -1,0 +1,159 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// crew counts the jobs of one sequence that run at a time.
+type crew struct {
+	mu      sync.Mutex
+	running map[string]string // the job that runs, by slot
+	started []string          // the jobs, each at its first run
+	most    int
+	wrong   []string
+}
+
+// work runs d long under the slot of the job.
+func (c *crew) work(ctx context.Context, d time.Duration) {
+	id, _ := asynq.GetTaskID(ctx)
+	lock, _ := joblock.FromContext(ctx)
+	slot := lock.Key()
+	c.mu.Lock()
+	if c.running == nil {
+		c.running = make(map[string]string)
+	}
+	if line, _ := driver.LineOf(slot); line != seqKey || c.running[slot] != "" {
+		c.wrong = append(c.wrong, fmt.Sprintf("%s runs in slot %s beside %q", id, slot, c.running[slot]))
+	}
+	c.running[slot] = id
+	if !slices.Contains(c.started, id) {
+		c.started = append(c.started, id)
+	}
+	c.most = max(c.most, len(c.running))
+	c.mu.Unlock()
+	time.Sleep(d)
+	c.mu.Lock()
+	delete(c.running, slot)
+	c.mu.Unlock()
+}
+
+// wantFreeSlots checks that no job has a slot of the sequence.
+func (l *line) wantFreeSlots(limit int) {
+	l.t.Helper()
+	for n := range limit {
+		st, err := l.locks.Status(context.Background(), driver.SlotKey(seqKey, n+1))
+		if err != nil || st[0].Locked() {
+			l.t.Errorf("slot %d is %+v, %v, want it free", n+1, st, err)
+		}
+	}
+}
+
+// As many jobs run at a time as the Limit says, they start in the order of their enqueues, and a job that fails keeps its
+// slot until its retry has ended.
+func TestSeveralJobsOfASequenceAtATime(t *testing.T) {
+	const limit, n = 3, 12
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var c crew
+		var ids []string
+		for i := range n {
+			ids = append(ids, fmt.Sprintf("job-%02d", i))
+		}
+		l.add(handoff.Sequence{Limit: limit}, ids...)
+		l.wantLine(ids[limit:]...)
+		var p probe
+		r.serve(service{}, p.handler(func(ctx context.Context, run int) error {
+			id, _ := asynq.GetTaskID(ctx)
+			c.work(ctx, time.Duration(10+len(id)+int(id[len(id)-1]))*time.Second)
+			if id == "job-04" && run < 2*n {
+				if retried, _ := asynq.GetRetryCount(ctx); retried == 0 {
+					return errBoom
+				}
+			}
+			return nil
+		}))
+		for _, id := range ids {
+			l.untilTask(id, "gone")
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.wrong) > 0 || c.most != limit {
+			t.Errorf("%d jobs ran at a time, want %d; %q", c.most, limit, c.wrong)
+		}
+		for i, id := range ids { // jobs that start in one instant are told in any order
+			if at := slices.Index(c.started, id); max(at-i, i-at) >= limit {
+				t.Errorf("started in the order %q, want %q", c.started, ids)
+				break
+			}
+		}
+		if p.count() != n+1 {
+			t.Errorf("%d runs, want %d and one retry", p.count(), n)
+		}
+		l.wantLine()
+		time.Sleep(time.Minute)
+		l.wantFreeSlots(limit)
+	})
+}
+
+// A job that has waited finds its slot, whichever slot that is, and when somebody runs its task too early.
+func TestJobFindsItsSlot(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		first := l.hold() // slot 1
+		s := handoff.Sequence{Limit: 2}
+		l.addOne(s, "a", asynq.MaxRetry(1))
+		l.addOne(s, "b", asynq.MaxRetry(1))
+		l.wantLine("b")
+		var c crew
+		r.serve(service{}, func(ctx context.Context, _ *asynq.Task) error { c.work(ctx, time.Minute); return nil })
+		r.untilTask("a", "active")
+		l.run("b")
+		r.untilTask("b", "scheduled", "retry")
+		l.wantLine("b")
+		r.untilTask("a", "gone")
+		r.untilTask("b", "gone")
+		if err := first.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(c.started, []string{"a", "b"}) || len(c.wrong) > 0 {
+			t.Errorf("started %q, %q", c.started, c.wrong)
+		}
+		l.wantFreeSlots(2)
+	})
+}
+
+// Whoever gives a slot to a job dies before the job is started, or after its task has ended: the keeper starts the job, or
+// gives the slot to the next.
+func TestKeeperLooksAfterSlots(t *testing.T) {
+	slot := driver.SlotKey(seqKey, 2)
+	kept(t, func(r *rig) {
+		l := r.line()
+		l.hold()
+		s := handoff.Sequence{Limit: 2}
+		l.add(s, "a", "b", "c")
+		l.wantLine("b", "c")
+		if err := jobs.Free(crashed(), l.locks, jobs.Release{Key: slot, Job: envelope.Job(queue, "a")})[0]; err != nil {
+			t.Fatal(err)
+		}
+		r.wantState(slot, joblock.StateParked, "b")
+		r.wantTask("b", "scheduled", 0)
+		r.serve(service{}, func(context.Context, *asynq.Task) error { return nil })
+		r.untilTask("b", "gone")
+		r.untilTask("c", "gone")
+		r.untilFree(slot)
+		l.wantLine()
+	})
+}
