@@ -140,6 +140,10 @@
 // Worker passes the key on. Close waits for all that. A job that waits with InLine is started in the same way, but the
 // key of a task with InLine is released when the handler returns.
 //
+// With handoff.Sequence.Limit several jobs of a sequence run at a time, each under the lock of one of the sequence's
+// slots. A job that has waited finds its slot with one read more. The keys of all slots but the first are the key of
+// the sequence, "%+" and a number: Locks.ByKey and Lock.Key have that key.
+//
 // A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Halt), the key is
 // not released but parked for the job, for 90 days or as long as the keeper finds the task in the archive. When the
 // task is run again, it runs under the key, and success or RevokeTask starts the next job. A job that asynq archives
