@@ -240,7 +240,7 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 	}
 	ctx = door.WithStarter(ctx, func(slot, job string) {
 		if h := waiting[job]; h != nil {
-			h.tokens[0], h.waits = door.TokenAt(h.tokens[0], slot), nil
+			h.tokens[0], h.waits = door.TokenOfSlot(h.tokens[0], slot), nil
 			return
 		}
 		c.next.Granted(slot, job)

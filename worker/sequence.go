@@ -38,7 +38,7 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 		return a.resumeSlot(ctx, slot, err)
 	}
 	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot
-		token = door.TokenAt(token, key)
+		token = door.TokenOfSlot(token, key)
 		a.moveTo(token)
 	}
 	taken := door.Of(a.w.locks).Take(ctx, "line up", []door.Take{{
@@ -81,7 +81,7 @@ func (a *attempt) findSlot(ctx context.Context) (slot joblock.Token, found bool,
 	}
 	for _, st := range sts {
 		if st.Locked() && st.Job == a.job && st.Owner == token.Digest() {
-			return door.TokenAt(token, st.Key), true, nil
+			return door.TokenOfSlot(token, st.Key), true, nil
 		}
 	}
 	return slot, false, nil

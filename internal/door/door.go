@@ -52,15 +52,15 @@ var (
 	AnyStatus  func(driver.Record) any            // what Status returns, a joblock.Status
 	AnyOption  func(Option) any                   // what Use returns, a joblock.Option
 	AnyInvalid func(op, key, detail string) error // what Invalid returns
-	AnyToken   func(token any, key string) any    // what TokenAt returns, a joblock.Token
+	AnyToken   func(token any, key string) any    // what TokenOfSlot returns, a joblock.Token
 )
 
 // Status returns the public part of a record. The type S is joblock.Status.
 func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
 
-// TokenAt returns the token of the owner of token for another key: for another slot of the key of token. The result has
+// TokenOfSlot returns the token of the owner of token for another key: for another slot of the key of token. The result has
 // no fence. The type T is joblock.Token.
-func TokenAt[T any](token T, key string) T { return AnyToken(token, key).(T) }
+func TokenOfSlot[T any](token T, key string) T { return AnyToken(token, key).(T) }
 
 // Invalid returns an ErrInvalid. The error's detail, made of format and args, names the value and the bound.
 func Invalid(op, key, format string, args ...any) error {
