@@ -227,7 +227,8 @@
 // What the checks cost, for each check of a lock:
 //
 //	the locks' store   one question and one answer per 500 locks; and a read of the lock, a hundred in a command, unless
-//	                   the task is in a list and the reservation is long enough
+//	                   the task is in a list and the reservation is long enough, as this Run or the last one has found.
+//	                   Such a lock is read four times per Reserve
 //	asynq's Redis      two commands, if a Run looks the task up
 //	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
 //

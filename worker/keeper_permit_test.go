@@ -130,6 +130,35 @@ func TestQueueThatWasDeletedBeforeTheKeeperWorked(t *testing.T) {
 	})
 }
 
+// A keeper that takes over need not read the locks that the dead keeper has just found to be reserved for long. After a
+// longer time without any keeper, each lock is read.
+func TestLocksThatTheDeadKeeperHasRead(t *testing.T) {
+	const n = 4000 // some batches; the first is read before the lists are
+	for _, pause := range []time.Duration{0, 5 * time.Minute} {
+		t.Run(pause.String(), func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				for i := range n {
+					r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
+				}
+				_, stop := r.keep(r.newLocker(), worker.Config{Reserve: 2 * time.Hour})
+				time.Sleep(10 * time.Minute)
+				stop()
+				time.Sleep(pause)
+				before := r.faults.Items(faultstore.Inspect)
+				w, _ := r.keep(r.newLocker(), worker.Config{Reserve: 2 * time.Hour})
+				time.Sleep(time.Minute)
+				read := r.faults.Items(faultstore.Inspect) - before
+				if s := w.KeeperStats(); s.Listed < n {
+					t.Fatalf("%+v; this proves nothing", s)
+				}
+				if pause == 0 && read > n/2 || pause > 0 && read < n {
+					t.Errorf("%d of %d locks were read", read, n)
+				}
+			})
+		})
+	}
+}
+
 // Runs that change nothing take no place from those that do.
 func TestDryRunTakesNoPlace(t *testing.T) {
 	virtual(t, func(r *rig) {

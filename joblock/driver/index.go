@@ -7,14 +7,18 @@ import "time"
 // entries; their locks end with their reservations.
 const JobKeep = 24 * time.Hour
 
+// SettledFor is for how long an entry that is due remains Settled.
+const SettledFor = time.Minute
+
 // JobLock is an entry of the index: a key and a job that the key's record was bound to.
 type JobLock struct {
 	Key  string
 	Job  string // "queue/taskID"
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
 
-	// Settled says that the entry was settled, and neither written nor returned by a Due since then. Due may return false
-	// although Settled is true.
+	// Settled says that the last Settle had Settled, that the entry was neither written nor returned by a Due since then,
+	// and that the entry has been due for SettledFor at most. So a reader can tell the next reader that the lock need not
+	// be read, and the next reader knows that this was not long ago. A Due may always return false.
 	Settled bool
 }
 

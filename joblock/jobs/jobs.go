@@ -65,7 +65,8 @@ func Due(ctx context.Context, locks *joblock.Locker, part, limit int, claim time
 // Settle removes entries that Due has returned, or sets when they are due again. Remove the entries of locks that are
 // free or bound to another job: Settlement.Again is 0. For all other locks Again is the time until the next check, from
 // a millisecond to 366 days. An entry stays as it is if a later Park bound the lock to the same job, or if the claim
-// has ended and another Due has returned the entry. Repeating a Settle does no harm. After an error, some of the
+// has ended and another Due has returned the entry. With Entry.Settled, the next Due may tell that no Park came between.
+// Repeating a Settle does no harm. After an error, some of the
 // entries may be settled.
 func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) error {
 	const op = "settle jobs"

@@ -19,8 +19,8 @@ type index struct {
 
 type entry struct {
 	// Mark is when the entry is due, in µs. The method due sets an odd Mark, and all other methods set an even Mark, so
-	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of a settled
-	// entry is no multiple of 4, and that of a written entry is one.
+	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of an entry that
+	// was settled with Settled is no multiple of 4, and any other even Mark is one.
 	driver.JobLock
 	at int // position in index.order
 }
@@ -65,7 +65,7 @@ func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 	}
 	for _, e := range out {
 		lock := e.JobLock
-		lock.Mark, lock.Settled = mark, e.Mark%4 == settled
+		lock.Mark, lock.Settled = mark, e.Mark%4 == settled && now.us-e.Mark <= driver.SettledFor.Microseconds()
 		e.Mark = mark
 		heap.Push(x, e)
 		reply.Locks = append(reply.Locks, lock)
@@ -81,7 +81,11 @@ func (x *index) settle(now instant, l driver.Settlement) {
 	case l.Again == 0:
 		x.remove(e)
 	default:
-		x.put(now, e, l.Again, settled)
+		kind := int64(0)
+		if l.Settled {
+			kind = settled
+		}
+		x.put(now, e, l.Again, kind)
 	}
 }
 

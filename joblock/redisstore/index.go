@@ -110,10 +110,11 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	type group struct {
 		part        int
 		mark, again int64
+		settled     bool
 	}
 	groups := make(map[group][]any) // members; entries of one Due have one Mark, and often one Again
 	for _, e := range entries {
-		g := group{s.part(e.Key), e.Mark, e.Again.Microseconds()}
+		g := group{s.part(e.Key), e.Mark, e.Again.Microseconds(), e.Settled}
 		groups[g] = append(groups[g], e.Job+"\n"+e.Key)
 	}
 	calls := make(map[int][]any)
@@ -121,7 +122,11 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 		if calls[g.part] == nil {
 			calls[g.part] = newCall(settleScript, s.index(g.part)).cmd(ctx).Args()
 		}
-		calls[g.part] = append(append(calls[g.part], g.mark, g.again, len(members)), members...)
+		kind := 0
+		if g.settled {
+			kind = 2
+		}
+		calls[g.part] = append(append(calls[g.part], g.mark, g.again, kind, len(members)), members...)
 	}
 	var cmds []*redis.Cmd
 	for _, args := range calls {

@@ -145,14 +145,25 @@ var indexCases = []testCase{
 		}
 		k.settle(k.Unit, wantSettled(false, "after Park")...)
 		k.lapse()
+		settle := func(locks []driver.JobLock) {
+			for i := range locks {
+				locks[i].Settled = true
+			}
+			k.settle(k.Unit, locks...)
+		}
+		settle(wantSettled(false, "after a Settle without Settled"))
+		k.lapse()
 		wantSettled(true, "after Settle")
 		k.lapse()
-		k.settle(k.Unit, wantSettled(false, "after a claim that has ended")...)
+		settle(wantSettled(false, "after a claim that has ended"))
 		k.lapse()
 		wantSettled(true, "after Settle")
 		k.lapse()
-		locks := k.due(10, k.Unit)
-		k.settle(k.Unit, locks...)
+		settle(k.due(10, k.Unit))
+		if k.Exact { // the clock can be moved
+			k.Advance(k.Unit + driver.SettledFor + time.Second)
+			settle(wantSettled(false, "a minute after it was due"))
+		}
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.wantGrant("resume", resumed, 0)
 		again := k.parkReq(driver.Term{Key: "key", Owner: "me", Fence: resumed.Fence}, "q/job")

@@ -177,7 +177,7 @@ var mutants = []mutant{
 		[]edit{{"worker/internal/keeper/reconcile.go", "unsettled = jobs.Settle(ctx, k.cfg.Locks, settled...)", "unsettled = nil"}},
 		[]string{"locks were read in"}, false, "TestCostOfAPeriod"},
 	{"a keeper does not read what was parked again",
-		[]edit{{"worker/internal/keeper/memory.go", "ok && e.Settled && ", "ok && "}},
+		[]edit{{"worker/internal/keeper/memory.go", "!ok || !e.Settled || ", "!ok || "}},
 		[]string{"want parked for w7"}, false, "TestLockParkedAgainWhileItsTaskIsListed"},
 	{"a keeper does not rest",
 		[]edit{{"worker/internal/keeper/inspect.go", "float64(busy) * (1/k.cfg.Share - 1)", "float64(busy) * 0"}},

@@ -1,9 +1,10 @@
 -- Returns entries of the index that are due, and sets the time at which these entries are due again.
 -- KEYS[1]  the index
 -- ARGV     how many entries at most, us until these entries are due again
--- Returns  {the entries' new score, ms until the first other entry is due, a text with a letter for each entry: s if
---          the entry was settled, w if not [, member ...]}
+-- Returns  {the entries' new score, ms until the first other entry is due, a text with a letter for each entry: s for
+--          Settled, w if not [, member ...]}
 
+local SETTLED = 60000000 -- driver.SettledFor in us
 local MAX_WAIT = 31622400000 -- driver.MaxPeriod in ms
 
 local clock = redis.call('TIME')
@@ -12,7 +13,7 @@ local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%d', n
 local due, kinds = {}, {}
 for i = 1, #found, 2 do
   due[#due + 1] = found[i]
-  kinds[#kinds + 1] = found[i + 1] % 4 == 2 and 's' or 'w' -- see bind in index.lua
+  kinds[#kinds + 1] = found[i + 1] % 4 == 2 and now_us - found[i + 1] <= SETTLED and 's' or 'w' -- see bind in index.lua
 end
 local other = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '+inf', 'WITHSCORES', 'LIMIT', #due, 1)[2]
 local wait = MAX_WAIT

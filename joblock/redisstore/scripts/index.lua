@@ -6,8 +6,8 @@ local KEEP = 86400000000 -- driver.JobKeep in us
 --# bind
 
 -- bind writes the entry for the lock with this name and for job, due in grace us. Scores from bind are multiples of 4,
--- other even scores are from settle.lua, and odd scores are from due.lua. So settle.lua sees by the score whether an
--- entry was written or settled after due.lua has returned the entry, and due.lua sees whether an entry was settled.
+-- scores from settle.lua are even, and multiples of 4 unless Settled, and odd scores are from due.lua. So settle.lua sees
+-- by the score whether an entry was written or settled after due.lua has returned the entry, and due.lua sees Settled.
 --
 -- bind also drops up to two entries that have been due for KEEP, and adds only one entry. So without a keeper the index
 -- does not grow beyond the locks that are parked within KEEP.

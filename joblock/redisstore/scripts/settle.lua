@@ -1,7 +1,7 @@
 -- Removes entries from the index, or sets the time at which entries are due, if the entries still have the given score.
 -- KEYS[1]  the index
--- ARGV     score, us until the entries are due or 0 to remove the entries, how many entries, member [, member ...]
---          [, the same again for other entries ...]
+-- ARGV     score, us until the entries are due or 0 to remove the entries, 2 for Settled or 0, how many entries,
+--          member [, member ...] [, the same again for other entries ...]
 -- Returns  1
 --
 -- The entries that are to go are removed last: see bind in index.lua.
@@ -11,9 +11,9 @@ local now_us = clock[1] * 1000000 + clock[2]
 local gone = {''}
 local i = 1
 while i <= #ARGV do
-  local mark, wait, first, last = tonumber(ARGV[i]), ARGV[i + 1], i + 3, i + 2 + ARGV[i + 2]
+  local mark, wait, first, last = tonumber(ARGV[i]), ARGV[i + 1], i + 4, i + 3 + ARGV[i + 3]
   local due = now_us + wait
-  due = string.format('%d', due - due % 4 + 6) -- even, and no multiple of 4: see bind, too
+  due = string.format('%d', due - due % 4 + 4 + ARGV[i + 2]) -- even, and a multiple of 4 unless Settled: see bind, too
   local put = {}
   for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV, first, last))) do
     if score and tonumber(score) == mark then

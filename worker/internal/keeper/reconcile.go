@@ -36,7 +36,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	}
 	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
 	defer k.add(&n)
-	known, others, again := k.unread(began, due)
+	known, others := k.sort(began, due)
 	over, held, idle, err := k.read(ctx, others, &n)
 	if err != nil {
 		return err
@@ -50,16 +50,23 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	settle := func(e jobs.Entry, again time.Duration) {
 		settled = append(settled, jobs.Settlement{JobLock: e, Again: again})
 	}
-	for i, e := range known {
-		settle(e, max(driver.MinPeriod, again[i].Sub(now)))
+	for _, u := range known { // with their Settled
+		settle(u.Entry, max(driver.MinPeriod, u.again.Sub(now)))
+		if u.later {
+			n.Checked--
+			k.lag(time.Until(u.again))
+		} else {
+			n.Kept++
+			n.Listed++
+		}
 	}
 	for _, e := range held {
+		e.Settled = false
 		settle(e, k.wait(began, now))
 	}
 	for _, e := range over {
 		settle(e, 0)
 	}
-	n.Kept, n.Listed = int64(len(known)), int64(len(known))
 	var dead []*candidate        // to free
 	var short []jobs.Reservation // to prolong
 	var unrun, unsettled error
@@ -77,7 +84,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		if c.verdict.action == rerun {
 			unrun = errors.Join(unrun, k.rerun(c))
 		}
-		c.again = k.after(began, now, c)
+		c.again, c.Settled = k.after(began, now, c), false
 		switch c.verdict.action {
 		case leave:
 			n.Unanswered++
@@ -89,8 +96,11 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			n.Foreign++
 		case keep:
 			n.Kept++
-			if c.task.listed {
-				k.known.note(c.Entry, now, c.lock.Reserved)
+			if c.task.kind == alive && c.place == nil { // so the reservation is long enough
+				c.Settled = true
+				if c.task.listed {
+					k.known.note(c.Entry, now, c.lock.Reserved)
+				}
 			}
 		case extend:
 			n.Kept++
