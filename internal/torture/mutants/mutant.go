@@ -201,7 +201,7 @@ var mutants = []mutant{
 		[]edit{{"worker/sequence.go", "if delay <= 0 ||", "if true ||"}},
 		[]string{"ran ["}, false, "TestTurnBeforeTheTime"},
 	{"a job that has lost its place says nothing",
-		[]edit{{"worker/sequence.go", "		if at.New {\n			a.lostPlace(token)\n		}\n", ""}},
+		[]edit{{"worker/sequence.go", "			a.lostPlace(token)\n		}\n		return nil, a.waitForTurn", "		}\n		return nil, a.waitForTurn"}},
 		[]string{"nobody is told of the lost place"}, false, "TestJobThatHasLostItsPlace"},
 	{"who tells of a turn is believed",
 		[]edit{{"internal/nextjob/nextjob.go", "if check && !Waits(", "if false && !Waits("}},
