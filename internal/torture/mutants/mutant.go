@@ -212,6 +212,18 @@ var mutants = []mutant{
 	{"a keeper leaves the places of dead jobs in line",
 		[]edit{{"worker/internal/keeper/verdict.go", "	return verdict{action: free, reason: task.reason}\n", "	return verdict{action: keep}\n"}},
 		[]string{"in line wait"}, false, "TestPeopleAndAJobThatWaits"},
+	{"a keeper does not start the job whose turn has come",
+		[]edit{{"worker/internal/keeper/verdict.go", "if task.waits && neverResumed(lock) {", "if false {"}},
+		[]string{"never happened: all have run", "all had run after"}, false, "TestCrashBetweenTheStepsOfASequence"},
+	{"a keeper does not hear whose turn has come",
+		[]edit{{"worker/internal/keeper/keeper.go", "	defer k.listen(ctx)()\n", ""}},
+		[]string{"all had run after"}, false, "TestCrashBetweenTheStepsOfASequence"},
+	{"a keeper lets the places of jobs that wait end",
+		[]edit{{"worker/internal/keeper/verdict.go", "return verdict{action: extend, reserve: envelope.Patience}", "return verdict{action: keep}"}},
+		[]string{"in line wait"}, false, "TestKeeperKeepsALine"},
+	{"a keeper ends the halt of a sequence",
+		[]edit{{"worker/internal/keeper/verdict.go", "	if task.halts {\n", "	if false {\n"}},
+		[]string{"want parked for a"}, false, "TestKeeperKeepsALine"},
 }
 
 // overlay writes the mutant's files to dir, and what go test is to be told of them.
