@@ -133,7 +133,7 @@ type schedNode struct {
 
 func startSchedRole(t *testing.T, server *redistest.Server, role, name string) *schedNode {
 	t.Helper()
-	return startRole(t, server, "sched", name)
+	return startRole(t, server, role, name)
 }
 
 // startRole starts a process that says when it is up.
