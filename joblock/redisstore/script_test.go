@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,19 +24,25 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 	outcomes := []driver.Outcome{
 		driver.OutcomeOK, driver.OutcomeHeld, driver.OutcomeBusy, driver.OutcomeNotFound,
 		driver.OutcomeNotOwner, driver.OutcomeReleased, driver.OutcomeLapsed,
-		driver.OutcomeWrongJob, driver.OutcomeForeign,
+		driver.OutcomeWrongJob, driver.OutcomeForeign, driver.OutcomeFull,
 	}
 	states := []driver.State{driver.StateFree, driver.StateHeld, driver.StateParked, driver.StateOrphaned}
-	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN", outcomes)
+	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN FULL", outcomes)
 	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
 }
 
+// keysOf has all scripts, each with how many keys the script names. The script that inspects many keys goes through
+// all of them, and names the first one only.
+var keysOf = map[*script]int{
+	acquireScript: 1, takeScript: 2, resumeScript: 2, parkScript: 2, renewScript: 1, releaseScript: 1, releaseSlotScript: 3,
+	reserveScript: 2, inspectScript: 1, inspectManyScript: 1, lineScript: 1,
+	bindScript: 1, dueScript: 1, settleScript: 1, sealScript: 1,
+}
+
 // sources returns the texts of all scripts.
-func sources(t *testing.T) string {
-	t.Helper()
+func sources() string {
 	var all strings.Builder
-	for _, sc := range []*script{acquireScript, takeScript, resumeScript, parkScript, renewScript, releaseScript,
-		reserveScript, inspectScript, inspectManyScript, bindScript, dueScript, settleScript} {
+	for sc := range keysOf {
 		all.WriteString(sc.source.(string))
 	}
 	return all.String()
@@ -45,7 +52,7 @@ func sources(t *testing.T) string {
 func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 	t.Helper()
 	got := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = ([0-9]+(?:, [0-9]+)*)$`).FindAllStringSubmatch(sources(t), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = ([0-9]+(?:, [0-9]+)*)$`).FindAllStringSubmatch(sources(), -1) {
 		values := strings.Split(m[2], ", ")
 		for i, name := range strings.Split(m[1], ", ") {
 			got[name] = values[i]
@@ -59,25 +66,24 @@ func checkConstants[T ~uint8](t *testing.T, names string, want []T) {
 }
 
 func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
-	src := sources(t)
-	for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|index|KEYS\[[12]\]))?[,)]`).FindAllStringSubmatch(src, -1) {
-		if !slices.Contains([]string{"TIME", "PUBLISH", "SPUBLISH", "PUBSUB"}, m[1]) && m[2] == "" {
-			t.Errorf("%s is called with something other than the key or the index", m[1])
-		}
-	}
-	// The scripts with a second key get it where that is in the same place. So does the script with many keys, which
-	// goes through all of them.
-	comment := regexp.MustCompile(`(?m)^[ \t]*--.*$`)
-	others := comment.ReplaceAllString(src, "")
-	for _, sc := range []*script{takeScript, resumeScript, parkScript} {
+	comment := regexp.MustCompile(`(?m)--.*$`)
+	for sc, keys := range keysOf {
 		text := comment.ReplaceAllString(sc.source.(string), "")
-		others = strings.Replace(others, text, "", 1)
-		if n := strings.Count(text, "KEYS[1]") + strings.Count(text, "KEYS[2]"); n != strings.Count(text, "KEYS[") {
-			t.Errorf("%s uses a key other than KEYS[1] and KEYS[2]", sc.op)
+		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|set|index|KEYS\[[12]\]))?[,)]`).FindAllStringSubmatch(text, -1) {
+			if !slices.Contains([]string{"TIME", "PUBLISH", "SPUBLISH", "PUBSUB"}, m[1]) && m[2] == "" {
+				t.Errorf("%s: %s is called with something other than the key, the set or the index", sc.op, m[1])
+			}
 		}
-	}
-	if n := strings.Count(others, "KEYS["); n == 0 || n > strings.Count(others, "KEYS[1]") {
-		t.Error("a script other than take, resume and park uses a key other than KEYS[1]")
+		named := map[string]bool{}
+		for _, m := range regexp.MustCompile(`KEYS\[(.*?)\]`).FindAllStringSubmatch(text, -1) {
+			named[m[1]] = true
+		}
+		for n := range keys {
+			delete(named, strconv.Itoa(n+1))
+		}
+		if len(named) > 0 {
+			t.Errorf("%s has %d keys, and also uses KEYS%v", sc.op, keys, slices.Sorted(maps.Keys(named)))
+		}
 	}
 }
 
