@@ -26,7 +26,7 @@ BACKENDS := $(CACHE)/backends.tsv
 MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
 NESTED := $(filter-out .,$(MODULES))
 # What talks to a server, and the servers beside the system's redis-server.
-MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff ./scheduler
+MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
 
 .PHONY: help

@@ -16,22 +16,23 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// A day of ticks on nodes whose clocks differ by up to 4 s. Nodes are killed and replaced,
+// A day of ticks, or a part of a day, on nodes whose clocks differ by up to 4 s. Nodes are killed and replaced,
 // or cut off for longer than a lease. Every tick is done exactly once or, with AtMostOnce,
 // begun at most once. Some jobs are shorter than the skew, some longer, and one also
 // takes longer than its period.
 func TestADayOfTicks(t *testing.T) {
 	for _, tc := range []struct {
-		nodes  int
-		period time.Duration
-	}{{3, 2 * min}, {10, 5 * min}, {50, 20 * min}} {
+		nodes          int
+		period, length time.Duration
+	}{{3, 2 * min, 6 * hour}, {10, 5 * min, 24 * hour}, {50, 20 * min, 12 * hour}} {
 		t.Run(fmt.Sprint(tc.nodes), func(t *testing.T) {
-			virtual(t, func(c *cluster) { c.day(tc.nodes, tc.period) })
+			virtual(t, func(c *cluster) { c.day(tc.nodes, tc.period, tc.length) })
 		})
 	}
 }
 
-func (c *cluster) day(nodes int, period time.Duration) {
+// day plays that many nodes, and jobs with that period, for that long.
+func (c *cluster) day(nodes int, period, length time.Duration) {
 	t := c.T
 	dice := rand.New(rand.NewPCG(uint64(nodes), 1))
 	spec := fmt.Sprintf("@every %s", period)
@@ -60,7 +61,7 @@ func (c *cluster) day(nodes int, period time.Duration) {
 		up = append(up, begin())
 	}
 	start := time.Now()
-	for time.Since(start) < 24*hour-20*min {
+	for time.Since(start) < length-20*min {
 		time.Sleep(time.Duration(dice.Int64N(int64(20 * min))))
 		i := dice.IntN(len(up) - 1) // the last one stays
 		if dice.IntN(2) == 0 {      // a node that is executing
@@ -84,11 +85,11 @@ func (c *cluster) day(nodes int, period time.Duration) {
 		}
 		time.AfterFunc(3*ttl, n.heal)
 	}
-	until(start, 24*hour+6*period+2*min)
+	until(start, length+6*period+2*min)
 	for _, n := range up {
 		n.heal()
 	}
-	ticks := int(24 * hour / period)
+	ticks := int(length / period)
 	done := c.perTick(scheduler.EventDone)
 	lost := c.perTick(scheduler.EventLost)
 	for i := 1; i <= ticks; i++ {

@@ -18,7 +18,7 @@ import (
 // all nodes, pauses, triggers. What the nodes do is what the oracle says, which knows the
 // package's documentation and has neither ledgers nor locks nor nodes.
 func TestRandomHistories(t *testing.T) {
-	histories := uint64(300)
+	histories := uint64(120)
 	if testing.Short() {
 		histories = 20
 	}
