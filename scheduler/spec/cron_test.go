@@ -111,3 +111,24 @@ func TestCronTakesWhatIsRefusedHere(t *testing.T) {
 	}()
 	_, _ = cronParser.Parse("TZ=UTC")
 }
+
+// A range of each year that wraps may end on a day that most years do not have.
+func TestExceptUntilTheLeapDay(t *testing.T) {
+	for text, want := range map[string]string{
+		"@daily; except 12-24..02-29":               "2025-12-23, 2026-03-01",
+		"@daily; except 12-01..12-31, 01-01..02-29": "2025-11-30, 2026-03-01",
+	} {
+		s, err := spec.Parse(text, time.UTC)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if _, err := spec.Parse(s.String(), time.UTC); err != nil {
+			t.Errorf("the text of %s: %v", text, err)
+		}
+		mid := time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
+		if got := s.Prev(mid).Format(time.DateOnly) + ", " + s.Next(mid).Format(time.DateOnly); got != want {
+			t.Errorf("%s: the ticks around %s are %s, want %s", text, mid, got, want)
+		}
+	}
+}

@@ -77,10 +77,13 @@ func (l *limits) parseExcept(text string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("except is %q, must be like 2026-12-24, 2026-12-24T18:00, 12-24 for each year, or a range of two alike like 12-24..01-02", text)
 	}
-	for d := from; ; d = d.AddDate(0, 0, 1) {
+	for d := from; ; {
 		l.yearly[d.Month()-1] |= 1 << d.Day()
 		if d.Month() == to.Month() && d.Day() == to.Day() {
 			return nil
+		}
+		if d = d.AddDate(0, 0, 1); d.Year() != leapYear.Year() {
+			d = leapYear
 		}
 	}
 }
