@@ -59,11 +59,7 @@ func (s *Scheduler) Forget(ctx context.Context, name string) error {
 		return err
 	}
 	found := err != nil || l.Spec != ""
-	if found {
-		if err := memo.Write(ctx, lock, l.Forgotten().Encode()); err != nil {
-			return err
-		}
-	}
+	hasLedger := found
 	err = s.rewrite(ctx, s.ordersKey, func(text []byte) ([]byte, error) {
 		all, err := ledger.DecodeOrders(text)
 		if _, ok := all.Jobs[name]; !ok || err != nil {
@@ -75,6 +71,12 @@ func (s *Scheduler) Forget(ctx context.Context, name string) error {
 	})
 	if err != nil {
 		return err
+	}
+	// The ledger is emptied after the orders: a trigger or backfill that is left would be new to an empty ledger.
+	if hasLedger {
+		if err := memo.Write(ctx, lock, l.Forgotten().Encode()); err != nil {
+			return err
+		}
 	}
 	s.listing.Lock()
 	delete(s.listed, name)
