@@ -131,9 +131,8 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 	start, trouble := s.clock.now(), ""
 	for {
 		err := s.enlist(ctx, s.names())
-		if err == nil {
-			own, err = s.showNode(ctx, own, start)
-		}
+		shown, notShown := s.showNode(ctx, own, start)
+		own, err = shown, errors.Join(err, notShown)
 		pause := rosterEvery
 		if text := fmt.Sprint(err); err != nil {
 			if pause = rosterPause; text != trouble && ctx.Err() == nil {

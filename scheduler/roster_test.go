@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -232,5 +233,26 @@ func TestForgottenTicksAreNotRepeated(t *testing.T) {
 		b.store.Clear()
 		until(start, 31*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min)
+	})
+}
+
+// One page of names that nobody can read hides neither the node nor the jobs of the node.
+func TestNodeIsSeenBesideABrokenPage(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		start := time.Now()
+		a := c.admin()
+		c.write(a, keyspace.CronNames("cron", 3), "garbage")
+		n := c.node(0)
+		for i := range 200 {
+			n.add(fmt.Sprint("job", i), "@every 10m", func(context.Context) error { return nil })
+		}
+		n.start()
+		until(start, 2*min)
+		if up, err := a.Nodes(c.Context()); err != nil || len(up) != 1 {
+			c.Errorf("nodes are %v, %v; want one", up, err)
+		}
+		if err := a.Forget(c.Context(), "job1"); err == nil {
+			c.Error("a job of a node that is up was forgotten")
+		}
 	})
 }
