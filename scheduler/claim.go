@@ -69,6 +69,9 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 		return soon(s.clock.now().Add(settling))
 	}
 	s.setTrouble(j, nil)
+	if j.AtOnce > 1 {
+		return soon(s.clock.now())
+	}
 	return s.nextCheck(j, l)
 }
 

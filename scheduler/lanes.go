@@ -444,8 +444,11 @@ func (s *Scheduler) checkLanes(ctx context.Context, op, name string, l *ledger.L
 func (s *Scheduler) lookAgain(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if j.gone {
+		j = s.jobs[j.name]
+	}
 	switch {
-	case j.gone:
+	case j == nil:
 	case j.busy:
 		j.again = true
 	default:

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -273,5 +276,46 @@ func TestBackfillInALane(t *testing.T) {
 			}
 		}
 		wantErr(t, c.admin().Forget(c.Context(), "job"), joblock.ErrHeld)
+	})
+}
+
+// The end of an execution of the former spec begins the tick that waits for room.
+func TestTickThatWaitsWhileTheSpecChanges(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.AtOnce(2), scheduler.OverlapQueue(10))
+		n.start()
+		until(start, 32*min) // the third tick waits
+		wantNil(c, "SetSpec", n.SetSpec("job", "0 0 1 1 *"))
+		until(start, 40*min)
+		if all := r.all(); len(all) != 3 || all[2].begun.After(start.Add(36*min)) {
+			c.Errorf("executions are %+v, want the third one 35 minutes after the start", all)
+		}
+	})
+}
+
+// A node that dies while it writes the ledger of a job with AtOnce delays the tick, and no other tick is skipped.
+func TestJobLockThatIsLeftBesideLanes(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		var r runs
+		start := time.Now()
+		for range 3 {
+			n := c.node(0)
+			n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.AtOnce(3))
+			n.start()
+		}
+		a := c.admin()
+		until(start, 9*min+50*sec)
+		lock, err := a.locks.TryAcquire(c.Context(), keyspace.Cron(joblock.Key("cron", "job")), door.OwnKey[joblock.Option](), memo.WithGrant())
+		wantNil(c, "TryAcquire", err)
+		until(start, 10*min+2*sec)
+		wantNil(c, "Release", lock.Release(c.Context()))
+		until(start, 61*min)
+		e, err := c.nodes[0].Entry(c.Context(), "job")
+		if wantNil(c, "Entry", err); len(r.all()) != 6 || e.Counts.Overlapped != 0 {
+			c.Errorf("%d executions and %+v, want six and none overlapped", len(r.all()), e.Counts)
+		}
 	})
 }

@@ -180,7 +180,7 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 		l.End(Lost, time.UnixMilli(last.End), 0, nil)
 		changed = true
 	}
-	if len(l.Lanes) > 0 || !l.Ready(j, m) { // nodes with another number of AtOnce execute the job in lanes
+	if j.AtOnce > 1 || len(l.Lanes) > 0 || !l.Ready(j, m) { // nodes with another number of AtOnce execute the job in lanes
 		return nil, changed, news
 	}
 	d, ok, more := l.next(j, m)
