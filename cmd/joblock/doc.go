@@ -45,10 +45,11 @@
 //	70        a fault of joblock itself
 //	75        somebody else has the lock; the same call may succeed later; "run -E" chooses another code
 //	77        Redis does not let this user in, or does not let this user do that
-//	79        run: the lock was lost, and the command was stopped
+//	79        run: the lock was lost before the command had ended
 //	126, 127  run: the command cannot be executed; there is no such command
 //	128+n     the signal n ended the command, or ended the wait for the lock
 //
-// After 0, 126, 127 and 128+n from the command, "run" has released the lock. Every other code from 0 to 255 may also
+// After 0, 126, 127 and 128+n from the command, "run" has released the lock; if Redis does not answer, the lock
+// ends with its lease. Every other code from 0 to 255 may also
 // be the exit code of the command itself. "run --report FILE" tells which: FILE says whether the command ran.
 package main

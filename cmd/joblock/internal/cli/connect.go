@@ -85,6 +85,9 @@ func parseURL(text string) (a address, err error) {
 	default:
 		return a, usage("the URL of the Redis begins with %q; the forms are %s", scheme+"://", urlForms)
 	}
+	if a.kind != "unix" && !passwordIsEncoded(rest) {
+		return a, usage("the URL of the Redis has an @ after a / or a ?: in a password, write / as %%2F and ? as %%3F")
+	}
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, path, _ := strings.Cut(rest, "/")
 	if at := strings.LastIndex(hosts, "@"); at >= 0 {
@@ -139,6 +142,13 @@ func parseURL(text string) (a address, err error) {
 		return a, usage("the URL of the Redis names %d hosts; redis-cluster:// and redis-sentinel:// take several", len(a.hosts))
 	}
 	return a, nil
+}
+
+// passwordIsEncoded reports whether all of the password in rest, a URL without its scheme, comes before the first / and
+// the first ?.
+func passwordIsEncoded(rest string) bool {
+	end := strings.IndexAny(rest, "/?")
+	return end < 0 || !strings.Contains(rest[end:], "@")
 }
 
 // The method address returns where the Redis is, with the password.

@@ -36,11 +36,18 @@ func TestParseURL(t *testing.T) {
 		"redis-cluster://a,,b":                 {},
 		"unix://":                              {},
 		"redis://user:secret@h:1/not-a-number": {},
+		"redis://:a/secret@h:1/0":              {},
+		"redis://:a?secret@h":                  {},
+		"redis-cluster://:a/secret@h:1":        {},
+		"redis-sentinel://:a/secret@h/main/0":  {},
 	} {
 		got, err := parseURL(text)
 		if want.kind == "" {
 			if codeOf(err) != exitUsage || strings.Contains(err.Error(), "secret") {
 				t.Errorf("parseURL(%q) = %+v, %v, want a usage error without the password", text, got, err)
+			}
+			if safe := withoutPassword(text); strings.Contains(safe, "secret") {
+				t.Errorf("withoutPassword(%q) = %q", text, safe)
 			}
 			continue
 		}

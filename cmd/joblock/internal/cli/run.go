@@ -236,10 +236,10 @@ func (o *runOptions) environ(env []string, lock *joblock.Lock, holder string) []
 	)
 }
 
-// withoutPassword returns the URL of a Redis without its password.
+// withoutPassword returns the URL of a Redis without its password, or "" if nobody can tell what the password is.
 func withoutPassword(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
+	if !ok || scheme != "unix" && !passwordIsEncoded(rest) {
 		return ""
 	}
 	end := strings.IndexAny(rest, "/?")
