@@ -43,7 +43,7 @@ Exit codes:
   70        a fault of joblock itself
   75        somebody else has the lock; the same call may succeed later
   77        Redis does not let this user in, or does not let this user do that
-  79        run: the lock was lost, and the command was stopped
+  79        run: the lock was lost before the command had ended
   126, 127  run: the command cannot be executed; there is no such command
   128+n     the signal n ended the command, or ended the wait for the lock`,
 		Args:          cobra.ArbitraryArgs,
