@@ -225,7 +225,7 @@ func (a *attempt) tryResumeAll() error {
 	// A call that the end of a.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
 	ctx := context.WithoutCancel(a.ctx)
 	if a.sequence != nil && a.sequence.Waits {
-		if slot, found, _ := a.findSlot(ctx); found { // an error shows up below
+		if slot, found, _ := a.findSlot(ctx, a.sequence.Limit); found { // an error shows up below
 			a.moveTo(slot)
 		}
 	}

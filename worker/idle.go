@@ -22,7 +22,7 @@ func (a *attempt) releaseIdle(ctx context.Context, tokens []joblock.Token, reaso
 		a.haltIdle(ctx, tokens[i])
 		tokens = slices.Delete(slices.Clone(tokens), i, i+1)
 	} else if i >= 0 {
-		if slot, found, _ := a.findSlot(ctx); found { // after an error the keeper frees the slot
+		if slot, found, _ := a.findSlot(ctx, a.sequence.Limit); found { // after an error the keeper frees the slot
 			tokens = slices.Clone(tokens)
 			tokens[i] = slot
 			a.moveTo(slot)

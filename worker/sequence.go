@@ -34,7 +34,7 @@ func (a *attempt) inSequence(token joblock.Token) bool {
 // snoozes the task for long: whoever gives the key to the job runs the task. If the job has lost its place, the job
 // gets the key if the key is free, and otherwise a new place.
 func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
-	if slot, found, err := a.findSlot(ctx); found || err != nil {
+	if slot, found, err := a.findSlot(ctx, a.sequence.Limit); found || err != nil {
 		return a.resumeSlot(ctx, slot, err)
 	}
 	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot
@@ -52,8 +52,9 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 		return a.resumeSlot(ctx, token, nil)
 	default:
 		if at.New {
-			// The job may have got a slot after findSlot had looked.
-			if slot, found, err := a.findSlot(ctx); found || err != nil {
+			// The old place is gone. The job may have got a slot after findSlot had looked, or a slot beyond the Limit of
+			// its own enqueue: a later enqueue had a larger Limit.
+			if slot, found, err := a.findSlot(ctx, driver.MaxSlots); found || err != nil {
 				a.leaveLine(ctx, token, reasonStarted)
 				return a.resumeSlot(ctx, slot, err)
 			}
@@ -63,15 +64,19 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 	}
 }
 
-// findSlot looks for a slot of the sequence that is the job's, and returns the token of that slot. A job that has waited
-// in line does not know which slot the job has got. If the sequence has one slot only, findSlot asks nobody.
-func (a *attempt) findSlot(ctx context.Context) (slot joblock.Token, found bool, err error) {
-	if a.sequence == nil || a.sequence.Limit < 2 {
+// findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
+// slot. A job that has waited in line does not know which slot the job has got. If limit is below 2, or the key is too
+// long for a second slot, findSlot asks nobody.
+func (a *attempt) findSlot(ctx context.Context, limit int) (slot joblock.Token, found bool, err error) {
+	if limit < 2 {
 		return slot, false, nil
 	}
 	token := a.sequence.Token
 	key, _ := driver.LineOf(token.Key())
-	slots := make([]string, min(a.sequence.Limit, driver.MaxSlots))
+	if len(driver.SlotKey(key, driver.MaxSlots)) > driver.MaxKeyBytes {
+		return slot, false, nil // no Sequence of this key may have a Limit above 1
+	}
+	slots := make([]string, min(limit, driver.MaxSlots))
 	for i := range slots {
 		slots[i] = driver.SlotKey(key, i+1)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -155,5 +156,35 @@ func TestKeeperLooksAfterSlots(t *testing.T) {
 		r.untilTask("c", "gone")
 		r.untilFree(slot)
 		l.wantLine()
+	})
+}
+
+// A later enqueue with a larger Limit gives slots to jobs that know one slot only. These jobs find their slots, and the
+// order stays.
+func TestJobFindsASlotBeyondItsLimit(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		l.add(handoff.Sequence{}, "a", "b", "c")
+		l.wantLine("b", "c")
+		var c crew
+		r.serve(service{}, func(ctx context.Context, _ *asynq.Task) error { c.work(ctx, time.Minute); return nil })
+		r.untilTask("a", "active")
+		l.addOne(handoff.Sequence{Limit: 3}, "d", asynq.MaxRetry(1))
+		for _, id := range []string{"a", "b", "c", "d"} {
+			l.untilTask(id, "gone")
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.started) == 4 { // b and c start in one instant, and so are told in any order
+			slices.Sort(c.started[1:3])
+		}
+		if !slices.Equal(c.started, []string{"a", "b", "c", "d"}) || len(c.wrong) > 0 {
+			t.Errorf("started %q, %q", c.started, c.wrong)
+		}
+		if strings.Contains(l.log.String(), "order is not kept") {
+			t.Errorf("a job has lost its place:\n%s", l.log)
+		}
+		time.Sleep(time.Minute)
+		l.wantFreeSlots(3)
 	})
 }
