@@ -235,7 +235,8 @@
 // The first slot is the key itself, so a request that holds the key takes one slot. The other slots are keys of their
 // own: the key, "%+" and a number from 2. The job's lock has that key, for Locks.ByKey and for fences: fences of
 // different slots are not comparable. Limit may change while jobs wait. Then the line stays, and at most as many jobs
-// run at a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more.
+// run at a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more, and so
+// does one of eight enqueues into a longer line.
 //
 // In a cluster a release of another slot than the first has to wait while the server moves the key, and is repeated in
 // the background.

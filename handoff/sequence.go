@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -215,8 +216,9 @@ func (h *handover) refusedPlace(ctx context.Context, err error) (again bool, _ e
 // serveSlots gives free slots to the jobs that wait, and so perhaps to those of hs. The errors are only logged: a job
 // that has no slot waits for the next release.
 //
-// The first place of a line does not tell whether a slot is free. If more jobs wait than the sequence has slots, the
-// slots are in use: whoever releases a slot passes it on.
+// As a rule, the slots are in use if more jobs wait than the sequence has slots: whoever releases a slot passes it on.
+// But a slot may be free although many wait: Limit was raised, or nobody could pass the slot on. So in a long line one
+// of askOf places asks, too.
 func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 	waiting := make(map[string]*handover) // by job
 	seen := make(map[string]bool)
@@ -227,7 +229,7 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 		}
 		waiting[h.job] = h
 		key := h.sequence.key()
-		if seen[key] || !h.waits.New || h.waits.Ahead >= h.sequence.Limit {
+		if seen[key] || !h.waits.New || h.waits.Ahead%(askOf*h.sequence.Limit) >= h.sequence.Limit {
 			continue
 		}
 		seen[key] = true
@@ -249,6 +251,10 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 		c.logger.WarnContext(ctx, "handoff: could not look for a free slot of a sequence; the job waits for the next release", "err", err)
 	}
 }
+
+// askOf is of how many places in a long line one asks for free slots. An eighth costs little, and a line that has become
+// long while its slots were free is served soon.
+const askOf = 8
 
 // leave gives up the place of a task that does not exist, or the key if the job's turn has come meanwhile.
 func (h *handover) leave(ctx context.Context) error {
@@ -312,6 +318,8 @@ func (c *Client) Skip(ctx context.Context, key string) (*asynq.TaskInfo, error) 
 		e := skipError(key, st, joblock.ErrUnavailable, "the job's task could not be read")
 		e.(*ownError).err.Err = err
 		return nil, e
+	case err == nil && nextjob.InArchive(info):
+		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
 	case err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted:
 		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is "+info.State.String())
 	case err != nil && st.Age < enqueueGrace:

@@ -2,6 +2,7 @@ package handoff_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,22 @@ func TestLimitThatChanges(t *testing.T) {
 			t.Errorf("e: %+v, want it to wait: two jobs have slots", got)
 		}
 		w.wantSlots(t, "k", "a", "b", "")
+	})
+}
+
+// In a long line, too, some of the enqueues look for free slots: here after Limit was raised.
+func TestLimitThatIsRaisedOnALongLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warmLine(t)
+		for i := range 20 {
+			w.mustLine(t, handoff.Sequence{Key: "k"}, fmt.Sprint("t-", i))
+		}
+		for i := range 16 {
+			w.mustLine(t, handoff.Sequence{Key: "k", Limit: 2}, fmt.Sprint("u-", i))
+		}
+		time.Sleep(time.Second) // until t-1 is started
+		w.wantSlots(t, "k", "t-0", "t-1")
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -402,5 +403,30 @@ func TestSkip(t *testing.T) {
 		if state := w.task(t, "default", "b").State; state != asynq.TaskStatePending {
 			t.Errorf("b is %s, want pending", state)
 		}
+	})
+}
+
+// A task that is in the archive for a pause only has not failed.
+func TestSkipOfAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.mustLine(t, handoff.Sequence{Key: "k", OnFailure: handoff.Halt}, "a")
+		w.mustLine(t, handoff.Sequence{Key: "k"}, "b")
+		srv := asynq.NewServerFromRedisClient(w.rdb, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
+		err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			return fmt.Errorf("%s%w", nextjob.ArchiveText, asynq.SkipRetry)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		srv.Shutdown()
+		if state := w.task(t, "default", "a").State; state != asynq.TaskStateArchived {
+			t.Fatalf("a is %s, want archived", state)
+		}
+		if _, err := w.jobs.Skip(t.Context(), "k"); !errors.Is(err, joblock.ErrBusy) {
+			t.Errorf("Skip: %v, want ErrBusy", err)
+		}
+		w.wantLine(t, "k", "a", "b")
 	})
 }
