@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -391,5 +393,55 @@ func TestJobsThatWaitUseNoWorker(t *testing.T) {
 		if err != nil || info.Processed != others || info.Scheduled != len(items) || p.count() != others {
 			t.Errorf("%d runs, and the queue is %+v, %v; want %d deliveries", p.count(), info, err, others)
 		}
+	})
+}
+
+// lostRun has the first answer of RunTask come late, and then as an error.
+type lostRun struct{ done atomic.Bool }
+
+func (l *lostRun) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lostRun) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lostRun) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && strings.HasPrefix(cmd.Name(), "eval") && len(args) > 2 && fmt.Sprint(args[2]) == "3" && !l.done.Swap(true) {
+			time.Sleep(3 * time.Second) // until the task has run
+			err = errBoom
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// The answer of RunTask is lost, and the job fails for good before the next try: its sequence halts all the same.
+func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		first := l.hold()
+		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b")
+		r.serve(service{}, func(context.Context, *asynq.Task) error { return asynq.SkipRetry })
+		if err := first.Release(crashed()); err != nil {
+			t.Fatal(err)
+		}
+		rdb, lost := redistest.MiniClient(r.t, r.mini), new(lostRun)
+		rdb.AddHook(lost)
+		var background sync.WaitGroup
+		starter := nextjob.Starter{
+			Locks: r.locks, Inspectors: []*asynq.Inspector{asynq.NewInspectorFromRedisClient(rdb)}, Logger: r.log.Text(),
+			Go: func(f func()) { background.Go(f) },
+		}
+		starter.Granted(seqKey, envelope.Job(queue, "a"))
+		background.Wait()
+		r.untilTask("a", "archived")
+		time.Sleep(time.Minute)
+		if !lost.done.Load() {
+			t.Error("RunTask was not called")
+		}
+		r.wantState(seqKey, joblock.StateParked, "a")
+		l.wantLine("b")
 	})
 }

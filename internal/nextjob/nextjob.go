@@ -63,7 +63,8 @@ func (s *Starter) Told(key, job string) { s.Go(func() { s.run(key, job, true) })
 
 func (s *Starter) run(key, job string, check bool) {
 	for try := 0; ; try++ {
-		done, err := s.start(key, job, check)
+		// After a try without an answer the task may have run, and halt the sequence.
+		done, err := s.start(key, job, check || try > 0)
 		if done {
 			return
 		}
@@ -89,6 +90,7 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	if !ok {
 		return true, nil // not a job of asynq
 	}
+	var fence int64
 	if check {
 		locks, err := s.Locks.Status(context.Background(), key)
 		if err != nil {
@@ -97,6 +99,7 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 		if locks[0].Job != job || locks[0].State != joblock.StateParked || locks[0].Fence != locks[0].First {
 			return true, nil
 		}
+		fence = locks[0].Fence
 	}
 	err = errAbsent
 	for _, in := range s.Inspectors {
@@ -118,17 +121,18 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 		case info.State == asynq.TaskStateActive:
 			return false, errActive
 		case info.State == asynq.TaskStateArchived, info.State == asynq.TaskStateCompleted:
-			return s.free(key, job)
+			return s.free(key, job, fence)
 		}
 		return true, nil // pending
 	}
 	return false, err
 }
 
-// free passes the key on from a job whose task has ended.
-func (s *Starter) free(key, job string) (done bool, err error) {
+// free passes the key on from a job whose task has ended. With a fence other than 0, free does nothing if the key has
+// another fence now.
+func (s *Starter) free(key, job string, fence int64) (done bool, err error) {
 	ctx := s.In(context.Background())
-	err = jobs.Free(ctx, s.Locks, jobs.Release{Key: key, Job: job, Reason: reasonOver})[0]
+	err = jobs.Free(ctx, s.Locks, jobs.Release{Key: key, Job: job, Fence: fence, Reason: reasonOver})[0]
 	switch {
 	case errors.Is(err, joblock.ErrUnavailable):
 		return false, fmt.Errorf("free the key of a task that has ended: %w", err)
