@@ -13,9 +13,11 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/worker"
 )
 
 // crew counts the jobs of one sequence that run at a time.
@@ -186,5 +188,26 @@ func TestJobFindsASlotBeyondItsLimit(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		l.wantFreeSlots(3)
+	})
+}
+
+// A slot has lapsed, and the keeper's first tries to pass the slot on have no answer: the keeper tries again.
+func TestLapsedSlotWithoutAnAnswer(t *testing.T) {
+	slot := driver.SlotKey(seqKey, 2)
+	virtual(t, func(r *rig) {
+		l := r.line()
+		l.hold()
+		l.add(handoff.Sequence{Limit: 2}, "a", "b")
+		if err := r.inspector.DeleteTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(reserve + time.Minute)
+		r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
+		r.keep(r.locks, worker.Config{})
+		time.Sleep(3 * time.Minute)
+		r.faults.Clear()
+		r.serve(service{}, func(context.Context, *asynq.Task) error { return nil })
+		r.untilTask("b", "gone")
+		r.untilFree(slot)
 	})
 }

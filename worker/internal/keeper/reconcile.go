@@ -110,9 +110,6 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			}
 		case free:
 			dead = append(dead, c)
-			if !c.lock.Locked() { // a slot that has lapsed
-				c.again = 0
-			}
 		case forget:
 			n.Over++
 			c.again = 0
@@ -262,7 +259,10 @@ func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed 
 				k.logNeverResumed(c)
 			}
 		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
-			// The lock was resumed, or ended, after the keeper had read the lock.
+			// The lock was resumed, or ended, after the keeper had read the lock. Or the lock is a slot that had lapsed.
+			if !c.lock.Locked() {
+				c.again = 0
+			}
 		default:
 			n.Unanswered++
 			failed = err
