@@ -181,6 +181,32 @@ func TestPeriodicTaskManager(t *testing.T) {
 	})
 }
 
+// A bad spec, and more specs than one job may have, cost no other config of the same task its ticks.
+func TestConfigsOfOneTaskThatAreNotOneJob(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		m := newManagers(c)
+		start := time.Now()
+		many := []*asynq.PeriodicTaskConfig{config("@every 10m", "good"), config("bad", "good")}
+		for i := range 33 {
+			many = append(many, config(fmt.Sprintf("%d 0 * * *", i+1), "many"))
+		}
+		m.provider.set(nil, many...)
+		m.start()
+		until(start, 59*min)
+		var want []string
+		for i := range 33 {
+			want = append(want, fmt.Sprintf("many@%dm0s", i+1))
+		}
+		for i := range 5 {
+			want = append(want, fmt.Sprintf("good@%dm0s", 10*(i+1)))
+		}
+		slices.Sort(want)
+		if got := m.ids(start); !slices.Equal(got, want) {
+			c.Errorf("enqueued %v, want %v", got, want)
+		}
+	})
+}
+
 // asynq's Inspector shows each job once, with its next and its previous tick, whatever nodes come and go.
 func TestTheInspectorShowsTheJobs(t *testing.T) {
 	virtual(t, func(c *cluster) {

@@ -44,7 +44,7 @@ var rules = []rule{
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/door", "internal/keyspace", "internal/sleep"}},
-	{"scheduler/asynqtick", []string{"joblock", "scheduler", asynq, goredis}},
+	{"scheduler/asynqtick", []string{"joblock", "scheduler", "scheduler/spec", asynq, goredis}},
 	{"scheduler/spec", nil},
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
 	{"scheduler/internal/roster", nil},

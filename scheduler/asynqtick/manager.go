@@ -20,6 +20,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 const (
@@ -305,8 +306,8 @@ func (m *PeriodicTaskManager) group(configs []*asynq.PeriodicTaskConfig) map[str
 	return jobs
 }
 
-// join joins specs to one spec with several rules. join returns false if the specs differ in their zones, or if one of them
-// has limits, which would hold for all rules.
+// join joins specs to one spec with several rules. join returns false if there is no such spec: the specs differ in their
+// zones, one of them has limits, which would hold for all rules, one of them is bad, or they are too many.
 func join(specs []string) (string, bool) {
 	zone, rules := "", make([]string, len(specs))
 	for i, text := range specs {
@@ -319,7 +320,13 @@ func join(specs []string) (string, bool) {
 		}
 		zone, rules[i] = own, rule
 	}
-	return zone + strings.Join(rules, "; "), true
+	joined := zone + strings.Join(rules, "; ")
+	if len(specs) > 1 {
+		if _, err := spec.Parse(joined, time.UTC); err != nil {
+			return "", false
+		}
+	}
+	return joined, true
 }
 
 // identify returns the name of a config's job, and a digest of task and options. Neither depends on the Cronspec.
