@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -322,15 +321,12 @@ func (c *Client) Skip(ctx context.Context, key string) (*asynq.TaskInfo, error) 
 		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
 	case err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted:
 		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is "+info.State.String())
-	case err != nil && st.Age < enqueueGrace:
+	case err != nil && st.Age < envelope.EnqueueGrace:
 		return nil, skipError(key, st, joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
 	}
 	err = jobs.Free(c.next.In(ctx), c.locks, jobs.Release{Key: key, Job: st.Job, Fence: st.Fence, Reason: reasonSkipped})[0]
 	return shown(info), err
 }
-
-// enqueueGrace is how long an enqueue may take after it has parked its lock; see the keeper of package worker.
-const enqueueGrace = time.Minute
 
 func skipError(key string, st joblock.Status, kind error, detail string) error {
 	return own(&joblock.Error{Code: joblock.CodeOf(kind), Op: "skip", Key: key, Job: st.Job, Detail: detail})

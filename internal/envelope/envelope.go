@@ -90,6 +90,11 @@ const Wait = 24 * time.Hour
 // keeper has its place still when the job asks.
 const Patience = 2 * Wait
 
+// EnqueueGrace is how long an enqueue may take after it has parked its lock: for so long the lock is kept even if the
+// task does not exist. A minute is enough: by default go-redis gives up on a silent server after some twenty seconds, and
+// a frozen server applies all received commands before the server answers a later command.
+const EnqueueGrace = time.Minute
+
 // Job returns the name under which locks are bound to a task. Slashes in the queue's name are escaped, so that no two
 // tasks have the same name.
 func Job(queue, taskID string) string { return queueEscaper.Replace(queue) + "/" + taskID }

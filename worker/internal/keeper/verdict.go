@@ -10,11 +10,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// enqueueGrace is how long the keeper keeps a parked lock even if the task does not exist. handoff parks the lock first
-// and then enqueues the task. A minute is enough: by default go-redis gives up on a silent server after some twenty
-// seconds, and a frozen server applies all received commands before the server answers a later command.
-const enqueueGrace = time.Minute
-
 // The reasons with which the keeper frees locks. joblock's Status shows them.
 const (
 	reasonArchived  = "keeper: the task is archived"
@@ -95,7 +90,7 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	// While the enqueue may be under way, only an ended task that carries the token proves that the lock's job has
 	// ended. A snoozed task comes back from the archive.
 	proven := task.kind == ended && task.carries && !task.snoozed
-	if lock.Locked() && !proven && standing(lock) < enqueueGrace {
+	if lock.Locked() && !proven && standing(lock) < envelope.EnqueueGrace {
 		return verdict{action: keep}
 	}
 	return ending(lock, task.reason)
@@ -124,7 +119,7 @@ func judgePlace(lock joblock.Status, place driver.Place, now time.Time, task fin
 			return verdict{action: keep}
 		}
 		return verdict{action: extend, reserve: envelope.Patience} // if the key is free, Reserve gives it to the first in line
-	case now.Sub(place.Since) < enqueueGrace:
+	case now.Sub(place.Since) < envelope.EnqueueGrace:
 		return verdict{action: keep}
 	}
 	return verdict{action: free, reason: task.reason}
@@ -137,7 +132,7 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 		return judge(lock, task, 0)
 	case task.snoozed:
 		return verdict{action: rerun}
-	case task.state == asynq.TaskStateActive && standing(lock) < enqueueGrace:
+	case task.state == asynq.TaskStateActive && standing(lock) < envelope.EnqueueGrace:
 		return verdict{action: keep} // asynq may be about to archive the task
 	}
 	return ending(lock, reasonSnoozed)

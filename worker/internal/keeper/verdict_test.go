@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -33,8 +34,8 @@ func slotOf(st joblock.Status) joblock.Status {
 }
 
 const (
-	young = enqueueGrace - time.Millisecond
-	old   = enqueueGrace
+	young = envelope.EnqueueGrace - time.Millisecond
+	old   = envelope.EnqueueGrace
 )
 
 func TestVerdict(t *testing.T) {
