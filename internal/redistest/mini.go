@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"net"
+	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -12,13 +13,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// RealOnlyEnv is the environment variable that leaves out the tests on miniredis, for a second run on another server:
+// they would do the same again.
+const RealOnlyEnv = "JOBLOCK_REAL_ONLY"
+
 // Mini returns a miniredis whose keys expire by the clock. In a testing/synctest bubble that is the bubble's clock. The
 // miniredis is closed at the end of the test.
 //
 // The miniredis has no address: a goroutine that waits in Accept keeps the clock of a bubble from advancing.
 // [MiniClient] connects in memory. For a test that needs an address there is [MiniServer].
+//
+// If [RealOnlyEnv] is set, Mini skips the test.
 func Mini(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
+	if os.Getenv(RealOnlyEnv) != "" {
+		t.Skip("the test is on miniredis, and " + RealOnlyEnv + " asks for those on real servers only")
+	}
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
