@@ -28,6 +28,8 @@ NESTED := $(filter-out .,$(MODULES))
 # What talks to a server, and the servers beside the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
+# What takes longest starts first, and the others fill the gaps: most tests wait for servers.
+LONGEST := ./worker ./joblock/redisstore ./scheduler ./internal/e2e
 
 .PHONY: help
 help: ## list the targets
@@ -36,7 +38,7 @@ help: ## list the targets
 .PHONY: test
 test: setup lint ## install what is missing, lint, run all tests of all modules, then what talks to a server on newer ones
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
-	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...
+	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) -p 3 $(LONGEST) ./...
 	JOBLOCK_BACKENDS=$(BACKENDS) TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
 	@.ci/backends.sh $(BACKENDS)
 	@# Those of bench start many processes, each of which the race detector would have
