@@ -213,7 +213,7 @@ func hostileRecords(t *testing.T, k *kit) {
 	for name, fields := range spoiled {
 		t.Run(name, func(t *testing.T) {
 			term := k.spoil(t, name, fields)
-			before := k.rdb.Dump(context.Background(), k.name(name)).Val()
+			before := k.content(k.name(name))
 			k.calls(t, name, term)
 			// Of what is no record of ours nobody is told more than that, and it is left alone. But a short stage may
 			// release the lock without a look at what is damaged.
@@ -221,7 +221,7 @@ func hostileRecords(t *testing.T, k *kit) {
 				return
 			}
 			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "huge memo"
-			if after := k.rdb.Dump(context.Background(), k.name(name)).Val(); ours == (after == before) {
+			if after := k.content(k.name(name)); ours == (after == before) {
 				t.Errorf("the record changed: %t", after != before)
 			}
 		})

@@ -133,6 +133,26 @@ func newRealKit(t testing.TB) *kit {
 	return newKit(t, srv.Client(t))
 }
 
+// content returns what a name of the database holds. DUMP would not do: for a hash it also shows how far the server has
+// got with moving its table.
+func (k *kit) content(name string) string {
+	k.t.Helper()
+	ctx := context.Background()
+	switch kind := k.rdb.Type(ctx, name).Val(); kind {
+	case "none":
+		return ""
+	case "hash":
+		return fmt.Sprintf("%q", k.rdb.HGetAll(ctx, name).Val()) // fmt sorts the fields
+	case "zset":
+		return fmt.Sprintf("%v", k.rdb.ZRangeWithScores(ctx, name, 0, -1).Val())
+	case "string":
+		return k.rdb.Get(ctx, name).Val()
+	default:
+		k.t.Fatalf("%q is of type %s, which the kit cannot read", name, kind)
+		return ""
+	}
+}
+
 // nonce returns a new one for each call.
 func (k *kit) nonce() string {
 	if k.usual {
