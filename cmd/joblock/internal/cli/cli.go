@@ -21,7 +21,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := root.ExecuteContext(context.Background())
 	code := codeOf(err)
 	if e, silent := err.(*exitError); err != nil && !(silent && e.err == nil) {
-		fmt.Fprintf(stderr, "joblock: %v\n", told(err))
+		fmt.Fprintf(stderr, "joblock: %s\n", visible(told(err)))
 	}
 	return code
 }
