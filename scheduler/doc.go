@@ -192,6 +192,7 @@
 //
 //	Entry, AllEntries  the spec in force, next tick, latest execution, history, counts, nodes with the job, pauses
 //	Nodes              the nodes that are up
+//	Scopes             the scopes of the store
 //	Pause, Resume      also of all jobs
 //	Trigger            also followed to the end of the execution
 //	Forget             removes the record of a job that no node has any more

@@ -130,7 +130,7 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 	}
 	start, trouble := s.clock.now(), ""
 	for {
-		err := s.enlist(ctx, s.names())
+		err := errors.Join(s.enlistScope(ctx), s.enlist(ctx, s.names()))
 		shown, notShown := s.showNode(ctx, own, start)
 		own, err = shown, errors.Join(err, notShown)
 		pause := rosterEvery
@@ -225,7 +225,7 @@ func (s *Scheduler) enlist(ctx context.Context, names []string) error {
 	}
 	var errs []error
 	for page, names := range byPage {
-		if err := s.enlistOn(ctx, page, names, day); err != nil {
+		if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, page), names, day); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -240,7 +240,7 @@ func (s *Scheduler) enlist(ctx context.Context, names []string) error {
 // failure the job is executed all the same, and keepRoster tries again.
 func (s *Scheduler) enlistNew(ctx context.Context, j *job) {
 	day := dayOf(s.clock.now())
-	if err := s.enlistOn(ctx, roster.Page(j.name), []string{j.name}, day); err != nil {
+	if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, roster.Page(j.name)), []string{j.name}, day); err != nil {
 		s.cfg.Logger.Warn("scheduler: a new job is not in the list of jobs yet", "job", j.name, "err", err)
 		s.listing.Lock()
 		delete(s.listed, j.name)
@@ -249,9 +249,8 @@ func (s *Scheduler) enlistNew(ctx context.Context, j *job) {
 	}
 }
 
-// enlistOn puts names onto a page, unless the page has them.
-func (s *Scheduler) enlistOn(ctx context.Context, page int, names []string, day int64) error {
-	key := keyspace.CronNames(s.scope, page)
+// enlistOn puts names onto the page with this key, unless the page has them.
+func (s *Scheduler) enlistOn(ctx context.Context, key string, names []string, day int64) error {
 	missing := func(text []byte) (on roster.Names, missing []string, err error) {
 		on, err = roster.DecodeNames(text)
 		return on, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return on.Has(name, day) }), err

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,6 +94,42 @@ func TestNodesAreSeenFromAnywhere(t *testing.T) {
 		want(2*min+20*sec, map[string]string{"all": "[node3]", "two": "[node2]"}, "node2", "node3")
 		c.nodes[0].heal()
 		want(8*min, map[string]string{"all": "[node0 node3]", "two": "[node0 node2]", "own1": "[]"}, "node0", "node2", "node3")
+	})
+}
+
+// A program for operators finds the scopes, also one whose nodes are all gone. The scopes come back after the store has
+// lost everything.
+func TestScopesAreSeenFromAnywhere(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		store := &switchStore{Store: c.mem}
+		of := func(scope string) *node {
+			n := c.nodeOn(store, 0, func(cfg *scheduler.Config) { cfg.Scope = scope })
+			n.add("job", "@every 1h", func(context.Context) error { return nil })
+			n.start()
+			return n
+		}
+		admin := c.nodeOn(store, 0)
+		c.Cleanup(func() { wantNil(c, "Close", admin.locks.Close(context.Background())) })
+		want := func(at time.Duration, scopes ...string) {
+			t.Helper()
+			until(start, at)
+			if got, err := scheduler.Scopes(c.Context(), admin.locks); err != nil || !slices.Equal(got, scopes) {
+				t.Errorf("after %s: Scopes %q, %v, want %q", at, got, err, scopes)
+			}
+		}
+		want(0)
+		of("shop")
+		gone := of("a:b")
+		want(10*sec, "a:b", "shop")
+		gone.end()
+		want(10*min, "a:b", "shop")
+		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		want(20*min, "shop")
+		if _, err := scheduler.Scopes(c.Context(), nil); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("Scopes without a Locker: %v", err)
+		}
 	})
 }
 

@@ -22,6 +22,9 @@ const (
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 
+// CronScopes is the key of the list of scopes. The key is that of no scope: no scope is empty.
+const CronScopes = "%cron%scopes"
+
 // CronNames returns the key of a page of the names of a scope's jobs. The scope is a part of a key, as joblock.Key writes
 // it, so no job of any scope has this key, nor the two keys below.
 func CronNames(scope string, page int) string { return Cron(scope) + "%names" + strconv.Itoa(page) }

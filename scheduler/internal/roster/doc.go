@@ -1,7 +1,7 @@
 // Package roster says which jobs and which nodes a scope has. It has plain values: no I/O, no clock, no goroutines.
 // Package scheduler keeps the values in the memos of locks.
 //
-//	Names   a page of the names of all jobs: a job's name is on the page of its hash
+//	Names   a page of the names of all jobs: a job's name is on the page of its hash; also the list of all scopes
 //	Nodes   the IDs of the nodes
 //	Node    a node, and which jobs the node has; its lock is held as long as the node is up
 //
