@@ -41,6 +41,8 @@ func Quick() Scale {
 const (
 	payload  = 100 // bytes, of each task
 	poolSize = 20  // connections of each client
+
+	jobTime = 20 * time.Millisecond // of each job whose cost is measured
 )
 
 // meter measures costs, one kind of load after the other.
@@ -195,8 +197,12 @@ func (m *meter) enqueues(c *capacity.Costs) error {
 	return nil
 }
 
+// jobs has jobs run that take some time. Of jobs that take none, asynq processes all that have come since its last look
+// at the queue in one go, and each command costs a server that is so busy a third of what the command costs alone.
 func (m *meter) jobs(c *capacity.Costs) error {
-	l := Load{Load: capacity.Load{Web: 2, Workers: 2, Jobs: m.scale.Rate, Every: m.scale.Every / 2, Grace: m.scale.Every / 4}}
+	l := Load{Load: capacity.Load{
+		Web: 2, Workers: 2, Jobs: m.scale.Rate, Work: jobTime, Every: m.scale.Every / 2, Grace: m.scale.Every / 4,
+	}}
 	l.Settle = m.scale.Every // so that keepers find the entries of jobs that are over
 	l.After = func(_ context.Context, f *Fleet) error {
 		for _, p := range f.works {
