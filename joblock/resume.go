@@ -1,6 +1,7 @@
 package joblock
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -44,7 +45,7 @@ func (l *Locker) resumeTokens(ctx context.Context, tokens []Token, opts []Resume
 		}
 		o.owner = token.owner.reveal()
 		reqs[i] = driver.ResumeRequest{
-			Key: token.key, Owner: o.owner, Nonce: newNonce(),
+			Key: token.key, Owner: o.owner, Nonce: cmp.Or(o.door.Nonce, newNonce()),
 			TTL: o.ttl, Retain: o.retain, Holder: o.holder, Job: o.job, Reserve: o.reserve,
 			Grace: l.cfg.JobGrace, Fence: token.fence, Memo: o.door.Memo,
 		}

@@ -252,9 +252,9 @@ type Option struct {
 	// Silent suppresses all events of the lock, because users do not see this lock.
 	Silent bool
 
-	// Nonce, unless empty, names the first call to the store. Another process that repeats the acquisition with the same
-	// Nonce and the same owner gets the grant of the first process. So a grant whose answer was lost is not cleaned up: the
-	// clean-up could come late, and end the grant that the other process has found.
+	// Nonce, unless empty, names the first call to the store. Another process that repeats the acquisition or the Resume
+	// with the same Nonce and the same owner gets the grant of the first process. So a grant whose answer was lost is not
+	// cleaned up: the clean-up could come late, and end the grant that the other process has found.
 	Nonce string
 
 	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package

@@ -3,9 +3,9 @@
 //
 // # By token
 //
-// Acquire, Renew, Park and Resume take a joblock.Token and leave no Lock behind. Nobody renews the lock but the caller.
-// All four can be repeated after ErrUnavailable with the same token: the store recognises the call, and gives the
-// answer of the first one.
+// Acquire, Renew, Park, Resume and Release take a joblock.Token and leave no Lock behind. Nobody renews the lock but
+// the caller. Each can be repeated after ErrUnavailable with the same token: the store recognises the call, and gives
+// the answer of the first one. A Resume needs a name for that, because several callers may have the token.
 //
 // # By key
 //

@@ -50,8 +50,12 @@ func status(t *testing.T, locks *joblock.Locker) joblock.Status {
 func TestLifeOfALockWithoutAHandle(t *testing.T) {
 	bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {
 		ctx := t.Context()
-		token, err := Acquire(ctx, locks, newToken(t, "owner"), joblock.MaxWait(0))
+		grant, err := Acquire(ctx, locks, newToken(t, "owner"), joblock.MaxWait(0))
 		testkit.WantNil(t, "Acquire", err)
+		token := grant.Token
+		if grant.Lease < 9*time.Second || grant.Lease > 10*time.Second || grant.Fence != status(t, locks).Fence {
+			t.Errorf("Acquire: %+v", grant)
+		}
 		time.Sleep(9 * time.Second)
 		left, err := Renew(ctx, locks, token, 0, 0)
 		if err != nil || left != 10*time.Second {
@@ -72,15 +76,17 @@ func TestLifeOfALockWithoutAHandle(t *testing.T) {
 		}
 		_, err = Renew(ctx, locks, token, 0, 0)
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
-		_, err = Resume(ctx, locks, parked)
+		_, err = Resume(ctx, locks, parked, "")
 		testkit.WantErr(t, err, joblock.ErrNotOwner) // not the job
-		resumed, err := Resume(ctx, locks, parked, joblock.ForJob("default:1"))
+		resumed, err := Resume(ctx, locks, parked, "", joblock.ForJob("default:1"))
 		testkit.WantNil(t, "Resume", err)
+		testkit.WantErr(t, Release(ctx, locks, token, ""), joblock.ErrNotOwner)  // from before the Park
+		testkit.WantErr(t, Release(ctx, locks, parked, ""), joblock.ErrNotOwner) // from before the Resume
 		time.Sleep(11 * time.Second)
-		_, err = Renew(ctx, locks, resumed, 0, 0)
+		_, err = Renew(ctx, locks, resumed.Token, 0, 0)
 		testkit.WantErr(t, err, joblock.ErrLost)
-		testkit.WantNil(t, "Release", locks.Release(ctx, resumed))
-		_, err = Renew(ctx, locks, resumed, 0, 0)
+		testkit.WantNil(t, "Release", Release(ctx, locks, resumed.Token, "done"))
+		_, err = Renew(ctx, locks, resumed.Token, 0, 0)
 		testkit.WantErr(t, err, joblock.ErrAlreadyReleased)
 	})
 }
@@ -102,7 +108,129 @@ func TestAcquireIsRepeatedWithItsToken(t *testing.T) {
 		if st := status(t, locks); st.Fence != before.Fence {
 			t.Errorf("fence %d, want %d: the same grant", st.Fence, before.Fence)
 		}
-		testkit.WantNil(t, "Release", locks.Release(t.Context(), got))
+		testkit.WantNil(t, "Release", locks.Release(t.Context(), got.Token))
+	})
+}
+
+// The first Resume takes the lock, but its answer is lost. Under the same name the call finds that lock, with a whole
+// lease. Under another name, or without a name, the lock is somebody else's.
+func TestResumeIsRepeatedUnderItsName(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
+		ctx := t.Context()
+		grant, err := Acquire(ctx, locks, newToken(t, "owner"))
+		testkit.WantNil(t, "Acquire", err)
+		parked, err := Park(ctx, locks, grant.Token, "", time.Minute)
+		testkit.WantNil(t, "Park", err)
+		store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1 << 20}, faultstore.Resume)
+		_, err = Resume(ctx, locks, parked, "mine")
+		testkit.WantErr(t, err, joblock.ErrUnavailable)
+		store.Clear()
+		time.Sleep(3 * time.Second)
+		before := status(t, locks)
+		if before.State != joblock.StateHeld {
+			t.Fatalf("after the lost answer: %+v", before)
+		}
+		for _, name := range []string{"", "another's"} {
+			_, err = Resume(ctx, locks, parked, name)
+			testkit.WantErr(t, err, joblock.ErrBusy)
+		}
+		got, err := Resume(ctx, locks, parked, "mine")
+		testkit.WantNil(t, "Resume", err)
+		if st := status(t, locks); st.Fence != before.Fence || got.Fence != before.Fence || st.Remaining < got.Lease || got.Lease < 9*time.Second {
+			t.Errorf("%+v of %+v, want the same grant with a whole lease", got, st)
+		}
+		testkit.WantNil(t, "Release", Release(ctx, locks, got.Token, ""))
+	})
+}
+
+// A Release whose answer was lost is repeated, and does not hit whoever came after.
+func TestReleaseIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
+		ctx := t.Context()
+		grant, err := Acquire(ctx, locks, newToken(t, "owner"))
+		testkit.WantNil(t, "Acquire", err)
+		store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Release)
+		testkit.WantErr(t, Release(ctx, locks, grant.Token, "done"), joblock.ErrUnavailable)
+		testkit.WantNil(t, "again", Release(ctx, locks, grant.Token, "done"))
+		next, err := locks.TryAcquire(ctx, key)
+		testkit.WantNil(t, "TryAcquire", err)
+		testkit.WantNil(t, "again, with another holder", Release(ctx, locks, grant.Token, "done"))
+		testkit.WantNil(t, "Err", next.Err())
+		if st := status(t, locks); st.Fence != next.Fence() {
+			t.Errorf("after the late Release: %+v", st)
+		}
+		testkit.WantNil(t, "Release", next.Release(ctx))
+
+		late, err := Acquire(ctx, locks, newToken(t, "late"))
+		testkit.WantNil(t, "Acquire", err)
+		time.Sleep(11 * time.Second)
+		testkit.WantErr(t, Release(ctx, locks, late.Token, ""), joblock.ErrLost)
+	})
+}
+
+// A token without a fence releases what its owner has, each time.
+func TestReleaseOfAnUnansweredAcquire(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
+		ctx, token := t.Context(), newToken(t, "owner")
+		for range 2 {
+			store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, faultstore.Acquire)
+			_, err := Acquire(ctx, locks, token, joblock.MaxWait(0))
+			testkit.WantErr(t, err, joblock.ErrUnavailable)
+			testkit.WantNil(t, "Release", Release(ctx, locks, token, ""))
+			if st := status(t, locks); st.Locked() {
+				t.Errorf("after Release: %+v", st)
+			}
+		}
+	})
+}
+
+// So does it give up the place that an Acquire without an answer has got in line.
+func TestReleaseOfAnUnansweredPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
+		ctx, token := t.Context(), newToken(t, "owner")
+		lock, err := locks.TryAcquire(ctx, key)
+		testkit.WantNil(t, "TryAcquire", err)
+		failed := make(chan error)
+		go func() {
+			_, err := Acquire(ctx, locks, token)
+			failed <- err
+		}()
+		synctest.Wait()
+		store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1 << 20}, faultstore.Acquire)
+		testkit.WantErr(t, <-failed, joblock.ErrUnavailable)
+		store.Clear()
+		if st := status(t, locks); st.Waiters != 1 {
+			t.Fatalf("after the lost answers: %+v", st)
+		}
+		testkit.WantErr(t, Release(ctx, locks, token, ""), joblock.ErrNotOwner)
+		if st := status(t, locks); st.Waiters != 0 || st.Fence != lock.Fence() {
+			t.Errorf("after Release: %+v", st)
+		}
+		testkit.WantNil(t, "Release", lock.Release(ctx))
+	})
+}
+
+// A permit whose grant nobody has seen is found by the token that was stored before.
+func TestPermitIsFoundAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {
+		ctx, token := t.Context(), newToken(t, "owner")
+		_, found, err := FindPermit(ctx, locks, token, 3)
+		if found || err != nil {
+			t.Errorf("before AcquirePermit: %t, %v", found, err)
+		}
+		_, err = AcquirePermit(ctx, locks, newToken(t, "other"), 3)
+		testkit.WantNil(t, "AcquirePermit", err)
+		grant, err := AcquirePermit(ctx, locks, token, 3, joblock.MaxWait(0))
+		testkit.WantNil(t, "AcquirePermit", err)
+		time.Sleep(9 * time.Second)
+		again, found, err := FindPermit(ctx, locks, token, 3)
+		if err != nil || !found || again.Token != grant.Token || again.Lease != 10*time.Second {
+			t.Errorf("FindPermit: %+v, %t, %v, want %s with a new lease", again, found, err, grant.Token)
+		}
+		testkit.WantNil(t, "Release", Release(ctx, locks, again.Token, ""))
+		if _, found, err = FindPermit(ctx, locks, token, 3); found || err != nil {
+			t.Errorf("after Release: %t, %v", found, err)
+		}
 	})
 }
 
@@ -124,7 +252,12 @@ func TestBadInputIsRefused(t *testing.T) {
 			"nil Locker":     Force(ctx, nil, joblock.Status{Key: key, Fence: 1}, false, "x"),
 			"renew on nil":   second(Renew(ctx, nil, token, 0, 0)),
 			"acquire on nil": second(Acquire(ctx, nil, token)),
-			"resume on nil":  second(Resume(ctx, nil, token)),
+			"resume on nil":  second(Resume(ctx, nil, token, "")),
+			"release zero":   Release(ctx, locks, joblock.Token{}, ""),
+			"release on nil": Release(ctx, nil, token, ""),
+			"bad reason":     Release(ctx, locks, token, "a\nb"),
+			"no limit":       second(AcquirePermit(ctx, locks, token, 0)),
+			"permit on nil":  second(AcquirePermit(ctx, nil, token, 3)),
 			"park on nil":    second(Park(ctx, nil, token, "", 0)),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {

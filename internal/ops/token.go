@@ -5,28 +5,82 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Acquire takes the lock of token, which joblock.NewToken has made, and returns the token of the new holding. The
-// options are those of Locker.Acquire, without Owner.
+// Grant is a holding that began with a call by token.
+type Grant struct {
+	Token joblock.Token // of the new holding
+	Fence int64
+	Lease time.Duration // how long the caller can rely on the lock, from the return of the call
+	Prior joblock.Ended // how the ownership before this one ended; see joblock.Lock.Prior
+}
+
+func grantOf(lock *joblock.Lock) Grant {
+	token := lock.Token()
+	return Grant{Token: token, Fence: door.IdentityOf(token).Fence, Lease: time.Until(lock.ExpiresAt()), Prior: lock.Prior()}
+}
+
+// Acquire takes the lock of token, which joblock.NewToken has made. The options are those of Locker.Acquire, without
+// Owner.
 //
 // After ErrUnavailable the lock may be taken, for one TTL. An Acquire with the same token then returns that lock. So the
 // caller stores token before the call. After any other error the token is used up.
-func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.AcquireOption) (joblock.Token, error) {
+func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.AcquireOption) (Grant, error) {
 	id := door.IdentityOf(token)
 	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner),
 		door.Use[joblock.AcquireOption](door.Option{Nonce: nonce("acquire", id, "")}))
 	lock, err := locks.Acquire(ctx, token.Key(), opts...)
 	if err != nil {
-		return joblock.Token{}, err
+		return Grant{}, err
 	}
-	return lock.Token(), nil
+	return grantOf(lock), nil
+}
+
+// AcquirePermit takes one of n permits, see package limit. The key of token is the key of the limit. The key of the
+// Grant's token is the key of the permit.
+//
+// The caller stores token before the call. After a call without an answer, or whose caller died, FindPermit finds the
+// permit.
+func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int, opts ...joblock.AcquireOption) (Grant, error) {
+	id := door.IdentityOf(token)
+	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner))
+	lock, err := limit.New(locks, n).Acquire(ctx, token.Key(), opts...)
+	if err != nil {
+		return Grant{}, err
+	}
+	return grantOf(lock), nil
+}
+
+// FindPermit returns the permit that an earlier AcquirePermit with the same token has taken, with a new lease. If the
+// owner of token has no permit, found is false. The errors are those of Renew.
+func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int) (g Grant, found bool, err error) {
+	st, err := limit.New(locks, n).Status(ctx, token.Key())
+	if err != nil {
+		return Grant{}, false, err
+	}
+	for _, permit := range st.Permits {
+		if permit.State != joblock.StateHeld || permit.Owner != token.Digest() {
+			continue
+		}
+		g = Grant{Token: door.TokenAt(door.TokenOfSlot(token, permit.Key), permit.Fence).(joblock.Token), Fence: permit.Fence}
+		g.Lease, err = Renew(ctx, locks, g.Token, 0, 0)
+		if errors.Is(err, joblock.ErrNotOwner) {
+			continue // another owner with this digest
+		}
+		return g, err == nil, err
+	}
+	return Grant{}, false, nil
 }
 
 // Renew begins a new lease of the holding that token names, and returns how long the lease lasts at least. With a ttl
@@ -77,23 +131,69 @@ func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job s
 	return door.TokenAt(token, r.Fence).(joblock.Token), nil
 }
 
-// Resume is Locker.Resume, without a Lock that somebody renews. Resume returns the token of the new holding.
-func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.ResumeOption) (joblock.Token, error) {
-	lock, err := locks.Resume(ctx, token, append(opts, joblock.NoRenew())...)
-	if err != nil {
-		return joblock.Token{}, err
+// Resume is Locker.Resume, without a Lock that somebody renews.
+//
+// A call that is repeated after ErrUnavailable, under the same name, finds the grant of the first call and renews its
+// lease. The name is a secret of one caller: two callers with the same name would have the same lock. With the name ""
+// a repeated call is another call, which gets ErrBusy for one TTL if the first one has resumed the lock.
+func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, name string, opts ...joblock.ResumeOption) (Grant, error) {
+	opts = append(opts, joblock.NoRenew())
+	if name != "" {
+		opts = append(opts, door.Use[joblock.ResumeOption](door.Option{Nonce: nonce("resume", door.IdentityOf(token), name)}))
 	}
-	return lock.Token(), nil
+	lock, err := locks.Resume(ctx, token, opts...)
+	if err != nil {
+		return Grant{}, err
+	}
+	g := grantOf(lock)
+	if name != "" {
+		// The grant may be that of an earlier call, and a part of its lease over.
+		g.Lease, err = Renew(ctx, locks, g.Token, 0, 0)
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	return g, nil
+}
+
+// Release ends the holding, or the reservation, that token names. Unlike Locker.Release, Release leaves every later
+// step of the same owner alone: after a Park, the token from before the Park releases nothing. A token without a
+// fence, of an Acquire without an answer, names what that Acquire has got: the lock, or a place in line.
+//
+// A repeated call with the same token succeeds if the first call did. The reason has at most 256 bytes.
+//
+// Errors: ErrLost when the time of the lock had run out before, and nobody else has taken the key; ErrNotOwner when
+// another holder has come since the token was made; ErrAlreadyReleased, ErrNotFound, ErrUnavailable, ErrInvalid,
+// ErrClosed.
+func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, reason string) error {
+	const op = "release"
+	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
+	if err := in.Check(op, key); err != nil {
+		return err
+	}
+	if err := door.CheckText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+		return err
+	}
+	req := driver.ReleaseRequest{Term: term(key, id), Nonce: nonce(op, id, ""), Reason: reason, Retain: in.Settings().Retain}
+	if id.Fence == 0 {
+		req.Grant = nonce("acquire", id, "")
+		req.Nonce = strconv.FormatUint(rand.Uint64(), 36) // the token may take the lock again, and release it again
+	}
+	_, err := send(ctx, in, op, key, driver.Store.Release, req)
+	if err == nil {
+		in.Tell(event.Event{Kind: event.ReleasedByToken, Key: key, Owner: id.Digest, Reason: reason})
+	}
+	return err
 }
 
 func term(key string, id door.Identity) driver.Term {
 	return driver.Term{Key: key, Owner: id.Owner, Fence: id.Fence}
 }
 
-// The function nonce names a call. The same call with the same token and the same job has the same name, in every
+// The function nonce names a call. The same call with the same token and the same detail has the same name, in every
 // process. The name tells nothing about the owner.
-func nonce(op string, id door.Identity, job string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "joblock %s\n%s\n%d\n%s", op, id.Owner, id.Fence, job))
+func nonce(op string, id door.Identity, detail string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "joblock %s\n%s\n%d\n%s", op, id.Owner, id.Fence, detail))
 	return hex.EncodeToString(sum[:])[:13] // see newNonce in package joblock
 }
 
