@@ -17,6 +17,7 @@
 //
 //	--redis URL            or the variable JOBLOCK_REDIS; default redis://localhost:6379
 //	--redis-password-file  or the variable JOBLOCK_REDIS_PASSWORD_FILE: a file with the password and nothing else
+//	--sentinel-user, --sentinel-password-file, or the variable JOBLOCK_SENTINEL_PASSWORD_FILE
 //	--tls-ca, --tls-cert, --tls-key
 //	--prefix               default "joblock:", as in package redisstore
 //	--timeout              how long to wait for an answer of Redis; default 3s
@@ -28,8 +29,12 @@
 //	redis-cluster://[user@]host[:port],...             a cluster; rediss-cluster:// with TLS
 //	unix:///path/of/socket[?db=database]
 //
+// The parameters ?sentinel_user=user and sentinel_password=password, which a redis-sentinel:// URL may have, are for the
+// Sentinels. The user and the password before the hosts are for the servers.
+//
 // A flag is visible to everybody on the machine. So a password in the flag --redis is refused. The variable
-// JOBLOCK_REDIS may have a password in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the password.
+// JOBLOCK_REDIS may have passwords in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the passwords.
+// Each file may be a pipe, such as the shell's <(command): joblock reads each file once.
 //
 // # Output
 //

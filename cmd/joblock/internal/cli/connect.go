@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,6 +26,13 @@ import (
 const (
 	envRedis        = "JOBLOCK_REDIS"
 	envPasswordFile = "JOBLOCK_REDIS_PASSWORD_FILE"
+	envSentinelFile = "JOBLOCK_SENTINEL_PASSWORD_FILE"
+)
+
+// The parameters of a redis-sentinel:// URL.
+const (
+	querySentinelUser     = "sentinel_user"
+	querySentinelPassword = "sentinel_password"
 )
 
 const defaultURL = "redis://localhost:6379"
@@ -34,15 +42,20 @@ const maxTimeout = time.Hour
 
 // The type server has the flags that say where the locks are.
 type server struct {
-	url, passwordFile string
-	ca, cert, key     string
-	prefix            string
-	timeout           time.Duration
+	url, passwordFile          string
+	sentinelUser, sentinelFile string
+	ca, cert, key              string
+	prefix                     string
+	timeout                    time.Duration
+
+	files map[string][]byte // what was read, by file: a pipe can be read once
 }
 
 func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVarP(&s.url, "redis", "r", "", "`URL` of the Redis: redis://, rediss://, redis-sentinel://, redis-cluster:// or unix:// (default $"+envRedis+", else "+defaultURL+")")
 	f.StringVar(&s.passwordFile, "redis-password-file", "", "`FILE` with the password of the Redis user (default $"+envPasswordFile+")")
+	f.StringVar(&s.sentinelUser, "sentinel-user", "", "`NAME` of the user at the Sentinels, if they ask for a user")
+	f.StringVar(&s.sentinelFile, "sentinel-password-file", "", "`FILE` with the password at the Sentinels (default $"+envSentinelFile+")")
 	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
@@ -59,9 +72,11 @@ type address struct {
 	user     string
 	password string
 	db       int
+
+	sentinelUser, sentinelPassword string
 }
 
-const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@]host[:port],.../master[/database], redis-cluster://[user@]host[:port],..., unix:///path[?db=database]; rediss for TLS"
+const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@]host[:port],.../master[/database][?sentinel_user=user], redis-cluster://[user@]host[:port],..., unix:///path[?db=database]; rediss for TLS"
 
 // parseURL reads the URL of a Redis. Errors do not contain text, because text may have a password.
 func parseURL(text string) (a address, err error) {
@@ -113,13 +128,21 @@ func parseURL(text string) (a address, err error) {
 		if a.master == "" {
 			return a, usage("the URL of the Redis names no master: redis-sentinel://host,.../master")
 		}
+		values, bad := url.ParseQuery(query)
+		a.sentinelUser, a.sentinelPassword = values.Get(querySentinelUser), values.Get(querySentinelPassword)
+		values.Del(querySentinelUser)
+		values.Del(querySentinelPassword)
+		if bad != nil || len(values) > 0 {
+			return a, usage("after the ? the URL of the Redis may have %s=USER and %s=PASSWORD, percent-encoded", querySentinelUser, querySentinelPassword)
+		}
+		query = ""
 	case "cluster":
 		if path != "" {
 			return a, usage("the URL of the Redis has %q after the hosts; a cluster has no databases", "/"+path)
 		}
 	}
 	if query != "" {
-		return a, usage("the URL of the Redis has a query, which only unix:// has")
+		return a, usage("the URL of the Redis has a query, which only unix:// and redis-sentinel:// have")
 	}
 	if database != "" {
 		if a.db, err = strconv.Atoi(database); err != nil || a.db < 0 {
@@ -164,24 +187,55 @@ func (s *server) address(getenv func(string) string) (address, error) {
 	if err != nil {
 		return a, err
 	}
-	if given && a.password != "" {
-		return a, usage("a password in --redis is visible to everybody on this machine; put the password into a file for --redis-password-file, or the URL into $%s", envRedis)
+	if given && (a.password != "" || a.sentinelPassword != "") {
+		return a, usage("a password in --redis is visible to everybody on this machine; put the password into a file for --redis-password-file or --sentinel-password-file, or the URL into $%s", envRedis)
 	}
-	file := s.passwordFile
-	if file == "" {
-		file = getenv(envPasswordFile)
-	}
-	if file == "" {
-		return a, nil
-	}
-	secret, err := readFile("--redis-password-file", file)
-	if err != nil {
+	if err := s.password(&a.password, "--redis-password-file", cmp.Or(s.passwordFile, getenv(envPasswordFile))); err != nil {
 		return a, err
 	}
-	if a.password = string(bytes.TrimRight(secret, "\r\n")); a.password == "" {
-		return a, usage("--redis-password-file: the file %s is empty", file)
+	if a.kind != "sentinel" {
+		if s.sentinelUser != "" || s.sentinelFile != "" { // the variable may be there for another URL
+			return a, usage("--sentinel-user and --sentinel-password-file need a URL that begins with redis-sentinel or rediss-sentinel")
+		}
+		return a, nil
 	}
-	return a, nil
+	if s.sentinelUser != "" {
+		a.sentinelUser = s.sentinelUser
+	}
+	return a, s.password(&a.sentinelPassword, "--sentinel-password-file", cmp.Or(s.sentinelFile, getenv(envSentinelFile)))
+}
+
+// The method password reads the password in file, which the flag called name names, into *to. Without a file, *to stays
+// as it is.
+func (s *server) password(to *string, name, file string) error {
+	if file == "" {
+		return nil
+	}
+	secret, err := s.readFile(name, file)
+	if err != nil {
+		return err
+	}
+	if *to = string(bytes.TrimRight(secret, "\r\n")); *to == "" {
+		return usage("%s: the file %s is empty", name, file)
+	}
+	return nil
+}
+
+// The method readFile reads a small file that the flag called name names. A second call with the same file returns what
+// the first one has read: the file may be a pipe, such as the shell's <(command).
+func (s *server) readFile(name, file string) ([]byte, error) {
+	if data, ok := s.files[file]; ok {
+		return data, nil
+	}
+	data, err := readFile(name, file)
+	if err != nil {
+		return nil, err
+	}
+	if s.files == nil {
+		s.files = make(map[string][]byte)
+	}
+	s.files[file] = data
+	return data, nil
 }
 
 // readFile reads a small file that the flag called name names.
@@ -214,7 +268,7 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 		c.ServerName, _, _ = net.SplitHostPort(a.hosts[0])
 	}
 	if s.ca != "" {
-		pem, err := readFile("--tls-ca", s.ca)
+		pem, err := s.readFile("--tls-ca", s.ca)
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +280,15 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 		return nil, usage("--tls-cert and --tls-key belong together")
 	}
 	if s.cert != "" {
-		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		cert, err := s.readFile("--tls-cert", s.cert)
+		if err != nil {
+			return nil, err
+		}
+		key, err := s.readFile("--tls-key", s.key)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			return nil, usage("--tls-cert, --tls-key: %w", err)
 		}
@@ -235,16 +297,23 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 	return c, nil
 }
 
+// The method target returns where the Redis is, with the password, and how to encrypt. The method reads every file that
+// the flags name.
+func (s *server) target(getenv func(string) string) (address, *tls.Config, error) {
+	a, err := s.address(getenv)
+	if err != nil {
+		return a, nil, err
+	}
+	secure, err := s.tlsConfig(a)
+	return a, secure, err
+}
+
 // client returns a client of the Redis. The client connects at its first call.
 func (s *server) client(getenv func(string) string) (redis.UniversalClient, error) {
 	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
 		return nil, usage("--timeout is %s, must be from 1ms to %s", s.timeout, maxTimeout)
 	}
-	a, err := s.address(getenv)
-	if err != nil {
-		return nil, err
-	}
-	secure, err := s.tlsConfig(a)
+	a, secure, err := s.target(getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +325,8 @@ func (s *server) client(getenv func(string) string) (redis.UniversalClient, erro
 		}), nil
 	case "sentinel":
 		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: a.master, SentinelAddrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
+			MasterName: a.master, SentinelAddrs: a.hosts, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
+			Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
 			DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
 		}), nil
 	}

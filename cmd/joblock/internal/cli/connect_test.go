@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -40,6 +41,13 @@ func TestParseURL(t *testing.T) {
 		"redis://:a?secret@h":                  {},
 		"redis-cluster://:a/secret@h:1":        {},
 		"redis-sentinel://:a/secret@h/main/0":  {},
+
+		"redis-sentinel://a/main?sentinel_user=op&sentinel_password=p%40%26": {kind: "sentinel", hosts: []string{"a:26379"}, master: "main", sentinelUser: "op", sentinelPassword: "p@&"},
+		"redis-sentinel://u:q@a/main/2?sentinel_password=p":                  {kind: "sentinel", hosts: []string{"a:26379"}, master: "main", db: 2, user: "u", password: "q", sentinelPassword: "p"},
+		"redis-sentinel://a/main?sentinel_pasword=secret":                    {},
+		"redis-sentinel://a/main?sentinel_password=%zzsecret":                {},
+		"redis://a?sentinel_password=secret":                                 {},
+		"redis-sentinel://a/main?sentinel_password=secret@h":                 {},
 	} {
 		got, err := parseURL(text)
 		if want.kind == "" {
@@ -54,7 +62,9 @@ func TestParseURL(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("parseURL(%q) = %+v, %v, want %+v", text, got, err, want)
 		}
-		if safe := withoutPassword(text); want.password != "" && (strings.Contains(safe, "p") && strings.Contains(safe, ":p")) {
+		if safe := withoutPassword(text); strings.Contains(safe, querySentinelPassword) {
+			t.Errorf("withoutPassword(%q) = %q", text, safe)
+		} else if want.password != "" && (strings.Contains(safe, "p") && strings.Contains(safe, ":p")) {
 			t.Errorf("withoutPassword(%q) = %q", text, safe)
 		} else if _, err := parseURL(safe); err != nil {
 			t.Errorf("withoutPassword(%q) = %q, which is no URL: %v", text, safe, err)
@@ -76,16 +86,23 @@ func TestAddressOfFlagsAndEnvironment(t *testing.T) {
 		env  map[string]string
 		host string // "" for an error
 		pw   string
+		spw  string // the password at the Sentinels
 	}{
-		"default":                 {host: "localhost:6379"},
-		"flag":                    {s: server{url: "redis://a"}, env: map[string]string{envRedis: "redis://b"}, host: "a:6379"},
-		"environment":             {env: map[string]string{envRedis: "redis://b"}, host: "b:6379"},
-		"password in a flag":      {s: server{url: "redis://:secret@a"}},
-		"password in environment": {env: map[string]string{envRedis: "redis://:x@b"}, host: "b:6379", pw: "x"},
-		"password file":           {s: server{url: "redis://a", passwordFile: file}, host: "a:6379", pw: "secret"},
-		"password file by name":   {s: server{url: "redis://a"}, env: map[string]string{envPasswordFile: file}, host: "a:6379", pw: "secret"},
-		"empty password file":     {s: server{url: "redis://a", passwordFile: empty}},
-		"no password file":        {s: server{url: "redis://a", passwordFile: file + "x"}},
+		"default":                          {host: "localhost:6379"},
+		"flag":                             {s: server{url: "redis://a"}, env: map[string]string{envRedis: "redis://b"}, host: "a:6379"},
+		"environment":                      {env: map[string]string{envRedis: "redis://b"}, host: "b:6379"},
+		"password in a flag":               {s: server{url: "redis://:secret@a"}},
+		"password in environment":          {env: map[string]string{envRedis: "redis://:x@b"}, host: "b:6379", pw: "x"},
+		"password file":                    {s: server{url: "redis://a", passwordFile: file}, host: "a:6379", pw: "secret"},
+		"password file by name":            {s: server{url: "redis://a"}, env: map[string]string{envPasswordFile: file}, host: "a:6379", pw: "secret"},
+		"empty password file":              {s: server{url: "redis://a", passwordFile: empty}},
+		"no password file":                 {s: server{url: "redis://a", passwordFile: file + "x"}},
+		"Sentinel's password in a flag":    {s: server{url: "redis-sentinel://a/m?sentinel_password=secret"}},
+		"Sentinel's password in a file":    {s: server{url: "redis-sentinel://a/m", sentinelFile: file}, host: "a:26379", spw: "secret"},
+		"Sentinel's password by name":      {s: server{url: "redis-sentinel://a/m"}, env: map[string]string{envSentinelFile: file}, host: "a:26379", spw: "secret"},
+		"Sentinel's password for a server": {s: server{url: "redis://a", sentinelFile: file}},
+		"Sentinel's user for a cluster":    {s: server{url: "redis-cluster://a", sentinelUser: "op"}},
+		"Sentinel's variable, a server":    {env: map[string]string{envSentinelFile: file}, host: "localhost:6379"},
 	} {
 		a, err := tc.s.address(func(name string) string { return tc.env[name] })
 		if tc.host == "" {
@@ -94,8 +111,29 @@ func TestAddressOfFlagsAndEnvironment(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || a.hosts[0] != tc.host || a.password != tc.pw {
+		if err != nil || a.hosts[0] != tc.host || a.password != tc.pw || a.sentinelPassword != tc.spw {
 			t.Errorf("%s: %+v, %v, want host %s", name, a, err, tc.host)
+		}
+	}
+}
+
+// A file that flags name may be a pipe, which can be read once.
+func TestAPipeIsReadOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("secret\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := server{url: "redis://a", passwordFile: fmt.Sprintf("/dev/fd/%d", r.Fd())}
+	for range 2 {
+		if a, err := s.address(os.Getenv); err != nil || a.password != "secret" {
+			t.Errorf("%+v, %v", a, err)
 		}
 	}
 }

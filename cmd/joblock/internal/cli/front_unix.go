@@ -51,8 +51,22 @@ func run(o *runOptions) error {
 		return &exitError{exitFault, err}
 	}
 	if inherited {
+		// The front has checked the flags, and has read the files that the flags name.
+		files, ok := <-l.gets
+		if !ok {
+			return nil // the front is gone
+		}
+		o.server.files = files.Files
+		if err := o.check(); err != nil {
+			l.say("%s", told(err))
+			l.send(message{End: &ending{Code: codeOf(err)}})
+			return nil
+		}
 		holdFor(o, l)
 		return nil // the front knows the rest
+	}
+	if err := o.check(); err != nil {
+		return err
 	}
 	f := front{o: o, caught: catch()}
 	if err := adoptOrphans(); err != nil {
@@ -104,6 +118,9 @@ func (f *front) start() error {
 		Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	}); err != nil {
 		return err
+	}
+	if err := f.link.sendIn(filesPatience, message{Files: f.o.server.files}); err != nil {
+		return err // the holder ends with the link
 	}
 	// The front may take the terminal back while the command has the terminal. Without this, the kernel would stop the
 	// front then. The holder was started before, so neither the holder nor the command ignores the signal.

@@ -35,8 +35,9 @@ const envHolder = "JOBLOCK_RUN_HOLDER"
 // The type message is what the two processes tell each other. Each message sets one field.
 type message struct {
 	// From the front to the holder.
-	Signal int  `json:"signal,omitempty"` // the front has got this signal
-	Ask    bool `json:"ask,omitempty"`    // asks for Until
+	Files  map[string][]byte `json:"files,omitempty"`  // the first message, which sets no other field: see server.files
+	Signal int               `json:"signal,omitempty"` // the front has got this signal
+	Ask    bool              `json:"ask,omitempty"`    // asks for Until
 
 	// From the holder to the front.
 	Child   int     `json:"child,omitempty"`   // the command runs; its pid, which is also its process group
@@ -131,15 +132,23 @@ func (l *link) read() {
 // them all.
 const writePatience = 100 * time.Millisecond
 
-// The method send sends m. An error means that the other process is gone or stands still, which the other end of the
+// filesPatience bounds the write of the first message, which may be larger than the socket's room. The holder has to
+// start before it reads.
+const filesPatience = 10 * time.Second
+
+// The method send sends m. A failure means that the other process is gone or stands still, which the other end of the
 // link shows too.
-func (l *link) send(m message) {
+func (l *link) send(m message) { _ = l.sendIn(writePatience, m) }
+
+// The method sendIn sends m, and waits for at most d until the other process has read enough.
+func (l *link) sendIn(d time.Duration, m message) error {
 	line, err := json.Marshal(m)
 	if err != nil {
-		return
+		return err
 	}
-	_ = l.f.SetWriteDeadline(time.Now().Add(writePatience))
-	_, _ = l.f.Write(append(line, '\n'))
+	_ = l.f.SetWriteDeadline(time.Now().Add(d))
+	_, err = l.f.Write(append(line, '\n'))
+	return err
 }
 
 func (l *link) say(format string, args ...any) { l.send(message{Say: fmt.Sprintf(format, args...)}) }

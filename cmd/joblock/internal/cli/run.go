@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,9 +123,6 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 			if o.argv[0] == "--" {
 				o.argv = o.argv[1:]
 			}
-			if err := o.check(); err != nil {
-				return err
-			}
 			return run(&o)
 		},
 	}
@@ -174,7 +172,7 @@ func (o *runOptions) check() error {
 	case o.shell && len(o.argv) > 1:
 		return usage("--command takes one argument, not %d", len(o.argv))
 	}
-	if _, err := o.server.address(os.Getenv); err != nil {
+	if _, _, err := o.server.target(os.Getenv); err != nil {
 		return err
 	}
 	if o.shell {
@@ -242,13 +240,22 @@ func withoutPassword(text string) string {
 	if !ok || scheme != "unix" && !passwordIsEncoded(rest) {
 		return ""
 	}
+	if before, query, ok := strings.Cut(rest, "?"); ok && scheme != "unix" {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			return ""
+		}
+		if rest = before; values.Get(querySentinelUser) != "" {
+			rest += "?" + querySentinelUser + "=" + url.QueryEscape(values.Get(querySentinelUser))
+		}
+	}
 	end := strings.IndexAny(rest, "/?")
 	if end < 0 {
 		end = len(rest)
 	}
 	at := strings.LastIndex(rest[:end], "@")
 	if at < 0 {
-		return text
+		return scheme + "://" + rest
 	}
 	user, _, _ := strings.Cut(rest[:at], ":")
 	if user != "" {

@@ -3,11 +3,40 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/joblock/toolkit/internal/redistest"
 )
+
+// pipeWith returns the name of a named pipe from which one reader can read text, once.
+func pipeWith(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0) // waits for the reader
+		if err != nil {
+			return
+		}
+		_, _ = f.WriteString(text)
+		_ = f.Close()
+	})
+	t.Cleanup(func() {
+		if r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil { // if nobody has read
+			writer.Wait()
+			_ = r.Close()
+		}
+	})
+	return name
+}
 
 // A command runs under a lock in each kind of Redis.
 func TestEveryKindOfRedis(t *testing.T) {
@@ -19,6 +48,26 @@ func TestEveryKindOfRedis(t *testing.T) {
 		},
 		"Sentinel": func(t *testing.T) (string, []string) {
 			return "redis-sentinel://" + strings.Join(redistest.StartSentinel(t).Addrs(), ",") + "/" + redistest.MasterName, nil
+		},
+		"Sentinel with users, passwords by pipe": func(t *testing.T) (string, []string) {
+			s := redistest.StartSentinel(t)
+			for _, addr := range s.Addrs() {
+				rdb := clientOf(t, addr)
+				for _, args := range [][]any{
+					{"acl", "setuser", "operator", "on", ">at the Sentinels", "allchannels", "+@all"}, {"acl", "setuser", "default", "off"},
+				} {
+					if err := rdb.Do(t.Context(), args...).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return "redis-sentinel://" + strings.Join(s.Addrs(), ",") + "/" + redistest.MasterName + "?sentinel_user=operator",
+				[]string{"--sentinel-password-file", pipeWith(t, "at the Sentinels\n")}
+		},
+		"password by pipe": func(t *testing.T) (string, []string) {
+			redis := redistest.Start(t)
+			redis.SetUser(t, "named", "~*", "&*", "+@all")
+			return "redis://named@" + redis.Addr(), []string{"--redis-password-file", pipeWith(t, redistest.Password)}
 		},
 		"Cluster": func(t *testing.T) (string, []string) {
 			return "redis-cluster://" + strings.Join(redistest.StartCluster(t, 3, 0).Addrs(), ","), nil
