@@ -50,6 +50,10 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	return err
 }
 
+func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+	return do(ctx, s, Entries, 1, func(ctx context.Context) (driver.EntriesPage, error) { return s.inner.Entries(ctx, req) })
+}
+
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	return do(ctx, s, SealKeys, 1, func(ctx context.Context) ([]driver.SealKey, error) { return s.inner.SealKeys(ctx, req) })
 }

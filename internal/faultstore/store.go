@@ -24,6 +24,7 @@ const (
 	Reserve  = "reserve"
 	Due      = "due"
 	Settle   = "settle"
+	Entries  = "entries"
 	SealKeys = "seal keys"
 	Inspect  = "inspect"
 	List     = "list"

@@ -76,6 +76,29 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	return nil
 }
 
+// Entries implements driver.Store. A cursor is the last entry of the previous page.
+func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+	var page driver.EntriesPage
+	if _, err := s.enter(ctx); err != nil {
+		return page, err
+	}
+	defer s.exit()
+	text := func(p pair) string { return p.key + "\n" + p.job }
+	all := slices.SortedFunc(maps.Keys(s.index), func(a, b pair) int { return strings.Compare(text(a), text(b)) })
+	for _, p := range all {
+		switch {
+		case req.Cursor != "" && text(p) <= req.Cursor:
+		case len(page.Locks) == max(req.Count, 1):
+			last := page.Locks[len(page.Locks)-1]
+			page.Next = text(pair{last.Key, last.Job})
+			return page, nil
+		default:
+			page.Locks = append(page.Locks, driver.JobLock{Key: p.key, Job: p.job})
+		}
+	}
+	return page, nil
+}
+
 // SealKeys implements driver.Store.
 func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	now, err := s.enter(ctx)

@@ -113,6 +113,33 @@ func (m *model) settle(t *rapid.T) {
 	}
 }
 
+// The method entries compares all entries of the index with those that the model knows of.
+func (m *model) entries(t *rapid.T) {
+	found := make(map[pairOf]bool)
+	for part := range m.Store.Parts() {
+		req := driver.EntriesRequest{Part: part, Count: rapid.SampledFrom([]int{1, 1000}).Draw(t, "count")}
+		for first := true; first || req.Cursor != ""; first = false {
+			page, err := m.Store.Entries(m.ctx, req)
+			if err != nil {
+				m.Fatalf("entries: %v", err)
+			}
+			for _, l := range page.Locks {
+				pair := pairOf{l.Key, l.Job}
+				if slices.Contains(m.keys, l.Key) && m.index[pair] == nil {
+					m.Fatalf("entries: %+v was never written, or was removed", pair)
+				}
+				found[pair] = true
+			}
+			req.Cursor = page.Next
+		}
+	}
+	for pair, e := range m.index {
+		if e.latest != never && !found[pair] {
+			m.Fatalf("entries: %+v is missing", pair)
+		}
+	}
+}
+
 func (m *model) reserve(t *rapid.T) {
 	reqs := several(t, func(r *driver.ReserveRequest) string { return r.Key }, func() driver.ReserveRequest {
 		req := driver.ReserveRequest{

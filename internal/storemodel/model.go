@@ -54,6 +54,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 			"reserve": m.reserve,
 			"due":     m.due,
 			"settle":  m.settle,
+			"entries": m.entries,
 			"resend":  m.resend,
 			"delay":   m.delay,
 			"arrive":  m.arrive,

@@ -252,6 +252,8 @@
 // entry only if the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that
 // Due. So a reader that is late, or repeats a Settle, does no harm.
 //
+// Entries shows the index to people and tools. It claims nothing, so the keepers do not notice.
+//
 // # Lists
 //
 // A list begins with the page whose cursor is "". That page has a cursor for each part of the list that follows, and

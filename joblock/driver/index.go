@@ -40,3 +40,21 @@ type Settlement struct {
 	JobLock
 	Again time.Duration // from now until the entry is due; 0 removes the entry
 }
+
+// EntriesRequest asks for a page of the entries of one part of the index.
+type EntriesRequest struct {
+	Part   int    // from 0 to Parts-1
+	Cursor string // "" for the first page, then the previous EntriesPage.Next
+	Count  int    // about how many entries the Store looks at for the page
+}
+
+// EntriesPage is a page of entries, without Mark and Settled. Only the last page has an empty Next. Any page may have no
+// entries, and the page of a small part may have more than Count.
+type EntriesPage struct {
+	Locks []JobLock
+	Next  string
+
+	// Progress is the share of the part that this page is, from 0 to 1. The sum over all pages of a part is about 1. If the
+	// Store does not know, Progress is 0.
+	Progress float64
+}

@@ -49,6 +49,11 @@ type Store interface {
 	// some of the entries may be settled.
 	Settle(ctx context.Context, entries []Settlement) error
 
+	// Entries reads one page of one part of the index, in no particular order, and claims nothing. An entry that is there
+	// from before the first page until after the last page is on one page at least. Other entries may be missing or come
+	// twice. Entries that are not due come too.
+	Entries(ctx context.Context, req EntriesRequest) (EntriesPage, error)
+
 	// SealKeys returns the seal keys of this Store, at least one, in the order of Since and then of Secret. See the
 	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)

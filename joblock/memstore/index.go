@@ -1,8 +1,11 @@
 package memstore
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -133,6 +136,31 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	}
 	defer s.mu.Unlock()
 	return s.jobs.due(now, req), nil
+}
+
+// Entries implements driver.Store. Pages are in the order of keys and jobs. A cursor is the last entry of the previous
+// page: its key, a line break and its job.
+func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+	var page driver.EntriesPage
+	if _, err := s.enter(ctx); err != nil {
+		return page, err
+	}
+	defer s.mu.Unlock()
+	text := func(l driver.JobLock) string { return l.Key + "\n" + l.Job }
+	var after []driver.JobLock
+	for l := range s.jobs.find {
+		if req.Cursor == "" || text(l) > req.Cursor {
+			after = append(after, l)
+		}
+	}
+	slices.SortFunc(after, func(a, b driver.JobLock) int { return strings.Compare(text(a), text(b)) })
+	page.Locks = after
+	if count := cmp.Or(max(req.Count, 0), pageSize); len(after) > count {
+		page.Locks = after[:count:count]
+		page.Next = text(page.Locks[count-1])
+	}
+	page.Progress = float64(len(page.Locks)) / float64(max(1, len(s.jobs.find)))
+	return page, nil
 }
 
 // Settle implements driver.Store. The batch is one atomic step.

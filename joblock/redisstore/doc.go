@@ -147,14 +147,14 @@
 //	    +eval +evalsha +time +exists +type +mget +set +del +hmget +hget +hset +hdel +pexpire +pttl
 //	    +zadd +zrem +zscore +zmscore +zrangebyscore
 //	    +publish +subscribe +unsubscribe +ping
-//	    +scan
+//	    +scan +zscan
 //	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //	    +cluster|shards +cluster|myid
 //	    +wait
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
-// joblock.Config.WatchForced. SCAN is for List. The two lines after SCAN are only for a cluster. CLUSTER SLOTS and
-// ASKING are for every lock there. Without one of the others each push goes to all nodes. WAIT is only for
+// joblock.Config.WatchForced. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after SCAN are
+// only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes to all nodes. WAIT is only for
 // Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +138,38 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 		err = cmp.Or(err, a.err)
 	}
 	return s.indexError(err)
+}
+
+// Entries implements driver.Store, with one ZSCAN. A cursor is that of ZSCAN.
+func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+	var page driver.EntriesPage
+	if err := s.Validate(); err != nil {
+		return page, err
+	}
+	at := uint64(0)
+	if req.Cursor != "" {
+		var err error
+		if at, err = strconv.ParseUint(req.Cursor, 10, 64); err != nil {
+			return page, invalid("entries cursor %.40q was not made by Entries", req.Cursor)
+		}
+	}
+	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
+	scanned := redis.NewScanCmd(ctx, nil, "zscan", s.index(req.Part), at, "count", count)
+	if err := s.calls.via.Process(ctx, scanned); err != nil {
+		return page, s.indexError(err)
+	}
+	members, next := scanned.Val()
+	if next != 0 {
+		page.Next = strconv.FormatUint(next, 10)
+	}
+	page.Progress = scanProgress(at, next)
+	for i := 0; i+1 < len(members); i += 2 { // each with its score
+		// As in Due.
+		if job, key, ours := strings.Cut(members[i], "\n"); ours && s.part(key) == req.Part {
+			page.Locks = append(page.Locks, driver.JobLock{Key: key, Job: job})
+		}
+	}
+	return page, nil
 }
 
 // indexError explains WRONGTYPE, which says that a value of another type is at the index's key. WRONGTYPE cannot be

@@ -52,14 +52,17 @@ func (c *check) probe(ctx context.Context) error {
 	if told {
 		return nil
 	}
-	// The server could not say whether this user may SCAN. The transitions do not need SCAN, but List does.
-	if _, lerr := c.s.List(ctx, driver.ListRequest{Prefix: p.id, Count: 1}); denied(lerr) {
-		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
-			listRights.means, "+scan"})
-	} else if lerr != nil {
-		return lerr
+	// The server could not say whether this user may SCAN and ZSCAN, which no transition needs.
+	_, lerr := c.s.List(ctx, driver.ListRequest{Prefix: p.id, Count: 1})
+	if lerr == nil {
+		_, lerr = c.s.Entries(ctx, driver.EntriesRequest{Count: 1})
 	}
-	return nil
+	if denied(lerr) {
+		c.add(Finding{listRights.severity, "", listRights.subject, "this user may not list locks: " + lerr.Error(),
+			listRights.means, "+scan +zscan"})
+		return nil
+	}
+	return lerr
 }
 
 // The type probe is a lock on which Check tries the calls.

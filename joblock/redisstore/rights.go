@@ -55,9 +55,9 @@ var shardRights = area{severity: Warning, subject: "pub/sub",
 		{"pubsub|shardnumsub", "PUBSUB SHARDNUMSUB $shard"}, {"cluster|shards", "CLUSTER SHARDS"}, {"cluster|myid", "CLUSTER MYID"},
 	}}
 
-// listRights are for List.
-var listRights = area{severity: Warning, subject: "permissions", means: "List fails, all else works",
-	rights: []right{{"scan", "SCAN 0"}}}
+// listRights are for List and Entries.
+var listRights = area{severity: Warning, subject: "permissions", means: "lists for people fail, all else works",
+	rights: []right{{"scan", "SCAN 0"}, {"zscan", "ZSCAN $index 0"}}}
 
 // clusterRights are for a cluster: go-redis looks for the node of a key and follows redirections.
 var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster are not found, or not those that have the keys",

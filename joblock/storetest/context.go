@@ -44,6 +44,7 @@ var contextCases = []testCase{
 			"Settle": func() error {
 				return k.Store.Settle(ctx, []driver.Settlement{{JobLock: driver.JobLock{Key: "key", Job: "q/job", Mark: 1}}})
 			},
+			"Entries": func() error { _, err := k.Store.Entries(ctx, driver.EntriesRequest{Count: 10}); return err },
 			"SealKeys": func() error {
 				_, err := k.Store.SealKeys(ctx, driver.SealKeysRequest{Fresh: [driver.SealKeyBytes]byte{1}})
 				return err

@@ -330,6 +330,72 @@ var indexCases = []testCase{
 			k.Errorf("an entry is left, due after %s", next)
 		}
 	}},
+	{"Entries shows all entries, and claims none", func(k *kit) {
+		k.parkDue("due", "me", "q/job")
+		k.want("release", k.release(k.freeReq("due", "q/job")), driver.OutcomeOK)
+		k.parkDue("due", "me", "q/other")
+		k.parkFor("later", "me", "q/job", 10*long)
+		k.parkDue("claimed", "me", "q/job")
+		k.wantLocks(k.sorted(k.due(10, long)), "q/job claimed", "q/job due", "q/other due")
+		for range 2 {
+			k.wantLocks(k.sorted(k.entries(10)), "q/job claimed", "q/job due", "q/job later", "q/other due")
+		}
+		k.parkDue("new", "me", "q/job")
+		k.wantLocks(k.sorted(k.entries(10)), "q/job claimed", "q/job due", "q/job later", "q/job new", "q/other due")
+		k.wantDue(10, "q/job new")
+	}},
+	{"Entries shows odd keys and jobs unchanged", func(k *kit) {
+		var want []string
+		for _, key := range hostileKeys {
+			if len(key) > driver.MaxLabelBytes {
+				continue
+			}
+			k.parkDue(key, "me", "q/"+key[:min(len(key), 200)])
+			want = append(want, "q/"+key[:min(len(key), 200)]+" "+key)
+		}
+		slices.Sort(want)
+		k.wantLocks(k.sorted(k.entries(3)), want...)
+	}},
+	{"Entries pages through hundreds while others come", func(k *kit) {
+		const n = 250
+		stays := make(map[string]bool)
+		for i := range n {
+			key := fmt.Sprintf("key-%03d", i)
+			k.parkDue(key, "me", "q/job")
+			stays[key] = true
+		}
+		pages := 0
+		for part := range k.Store.Parts() {
+			sum := 0.0
+			req := driver.EntriesRequest{Part: part, Count: 10}
+			for first := true; first || req.Cursor != ""; first = false {
+				got, err := k.Store.Entries(k.ctx, req)
+				if err != nil {
+					k.Fatalf("Entries: %v", err)
+				}
+				sum += got.Progress
+				for _, l := range got.Locks {
+					if l.Mark != 0 || l.Settled {
+						k.Errorf("the entry %+v has a Mark or is Settled", l)
+					}
+					delete(stays, l.Key)
+				}
+				if pages++; pages%8 == 0 {
+					k.parkDue(fmt.Sprintf("new-%d", pages), "me", "q/job")
+				}
+				if pages > 10*n {
+					k.Fatal("the pages do not end")
+				}
+				req.Cursor = got.Next
+			}
+			if sum < 0 || sum > 1.5 {
+				k.Errorf("the pages of part %d are %v of the part, want about 1, or 0", part, sum)
+			}
+		}
+		if len(stays) > 0 {
+			k.Errorf("%d entries that were there all the time are on no page", len(stays))
+		}
+	}},
 	{"of many Dues at once exactly one returns an entry", func(k *kit) {
 		const n, lookers = 60, 4
 		for i := range n {

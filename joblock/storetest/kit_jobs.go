@@ -83,6 +83,29 @@ func (k *kit) due(limit int, claim time.Duration) (locks []driver.JobLock) {
 	return locks
 }
 
+// The method entries reads all parts of the index by pages of the given size, and returns each entry once.
+func (k *kit) entries(count int) (locks []driver.JobLock) {
+	k.Helper()
+	seen := make(map[driver.JobLock]bool)
+	for part := range k.Store.Parts() {
+		req := driver.EntriesRequest{Part: part, Count: count}
+		for first := true; first || req.Cursor != ""; first = false {
+			page, err := k.Store.Entries(k.ctx, req)
+			if err != nil {
+				k.Fatalf("Entries: %v", err)
+			}
+			for _, l := range page.Locks {
+				if !seen[l] {
+					seen[l] = true
+					locks = append(locks, l)
+				}
+			}
+			req.Cursor = page.Next
+		}
+	}
+	return locks
+}
+
 // The method next returns the least Next of all parts, and fails the test if an entry is due now.
 func (k *kit) next() time.Duration {
 	k.Helper()
