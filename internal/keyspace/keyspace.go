@@ -56,7 +56,10 @@ func Permit(key string, number int) string { return key + permitMark + strconv.I
 // Gate returns the key of the gate of the limit on key; see package limit.
 func Gate(key string) string { return key + permitMark + "gate" }
 
-// Limit returns the key of the limit. The parameter key is the key of a permit or of the gate of that limit.
+// Size returns the key of the record that says how many permits the limit on key has; see package limit.
+func Size(key string) string { return key + permitMark + "size" }
+
+// Limit returns the key of the limit. The parameter key is the key of a permit, of the gate or of the size of that limit.
 func Limit(key string) (limit string, ok bool) {
 	i := strings.LastIndex(key, permitMark)
 	if i < 0 {

@@ -6,7 +6,7 @@ import (
 )
 
 func TestTheToolkitsKeysAreNoApplications(t *testing.T) {
-	for _, key := range []string{Keepers, DryKeepers, Again("default/1"), Again("default/beef"), Cron("cron"), Cron("cron:%25"), CronScopes, CronNames("a%3Ab", 3), CronNodes("a"), CronNode("a", "f00"), Next("x"), Next("a%3Ab"), Permit("x", 3), Gate("x")} {
+	for _, key := range []string{Keepers, DryKeepers, Again("default/1"), Again("default/beef"), Cron("cron"), Cron("cron:%25"), CronScopes, CronNames("a%3Ab", 3), CronNodes("a"), CronNode("a", "f00"), Next("x"), Next("a%3Ab"), Permit("x", 3), Gate("x"), Size("x")} {
 		if CheckApplication(key) == "" {
 			t.Errorf("%q passes for a key of an application", key)
 		}
@@ -22,7 +22,7 @@ func TestTheToolkitsKeysAreNoApplications(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	for key, want := range map[string]string{Permit("x", 3): "x", Gate("x"): "x", Permit("a%#1", 2): "a%#1", Gate(""): ""} {
+	for key, want := range map[string]string{Permit("x", 3): "x", Gate("x"): "x", Permit("a%#1", 2): "a%#1", Gate(""): "", Size("y"): "y"} {
 		if limit, ok := Limit(key); !ok || limit != want {
 			t.Errorf("Limit(%q) is %q, %t, want %q", key, limit, ok, want)
 		}

@@ -141,14 +141,16 @@ func TestWhatALimitCosts(t *testing.T) {
 					wantNil(t, "TryAcquire", err)
 					held = append(held, lock)
 				}
+				_, err := theirs.TryAcquire(t.Context(), "key")
+				wantErr(t, err, joblock.ErrHeld) // by now the number of permits is stored
 			}, 0, 0, 0},
 			{"refused", func() {
 				_, err := mine.TryAcquire(t.Context(), "key")
 				wantErr(t, err, joblock.ErrHeld)
-			}, 1 + n - 1, 1, 0},
+			}, 1 + n - 1 + 1, 1, 0},
 			{"first in line", func() {
 				w = k.Wait(mine, "key")
-			}, 1 + n - 1, 1 + 1 + n, 0},
+			}, 1 + n - 1 + 1, 1 + 1 + n, 0},
 			{"granted", func() {
 				wantNil(t, "Release", held[0].Release(t.Context()))
 				w.Granted(0)
@@ -156,7 +158,7 @@ func TestWhatALimitCosts(t *testing.T) {
 			{"second in line", func() {
 				k.Wait(theirs, "key")
 				w = k.Wait(mine, "key")
-			}, 1 + n, 1, 0},
+			}, 1 + n + 1, 1, 0},
 			{"left", func() {
 				w.Cancel(nil)
 				<-w.Done

@@ -74,15 +74,16 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 		}
 		numbers = numbers[1:]
 	}
-	keys := make([]string, len(numbers))
-	for i, n := range numbers {
-		keys[i] = keyspace.Permit(p.key, n+1)
+	keys := []string{keyspace.Size(p.key)}
+	for _, n := range numbers {
+		keys = append(keys, keyspace.Permit(p.key, n+1))
 	}
 	recs, err := p.in.Inspect(ctx, "acquire", p.key, driver.InspectRequest{Keys: keys})
 	if err != nil {
 		return nil, err
 	}
-	for i, rec := range recs {
+	p.tellSize(ctx, recs[0])
+	for i, rec := range recs[1:] {
 		if st := door.Status[joblock.Status](rec); st.Locked() {
 			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
 			continue

@@ -1,0 +1,45 @@
+package limit
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	// sizeKept is how long the store remembers the number of permits after an acquisition has written the number.
+	sizeKept = 24 * time.Hour
+
+	// sizePause lies between two writes of different numbers. While a deployment changes n, both numbers are in use.
+	sizePause = time.Minute
+)
+
+// tellSize writes the number of permits into a record of its own, unless the record has the number. Only people read
+// the record. The parameter was is that record, as read by a call that had to read the permits anyway. So an acquisition
+// that gets a permit at once pays nothing.
+//
+// The record is that of a lock whose lease ends at once, and whose holder label is the number: one call writes it, and it
+// needs no release. If the call fails, a later acquisition writes the number.
+func (p *permits) tellSize(ctx context.Context, was driver.Record) {
+	number := strconv.Itoa(p.n)
+	age := was.Now.Sub(was.Since)
+	if was.Fence != 0 && (age < sizePause || was.Holder == number && age < sizeKept/2) {
+		return
+	}
+	key := keyspace.Size(p.key)
+	err := p.in.Call(ctx, "acquire", key, func(ctx context.Context, store driver.Store) error {
+		_, err := store.Acquire(ctx, driver.AcquireRequest{
+			Key: key, Owner: random(), Nonce: random(), TTL: driver.MinPeriod, Retain: sizeKept, Holder: number,
+		})
+		return err
+	})
+	if err != nil {
+		p.in.Settings().Logger.Debug("limit: could not store the number of permits, which only people read", "key", p.key, "err", err)
+	}
+}
+
+func random() string { return strconv.FormatUint(rand.Uint64(), 36) }

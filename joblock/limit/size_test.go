@@ -1,0 +1,50 @@
+package limit_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// People see how many permits a limit has, once somebody has found a permit taken. Whoever gets a permit at once does not
+// pay for that.
+func TestNumberOfPermitsIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		want := func(when, number string) {
+			t.Helper()
+			sts, err := k.Locks.Status(t.Context(), keyspace.Size("key"))
+			wantNil(t, "Status", err)
+			if sts[0].Holder != number || sts[0].Locked() {
+				t.Errorf("%s: %+v, want the number %q of a lock that nobody has", when, sts[0], number)
+			}
+		}
+		refused := func(n int) {
+			t.Helper()
+			_, err := limit.New(k.Locks, n).TryAcquire(t.Context(), "key")
+			wantErr(t, err, joblock.ErrHeld)
+			time.Sleep(2 * time.Millisecond)
+		}
+		k.take(1, "key")
+		want("after a permit that was free", "")
+		refused(1)
+		want("after a refusal", "1")
+		before := k.Store.Items(faultstore.Acquire)
+		refused(1)
+		if got := k.Store.Items(faultstore.Acquire) - before; got != 1 {
+			t.Errorf("a second refusal takes %d calls of Acquire, want that for the permit alone", got)
+		}
+		k.take(3, "key")
+		k.take(3, "key")
+		refused(3)
+		want("just after another number", "1")
+		time.Sleep(2 * time.Minute)
+		refused(3)
+		want("two minutes after another number", "3")
+	})
+}
