@@ -188,10 +188,13 @@ func (k *Keeper) knows(queue string) {
 func (k *Keeper) met(queue string, f finding) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if f.kind != foreign {
+	switch {
+	case f.kind != foreign:
 		k.queues[queue] = true
-	} else if k.queues[queue] {
+	case k.queues[queue]:
 		return finding{kind: absent, reason: reasonNoQueue}
+	default:
+		k.stranger(queue)
 	}
 	return f
 }

@@ -1,7 +1,7 @@
 // Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper waits for a permit to
-// work (permit.go), claims due locks from package jobs (keeper.go), looks up the task of each lock in asynq (inspect.go,
-// and listing.go for many tasks of one queue), decides what to do about each lock (verdict.go), and acts
-// (reconcile.go).
+// work (permit.go), tells people its figures (tell.go), claims due locks from package jobs (keeper.go), looks up the
+// task of each lock in asynq (inspect.go, and listing.go for many tasks of one queue), decides what to do about each
+// lock (verdict.go), and acts (reconcile.go).
 //
 // Keepers that work do not know of each other. The claims of package jobs give each due lock to one of them.
 //
@@ -79,15 +79,17 @@ type Keeper struct {
 	fetched  chan batchOfPages // gets the pages
 	known    *memory
 
-	mu     sync.Mutex      // guards queues and stats
-	queues map[string]bool // the queues that were found in one of Config.Inspectors
-	stats  Stats
+	mu        sync.Mutex           // guards the fields below
+	queues    map[string]bool      // the queues that were found in one of Config.Inspectors
+	strangers map[string]time.Time // by queue that was never found: when a lookup last met a job of the queue
+	latest    time.Duration        // how late the latest check was since the last figures
+	stats     Stats
 }
 
 // New returns a Keeper that does nothing until Run is called.
 func New(cfg Config) *Keeper {
 	return &Keeper{
-		cfg: cfg, queues: make(map[string]bool), stats: Stats{Freed: make(map[string]int64)},
+		cfg: cfg, queues: make(map[string]bool), strangers: make(map[string]time.Time), stats: Stats{Freed: make(map[string]int64)},
 	}
 }
 
@@ -220,6 +222,9 @@ func (k *Keeper) wait(began, now time.Time) time.Duration {
 func (k *Keeper) lag(by time.Duration) {
 	if by > k.cfg.Every/wakeups {
 		k.late = latest(k.late, time.Now().Add(k.cfg.Every))
+		k.mu.Lock()
+		k.latest = max(k.latest, by)
+		k.mu.Unlock()
 	}
 }
 

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
@@ -35,7 +36,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		key = keyspace.DryKeepers
 	}
 	permits := limit.New(k.cfg.Locks, k.cfg.Keepers)
-	own := door.Use[joblock.AcquireOption](door.Option{OwnKey: true, LongGate: true})
+	own := door.Use[joblock.AcquireOption](door.Option{OwnKey: true, LongGate: true, Memo: true})
 	// The Locker's own MaxRenew is for locks that a program forgets to release.
 	unbounded := joblock.MaxRenew(driver.MaxPeriod)
 	lease := joblock.TTL(min(longestLease, door.Of(k.cfg.Locks).Settings().TTL))
@@ -46,6 +47,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			worked = true
 			k.working(true)
 			defer k.working(false)
+			permit, _ := joblock.FromContext(ctx)
+			telling, stop := context.WithCancel(ctx)
+			var told sync.WaitGroup
+			told.Go(func() { k.tell(telling, permit) })
+			defer told.Wait()
+			defer stop()
 			k.work(ctx)
 			return nil
 		}, own, unbounded, lease)

@@ -1,0 +1,67 @@
+// Package figures has what a keeper tells of itself: package worker writes the figures, and package ops reads them. They
+// are the memo of the keeper's permit; see keyspace.Keepers.
+package figures
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Period is how often a keeper that works writes its figures.
+const Period = 10 * time.Second
+
+// MostQueues is the largest number of names in Keeper.Strangers.
+const MostQueues = 20
+
+// Keeper has the figures of a keeper that works. Times are by the clock of the locks' store, as far as the keeper's process
+// knows that clock. Lengths are in milliseconds.
+type Keeper struct {
+	At    time.Time `json:"at"`             // when the figures were written
+	Began time.Time `json:"began"`          // when the keeper began to work
+	Asked time.Time `json:"asked,omitzero"` // when the keeper last got an answer to the question which locks are due
+
+	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. Late is
+	// how late it was with the latest of them since the figures before.
+	Behind bool  `json:"behind,omitempty"`
+	Late   int64 `json:"late_ms,omitempty"`
+
+	// Some of worker.Config. Databases is the number of its Inspectors.
+	Every     int64   `json:"every_ms"`
+	Reserve   int64   `json:"reserve_ms"`
+	Share     float64 `json:"share"`
+	Keepers   int     `json:"keepers"`
+	Databases int     `json:"databases"`
+	DryRun    bool    `json:"dry_run,omitempty"`
+
+	// The counts of worker.KeeperStats, since the process has begun.
+	Checked    int64            `json:"checked"`
+	Held       int64            `json:"held"`
+	Kept       int64            `json:"kept"`
+	Listed     int64            `json:"listed"`
+	Extended   int64            `json:"extended"`
+	Over       int64            `json:"over"`
+	Foreign    int64            `json:"foreign"`
+	Unanswered int64            `json:"unanswered"`
+	Freed      map[string]int64 `json:"freed,omitempty"`
+
+	// Strangers are queues of jobs with locks that none of the keeper's databases has. The keeper leaves these locks alone.
+	Strangers []string `json:"strangers,omitempty"`
+}
+
+// Encode returns the text of k.
+func (k Keeper) Encode() []byte {
+	text, err := json.Marshal(k)
+	if err != nil {
+		panic(fmt.Sprintf("figures: %v", err)) // no value of a Keeper has no JSON, except a Share that is no number
+	}
+	return text
+}
+
+// Decode is the reverse of Encode.
+func Decode(text []byte) (k Keeper, err error) {
+	if err := json.Unmarshal(text, &k); err != nil {
+		return Keeper{}, fmt.Errorf("the figures of a keeper cannot be read: %w", err)
+	}
+	return k, nil
+}

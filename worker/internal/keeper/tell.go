@@ -1,0 +1,67 @@
+package keeper
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The method tell writes the figures of k into the memo of its permit, once per figures.Period, until ctx ends. So people
+// can read the figures without asking this process. The write renews the lease of the permit, which is due every few
+// seconds anyway. Figures that could not be written are written with the next.
+func (k *Keeper) tell(ctx context.Context, permit *joblock.Lock) {
+	// The clock of the store at the time granted, or a little before.
+	granted, asOf := time.Now(), door.OfLock(permit).AsOf()
+	storeTime := func(t time.Time) time.Time {
+		if t.IsZero() {
+			return t
+		}
+		return asOf.Add(t.Sub(granted)).UTC()
+	}
+	for {
+		text := k.figures(granted, storeTime).Encode()
+		if err := door.OfLock(permit).WriteMemo(ctx, text); err != nil && ctx.Err() == nil {
+			k.cfg.Logger.Debug("worker: the keeper could not write its figures, which only people read", "err", err)
+		}
+		if sleep.For(ctx, figures.Period) != nil {
+			return
+		}
+	}
+}
+
+// The method figures returns the figures of now.
+func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) figures.Keeper {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := &k.stats
+	f := figures.Keeper{
+		At: storeTime(now), Began: storeTime(began), Asked: storeTime(s.Asked), Behind: s.Behind, Late: k.latest.Milliseconds(),
+		Every: k.cfg.Every.Milliseconds(), Reserve: k.cfg.Reserve.Milliseconds(), Share: k.cfg.Share, Keepers: k.cfg.Keepers,
+		Databases: len(k.cfg.Inspectors), DryRun: k.cfg.DryRun,
+		Checked: s.Checked, Held: s.Held, Kept: s.Kept, Listed: s.Listed, Extended: s.Extended, Over: s.Over,
+		Foreign: s.Foreign, Unanswered: s.Unanswered, Freed: maps.Clone(s.Freed),
+	}
+	k.latest = 0
+	maps.DeleteFunc(k.strangers, func(queue string, met time.Time) bool {
+		return k.queues[queue] || now.Sub(met) > strangerFor*k.cfg.Every
+	})
+	f.Strangers = slices.Sorted(maps.Keys(k.strangers))
+	return f
+}
+
+// strangerFor is for how many periods of Config.Every the figures name a queue that no lookup has met again.
+const strangerFor = 10
+
+// The method stranger remembers a queue that none of Config.Inspectors has. The caller holds k.mu.
+func (k *Keeper) stranger(queue string) {
+	if _, known := k.strangers[queue]; known || len(k.strangers) < figures.MostQueues {
+		k.strangers[queue] = time.Now()
+	}
+}
