@@ -64,6 +64,28 @@ func program() string {
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
 }
 
+// maxBuildBytes is the largest length of what the function build returns.
+const maxBuildBytes = 64
+
+// build returns the version of this program's main module or, if the build did not record a version, the revision. If the
+// build recorded neither, build returns "".
+func build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	version := info.Main.Version
+	if version == "(devel)" {
+		version = ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			version = cmp.Or(version, s.Value)
+		}
+	}
+	return version[:min(len(version), maxBuildBytes)]
+}
+
 // reportUnreadable records and logs that this node cannot use the value at the job's key, with the reason err.
 func (s *Scheduler) reportUnreadable(j *job, err error) {
 	s.setTrouble(j, err)

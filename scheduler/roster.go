@@ -31,6 +31,7 @@ const (
 type Node struct {
 	Name    string    `json:"name"`    // Config.Node
 	Program string    `json:"program"` // the path of the main module
+	Build   string    `json:"build"`   // the version of the main module or its revision; "" if the build recorded neither
 	Started time.Time `json:"started"` // the begin of Run, by the store's clock
 	Jobs    int       `json:"jobs"`    // how many jobs the node has
 }
@@ -45,7 +46,7 @@ func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
 	up, err := s.readNodes(ctx)
 	nodes := make([]Node, len(up))
 	for i, n := range up {
-		nodes[i] = Node{n.Name, n.Program, time.UnixMilli(n.Start).UTC(), n.Count}
+		nodes[i] = Node{n.Name, n.Program, n.Build, time.UnixMilli(n.Start).UTC(), n.Count}
 	}
 	return nodes, err
 }
@@ -166,7 +167,7 @@ func (s *Scheduler) jobsChanged() {
 // showNode writes this node's record, and puts the node into the list of nodes if the list lacks the node. The lock in
 // the parameter own is that of the record, or nil. The result is the lock from now on.
 func (s *Scheduler) showNode(ctx context.Context, own *joblock.Lock, start time.Time) (*joblock.Lock, error) {
-	n := roster.Node{Version: 1, Name: s.cfg.Node, Program: s.program, Start: start.UnixMilli()}
+	n := roster.Node{Version: 1, Name: s.cfg.Node, Program: s.program, Build: build(), Start: start.UnixMilli()}
 	n.SetJobs(s.names())
 	if own == nil || own.Err() != nil {
 		key := keyspace.CronNode(s.scope, fmt.Sprintf("%016x", rand.Uint64()))

@@ -30,6 +30,7 @@ type Node struct {
 	Version int    `json:"v"`
 	Name    string `json:"node"`
 	Program string `json:"by"`
+	Build   string `json:"build,omitempty"`
 	Start   int64  `json:"start"` // of Run, in ms of the store's clock
 	Count   int    `json:"n"`     // of jobs
 

@@ -67,7 +67,7 @@ func TestHowManyNamesFit(t *testing.T) {
 
 func TestNodeHasItsJobs(t *testing.T) {
 	for _, count := range []int{0, 1, 2, 1000, MaxJobs, MaxJobs + 1} {
-		n := &Node{Version: version, Name: strings.Repeat(`"`, driver.MaxLabelBytes), Program: strings.Repeat(`"`, 100), Start: math.MinInt64}
+		n := &Node{Version: version, Name: strings.Repeat(`"`, driver.MaxLabelBytes), Program: strings.Repeat(`"`, 100), Build: strings.Repeat(`"`, 64), Start: math.MinInt64}
 		var names []string
 		for i := range count {
 			names = append(names, fmt.Sprint("job", i))
