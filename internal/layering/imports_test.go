@@ -49,6 +49,7 @@ var rules = []rule{
 	{"scheduler/internal/ledger", []string{"scheduler/spec"}},
 	{"scheduler/internal/roster", nil},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
+	{"internal/ops", []string{"joblock", "joblock/...", "scheduler", "scheduler/spec", "internal/...", asynq, goredis}},
 	{"internal/crew", nil},
 	{"internal/dice", nil},
 	{"internal/seal", []string{"internal/sleep", "joblock/driver"}},

@@ -1,14 +1,40 @@
-// Package ops has what programs do to locks without a joblock.Lock: scripts, which keep a token between two commands,
-// and operators, who have only a key.
+// Package ops is the operator's side of the toolkit: what people on call see of locks, jobs and cron jobs, and what
+// they may do about them. The command line, the HTTP API and the pages all show what a Desk returns. The package also
+// has what scripts do to locks with nothing but a token.
+//
+// # What a Desk shows
+//
+//	Lock      one key: its state, who has it, its line, its permits or slots, its job as asynq sees the job
+//	Locks     many keys: those that a LocksQuery names, in the order of a walk
+//	Waiters   the line of a key, in the order in which the key will be served
+//	Permits   the permits of a limit, or the slots of a sequence, with their number
+//	Explain   one key in sentences: who has it and why, what frees it by itself and when, what an operator may do
+//	Job, Jobs jobs of asynq and the locks that are bound to them; a suspect has a lock that its job no longer needs
+//	Keeper    the keepers that work, and what they have found
+//	Doctor    what is wrong with the servers, the keepers, the clocks, the databases and the cron nodes
+//	Cron…     the cron jobs of a scope; see package scheduler
+//	Audit     what operators have done
+//
+// The types that a Desk returns are the objects of the JSON output. In JSON a duration is a whole number of
+// milliseconds, and the field's name ends in _ms. A time is RFC 3339 with milliseconds, by the store's clock. A fence is
+// a number below 2^53. No type has an owner token: Owner is a digest, the one that logs have.
+//
+// # What reading costs
+//
+// Lock, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else. Jobs, and Locks with
+// LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
+// not notice. All other calls of Locks walk over all keys of the store; LocksQuery.Share bounds what the walk takes from
+// other clients.
+//
+// # What an operator may do
+//
+// Force frees a key. Every action names the holding that the operator has seen, by its fence: if the key has another
+// holder by now, the action changes nothing. Every action has a reason and the name of who acts, and is recorded before
+// it begins: an action that cannot be recorded is refused. A second record has the outcome.
 //
 // # By token
 //
 // Acquire, Renew, Park, Resume and Release take a joblock.Token and leave no Lock behind. Nobody renews the lock but
 // the caller. Each can be repeated after ErrUnavailable with the same token: the store recognises the call, and gives
 // the answer of the first one. A Resume needs a name for that, because several callers may have the token.
-//
-// # By key
-//
-// Force frees a key for an operator. Force names the holding that the operator has seen, so that a release never hits
-// the holder that came after.
 package ops

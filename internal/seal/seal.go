@@ -87,6 +87,13 @@ func (s signer) check(f frame) error {
 	return nil
 }
 
+// Text returns the text of a sealed text, and does not verify the seal. Text is for showing the text to people. The error
+// is ErrMalformed.
+func Text(sealed string) (string, error) {
+	f, err := parse(sealed)
+	return f.text, err
+}
+
 func parse(sealed string) (frame, error) {
 	parts := strings.SplitN(sealed, ".", 5)
 	if len(parts) != 5 || parts[0] != version || len(parts[1]) != idLen || len(parts[2]) != idLen || len(parts[3]) != macLen {

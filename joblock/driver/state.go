@@ -1,5 +1,10 @@
 package driver
 
+import (
+	"fmt"
+	"slices"
+)
+
 // State is the state of a key at an instant of the store's clock.
 type State uint8
 
@@ -20,6 +25,13 @@ func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 // MarshalText returns the name that String returns.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText is the reverse of MarshalText.
+func (s *State) UnmarshalText(text []byte) error {
+	i, err := indexOf("state", stateNames[:], text)
+	*s = State(i)
+	return err
+}
+
 // Ended says how the last ownership of a key ended.
 type Ended uint8
 
@@ -39,6 +51,21 @@ func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
 
 // MarshalText returns the name that String returns.
 func (e Ended) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (e *Ended) UnmarshalText(text []byte) error {
+	i, err := indexOf("end of an ownership", endedNames[:], text)
+	*e = Ended(i)
+	return err
+}
+
+func indexOf(what string, names []string, text []byte) (int, error) {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return 0, fmt.Errorf("joblock: %.40q is no %s", text, what)
+	}
+	return i, nil
+}
 
 func nameOf(names []string, i int) string {
 	if i < len(names) {

@@ -69,7 +69,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	}
 	keys := names[:0]
 	for _, name := range names {
-		if key, ok := s.keyOf(name); ok && name != s.sealKeys() && strings.HasPrefix(key, req.Prefix) {
+		if key, ok := s.keyOf(name); ok && !s.noLock(name) && strings.HasPrefix(key, req.Prefix) {
 			keys = append(keys, key)
 		}
 	}

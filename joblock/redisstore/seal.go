@@ -18,6 +18,10 @@ import (
 // followed by two hexadecimal digits.
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
+// noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something else than locks: the
+// seal keys, or the record of what operators have done, which package internal/ops writes.
+func (s *Store) noLock(name string) bool { return name == s.sealKeys() || name == s.prefix+"%audit" }
+
 // String says where the locks are, as far as the client tells. The text helps to find two programs that look at
 // different places by mistake.
 func (s *Store) String() string {

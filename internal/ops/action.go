@@ -1,0 +1,96 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// ForceRequest says which holding Desk.Force ends.
+type ForceRequest struct {
+	Key   string
+	Fence int64 // of the holding that the operator has seen: Lock.Fence
+
+	// IfIdle frees the key only while nobody runs under the lock: while it is parked or orphaned.
+	IfIdle bool
+
+	Actor
+}
+
+// Forced is what Desk.Force has done.
+type Forced struct {
+	Before Lock   `json:"before"`
+	After  Lock   `json:"after"` // with the next in line, if somebody waited
+	Audit  string `json:"audit"` // the AuditEntry.ID
+
+	// Problems say, in sentences, what could not be read or recorded after the key was freed.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Force frees a key, whoever has it. If the key has another fence than the request by now, Force changes nothing. The
+// next in line gets the key in the same step. A live holder is not stopped: its contexts end at its next renewal, or at
+// once with joblock.Config.WatchForced. Until then the fences protect the resource. Force is recorded before it begins.
+//
+// Errors, with which nothing was freed:
+//
+//	ErrNotRecorded   the action could not be recorded, so it was not begun
+//	ErrNotOwner      somebody else has the key by now, or the same owner in another step
+//	ErrNotFound      the key is free
+//	ErrBusy          with IfIdle: somebody runs under the lock
+//	ErrInvalid       the key, the fence, the reason or the name of who acts is bad
+//	ErrClosed
+//
+// After ErrUnavailable the key may be freed. The sentinels but the first are those of package joblock.
+func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
+	const op = "force release"
+	if err := req.check(op, req.Key); err != nil {
+		return Forced{}, err
+	}
+	if req.Fence < 1 || req.Fence > driver.MaxFence {
+		return Forced{}, door.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
+	}
+	before, err := d.read(ctx, op, req.Key)
+	if err != nil {
+		return Forced{}, err
+	}
+	done := Forced{Before: before}
+	seen := joblock.Status{Key: req.Key, Fence: req.Fence}
+	if before.Fence == req.Fence {
+		seen.Job = before.Job
+	}
+	e := AuditEntry{Action: op, Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Before: &before}
+	id, unrecorded, err := d.act(ctx, req.Actor, e, func(ctx context.Context) error {
+		return Force(ctx, d.cfg.Locks, seen, req.IfIdle, signed(req.Reason, req.By))
+	})
+	if done.Audit = id; unrecorded != "" {
+		done.Problems = append(done.Problems, unrecorded)
+	}
+	if err != nil {
+		return done, err
+	}
+	if done.After, err = d.read(ctx, op, req.Key); err != nil {
+		done.Problems = append(done.Problems, fmt.Sprintf("The key was freed, but could not be read afterwards: %s.", err))
+	}
+	return done, nil
+}
+
+// The function signed returns the reason that the record of a freed key shows. It names who has acted, if there is room.
+func signed(reason, by string) string {
+	tail := " (by " + by + ")"
+	if len(reason)+len(tail) <= driver.MaxLabelBytes {
+		return reason + tail
+	}
+	cut := max(0, driver.MaxLabelBytes-len(tail))
+	for cut > 0 && !utf8.RuneStart(reason[cut]) {
+		cut--
+	}
+	if cut < driver.MaxLabelBytes/4 { // a very long name
+		return reason
+	}
+	return strings.TrimSpace(reason[:cut]) + tail
+}

@@ -1,0 +1,110 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The method actions says what an operator may do, the mildest first.
+func (s *story) actions(f Frees) []Action {
+	all := []Action{}
+	add := func(name ActionName, command, effect, danger string) {
+		all = append(all, Action{Name: name, Command: command, Effect: effect, Danger: danger})
+	}
+	if !s.Locked() {
+		return all
+	}
+	if f.By != ByNothing {
+		effect := f.Text
+		if !f.Latest.IsZero() {
+			effect = fmt.Sprintf("Others can get the key at %s at the latest, if %s.", s.clock(f.Latest.Time), f.If)
+		}
+		add(ActWait, "", effect, "")
+	}
+	s.taskActions(add)
+	if s.Job != "" && !s.keeps() {
+		add(ActStartKeep, "", "Start a process that runs worker.Worker.Run: it frees the locks of jobs that are over, and keeps those of jobs that live.", "")
+	}
+	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
+	key := " -- " + shell(s.Key)
+	if s.State != joblock.StateHeld {
+		add(ActFreeIdle, force+" --if-idle"+key, s.effect()+" If somebody runs under the lock by then, nothing happens.", s.danger())
+		return all
+	}
+	add(ActForce, force+key, s.effect(), s.danger())
+	return all
+}
+
+// The method effect says what a forced release does.
+func (s *story) effect() string {
+	text := "The key is free at once."
+	if len(s.Line) > 0 {
+		text = "The next in line has the key at once."
+	}
+	if s.State == joblock.StateHeld {
+		text += fmt.Sprintf(" The holder is not stopped. Its context ends with its next renewal, within some %s, or at once with Config.WatchForced.", length(s.renewal()))
+	}
+	return text
+}
+
+// The method renewal returns how long a holder may take to notice a forced release: a third of its lease.
+func (s *story) renewal() time.Duration { return max(time.Second, s.Remaining.Duration()/2) }
+
+// The method danger says what may go wrong after a forced release.
+func (s *story) danger() string {
+	switch t := &s.task; {
+	case s.State == joblock.StateHeld:
+		return "Until the holder notices, two may work at the same time. Only a resource that compares fences refuses the old one."
+	case s.halted():
+		return "The job that has failed stays in asynq's archive. The jobs behind it run without it."
+	case t.State == "" && s.State == joblock.StateOrphaned:
+		return "If the holder lives and is only cut off, two may work at the same time."
+	case t.State == "":
+		return "Whoever has the token of the lock cannot resume it any more."
+	case t.Ended():
+		return ""
+	case t.State == "active":
+		return "The attempt that asynq shows as active may still run. Its next attempt finds the lock gone and, unless worker.Config.Gone says otherwise, takes the lock anew."
+	}
+	return "If the job runs after that, its attempt finds the lock gone and, unless worker.Config.Gone says otherwise, takes the lock anew before it works. Others may have the key in between."
+}
+
+// taskActions adds what an operator may do to the task of the job, with asynq's own tool.
+func (s *story) taskActions(add func(name ActionName, command, effect, danger string)) {
+	t := &s.task
+	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
+		return
+	}
+	task := fmt.Sprintf(" --queue=%s --id=%s", shell(t.Queue), shell(t.ID))
+	if t.Paused {
+		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
+	}
+	gone := "The job is gone. " + s.afterDelete()
+	switch {
+	case t.State == "active":
+		add(ActCancelTask, "asynq task cancel "+shell(t.ID), "The context of the running handler ends. The attempt counts as failed: the task is tried again, if it has attempts left.", "A handler that ignores its context goes on.")
+	case t.Snoozed:
+	case s.halted():
+		add(ActRunTask, "asynq task run"+task, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
+		add(ActDeleteTask, "asynq task delete"+task, gone, "")
+	case t.State == "archived":
+		add(ActRunTask, "asynq task run"+task, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
+	case t.State == "pending":
+		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+	case t.State == "aggregating":
+		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+	default:
+		add(ActRunTask, "asynq task run"+task, "asynq takes the task now, and does not wait for its time.", "")
+		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+	}
+}
+
+// afterDelete says what becomes of the lock when the task is deleted.
+func (s *story) afterDelete() string {
+	if !s.keeps() {
+		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
+	}
+	return fmt.Sprintf("A keeper frees the lock within %s.", length(s.grace()+s.keeper.every()))
+}

@@ -1,0 +1,191 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
+var ErrNotRecorded = errors.New("the action was refused, because it could not be recorded")
+
+// Actor says who acts, from where and why.
+type Actor struct {
+	By     string // who acts, for people: from 1 to 256 bytes
+	From   string // the machine or the address; "" if not known; at most 256 bytes
+	Reason string // from 1 to 256 bytes
+}
+
+func (a Actor) check(op, key string) error {
+	return cmp.Or(
+		door.CheckText(op, key, "name of who acts", a.By, 1, driver.MaxLabelBytes),
+		door.CheckText(op, key, "origin of who acts", a.From, 0, driver.MaxLabelBytes),
+		door.CheckText(op, key, "reason", a.Reason, 1, driver.MaxLabelBytes))
+}
+
+// AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
+// with the Outcome. If the second entry is missing, nobody knows what became of the action.
+type AuditEntry struct {
+	ID      string `json:"id"` // set by Audit.Write
+	At      Time   `json:"at"` // set by Audit.Write
+	Action  string `json:"action"`
+	Key     string `json:"key,omitempty"` // of a lock, or the name of a cron job
+	Scope   string `json:"scope,omitempty"`
+	Fence   int64  `json:"fence,omitempty"`
+	IfIdle  bool   `json:"if_idle,omitempty"`
+	By      string `json:"by"`
+	From    string `json:"from,omitempty"`
+	Reason  string `json:"reason"`
+	Before  *Lock  `json:"before,omitempty"`  // the lock before the action
+	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before
+	Outcome string `json:"outcome,omitempty"` // OutcomeDone, OutcomeRefused or OutcomeUnknown
+	Error   string `json:"error,omitempty"`   // with the latter two
+}
+
+// The outcomes of actions.
+const (
+	OutcomeDone    = "done"
+	OutcomeRefused = "refused" // nothing was changed
+	OutcomeUnknown = "unknown" // the store did not answer
+)
+
+// AuditQuery says which entries Audit.Read returns.
+type AuditQuery struct {
+	Key   string    // only of this key
+	Since time.Time // only from then on
+}
+
+// Audit records actions.
+type Audit interface {
+	// Write records e, and returns the ID of the record. After an error, e may be recorded.
+	Write(ctx context.Context, e AuditEntry) (id string, err error)
+
+	// Read walks over the entries, the newest first. An error ends the walk.
+	Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
+}
+
+const (
+	// auditLength is about how many entries the stream keeps.
+	auditLength = 100_000
+
+	auditPage  = 200
+	auditField = "entry"
+)
+
+// The type stream is an Audit in a Redis stream.
+type stream struct {
+	rdb     redis.UniversalClient
+	key     string
+	timeout time.Duration
+}
+
+// NewAudit returns an Audit in a stream of Redis, at the prefix of the locks and "%audit". The stream keeps the latest
+// 100,000 entries or somewhat more. A call takes at most the given timeout. An ACL user needs XADD and XREVRANGE besides
+// the rights of package redisstore.
+func NewAudit(rdb redis.UniversalClient, prefix string, timeout time.Duration) Audit {
+	return &stream{rdb, prefix + "%audit", timeout}
+}
+
+// Write implements Audit, with one XADD.
+func (s *stream) Write(ctx context.Context, e AuditEntry) (string, error) {
+	e.ID, e.At = "", Time{}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.rdb.XAdd(ctx, &redis.XAddArgs{
+		Stream: s.key, MaxLen: auditLength, Approx: true, Values: []any{auditField, text},
+	}).Result()
+}
+
+// Read implements Audit, with an XREVRANGE for every 200 entries of the stream.
+func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	return func(yield func(AuditEntry, error) bool) {
+		from, to := "-", "+"
+		if !q.Since.IsZero() {
+			from = strconv.FormatInt(q.Since.UnixMilli(), 10)
+		}
+		for {
+			page, err := s.page(ctx, from, to)
+			if err != nil {
+				yield(AuditEntry{}, fmt.Errorf("read the record of actions: %w", err))
+				return
+			}
+			for _, m := range page {
+				e, ok := entryOf(m)
+				if ok && (q.Key == "" || q.Key == e.Key) && !yield(e, nil) {
+					return
+				}
+			}
+			if len(page) < auditPage {
+				return
+			}
+			to = "(" + page[len(page)-1].ID
+		}
+	}
+}
+
+func (s *stream) page(ctx context.Context, from, to string) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.rdb.XRevRangeN(ctx, s.key, to, from, auditPage).Result()
+}
+
+// entryOf reads an entry of the stream. ok is false for an entry that Write has not written.
+func entryOf(m redis.XMessage) (e AuditEntry, ok bool) {
+	text, _ := m.Values[auditField].(string)
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
+		return e, false
+	}
+	ms, _, _ := strings.Cut(m.ID, "-")
+	at, err := strconv.ParseInt(ms, 10, 64)
+	e.ID, e.At = m.ID, Time{time.UnixMilli(at).UTC()}
+	return e, err == nil
+}
+
+// Audit walks over what operators have done, the newest first. Without Config.Audit there are no entries.
+func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	if d.cfg.Audit == nil {
+		return func(func(AuditEntry, error) bool) {}
+	}
+	return d.cfg.Audit.Read(ctx, q)
+}
+
+// The method act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the
+// ID of the first entry. If the first entry cannot be written, act does not run do, and the error matches ErrNotRecorded.
+// If the second entry cannot be written, unrecorded says so in a sentence.
+func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context.Context) error) (id, unrecorded string, err error) {
+	e.By, e.From, e.Reason = who.By, who.From, who.Reason
+	if d.cfg.Audit == nil {
+		return "", "", fmt.Errorf("%w: there is no place for records", ErrNotRecorded)
+	}
+	if id, err = d.cfg.Audit.Write(ctx, e); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
+	}
+	err = do(ctx)
+	e.Of, e.Before, e.Outcome = id, nil, OutcomeDone
+	switch {
+	case errors.Is(err, joblock.ErrUnavailable), err != nil && ctx.Err() != nil:
+		e.Outcome, e.Error = OutcomeUnknown, err.Error()
+	case err != nil:
+		e.Outcome, e.Error = OutcomeRefused, err.Error()
+	}
+	if _, werr := d.cfg.Audit.Write(context.WithoutCancel(ctx), e); werr != nil {
+		unrecorded = fmt.Sprintf("The outcome of the action could not be recorded: %s.", werr)
+	}
+	return id, unrecorded, err
+}

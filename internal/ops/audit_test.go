@@ -1,0 +1,72 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// The record of actions comes back as it was written, the newest first, over many pages. No list of locks shows it.
+func TestAuditInAStream(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	audit := NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)
+	before := Lock{Key: "k", State: joblock.StateOrphaned, Fence: 1 << 52, Since: Time{time.UnixMilli(5).UTC()}}
+	const n = 2*auditPage + 50
+	for i := range n {
+		id, err := audit.Write(t.Context(), AuditEntry{
+			Action: "force release", Key: fmt.Sprint("key-", i%10), Fence: int64(i + 1), By: "eva", Reason: "\x1b", Before: &before,
+		})
+		if err != nil || id == "" {
+			t.Fatal(id, err)
+		}
+	}
+	if err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "joblock:%audit", Values: []any{"x", "y"}}).Err(); err != nil {
+		t.Fatal(err) // of another program
+	}
+	next := int64(n)
+	for e, err := range audit.Read(t.Context(), AuditQuery{}) {
+		testkit.WantNil(t, "Read", err)
+		if e.Fence != next || e.By != "eva" || e.Reason != "\x1b" || e.ID == "" || e.At.IsZero() || e.Before.Fence != before.Fence || e.Before.State != before.State || !e.Before.Since.Equal(before.Since.Time) {
+			t.Fatalf("%+v, want the fence %d", e, next)
+		}
+		next--
+	}
+	if next != 0 {
+		t.Errorf("%d entries are missing", next)
+	}
+	count := 0
+	for e, err := range audit.Read(t.Context(), AuditQuery{Key: "key-3"}) {
+		testkit.WantNil(t, "Read", err)
+		if count++; e.Key != "key-3" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if count != n/10 {
+		t.Errorf("%d entries of a key, want %d", count, n/10)
+	}
+	for range audit.Read(t.Context(), AuditQuery{Since: time.Now().Add(time.Hour)}) {
+		t.Error("an entry of the future")
+	}
+	store := redisstore.New(rdb, nil)
+	t.Cleanup(func() { _ = store.Close() })
+	page, err := store.List(t.Context(), driver.ListRequest{Count: 1000})
+	if err != nil || len(page.Records) != 0 {
+		t.Errorf("the list of locks has %+v, %v", page.Records, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := audit.Write(ended, AuditEntry{}); err == nil {
+		t.Error("a write under an ended context is no error")
+	}
+}

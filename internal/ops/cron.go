@@ -1,0 +1,373 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/spec"
+)
+
+// CronJob is a cron job in the whole cluster. The fields are those of scheduler.Entry, which explains them.
+type CronJob struct {
+	Scope string `json:"scope"`
+	Name  string `json:"name"`
+	Spec  string `json:"spec"`
+	Zone  string `json:"zone,omitempty"`
+	Words string `json:"words,omitempty"` // Spec in English
+
+	Nodes  []string   `json:"nodes"` // that are up and have the job
+	Since  Time       `json:"since,omitzero"`
+	Former []CronSpec `json:"former,omitempty"`
+
+	Next      Time        `json:"next,omitzero"`
+	Paused    bool        `json:"paused"`
+	Pauses    []CronPause `json:"pauses,omitempty"`
+	Overdue   Time        `json:"overdue,omitzero"`
+	Behind    Millis      `json:"behind_ms,omitzero"`
+	Contested bool        `json:"contested,omitempty"`
+	Problem   string      `json:"problem,omitempty"`
+
+	Waiting int              `json:"waiting"`
+	InLine  int              `json:"in_line"`
+	Latest  *CronRun         `json:"latest,omitempty"` // nil: there was none
+	Running []CronRun        `json:"running,omitempty"`
+	History []CronRun        `json:"history,omitempty"`
+	Counts  scheduler.Counts `json:"counts"`
+
+	Backfill *CronBackfill `json:"backfill,omitempty"`
+}
+
+// CronSpec is a spec that was in force until a time.
+type CronSpec struct {
+	Spec  string `json:"spec"`
+	Until Time   `json:"until"`
+}
+
+// CronPause is a pause of a cron job, or of all cron jobs of the scope.
+type CronPause struct {
+	Since  Time   `json:"since"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	All    bool   `json:"all,omitempty"`
+}
+
+// CronRun is an execution of a cron job.
+type CronRun struct {
+	Tick     Time            `json:"tick"`
+	Cause    scheduler.Cause `json:"cause"`
+	State    scheduler.State `json:"state"`
+	Node     string          `json:"node"`
+	Started  Time            `json:"started"`
+	Ended    Time            `json:"ended,omitzero"`
+	Took     Millis          `json:"took_ms,omitzero"`
+	Attempts int             `json:"attempts,omitempty"`
+	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were broken off
+	Error    string          `json:"error,omitempty"`
+}
+
+// CronBackfill is a backfill of a cron job. The fields are those of scheduler.Backfill.
+type CronBackfill struct {
+	Number   int64 `json:"number"`
+	From     Time  `json:"from"`
+	To       Time  `json:"to"`
+	Ticks    int   `json:"ticks"`
+	Done     int   `json:"done"`
+	Failed   int   `json:"failed"`
+	Lost     int   `json:"lost"`
+	Upto     Time  `json:"upto,omitzero"`
+	Asked    Time  `json:"asked"`
+	Ended    Time  `json:"ended,omitzero"`
+	Stopping bool  `json:"stopping,omitempty"`
+}
+
+// CronTick is a tick that is to come. At is in the zone of the spec, with the zone's offset.
+type CronTick struct {
+	At   time.Time `json:"at"`
+	Note string    `json:"note,omitempty"` // what a clock change does to the tick
+}
+
+// CronNode is a node of a scope that is up.
+type CronNode struct {
+	Scope   string `json:"scope"`
+	Name    string `json:"name"`
+	Program string `json:"program,omitempty"` // the path of the main module
+	Build   string `json:"build,omitempty"`   // the version or the revision that the program was built from
+	Started Time   `json:"started"`
+	Jobs    int    `json:"jobs"` // how many cron jobs the node has
+}
+
+// Acted is the result of an action on a cron job.
+type Acted struct {
+	Audit    string   `json:"audit"`         // the AuditEntry.ID
+	Run      *CronRun `json:"run,omitempty"` // of CronTrigger that waits: the execution
+	Problems []string `json:"problems,omitempty"`
+}
+
+// The method scheduler returns a Scheduler without jobs. The parameter by is the name that pauses show.
+func (d *Desk) scheduler(scope, by string) (*scheduler.Scheduler, error) {
+	return scheduler.New(d.cfg.Locks, &scheduler.Config{Scope: scope, Node: by, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// CronJobs returns the cron jobs of a scope, sorted by name. Errors are those of scheduler.Scheduler.AllEntries, and
+// joblock.ErrInvalid for a bad scope.
+func (d *Desk) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
+	s, err := d.scheduler(scope, "")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.AllEntries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]CronJob, len(entries))
+	for i, e := range entries {
+		all[i] = cronJob(scope, e)
+	}
+	return all, nil
+}
+
+// CronJob returns one cron job. Errors are those of scheduler.Scheduler.Entry.
+func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error) {
+	s, err := d.scheduler(scope, "")
+	if err != nil {
+		return CronJob{}, err
+	}
+	e, err := s.Entry(ctx, name)
+	if err != nil {
+		return CronJob{}, err
+	}
+	return cronJob(scope, e), nil
+}
+
+// CronNext returns the next n ticks of a cron job, paused or not. Errors are those of scheduler.Scheduler.NextTicks.
+func (d *Desk) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
+	s, err := d.scheduler(scope, "")
+	if err != nil {
+		return nil, err
+	}
+	ticks, err := s.NextTicks(ctx, name, n)
+	return cronTicks(ticks), err
+}
+
+// CronPlan is what a spec means.
+type CronPlan struct {
+	Spec  string     `json:"spec"`
+	Zone  string     `json:"zone"`
+	Words string     `json:"words"`
+	Ticks []CronTick `json:"ticks"`
+}
+
+// maxTicks is the largest number of ticks of a CronPlan, as of scheduler.Scheduler.NextTicks.
+const maxTicks = 1000
+
+// CronPreview returns the n ticks of a spec after a time, without any cron job. The spec is in the given zone unless it
+// names one itself. The error matches joblock.ErrInvalid for a bad n; an error about the spec says what is wrong with it.
+func CronPreview(text string, zone *time.Location, after time.Time, n int) (CronPlan, error) {
+	if n < 1 || n > maxTicks {
+		return CronPlan{}, door.Invalid("cron next", "", "the number of ticks is %d, must be from 1 to %d", n, maxTicks)
+	}
+	s, err := spec.Parse(text, zone)
+	if err != nil {
+		return CronPlan{}, err
+	}
+	return CronPlan{Spec: s.String(), Zone: s.Zone().String(), Words: s.Words(), Ticks: cronTicks(s.Forecast(after, n))}, nil
+}
+
+// CronNodes returns the nodes of a scope that are up. Errors are those of scheduler.Scheduler.Nodes.
+func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) {
+	s, err := d.scheduler(scope, "")
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := s.Nodes(ctx)
+	all := make([]CronNode, len(nodes))
+	for i, n := range nodes {
+		all[i] = CronNode{Scope: scope, Name: n.Name, Program: n.Program, Build: n.Build, Started: Time{n.Started}, Jobs: n.Jobs}
+	}
+	return all, err
+}
+
+// CronPause pauses a cron job. With the name "" CronPause pauses all cron jobs of the scope. The reason is the note of
+// the pause. The errors are those of scheduler.Scheduler.Pause, and ErrNotRecorded.
+func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Acted, error) {
+	return d.cron(ctx, "cron pause", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+		if name == "" {
+			return s.PauseAll(ctx, who.Reason)
+		}
+		return s.Pause(ctx, name, who.Reason)
+	})
+}
+
+// CronResume ends the pause of a cron job, or with the name "" the pause of all. Errors are those of CronPause.
+func (d *Desk) CronResume(ctx context.Context, scope, name string, who Actor) (Acted, error) {
+	return d.cron(ctx, "cron resume", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+		if name == "" {
+			return s.ResumeAll(ctx)
+		}
+		return s.Resume(ctx, name)
+	})
+}
+
+// CronTrigger executes a cron job once. If the parameter wait is true, CronTrigger waits for the end of the execution, which
+// is Acted.Run, whatever its State. Errors are those of scheduler.Scheduler.Trigger and TriggerAndWait, and
+// ErrNotRecorded.
+func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, who Actor) (Acted, error) {
+	return d.cron(ctx, "cron trigger", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, acted *Acted) error {
+		if !wait {
+			return s.Trigger(ctx, name)
+		}
+		x, err := s.TriggerAndWait(ctx, name)
+		if err == nil {
+			acted.Run = cronRun(x)
+		}
+		return err
+	})
+}
+
+// CronForget removes the record of a cron job that no node has any more. Errors are those of scheduler.Scheduler.Forget,
+// and ErrNotRecorded.
+func (d *Desk) CronForget(ctx context.Context, scope, name string, who Actor) (Acted, error) {
+	return d.cron(ctx, "cron forget", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+		return s.Forget(ctx, name)
+	})
+}
+
+// The method cron runs an action on a cron job, between two entries of the audit.
+func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
+	do func(context.Context, *scheduler.Scheduler, *Acted) error,
+) (acted Acted, err error) {
+	if err := who.check(action, name); err != nil {
+		return acted, err
+	}
+	s, err := d.scheduler(scope, who.By)
+	if err != nil {
+		return acted, err
+	}
+	id, unrecorded, err := d.act(ctx, who, AuditEntry{Action: action, Scope: scope, Key: name}, func(ctx context.Context) error {
+		return do(ctx, s, &acted)
+	})
+	if acted.Audit = id; unrecorded != "" {
+		acted.Problems = append(acted.Problems, unrecorded)
+	}
+	return acted, err
+}
+
+func cronJob(scope string, e scheduler.Entry) CronJob {
+	j := CronJob{
+		Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
+		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
+		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts,
+	}
+	for _, f := range e.Former {
+		j.Former = append(j.Former, CronSpec{f.Spec, Time{f.Until}})
+	}
+	for _, p := range e.Pauses {
+		j.Pauses = append(j.Pauses, CronPause{Time{p.Since}, p.By, p.Note, p.All})
+	}
+	if e.Latest.State != "" {
+		j.Latest = cronRun(e.Latest)
+	}
+	for _, x := range e.Running {
+		j.Running = append(j.Running, *cronRun(x))
+	}
+	for _, x := range e.History {
+		j.History = append(j.History, *cronRun(x))
+	}
+	if b := e.Backfill; b != nil {
+		j.Backfill = &CronBackfill{
+			Number: b.Number, From: Time{b.From}, To: Time{b.To}, Ticks: b.Ticks, Done: b.Done, Failed: b.Failed, Lost: b.Lost,
+			Upto: Time{b.Upto}, Asked: Time{b.Asked}, Ended: Time{b.Ended}, Stopping: b.Stopping,
+		}
+	}
+	return j
+}
+
+func cronRun(x scheduler.Execution) *CronRun {
+	return &CronRun{
+		Tick: Time{x.Tick.At}, Cause: x.Tick.Cause, State: x.State, Node: x.Node, Started: Time{x.Started}, Ended: Time{x.Ended},
+		Took: Millis(x.Duration()), Attempts: x.Attempts, Broken: x.Tick.Broken, Error: x.Error,
+	}
+}
+
+func cronTicks(list []spec.Forecast) []CronTick {
+	ticks := make([]CronTick, len(list))
+	for i, f := range list {
+		ticks[i] = CronTick(f)
+	}
+	return ticks
+}
+
+// The method cron looks at the cron jobs and the nodes of Config.Scopes.
+func (c *checkup) cron(ctx context.Context) error {
+	for _, scope := range c.cfg.Scopes {
+		jobs, err := c.CronJobs(ctx, scope)
+		var nodes []CronNode
+		if err == nil {
+			nodes, err = c.CronNodes(ctx, scope)
+		}
+		if err != nil {
+			if err := c.unread(ctx, "cron", scope, err); err != nil {
+				return err
+			}
+			continue
+		}
+		now := c.keeper.Now.Time
+		for _, j := range jobs {
+			c.cronJob(cmp.Or(now, time.Now()), j)
+		}
+		c.cronNodes(scope, len(jobs), nodes)
+	}
+	return nil
+}
+
+// The method cronJob looks at one cron job.
+func (c *checkup) cronJob(now time.Time, j CronJob) {
+	where := j.Scope + ": " + j.Name
+	if j.Problem != "" {
+		c.add(Fault, "cron", where, j.Problem, "what this program shows of the job is not complete; nodes with the same problem do not execute the job", "see the problem")
+	}
+	if !j.Overdue.IsZero() {
+		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", j.Overdue.UTC().Format(time.RFC3339)), "no node that is up has the job, or all of them are busy", "start a node that has the job, or joblock cron forget the job if it was removed")
+	} else if len(j.Nodes) == 0 {
+		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "joblock cron forget the job if it was removed")
+	}
+	if j.Contested {
+		c.add(Fault, "cron", where, "two definitions of the job take turns", "probably two applications use the same scope, and each executes some of the ticks", "give each application a scope of its own")
+	}
+	if j.Behind > 0 {
+		c.add(Warning, "cron", where, fmt.Sprintf("the store's clock is %s behind the job's latest tick", length(j.Behind.Duration())), "the clock was set back, and ticks wait until it is where it was", "check the clocks of the servers; joblock cron trigger executes the job at once")
+	}
+	for _, p := range j.Pauses {
+		if !p.All && now.Sub(p.Since.Time) > pausedLong {
+			c.add(Note, "cron", where, fmt.Sprintf("paused for %s by %s: %s", length(now.Sub(p.Since.Time)), p.By, p.Reason), "its ticks are skipped", "joblock cron resume, if the pause was forgotten")
+		}
+	}
+}
+
+// The method cronNodes looks at the nodes of a scope.
+func (c *checkup) cronNodes(scope string, jobs int, nodes []CronNode) {
+	if len(nodes) == 0 && jobs > 0 {
+		c.add(Fault, "cron", scope, fmt.Sprintf("no node is up, and the scope has %d jobs", jobs), "no cron job of the scope is executed", "start a node")
+		return
+	}
+	distinct := func(of func(CronNode) string) []string {
+		var all []string
+		for _, n := range nodes {
+			all = append(all, cmp.Or(of(n), "unknown"))
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	if programs := distinct(func(n CronNode) string { return n.Program }); len(programs) > 1 {
+		c.add(Warning, "cron", scope, "the nodes are those of several programs: "+strings.Join(programs, ", "), "if two of them have a job of the same name, each executes some of its ticks", "give each application a scope of its own")
+	} else if builds := distinct(func(n CronNode) string { return n.Build }); len(builds) > 1 {
+		c.add(Note, "cron", scope, "the nodes are of several builds: "+strings.Join(builds, ", "), "during a deploy that is as it should be; the node that has started last decides about the spec of a job", "if no deploy is under way, restart the nodes of the older build")
+	}
+}

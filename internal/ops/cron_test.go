@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// The method schedule runs a node of the scope "shop", whose job fails, until stop is called.
+func (s *stage) schedule() (stop func()) {
+	s.Helper()
+	node, err := scheduler.New(s.locks, &scheduler.Config{Scope: "shop", Node: "node-1", Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(s, "scheduler.New", err)
+	testkit.WantNil(s, "Func", node.Func("rollup", "0 3 * * *", func(context.Context) error { return errors.New("no disk") }))
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := node.Run(ctx); err != nil {
+			s.Errorf("Run: %v", err)
+		}
+	})
+	time.Sleep(time.Minute)
+	return func() { cancel(); group.Wait() }
+}
+
+func TestCronJobsAreShownAndSteered(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		stop := s.schedule()
+		jobs, err := s.CronJobs(ctx, "shop")
+		if err != nil || len(jobs) != 1 || jobs[0].Name != "rollup" || jobs[0].Scope != "shop" || len(jobs[0].Nodes) != 1 || jobs[0].Latest != nil || jobs[0].Next.IsZero() {
+			t.Fatalf("%+v, %v", jobs, err)
+		}
+		nodes, err := s.CronNodes(ctx, "shop")
+		if err != nil || len(nodes) != 1 || nodes[0].Name != "node-1" || nodes[0].Jobs != 1 {
+			t.Errorf("%+v, %v", nodes, err)
+		}
+		ticks, err := s.CronNext(ctx, "shop", "rollup", 3)
+		if err != nil || len(ticks) != 3 || !ticks[0].At.Equal(jobs[0].Next.Time) {
+			t.Errorf("%+v, %v", ticks, err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		acted, err := s.CronTrigger(ctx, "shop", "rollup", true, eva)
+		if err != nil || acted.Run == nil || acted.Run.State != scheduler.StateFailed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
+			t.Errorf("%+v, %v", acted, err)
+		}
+		_, err = s.CronPause(ctx, "shop", "rollup", eva)
+		testkit.WantNil(t, "CronPause", err)
+		_, err = s.CronPause(ctx, "shop", "", eva)
+		testkit.WantNil(t, "CronPause of all", err)
+		job, err := s.CronJob(ctx, "shop", "rollup")
+		if err != nil || !job.Paused || len(job.Pauses) != 2 || job.Pauses[0].By != eva.By || job.Pauses[0].Reason != eva.Reason || job.Latest.Error != "no disk" {
+			t.Errorf("%+v, %v", job, err)
+		}
+		for _, name := range []string{"rollup", ""} {
+			_, err = s.CronResume(ctx, "shop", name, eva)
+			testkit.WantNil(t, "CronResume", err)
+		}
+		_, err = s.CronForget(ctx, "shop", "rollup", eva)
+		testkit.WantErr(t, err, joblock.ErrHeld)
+		if last := s.audit.entries[len(s.audit.entries)-1]; last.Outcome != OutcomeRefused || last.Action != "cron forget" || last.Scope != "shop" || last.Key != "rollup" {
+			t.Errorf("%+v", last)
+		}
+		s.cfg.Scopes = []string{"shop"}
+		if found, err := s.Doctor(ctx); err != nil || len(found) != 0 {
+			t.Errorf("doctor: %+v, %v", found, err)
+		}
+		stop()
+		found, err := s.Doctor(ctx)
+		if err != nil || len(found) == 0 || found[0].Severity != Fault || found[0].Subject != "cron" || !strings.Contains(found[0].Found, "no node is up") {
+			t.Errorf("doctor without nodes: %+v, %v", found, err)
+		}
+		_, err = s.CronForget(ctx, "shop", "rollup", eva)
+		testkit.WantNil(t, "CronForget", err)
+		_, err = s.CronJob(ctx, "shop", "rollup")
+		testkit.WantErr(t, err, joblock.ErrNotFound)
+	})
+}
+
+func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		stop := s.schedule()
+		s.audit.err = errors.New("full")
+		for name, act := range map[string]func() (Acted, error){
+			"pause":   func() (Acted, error) { return s.CronPause(t.Context(), "shop", "rollup", eva) },
+			"resume":  func() (Acted, error) { return s.CronResume(t.Context(), "shop", "rollup", eva) },
+			"trigger": func() (Acted, error) { return s.CronTrigger(t.Context(), "shop", "rollup", false, eva) },
+			"forget":  func() (Acted, error) { return s.CronForget(t.Context(), "shop", "rollup", eva) },
+		} {
+			if _, err := act(); !errors.Is(err, ErrNotRecorded) {
+				t.Errorf("%s: %v, want ErrNotRecorded", name, err)
+			}
+		}
+		job, err := s.CronJob(t.Context(), "shop", "rollup")
+		if err != nil || job.Paused || job.Latest != nil {
+			t.Errorf("%+v, %v", job, err)
+		}
+		_, err = s.CronPause(t.Context(), "shop", "rollup", Actor{By: "eva"})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		_, err = s.CronJobs(t.Context(), "")
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		stop()
+	})
+}
+
+func TestCronPreview(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := CronPreview("30 2 * * *", berlin, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), 2)
+	if err != nil || len(plan.Ticks) != 2 || plan.Zone != "Europe/Berlin" || plan.Words == "" || plan.Ticks[0].Note == "" || plan.Ticks[1].Note != "" {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	if _, err := CronPreview("61 * * * *", berlin, time.Now(), 1); err == nil {
+		t.Error("a bad spec is no error")
+	}
+	_, err = CronPreview("* * * * *", berlin, time.Now(), 0)
+	testkit.WantErr(t, err, joblock.ErrInvalid)
+}

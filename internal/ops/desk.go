@@ -1,0 +1,65 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// Desk is what an operator sees of the locks in one store, and what an operator may do about them. A Desk keeps no
+// state: every call reads. A Desk is safe for concurrent use. Make a Desk with New.
+type Desk struct {
+	cfg Config
+	in  door.Locker
+}
+
+// Config configures a Desk. Only the field Locks is required.
+type Config struct {
+	Locks *joblock.Locker
+
+	// Check is the method Check of the store. Without Check, Doctor does not look at the servers.
+	Check func(context.Context) (redisstore.Report, error)
+
+	// Databases are the asynq databases whose tasks have locks in the store. Without Databases, a Desk shows the names of
+	// jobs and nothing of their state.
+	Databases []Database
+
+	// Scopes are the Config.Scope of the schedulers. Doctor looks at the nodes of these scopes. Default none.
+	Scopes []string
+
+	// Audit records actions. Without an Audit every action is refused.
+	Audit Audit
+}
+
+// Database is a database of asynq.
+type Database struct {
+	Name  string // for people
+	Asynq Inspector
+}
+
+// Inspector is the part of an *asynq.Inspector that a Desk uses.
+type Inspector interface {
+	Queues() ([]string, error)
+	GetQueueInfo(queue string) (*asynq.QueueInfo, error)
+	GetTaskInfo(queue, id string) (*asynq.TaskInfo, error)
+}
+
+// New returns a Desk, and sends nothing. The error is joblock.ErrInvalid for a Locker that joblock.New has not made, and
+// for a Database without an Inspector.
+func New(cfg Config) (*Desk, error) {
+	d := &Desk{cfg: cfg, in: door.Of(cfg.Locks)}
+	if err := d.in.Check("new desk"); err != nil && !errors.Is(err, joblock.ErrClosed) {
+		return nil, err
+	}
+	if i := slices.IndexFunc(cfg.Databases, func(db Database) bool { return db.Asynq == nil }); i >= 0 {
+		return nil, door.Invalid("new desk", "", "the database %q has no Inspector", cfg.Databases[i].Name)
+	}
+	d.cfg.Databases, d.cfg.Scopes = slices.Clone(cfg.Databases), slices.Clone(cfg.Scopes)
+	return d, nil
+}

@@ -1,0 +1,236 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// Severity says how much a Finding matters.
+type Severity string
+
+// The severities.
+const (
+	Note    Severity = "note"    // good to know; nothing has to change
+	Warning Severity = "warning" // weakens a promise in rare events, or delays something
+	Fault   Severity = "fault"   // breaks locks, jobs or calls in everyday use
+)
+
+// Finding is one thing that Doctor found.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"`        // "keeper", "cron", "asynq", or a subject of redisstore.Finding
+	Node     string   `json:"node,omitempty"` // the server, the process or the scope
+	Found    string   `json:"found"`
+	Means    string   `json:"means"`
+	Fix      string   `json:"fix"`
+}
+
+const (
+	// pausedLong is after what time Doctor mentions a pause of a cron job: somebody may have forgotten it.
+	pausedLong = 24 * time.Hour
+
+	// sampled is how many entries of the index of jobs Doctor reads at least, if there are so many, to learn the queues.
+	sampled = 1000
+)
+
+// Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first. It looks at the
+// servers (redisstore.Store.Check), the keepers, the databases of asynq, and the cron jobs of Config.Scopes. An empty
+// result means that there is nothing to change.
+//
+// What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
+// result then has what was found before.
+func (d *Desk) Doctor(ctx context.Context) ([]Finding, error) {
+	c := &checkup{Desk: d}
+	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron} {
+		if err := look(ctx); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return c.sorted(), err
+		}
+	}
+	return c.sorted(), nil
+}
+
+// The type checkup is one call of Doctor.
+type checkup struct {
+	*Desk
+	findings []Finding
+	keeper   Keeper
+	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
+}
+
+func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
+	c.findings = append(c.findings, Finding{s, subject, node, found, means, fix})
+}
+
+// unread adds the Finding that something could not be looked at. It returns err if there is no use in going on.
+func (c *checkup) unread(ctx context.Context, subject, node string, err error) error {
+	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
+		return err
+	}
+	c.add(Fault, subject, node, "could not be read: "+err.Error(), "whether something is wrong there is not known", "mend the connection, and run doctor again")
+	return nil
+}
+
+func (c *checkup) sorted() []Finding {
+	order := map[Severity]int{Fault: 0, Warning: 1, Note: 2}
+	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
+	if c.findings == nil {
+		return []Finding{}
+	}
+	return c.findings
+}
+
+// The method servers looks at the servers of the locks.
+func (c *checkup) servers(ctx context.Context) error {
+	if c.cfg.Check == nil {
+		return nil
+	}
+	report, err := c.cfg.Check(ctx)
+	names := map[redisstore.Severity]Severity{redisstore.Note: Note, redisstore.Warning: Warning, redisstore.Fault: Fault}
+	for _, f := range report {
+		c.add(names[f.Severity], f.Subject, f.Node, f.Found, f.Means, f.Fix)
+	}
+	if err != nil {
+		return c.unread(ctx, "servers", "", err)
+	}
+	return nil
+}
+
+// The method keepers looks at the keepers, and whether there is something to keep.
+func (c *checkup) keepers(ctx context.Context) error {
+	var err error
+	if c.keeper, err = c.Keeper(ctx); err != nil {
+		return c.unread(ctx, "keeper", "", err)
+	}
+	if err := c.sample(ctx); err != nil {
+		return c.unread(ctx, "index of jobs", "", err)
+	}
+	works := c.keeper.Works()
+	if works == nil && len(c.queues) > 0 {
+		fix := "start a process that runs worker.Worker.Run; every worker may do so"
+		found := "no keeper works, and jobs have locks"
+		if slices.ContainsFunc(c.keeper.Places, func(p KeeperPlace) bool { return p.Works && p.DryRun }) {
+			found, fix = "the only keepers that work have DryRun, and jobs have locks", "run one without DryRun"
+		}
+		c.add(Fault, "keeper", "", found, "the lock of a job that is over is free only when its reservation ends, and a job that waits for longer than its reservation loses its lock", fix)
+	}
+	for _, p := range c.keeper.Places {
+		if p.Works {
+			c.place(p)
+		}
+	}
+	return nil
+}
+
+// The method place looks at one keeper that works.
+func (c *checkup) place(p KeeperPlace) {
+	now := c.keeper.Now.Time
+	if p.Problem != "" {
+		if age := now.Sub(p.Since.Time); age > 3*figures.Period {
+			c.add(Note, "keeper", p.Holder, p.Problem, "what the keeper does is not known", "look at the log of that process")
+		}
+		return
+	}
+	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*figures.Period
+	switch {
+	case now.Sub(p.At.Time) > 4*figures.Period:
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its figures are %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it renews its place, but does not get through to the store otherwise", "look at the log of that process")
+	case silent:
+		c.add(Fault, "keeper", p.Holder, "it has got no answer to the question which locks are due, for longer than two periods", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")
+	case p.Behind:
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: the latest check was late by %s", length(p.Late.Duration())), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.Config.Share, more Keepers, or a longer Every")
+	}
+	if p.Unanswered > 0 && p.Checked > 0 && p.Unanswered*10 > p.Checked {
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("%d of %d checks had no answer", p.Unanswered, p.Checked), "asynq's Redis or the locks' store often does not answer that process", "look at the log of that process")
+	}
+	for _, queue := range p.Strangers {
+		found := fmt.Sprintf("none of its %d databases has the queue %q, whose jobs have locks", p.Databases, queue)
+		fix := "give worker.Config.Inspectors an Inspector for each database, in every process with a keeper"
+		for _, db := range c.cfg.Databases {
+			if has, err := call(context.Background(), db.Asynq.Queues); err == nil && slices.Contains(has, queue) {
+				found += fmt.Sprintf("; the database %q has it", db.Name)
+			}
+		}
+		c.add(Fault, "asynq", p.Holder, found, "the keeper leaves the locks of these jobs alone: they are free only when their reservations end", fix)
+	}
+	if first := c.keeper.Works(); first != nil && !p.DryRun && first.Problem == "" &&
+		(p.Every != first.Every || p.Keepers != first.Keepers || p.Databases != first.Databases) {
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its worker.Config differs from that of %s: Every %s and %s, Keepers %d and %d, %d and %d databases",
+			first.Holder, p.Every, first.Every, p.Keepers, first.Keepers, p.Databases, first.Databases),
+			"how soon a lock is freed depends on which keeper checks it", "use the same worker.Config in all processes")
+	}
+}
+
+// The method sample reads a part of the index of jobs, to learn the queues of jobs that have locks.
+func (c *checkup) sample(ctx context.Context) error {
+	c.queues = make(map[string]int)
+	read := 0
+	for part := range c.in.Parts() {
+		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
+			page, _, err := c.page(ctx, "doctor", req, func(driver.JobLock) bool { return false })
+			if err != nil {
+				return err
+			}
+			for _, l := range page.Locks {
+				if queue, _, ok := envelope.ParseJob(l.Job); ok {
+					c.queues[queue]++
+				}
+			}
+			read += len(page.Locks)
+			if req.Cursor = page.Next; req.Cursor == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// The method databases compares the queues of jobs that have locks with those of Config.Databases.
+func (c *checkup) databases(ctx context.Context) error {
+	if len(c.cfg.Databases) == 0 {
+		if len(c.queues) > 0 {
+			c.add(Note, "asynq", "", "no database of asynq is known here", "whether the jobs that have locks live was not looked at", "name asynq's Redis")
+		}
+		return nil
+	}
+	known := make(map[string]string) // by queue: the database
+	for _, db := range c.cfg.Databases {
+		queues, err := call(ctx, db.Asynq.Queues)
+		if err != nil {
+			if err := c.unread(ctx, "asynq", db.Name, err); err != nil {
+				return err
+			}
+			return nil // a queue may be in that database
+		}
+		for _, q := range queues {
+			if other, ok := known[q]; ok {
+				c.add(Note, "asynq", db.Name, fmt.Sprintf("the queue %q is also in the database %q", q, other), "a job is looked up in both; a keeper that knows only one of them frees locks of jobs that live", "use different names, or see that every keeper knows all databases")
+			}
+			known[q] = db.Name
+		}
+	}
+	var missing []string
+	for _, q := range slices.Sorted(maps.Keys(c.queues)) {
+		if _, ok := known[q]; !ok {
+			missing = append(missing, fmt.Sprintf("%q", q))
+		}
+	}
+	if len(missing) > 0 {
+		c.add(Warning, "asynq", "", "jobs have locks, and no database known here has their queues: "+strings.Join(missing, ", "), "these queues were deleted, or are in a database that was not named", "name that database too")
+	}
+	return nil
+}

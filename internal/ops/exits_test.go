@@ -1,0 +1,169 @@
+package ops
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+// The type plant has locks, a database of asynq and a keeper, all in virtual time.
+type plant struct {
+	*testing.T
+	*Desk
+	locks     *joblock.Locker
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	retire    func() // ends the keeper
+}
+
+func planted(t *testing.T, f func(t *testing.T, p *plant)) {
+	synctest.Test(t, func(t *testing.T) {
+		testkit.Seed(t, 1)
+		redistest.Ran(t, redistest.MiniBackend())
+		rdb := redistest.MiniClient(t, redistest.Mini(t))
+		quiet := slog.New(slog.DiscardHandler)
+		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Logger: quiet})
+		testkit.WantNil(t, "joblock.New", err)
+		t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
+		p := &plant{T: t, locks: locks, client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb)}
+		w, err := worker.New(locks, p.inspector, &worker.Config{Logger: quiet})
+		testkit.WantNil(t, "worker.New", err)
+		ctx, cancel := context.WithCancel(context.Background())
+		var keeper sync.WaitGroup
+		keeper.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		p.retire = func() { cancel(); keeper.Wait() }
+		t.Cleanup(func() { p.retire(); _ = w.Close(context.Background()) })
+		p.Desk, err = New(Config{Locks: locks, Databases: []Database{{"jobs", p.inspector}}})
+		testkit.WantNil(t, "New", err)
+		time.Sleep(time.Minute)
+		f(t, p)
+	})
+}
+
+// The method enqueue hands the lock on "k" to the task "default/1", which is scheduled for later.
+func (p *plant) enqueue() joblock.Token {
+	p.Helper()
+	lock, err := p.locks.TryAcquire(p.Context(), "k")
+	testkit.WantNil(p, "TryAcquire", err)
+	token, err := lock.Park(p.Context(), joblock.ForJob("default/1"))
+	testkit.WantNil(p, "Park", err)
+	e := envelope.Envelope{Tokens: []joblock.Token{token}, Retries: 3}
+	text, err := e.Seal(p.Context(), door.Of(p.locks).Ring(), "default/1", "export")
+	testkit.WantNil(p, "Seal", err)
+	_, err = p.client.Enqueue(asynq.NewTaskWithHeaders("export", nil, map[string]string{envelope.Header: text}),
+		asynq.TaskID("1"), asynq.ProcessIn(100*time.Hour), asynq.MaxRetry(4))
+	testkit.WantNil(p, "Enqueue", err)
+	return token
+}
+
+// The method attempt resumes the lock as a worker does that then dies.
+func (p *plant) attempt(token joblock.Token) {
+	p.Helper()
+	_, err := p.locks.Resume(p.Context(), token, joblock.ForJob("default/1"), joblock.NoRenew())
+	testkit.WantNil(p, "Resume", err)
+}
+
+func (p *plant) archive() {
+	p.Helper()
+	testkit.WantNil(p, "ArchiveTask", p.inspector.ArchiveTask("default", "1"))
+}
+func (p *plant) delete() {
+	p.Helper()
+	testkit.WantNil(p, "DeleteTask", p.inspector.DeleteTask("default", "1"))
+}
+
+// What Explain says of the latest time at which a key is free comes true, with a real keeper and real tasks.
+func TestKeysAreFreeWhenExplainSays(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(p *plant)
+		by   FreesBy
+	}{
+		{"deleted", func(p *plant) { p.enqueue(); time.Sleep(5 * time.Minute); p.delete() }, ByKeeper},
+		{"deleted just after its enqueue", func(p *plant) { p.enqueue(); p.delete() }, ByKeeper},
+		{"archived", func(p *plant) { p.enqueue(); time.Sleep(5 * time.Minute); p.archive() }, ByKeeper},
+		{"archived just after its enqueue", func(p *plant) { p.enqueue(); p.archive() }, ByKeeper},
+		{"archived after an attempt that died", func(p *plant) {
+			p.attempt(p.enqueue())
+			time.Sleep(2 * time.Minute)
+			p.archive()
+		}, ByKeeper},
+		{"archived during an attempt that dies", func(p *plant) { p.attempt(p.enqueue()); p.archive() }, ByKeeper},
+		{"deleted during an attempt that dies", func(p *plant) { p.attempt(p.enqueue()); p.delete() }, ByKeeper},
+		{"deleted, and no keeper", func(p *plant) { p.enqueue(); p.retire(); p.delete() }, ByReservation},
+		{"waits, and no keeper", func(p *plant) { p.enqueue(); p.retire() }, ByJob},
+		{"never enqueued", func(p *plant) {
+			lock, err := p.locks.TryAcquire(p.Context(), "k")
+			testkit.WantNil(p, "TryAcquire", err)
+			_, err = lock.Park(p.Context(), joblock.ForJob("default/2"))
+			testkit.WantNil(p, "Park", err)
+			p.inspectorHasQueue()
+		}, ByKeeper},
+		{"parked for nobody", func(p *plant) {
+			lock, err := p.locks.TryAcquire(p.Context(), "k")
+			testkit.WantNil(p, "TryAcquire", err)
+			_, err = lock.Park(p.Context())
+			testkit.WantNil(p, "Park", err)
+		}, ByReservation},
+		{"held by a process that dies", func(p *plant) {
+			_, err := p.locks.TryAcquire(p.Context(), "k", joblock.NoRenew())
+			testkit.WantNil(p, "TryAcquire", err)
+		}, ByHolder},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			planted(t, func(t *testing.T, p *plant) {
+				c.do(p)
+				e, err := p.Explain(t.Context(), "k")
+				testkit.WantNil(t, "Explain", err)
+				checkSentences(t, e)
+				if !e.Lock.Locked() || e.Frees.By != c.by || e.Frees.Latest.IsZero() {
+					t.Fatalf("%s, %+v; want a time, by %s", e.Lock.State, e.Frees, c.by)
+				}
+				time.Sleep(time.Until(e.Frees.Latest.Time) + 10*time.Millisecond) // a store rounds up
+				st, err := p.locks.Status(t.Context(), "k")
+				testkit.WantNil(t, "Status", err)
+				if st[0].Locked() {
+					t.Errorf("at %s the key is still %s; it was to be free: %s", time.Now(), st[0].State, e.Frees.Text)
+				}
+			})
+		})
+	}
+}
+
+// inspectorHasQueue makes asynq know the queue.
+func (p *plant) inspectorHasQueue() {
+	_, err := p.client.Enqueue(asynq.NewTask("other", nil), asynq.ProcessIn(time.Hour))
+	testkit.WantNil(p, "Enqueue", err)
+}
+
+// A job that lives keeps its key for longer than any reservation, and Explain names no time.
+func TestNoTimeIsNamedForAJobThatLives(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		p.enqueue()
+		for range 10 {
+			e, err := p.Explain(t.Context(), "k")
+			testkit.WantNil(t, "Explain", err)
+			if e.Frees.By != ByJob || !e.Frees.Latest.IsZero() || e.Lock.Task.State != "scheduled" || e.Lock.Task.Attempts != 4 {
+				t.Fatalf("%+v, %+v", e.Frees, e.Lock.Task)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}

@@ -1,0 +1,336 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Explanation says in sentences what happens to a key. The sentences are for people; programs read Frees and Lock.
+type Explanation struct {
+	Key     string   `json:"key"`
+	Text    []string `json:"text"`    // who has the key and why, what its job does, who is next
+	Frees   Frees    `json:"frees"`   // what frees the key if nobody does anything
+	Actions []Action `json:"actions"` // what an operator may do, the mildest first
+	Lock    Lock     `json:"lock"`    // what all of that was made from
+}
+
+// Frees says what frees a key by itself.
+type Frees struct {
+	By   FreesBy `json:"by"`
+	Text string  `json:"text"` // the same in sentences
+
+	// Latest is when others can get the key at the latest. Latest is zero if there is no such time, because somebody works
+	// under the lock or the job of the lock lives. See If.
+	Latest Time   `json:"latest,omitzero"`
+	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has come
+	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
+}
+
+// FreesBy is what frees a key.
+type FreesBy string
+
+// What frees a key.
+const (
+	ByNothing     FreesBy = "nothing"     // nothing frees the key by itself
+	ByNobody      FreesBy = "free"        // the key is free
+	ByHolder      FreesBy = "holder"      // the holder, at the end of its work; or its lease, if the holder dies
+	ByReservation FreesBy = "reservation" // the end of the reservation
+	ByJob         FreesBy = "job"         // the worker that ends the job of the lock
+	ByKeeper      FreesBy = "keeper"      // a check of the keeper
+)
+
+// Action is what an operator may do.
+type Action struct {
+	Name    ActionName `json:"name"`
+	Command string     `json:"command,omitempty"` // for a shell; "" if there is none
+	Effect  string     `json:"effect"`            // in sentences
+	Danger  string     `json:"danger,omitempty"`  // what may go wrong, in sentences
+}
+
+// ActionName names an Action.
+type ActionName string
+
+// The actions. The last two are what Desk.Force does.
+const (
+	ActWait       ActionName = "wait"
+	ActUnpause    ActionName = "unpause queue"
+	ActRunTask    ActionName = "run task"
+	ActCancelTask ActionName = "cancel task"
+	ActDeleteTask ActionName = "delete task"
+	ActStartKeep  ActionName = "start a keeper"
+	ActFreeIdle   ActionName = "free if idle"
+	ActForce      ActionName = "force release"
+)
+
+// Explain reads one key as Lock does, and says what happens to the key. If asynq or the keeper's figures could not be
+// read, the text says so, and Frees rests on what is known. Errors are those of Lock.
+func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
+	lock, err := d.Lock(ctx, key)
+	if err != nil {
+		return Explanation{}, err
+	}
+	var keeper Keeper
+	if lock.Job != "" && lock.Locked() {
+		if keeper, err = d.Keeper(ctx); err != nil {
+			lock.problem("The keepers could not be read: %s.", err)
+		}
+	}
+	return explain(lock, keeper, err == nil), nil
+}
+
+// The type story is what an explanation is made from.
+type story struct {
+	Lock
+	task   Task   // State "" if the lock is bound to no job
+	keeper Keeper // the zero value if known is false
+	known  bool
+	now    time.Time
+}
+
+// The function explain makes an explanation of what was read. The result depends on nothing else.
+func explain(l Lock, keeper Keeper, known bool) Explanation {
+	s := story{Lock: l, keeper: keeper, known: known, now: l.Now.Time}
+	if l.Job != "" && l.Locked() {
+		s.task = Task{State: TaskUnknown, Problem: "No database of asynq is known here."}
+		if l.Task != nil {
+			s.task = *l.Task
+		}
+	}
+	frees := s.frees()
+	if !frees.Latest.IsZero() {
+		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
+	}
+	text := []string{s.who()}
+	for _, more := range []string{s.doing(), s.permits(), s.next()} {
+		if more != "" {
+			text = append(text, more)
+		}
+	}
+	text = append(text, l.Problems...)
+	return Explanation{Key: l.Key, Text: text, Frees: frees, Actions: s.actions(frees), Lock: l}
+}
+
+// The method who says what state the key is in, who has it, and since when.
+func (s *story) who() string {
+	var b strings.Builder
+	switch s.Role {
+	case RolePermit:
+		fmt.Fprintf(&b, "This is permit %d of the limit %s. ", s.Number, quote(s.Group))
+	case RoleSlot:
+		fmt.Fprintf(&b, "This is slot %d of the sequence %s. ", s.Number, quote(s.Group))
+	case RoleGate:
+		fmt.Fprintf(&b, "This is the line of the limit %s, not a lock of an application. ", quote(s.Group))
+	case RoleSize:
+		fmt.Fprintf(&b, "This record says how many permits the limit %s has; it is not a lock. ", quote(s.Group))
+	case RoleKeeper:
+		b.WriteString("This is a place of a keeper, which looks after the locks of jobs. ")
+	case RoleCron:
+		b.WriteString("This is a record of a scheduler: who has it executes a cron job or changes the record. ")
+	case RoleMark:
+		b.WriteString("This is the mark of a task that its worker has snoozed by way of asynq's archive. ")
+	case RoleNext:
+		b.WriteString("This key is for the one job that waits until the present job is over. ")
+	}
+	label := cmpText(s.Holder, "somebody without a label")
+	switch s.State {
+	case joblock.StateFree:
+		b.WriteString(s.ended())
+	case joblock.StateForeign:
+		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
+	case joblock.StateHeld:
+		fmt.Fprintf(&b, "%s has the lock since %s (%s)%s.", label, s.clock(s.Since.Time), s.ago(s.Since.Time), s.forJob())
+		fmt.Fprintf(&b, " Its lease lasts until %s, %s from now, unless it renews the lease, as a live holder does all the time.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
+	case joblock.StateParked:
+		fmt.Fprintf(&b, "Nobody runs under the lock. It is kept%s since %s (%s), until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, " Last label: %s.", label)
+	case joblock.StateOrphaned:
+		fmt.Fprintf(&b, "%s had the lock since %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.", label, s.clock(s.Since.Time), s.ago(s.Since.Time))
+		fmt.Fprintf(&b, " The lock is still kept%s, until %s at least.", s.forWhom(), s.clock(s.ReservedUntil.Time))
+	}
+	return b.String()
+}
+
+func (s *story) forJob() string {
+	if s.Job == "" {
+		return ""
+	}
+	return ", for the job " + quote(s.Job)
+}
+
+func (s *story) forWhom() string {
+	if s.Job == "" {
+		return " for whoever has its token"
+	}
+	return " for the job " + quote(s.Job)
+}
+
+// The method ended says how the last holding of a free key has ended.
+func (s *story) ended() string {
+	if s.Fence == 0 {
+		return "The key is free. The store remembers nobody who had it."
+	}
+	var how string
+	switch s.Ended {
+	case joblock.EndedReleased:
+		how = "released it"
+	case joblock.EndedDone:
+		how = "released it, because its job was done"
+	case joblock.EndedForced:
+		how = "lost it to a forced release"
+	default:
+		how = "let it lapse: nobody renewed the lease or resumed the lock in time"
+	}
+	text := fmt.Sprintf("The key is free. %s had it last and %s", cmpText(s.Holder, "Somebody without a label"), how)
+	if !s.Changed.IsZero() && s.Ended != joblock.EndedLapsed && s.Ended != joblock.EndedNone {
+		text += fmt.Sprintf(" at %s (%s)", s.clock(s.Changed.Time), s.ago(s.Changed.Time))
+	}
+	if s.Reason != "" {
+		text += fmt.Sprintf(". Reason: %s", visible(s.Reason))
+	}
+	return text + "."
+}
+
+// The method doing says what the job of the lock does in asynq.
+func (s *story) doing() string {
+	t := &s.task
+	if t.State == "" {
+		return ""
+	}
+	var b strings.Builder
+	switch t.State {
+	case TaskUnknown:
+		return "What its job does is not known. " + t.Problem
+	case TaskNoQueue:
+		return fmt.Sprintf("None of the databases of asynq that are known here has the queue %s: the queue was deleted, or is in another database.", quote(t.Queue))
+	case TaskAbsent:
+		return "asynq does not have its task: the task was deleted or trimmed, or is only now being enqueued."
+	case "active":
+		fmt.Fprintf(&b, "In asynq its task %s is active, %s.", visible(t.Type), s.attempt())
+		if t.Crashed {
+			b.WriteString(" But no worker renews asynq's lease: the worker has died. asynq gives the task to another worker, one to two minutes after the death.")
+		}
+	case "pending":
+		fmt.Fprintf(&b, "In asynq its task %s is pending: it waits for a free worker.%s", visible(t.Type), s.after())
+	case "scheduled":
+		if t.Waits {
+			fmt.Fprintf(&b, "In asynq its task %s waits for its turn in the line of this key.", visible(t.Type))
+		} else {
+			fmt.Fprintf(&b, "In asynq its task %s is scheduled: asynq takes it at %s (%s).%s", visible(t.Type), s.clock(t.NextAt.Time), s.until(t.NextAt.Time), s.after())
+		}
+	case "retry":
+		fmt.Fprintf(&b, "In asynq its task %s waits for its next attempt, at %s (%s).%s", visible(t.Type), s.clock(t.NextAt.Time), s.until(t.NextAt.Time), s.after())
+	case "aggregating":
+		fmt.Fprintf(&b, "In asynq its task %s waits in the group %s to be aggregated with others.", visible(t.Type), quote(t.Group))
+	case "archived":
+		switch {
+		case t.Snoozed:
+			fmt.Fprintf(&b, "In asynq its task %s is in the archive only for a pause of some seconds, because its key was busy.", visible(t.Type))
+		case s.halted():
+			fmt.Fprintf(&b, "In asynq its task %s has failed for good, and its sequence halts until somebody decides.%s", visible(t.Type), s.after())
+		default:
+			fmt.Fprintf(&b, "In asynq its task %s is archived: it has failed for good, or somebody has archived it.%s", visible(t.Type), s.after())
+		}
+	case "completed":
+		fmt.Fprintf(&b, "In asynq its task %s is completed since %s.", visible(t.Type), s.clock(t.CompletedAt.Time))
+	default:
+		fmt.Fprintf(&b, "In asynq its task %s is %s.", visible(t.Type), visible(string(t.State)))
+	}
+	if t.Paused && !t.Ended() {
+		fmt.Fprintf(&b, " The queue %s is paused, so no attempt begins.", quote(t.Queue))
+	}
+	return b.String()
+}
+
+// The method attempt says which attempt of the task runs.
+func (s *story) attempt() string {
+	text := fmt.Sprintf("attempt %d of %d", s.task.Attempt, max(s.task.Attempt, s.task.Attempts))
+	if s.task.LastError != "" {
+		text += "; the last error was " + s.lastError()
+	}
+	return text
+}
+
+// The method after says what became of the attempts before.
+func (s *story) after() string {
+	if s.task.LastError == "" {
+		return ""
+	}
+	if s.task.Attempt == 0 {
+		return " The last error was " + s.lastError() + "."
+	}
+	return fmt.Sprintf(" Attempt %d of %d ended with %s.", s.task.Attempt, max(s.task.Attempt, s.task.Attempts), s.lastError())
+}
+
+func (s *story) lastError() string {
+	text := fmt.Sprintf("%q", shorten(s.task.LastError, 200))
+	if !s.task.LastFailedAt.IsZero() {
+		text += " at " + s.clock(s.task.LastFailedAt.Time)
+	}
+	return text
+}
+
+// The method permits says how many have the key, if several may have it.
+func (s *story) permits() string {
+	p := s.Permits
+	if p == nil || p.Kind == "" {
+		return ""
+	}
+	what := map[string]string{KindLimit: "permits", KindSequence: "slots"}[p.Kind]
+	of := fmt.Sprintf("of at least %d", p.AtLeast)
+	if p.N > 0 {
+		of = fmt.Sprintf("of %d", p.N)
+	}
+	text := fmt.Sprintf("Several may have this key at a time: %d %s %s are taken", p.Taken, of, what)
+	var who []string
+	for _, l := range p.Permits {
+		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, cmpText(l.Holder, "somebody"), s.ago(l.Since.Time)))
+	}
+	if len(who) > 8 {
+		who = append(who[:8], fmt.Sprintf("and %d more", len(p.Permits)-8))
+	}
+	if len(who) > 0 {
+		text += ": " + strings.Join(who, ", ")
+	}
+	return text + "."
+}
+
+// The method next says who gets the key next.
+func (s *story) next() string {
+	if len(s.Line) == 0 {
+		if s.State == joblock.StateForeign {
+			return ""
+		}
+		return "Nobody waits."
+	}
+	first := s.Line[0]
+	who := visible(first.Holder)
+	if first.Job != "" {
+		who = "the job " + quote(first.Job)
+	}
+	text := fmt.Sprintf("Next in line is %s, which waits since %s (%s).", cmpText(who, "a process without a label"), s.clock(first.Since.Time), s.ago(first.Since.Time))
+	waiting := max(s.Waiters, len(s.Line))
+	if s.Permits != nil {
+		waiting = max(waiting, s.Permits.Waiting)
+	}
+	if waiting > 1 {
+		text += fmt.Sprintf(" In all %d wait.", waiting)
+	}
+	return text
+}
+
+// halted reports whether the lock is the key of a sequence that halts because its job has failed for good.
+func (s *story) halted() bool {
+	return s.task.State == "archived" && !s.task.Snoozed && s.task.Halts && s.task.carries(s.Lock)
+}
+
+// The function cmpText returns a text that is fit for a terminal, or the parameter none if the text is empty.
+func cmpText(text, none string) string {
+	if text == "" {
+		return none
+	}
+	return visible(text)
+}

@@ -1,0 +1,262 @@
+package ops
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const (
+	leaseLeft    = 20 * time.Second
+	reservedLeft = time.Hour
+	checksEvery  = 40 * time.Second
+)
+
+// lockIn returns a lock in the given state, that was last changed so long ago.
+func lockIn(state joblock.State, job string, age time.Duration) Lock {
+	l := Lock{
+		Key: "export:7", State: state, Owner: "digest", Holder: "web-3:88", Job: job, Fence: 5, First: 3,
+		Since: Time{noon.Add(-age - time.Minute)}, Changed: Time{noon.Add(-age)}, Age: Millis(age + time.Minute), Now: Time{noon},
+		Reserved: Millis(reservedLeft), ReservedUntil: Time{noon.Add(reservedLeft)},
+	}
+	if state == joblock.StateHeld {
+		l.Remaining, l.ExpiresAt = Millis(leaseLeft), Time{noon.Add(leaseLeft)}
+	}
+	return l
+}
+
+func working(p KeeperPlace) Keeper {
+	p.Number, p.Works, p.Every = 1, true, Millis(checksEvery)
+	return Keeper{Places: []KeeperPlace{p}, Now: Time{noon}}
+}
+
+// taskStates are all states in which asynq may show the task of a job, as far as these differ for a lock.
+var taskStates = map[string]Task{
+	"unknown":         {State: TaskUnknown, Problem: "asynq did not answer: away."},
+	"no queue":        {State: TaskNoQueue, Queue: "q", ID: "1"},
+	"absent":          {State: TaskAbsent, Queue: "q", ID: "1"},
+	"active":          {State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 4, LastError: "no disk"},
+	"crashed":         {State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 4, Crashed: true},
+	"pending":         {State: "pending", Queue: "q", ID: "1", Type: "export", Attempts: 4},
+	"paused":          {State: "pending", Queue: "q", ID: "1", Type: "export", Attempts: 4, Paused: true},
+	"scheduled":       {State: "scheduled", Queue: "q", ID: "1", Type: "export", Attempts: 4, NextAt: Time{noon.Add(time.Hour)}},
+	"its turn":        {State: "scheduled", Queue: "q", ID: "1", Type: "export", Attempts: 4, Waits: true},
+	"retry":           {State: "retry", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 4, NextAt: Time{noon.Add(time.Minute)}, LastError: "no disk"},
+	"aggregating":     {State: "aggregating", Queue: "q", ID: "1", Type: "export", Group: "g"},
+	"archived":        {State: "archived", Queue: "q", ID: "1", Type: "export", Attempt: 4, Attempts: 4, LastError: "no disk", owners: []string{"digest"}},
+	"archived before": {State: "archived", Queue: "q", ID: "1", Type: "export", Attempt: 4, Attempts: 4, owners: []string{"another"}},
+	"snoozed":         {State: "archived", Queue: "q", ID: "1", Type: "export", Snoozed: true},
+	"halted":          {State: "archived", Queue: "q", ID: "1", Type: "export", Attempt: 4, Attempts: 4, Halts: true, owners: []string{"digest"}},
+	"completed":       {State: "completed", Queue: "q", ID: "1", Type: "export", CompletedAt: Time{noon.Add(-time.Minute)}, owners: []string{"digest"}},
+}
+
+// What frees a key by itself, in each state of a lock and each state of its job, with a keeper that works and without
+// one. The rows follow from the tables in package worker's EXITS.md. The states of jobs in one row are alike.
+func TestWhatFreesAKey(t *testing.T) {
+	held, parked, orphaned := joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned
+	const none = time.Duration(-1)
+	type freed struct {
+		by     FreesBy
+		within time.Duration
+	}
+	seen := make(map[string]bool)
+	for _, row := range []struct {
+		state      joblock.State
+		tasks      string
+		with, sans freed // a keeper
+		text       string
+	}{
+		{held, "active, crashed", freed{ByJob, none}, freed{ByJob, none}, "another attempt within 2 min"},
+		{held, "pending, paused, scheduled, its turn, retry, aggregating, snoozed", freed{ByJob, none}, freed{ByJob, none}, "An earlier attempt still holds the lock"},
+		{held, "archived, completed", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},
+		{held, "absent, archived before", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},
+		{held, "halted", freed{ByNothing, none}, freed{ByReservation, reservedLeft}, "halts"},
+		{held, "unknown, no queue", freed{ByJob, none}, freed{ByJob, none}, "If the worker dies"},
+
+		{parked, "pending, paused, scheduled, retry, aggregating", freed{ByJob, none}, freed{ByJob, reservedLeft}, "done or has failed for good"},
+		{parked, "its turn", freed{ByJob, none}, freed{ByJob, reservedLeft}, "has its turn now"},
+		{parked, "active, crashed", freed{ByJob, none}, freed{ByJob, reservedLeft}, "about to resume"},
+		{parked, "snoozed", freed{ByJob, none}, freed{ByJob, none}, "comes back from the archive"},
+		{parked, "archived, archived before, completed", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, "Its job is over"},
+		{parked, "absent", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, ""},
+		{parked, "halted", freed{ByNothing, none}, freed{ByReservation, reservedLeft}, "halts"},
+		{parked, "no queue", freed{ByReservation, reservedLeft}, freed{ByReservation, reservedLeft}, "knows the job's queue"},
+		{parked, "unknown", freed{ByJob, none}, freed{ByReservation, reservedLeft}, "done or has failed for good"},
+
+		{orphaned, "pending, paused, scheduled, retry, aggregating", freed{ByJob, none}, freed{ByJob, reservedLeft}, "done or has failed for good"},
+		{orphaned, "its turn", freed{ByJob, none}, freed{ByJob, reservedLeft}, "has its turn now"},
+		{orphaned, "active, crashed", freed{ByJob, none}, freed{ByJob, reservedLeft}, "has died or is cut off"},
+		{orphaned, "snoozed", freed{ByJob, none}, freed{ByJob, none}, "comes back from the archive"},
+		{orphaned, "archived, archived before, completed", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, "Its job is over"},
+		{orphaned, "absent", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, ""},
+		{orphaned, "halted", freed{ByNothing, none}, freed{ByReservation, reservedLeft}, "halts"},
+		{orphaned, "no queue", freed{ByReservation, reservedLeft}, freed{ByReservation, reservedLeft}, "knows the job's queue"},
+		{orphaned, "unknown", freed{ByJob, none}, freed{ByReservation, reservedLeft}, "done or has failed for good"},
+	} {
+		for name := range strings.SplitSeq(row.tasks, ", ") {
+			task, ok := taskStates[name]
+			if !ok {
+				t.Fatalf("there is no state %q", name)
+			}
+			seen[row.state.String()+" "+name] = true
+			for keeper, want := range map[*Keeper]freed{{Places: []KeeperPlace{}}: row.sans, ptr(working(KeeperPlace{})): row.with} {
+				l := lockIn(row.state, "q/1", 10*time.Minute)
+				l.Task = &task
+				got := explain(l, *keeper, true)
+				within := none
+				if !got.Frees.Latest.IsZero() {
+					within = got.Frees.Latest.Sub(noon)
+				}
+				if got.Frees.By != want.by || within != want.within || !strings.Contains(got.Frees.Text, row.text) {
+					t.Errorf("%s, %s, %d keepers: by %s within %s: %s\nwant by %s within %s, with %q",
+						row.state, name, len(keeper.Places), got.Frees.By, within, got.Frees.Text, want.by, want.within, row.text)
+				}
+				if (got.Frees.If == "") != got.Frees.Latest.IsZero() {
+					t.Errorf("%s, %s: latest %s if %q", row.state, name, got.Frees.Latest, got.Frees.If)
+				}
+				checkSentences(t, got)
+			}
+		}
+	}
+	for _, state := range []joblock.State{held, parked, orphaned} {
+		for name := range taskStates {
+			if !seen[state.String()+" "+name] {
+				t.Errorf("no row has the state %s and the job's state %q", state, name)
+			}
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// checkSentences fails the test if the explanation is not fit to be read.
+func checkSentences(t *testing.T, e Explanation) {
+	t.Helper()
+	all := append([]string{e.Frees.Text}, e.Text...)
+	for _, a := range e.Actions {
+		all = append(all, a.Effect)
+		if a.Danger != "" {
+			all = append(all, a.Danger)
+		}
+	}
+	for _, text := range all {
+		if text == "" || !strings.HasSuffix(text, ".") || strings.Contains(text, "  ") || strings.Contains(text, "%!") || strings.Contains(text, "0001-01-01") {
+			t.Errorf("not a sentence: %q", text)
+		}
+	}
+}
+
+// Just after its park, a lock may belong to a job whose enqueue is under way. The keeper then waits, unless the task that
+// has ended carries the lock.
+func TestYoungLocksAreFreedLater(t *testing.T) {
+	for name, want := range map[string]time.Duration{
+		"absent": 50*time.Second + checksEvery, "archived before": 50*time.Second + checksEvery, "archived": checksEvery, "completed": checksEvery,
+	} {
+		l := lockIn(joblock.StateParked, "q/1", 10*time.Second)
+		l.Task = ptr(taskStates[name])
+		got := explain(l, working(KeeperPlace{}), true).Frees
+		if got.By != ByKeeper || got.Within.Duration() != want {
+			t.Errorf("%s: by %s within %s, want by the keeper within %s", name, got.By, got.Within, want)
+		}
+		l.Reserved, l.ReservedUntil = Millis(time.Second), Time{noon.Add(time.Second)}
+		if got := explain(l, working(KeeperPlace{}), true).Frees; got.Within.Duration() != time.Second {
+			t.Errorf("%s: within %s, want the end of the reservation", name, got.Within)
+		}
+	}
+}
+
+func TestLocksWithoutAJob(t *testing.T) {
+	for state, want := range map[joblock.State]FreesBy{
+		joblock.StateHeld: ByHolder, joblock.StateParked: ByReservation, joblock.StateOrphaned: ByReservation,
+	} {
+		got := explain(lockIn(state, "", time.Minute), Keeper{}, true)
+		if got.Frees.By != want || got.Frees.Within.Duration() != reservedLeft {
+			t.Errorf("%s: %+v, want by %s within %s", state, got.Frees, want, reservedLeft)
+		}
+		checkSentences(t, got)
+	}
+	for _, l := range []Lock{
+		{Key: "k", State: joblock.StateFree},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedForced, Holder: "web:1", Changed: Time{noon.Add(-time.Minute)}, Reason: "stuck (by eva)"},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedLapsed},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Line: []Waiter{{Position: 1, Holder: "w", Since: Time{noon}}}},
+		{Key: "k", State: joblock.StateForeign},
+	} {
+		got := explain(l, Keeper{}, true)
+		want := ByNobody
+		if l.State == joblock.StateForeign {
+			want = ByNothing
+		}
+		if got.Frees.By != want || len(got.Actions) > 0 {
+			t.Errorf("%s: %+v, want by %s and no action", l.State, got, want)
+		}
+		checkSentences(t, got)
+	}
+}
+
+// The paragraphs name who, since when, what the job does, and who is next.
+func TestParagraphs(t *testing.T) {
+	l := lockIn(joblock.StateParked, "q/1", 10*time.Minute)
+	l.Task = ptr(taskStates["retry"])
+	l.Line = []Waiter{{Position: 1, Holder: "web-9:4", Since: Time{noon.Add(-30 * time.Second)}}, {Position: 2, Job: "q/2", Since: Time{noon}}}
+	got := strings.Join(explain(l, working(KeeperPlace{}), true).Text, "\n")
+	for _, want := range []string{
+		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), until 13:00:00 UTC`, "web-3:88",
+		`waits for its next attempt, at 12:01:00 UTC (in 1 min). Attempt 2 of 4 ended with "no disk"`,
+		"Next in line is web-9:4, which waits since 11:59:30 UTC (30 s ago). In all 2 wait.",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the text lacks %q:\n%s", want, got)
+		}
+	}
+}
+
+// A command in an action is safe to paste, whatever the key is.
+func TestCommandsAreSafeToPaste(t *testing.T) {
+	for key, want := range map[string]string{
+		"export:7": " -- export:7", "it's; rm": ` -- 'it'\''s; rm'`, "-rf": ` -- '-rf'`, "a\x1b[2Jb": ` -- $'a\x1b[2Jb'`, "": " -- ''",
+		"\xff'": ` -- $'\xff\''`, "$(x)": " -- '$(x)'",
+	} {
+		l := lockIn(joblock.StateHeld, "", time.Minute)
+		l.Key = key
+		got := explain(l, Keeper{}, true)
+		last := got.Actions[len(got.Actions)-1]
+		if last.Name != ActForce || last.Command != "joblock force-release --fence 5 --reason TEXT"+want {
+			t.Errorf("%q: %+v, want it to end in %s", key, last, want)
+		}
+	}
+}
+
+func TestNothingSteersATerminal(t *testing.T) {
+	l := lockIn(joblock.StateHeld, "q/\x1b[31m1", time.Minute)
+	l.Holder, l.Key = "web\x1b]0;owned\a", "k\x9b1m"
+	l.Line = []Waiter{{Holder: "\x1b[2J", Job: "\u202e/1"}}
+	l.Task = ptr(Task{State: "retry", Type: "a\x1b[1mb", LastError: "line\nline\x1b[1m", Group: "\x1b"})
+	e := explain(l, Keeper{}, true)
+	all := strings.Join(e.Text, "") + e.Frees.Text
+	for _, a := range e.Actions {
+		all += a.Command + a.Effect + a.Danger
+	}
+	for _, r := range all {
+		if visible(string(r)) != string(r) {
+			t.Errorf("%q is in the text", r)
+		}
+	}
+}
+
+func TestLengthsInWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-1: "0 ms", 0: "0 ms", 250 * time.Millisecond: "250 ms", 1499 * time.Millisecond: "1 s", 21 * time.Second: "21 s",
+		time.Minute: "1 min", 4*time.Minute + 10*time.Second: "4 min 10 s", time.Hour: "1 h", 59*time.Minute + 59*time.Second: "1 h",
+		3*time.Hour + 29*time.Minute: "3 h 29 min", 74 * time.Hour: "3 d 2 h", 24 * time.Hour: "1 d", 59600 * time.Millisecond: "1 min",
+		23*time.Hour + 59*time.Minute + 59*time.Second: "1 d",
+	} {
+		if got := length(d); got != want {
+			t.Errorf("%s in words is %q, want %q", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// overrun is the default of worker.Config.Overrun, which a Desk does not know.
+	overrun = time.Minute
+
+	// recovery is how long asynq takes at most to give the task of a dead worker to another worker.
+	recovery = 2 * time.Minute
+)
+
+// The method frees says what frees the key if nobody does anything. The rows of package worker's EXITS.md are the source;
+// a test has a row for each state of a lock and each state of its job.
+func (s *story) frees() Frees {
+	switch s.State {
+	case joblock.StateFree:
+		return s.freeKey()
+	case joblock.StateForeign:
+		return Frees{By: ByNothing, Text: "Nothing: somebody has to remove the value from the store by hand."}
+	case joblock.StateHeld:
+		if s.Job == "" {
+			return s.untilLease("The holder, when its work ends. If the holder dies, the lease frees the key: at %s at the latest.")
+		}
+		return s.heldForJob()
+	}
+	if s.Job == "" {
+		return s.untilReserved("The holder of the token, when it resumes and releases the lock. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
+	}
+	return s.keptForJob()
+}
+
+// The method freeKey is for a key that nobody has.
+func (s *story) freeKey() Frees {
+	f := Frees{By: ByNobody, Text: "The key is free."}
+	if p := s.Permits; p != nil && p.Taken > 0 {
+		return s.soonestPermit()
+	}
+	if len(s.Line) > 0 {
+		f.Text = "The key is free, and somebody waits: the first in line gets it with its next question, some seconds from now (joblock.Config.Poll)."
+		if s.Line[0].Job != "" {
+			f.Text = fmt.Sprintf("The key is free, and a job waits: a keeper gives the key to the job with its next check, within %s.", length(s.keeper.every()))
+		}
+	}
+	return f
+}
+
+// soonestPermit is for the key of a limit or a sequence.
+func (s *story) soonestPermit() Frees {
+	p := s.Permits
+	if p.N == 0 || p.Taken < p.N {
+		free := "at least one is free"
+		if p.N > 0 {
+			free = fmt.Sprintf("%d are free", p.N-p.Taken)
+		} else if len(s.Line) > 0 {
+			free = "how many there are is not known"
+		}
+		return Frees{By: ByNobody, Text: fmt.Sprintf("Of those that may have the key at a time, %s.", free)}
+	}
+	soonest := p.Permits[0]
+	for _, l := range p.Permits {
+		if l.ReservedUntil.Before(soonest.ReservedUntil.Time) {
+			soonest = l
+		}
+	}
+	return Frees{
+		By: ByHolder, Latest: soonest.ReservedUntil, If: "nobody renews or prolongs it",
+		Text: fmt.Sprintf("All are taken. The first one that a holder gives back is free. If nobody renews it, number %d is free at %s.", soonest.Number, s.clock(soonest.ReservedUntil.Time)),
+	}
+}
+
+// untilLease is for a lock that somebody renews, as long as the holder lives. The text has one verb, for a time.
+func (s *story) untilLease(text string) Frees {
+	at := s.ReservedUntil
+	return Frees{By: ByHolder, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(text, s.clock(at.Time))}
+}
+
+// untilReserved is for a lock that nobody runs under. The text has one verb, for a time.
+func (s *story) untilReserved(text, condition string) Frees {
+	at := s.ReservedUntil
+	return Frees{By: ByReservation, Latest: at, If: condition, Text: fmt.Sprintf(text, s.clock(at.Time))}
+}
+
+// heldForJob is for a lock that an attempt of a job holds.
+func (s *story) heldForJob() Frees {
+	switch t := &s.task; {
+	case t.State == "active" && t.Crashed:
+		return Frees{By: ByJob, Text: fmt.Sprintf("The job, when it is done. The worker of this attempt seems to be dead: then its lease ends at %s at the latest, the lock stays the job's, and asynq begins another attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
+	case t.State == "active":
+		text := "The worker, when the job is done or has failed for good. After an attempt that fails, the lock is kept for the next attempt."
+		if t.Timeout > 0 {
+			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
+		}
+		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, and asynq begins another attempt within %s of the death.", s.clock(s.ExpiresAt.Time), length(recovery))}
+	case s.halted():
+		return s.halting()
+	case t.Ended():
+		if !s.keeps() {
+			return s.untilLease("The attempt that still runs after its job has ended, when it returns. No keeper works. So otherwise the end of the reservation frees the key, at %s.")
+		}
+		at := s.check(s.over(s.ExpiresAt.Time))
+		return Frees{By: ByKeeper, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(
+			"The attempt that still runs after its job has ended, when it returns. Its worker renews the lease for %s at most after the end of the job, unless it is configured otherwise. If nobody renews the lease, a keeper frees the key at %s at the latest.",
+			length(overrun), s.clock(at.Time))}
+	case t.State == TaskNoQueue, t.State == TaskUnknown:
+		return Frees{By: ByJob, Text: fmt.Sprintf("The worker, when the job is done or has failed for good. If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s at least.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
+	default: // pending, scheduled, retry, aggregating, in the archive for a pause
+		return Frees{By: ByJob, Text: fmt.Sprintf("The job, when it is done or has failed for good. An earlier attempt still holds the lock: it gives the lock back when it returns, or its lease ends %s after the last renewal; its worker renews for %s at most after the attempt's time, unless it is configured otherwise. The next attempt waits for that.", length(s.Remaining.Duration()), length(overrun))}
+	}
+}
+
+// keptForJob is for a lock that is parked or orphaned, and kept for a job.
+func (s *story) keptForJob() Frees {
+	switch t := &s.task; {
+	case s.halted():
+		return s.halting()
+	case t.Ended():
+		return s.byKeeper()
+	case t.State == TaskNoQueue:
+		return s.untilReserved("Nobody here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
+	case t.State == TaskUnknown && !s.keeps():
+		return s.untilReserved("The worker, when the job is done or has failed for good. If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
+	case t.State == TaskUnknown:
+		return Frees{By: ByJob, Text: fmt.Sprintf("The worker, when the job is done or has failed for good. If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
+	case t.Snoozed:
+		return Frees{By: ByJob, Text: "The job, when it is done or has failed for good. Its task comes back from the archive after the pause. If the worker has died, a keeper takes the task out of the archive."}
+	}
+	text := "The worker, when the job is done or has failed for good."
+	switch t := &s.task; {
+	case t.State == "active" && s.State == joblock.StateOrphaned:
+		text += fmt.Sprintf(" The worker of the last attempt has died or is cut off: asynq begins another attempt within %s of the death, and this attempt gets the lock.", length(recovery))
+	case t.State == "active":
+		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the worker's mux lacks the middleware of package worker."
+	case t.Waits && s.keeps():
+		text += fmt.Sprintf(" The job has its turn now, and a keeper starts its task within %s, if nobody else does.", length(s.keeper.every()))
+	case t.Waits:
+		text += " The job has its turn now. If its task does not start, no keeper works that would start the task."
+	}
+	if s.keeps() {
+		return Frees{By: ByJob, Text: text + " Until then a keeper prolongs the reservation."}
+	}
+	return Frees{By: ByJob, Latest: s.ReservedUntil, If: "the job does not run before",
+		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: if the job does not run before, others can get the key at %s.", s.clock(s.ReservedUntil.Time))}
+}
+
+// halting is for the key of a sequence whose job has failed for good.
+func (s *story) halting() Frees {
+	const text = "Nothing: the sequence halts until somebody runs the task again and it succeeds, passes over the job (free if idle), or deletes the task."
+	if s.keeps() {
+		return Frees{By: ByNothing, Text: text}
+	}
+	return Frees{By: ByReservation, Latest: s.ReservedUntil, If: "no keeper works before",
+		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: it ends at %s.", s.clock(s.ReservedUntil.Time))}
+}
+
+// byKeeper is for a lock that is kept for a job that has ended or does not exist.
+func (s *story) byKeeper() Frees {
+	if !s.keeps() {
+		return s.untilReserved("Its job is over, so a keeper would free the key, but no keeper works. The end of the reservation frees the key, at %s.", "no keeper works before")
+	}
+	at := s.check(s.over(s.now))
+	why := "Its job is over."
+	if s.task.State == TaskAbsent {
+		why = "Its task does not exist."
+	}
+	return Frees{By: ByKeeper, Latest: at, If: s.behind(), Text: fmt.Sprintf("%s A keeper frees the key with its next check, at %s at the latest.%s", why, s.clock(at.Time), s.slow())}
+}
+
+// The method over returns when a keeper can be certain that the job is over: from the time given on or, if the task does not
+// have the token of the lock, when the enqueue of the lock's job cannot be under way any more.
+func (s *story) over(from time.Time) time.Time {
+	if s.task.State != TaskAbsent && s.task.carries(s.Lock) {
+		return from
+	}
+	return latest(from, s.graceEnd())
+}
+
+// The method keeps reports whether a keeper works, or whether that is not known.
+func (s *story) keeps() bool { return !s.known || s.keeper.Works() != nil }
+
+// The method graceEnd returns when the minute is over in which the enqueue of the job may be under way.
+func (s *story) graceEnd() time.Time { return s.Changed.Add(envelope.EnqueueGrace) }
+
+// The method grace returns what is left of that minute.
+func (s *story) grace() time.Duration { return max(0, s.graceEnd().Sub(s.now)) }
+
+// The method check returns when a keeper has checked the lock, if what the keeper has to find is there at the time from.
+func (s *story) check(from time.Time) Time {
+	at := latest(s.now, from).Add(s.keeper.every())
+	if s.State != joblock.StateHeld && s.ReservedUntil.Before(at) {
+		at = s.ReservedUntil.Time // nobody prolongs the reservation of a job that is over
+	}
+	return Time{at}
+}
+
+// The method behind returns the condition under which the keeper is in time.
+func (s *story) behind() string {
+	if p := s.keeper.Works(); p != nil && p.Behind {
+		return "the keeper catches up"
+	}
+	return "the keeper keeps up"
+}
+
+func (s *story) slow() string {
+	if p := s.keeper.Works(); p != nil && p.Behind {
+		return " But the keeper is behind with its checks, so this may take longer."
+	}
+	if !s.known {
+		return " Whether a keeper works is not known."
+	}
+	return ""
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

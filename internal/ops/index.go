@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	// indexPage is how many entries of the index of jobs a walk reads at a time.
+	indexPage = 250
+
+	defaultShare = 0.25 // as joblock.ListOptions
+)
+
+// bound is a record of a key, and a job that the index names for that key. The record may be bound to another job.
+type bound struct {
+	driver.JobLock
+	record driver.Record // with Record.Place, if the job waits
+}
+
+// The method pages walks over the index of jobs by pages, and reads the records. The parameter wants says which entries
+// are of interest. After a page that took the time t, the walk rests for t*(1/share-1). The loop's body counts too, if it
+// asks the servers.
+func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.JobLock) bool) iter.Seq2[[]bound, error] {
+	const op = "list jobs"
+	return func(yield func([]bound, error) bool) {
+		share = cmp.Or(share, defaultShare)
+		if err := d.in.Check(op); err != nil {
+			yield(nil, err)
+			return
+		}
+		if !(share >= 0.001 && share <= 1) {
+			yield(nil, door.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share))
+			return
+		}
+		parts := d.in.Parts()
+		for part := range parts {
+			done := 0.0
+			for req := (driver.EntriesRequest{Part: part, Count: indexPage}); ; {
+				began := time.Now()
+				page, found, err := d.page(ctx, op, req, wants)
+				if err == nil {
+					done = min(1, done+page.Progress)
+					if page.Next == "" {
+						done = 1
+					}
+					if progress != nil {
+						progress((float64(part) + done) / float64(parts))
+					}
+				}
+				if !yield(found, err) || err != nil {
+					return
+				}
+				if req.Cursor = page.Next; req.Cursor == "" {
+					break
+				}
+				rest := time.Duration(float64(time.Since(began)) * (1/share - 1))
+				if err := sleep.For(ctx, rest); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+		}
+	}
+}
+
+// The method page reads a page of the index, and the records of the entries that are of interest.
+func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.JobLock) bool) (page driver.EntriesPage, found []bound, err error) {
+	err = d.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
+		page, err = store.Entries(ctx, req)
+		return err
+	})
+	if err != nil {
+		return page, nil, err
+	}
+	var read driver.InspectRequest
+	for _, l := range page.Locks {
+		if wants(l) {
+			found = append(found, bound{JobLock: l})
+			read.Keys, read.Places = append(read.Keys, l.Key), append(read.Places, door.PlaceOf(l.Job))
+		}
+	}
+	for from := 0; from < len(found); from += driver.MaxBatch {
+		to := min(len(found), from+driver.MaxBatch)
+		recs, err := d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: read.Keys[from:to], Places: read.Places[from:to]})
+		if err != nil {
+			return page, nil, err
+		}
+		for i, rec := range recs {
+			found[from+i].record = rec
+		}
+	}
+	return page, found, nil
+}
+
+// boundLocks walks over the locks that are bound to a job, of the queue and the prefix of q.
+func (d *Desk) boundLocks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
+		wants := func(l driver.JobLock) bool { return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) }
+		for found, err := range d.pages(ctx, q.Share, q.Progress, wants) {
+			if err != nil {
+				yield(Lock{}, err)
+				return
+			}
+			for _, b := range found {
+				l := lockOf(b.record)
+				ours := l.Job == b.Job && (l.Locked() || q.free() && l.State == joblock.StateFree)
+				if ours && !yield(l, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isIn reports whether job is a job of the asynq queue; every job is in the queue "".
+func isIn(job, queue string) bool {
+	in, _, _ := envelope.ParseJob(job)
+	return queue == "" || in == queue
+}

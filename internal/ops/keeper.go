@@ -1,0 +1,170 @@
+package ops
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// Keeper is what the keepers of package worker tell of themselves, of all processes that share the store.
+type Keeper struct {
+	// Places are the keepers that work, and those that have worked until lately. The first one that works comes first.
+	Places  []KeeperPlace `json:"places"`
+	StandBy int           `json:"stand_by"` // how many wait for a place, for a while with those that have died
+	Now     Time          `json:"now,omitzero"`
+}
+
+// KeeperPlace is the place of a keeper. The counts are those of the keeper's process since it began; see
+// worker.KeeperStats.
+type KeeperPlace struct {
+	Number int    `json:"number"`
+	Works  bool   `json:"works"`   // the keeper works now; false if it is the last one that had the place
+	DryRun bool   `json:"dry_run"` // the keeper changes nothing
+	Holder string `json:"holder"`  // label of the process
+	Since  Time   `json:"since"`   // when the keeper began to work
+	Fence  int64  `json:"fence"`
+
+	// Problem says why there are no figures. Then all fields below are zero.
+	Problem string `json:"problem,omitempty"`
+
+	At      Time   `json:"at,omitzero"`         // when the figures were written
+	Asked   Time   `json:"asked,omitzero"`      // when the keeper last knew which locks are due
+	Behind  bool   `json:"behind"`              // the keeper does not keep up, so locks are freed later than within Every
+	Late    Millis `json:"late_ms,omitzero"`    // how late the latest check was since the figures before
+	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.Config.Every
+	Reserve Millis `json:"reserve_ms,omitzero"` // worker.Config.Reserve
+
+	Share     float64 `json:"share,omitempty"`
+	Keepers   int     `json:"keepers,omitempty"`   // how many work at a time, as this process is configured
+	Databases int     `json:"databases,omitempty"` // how many databases of asynq this process knows
+
+	Checked    int64            `json:"checked"`
+	Held       int64            `json:"held"`
+	Kept       int64            `json:"kept"`
+	Listed     int64            `json:"listed"`
+	Extended   int64            `json:"extended"`
+	Over       int64            `json:"over"`
+	Foreign    int64            `json:"foreign"`
+	Unanswered int64            `json:"unanswered"`
+	Freed      map[string]int64 `json:"freed,omitempty"` // by reason
+
+	// Strangers are queues of jobs with locks that none of the databases of this process has, some twenty at most. The
+	// keeper leaves their locks alone.
+	Strangers []string `json:"strangers,omitempty"`
+}
+
+// Works returns the first keeper that works and changes locks, or nil.
+func (k Keeper) Works() *KeeperPlace {
+	for i := range k.Places {
+		if p := &k.Places[i]; p.Works && !p.DryRun {
+			return p
+		}
+	}
+	return nil
+}
+
+// defaultEvery is the default of worker.Config.Every, for keepers whose figures are not known.
+const defaultEvery = 30 * time.Second
+
+// every returns how often the keeper checks a lock.
+func (k Keeper) every() time.Duration {
+	if p := k.Works(); p != nil && p.Every > 0 {
+		return p.Every.Duration()
+	}
+	return defaultEvery
+}
+
+// Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per figures.Period. Errors:
+// joblock.ErrUnavailable, joblock.ErrClosed.
+func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
+	const op = "keeper"
+	k := Keeper{Places: []KeeperPlace{}}
+	if err := d.in.Check(op); err != nil {
+		return k, err
+	}
+	for _, key := range []string{keyspace.Keepers, keyspace.DryKeepers} {
+		if err := d.readKeepers(ctx, op, key, &k); err != nil {
+			return Keeper{}, err
+		}
+	}
+	slices.SortStableFunc(k.Places, func(a, b KeeperPlace) int { return rank(a) - rank(b) })
+	return k, nil
+}
+
+// The function rank orders places: those that work first, and of these those that change locks.
+func rank(p KeeperPlace) (n int) {
+	if !p.Works {
+		n += 2
+	}
+	if p.DryRun {
+		n++
+	}
+	return n
+}
+
+// readKeepers adds to k the keepers whose permits are those of key.
+func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error {
+	keys := []string{keyspace.Gate(key)}
+	for n := range limit.Max {
+		keys = append(keys, keyspace.Permit(key, n+1))
+	}
+	recs, err := d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: keys})
+	if err != nil {
+		return err
+	}
+	if gate := lockOf(recs[0]); gate.State == joblock.StateHeld {
+		k.StandBy += gate.Waiters + 1
+	}
+	var used []string
+	for _, rec := range recs[1:] {
+		if rec.Fence != 0 {
+			used = append(used, rec.Key)
+		}
+	}
+	recs, err = d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: used, Memo: true}) // few, for memos are read one by one
+	if err != nil {
+		return err
+	}
+	for _, rec := range recs {
+		if rec.Now.After(k.Now.Time) {
+			k.Now = Time{rec.Now}
+		}
+		_, _, number := permitOf(rec.Key)
+		k.Places = append(k.Places, placeOf(number, key == keyspace.DryKeepers, rec))
+	}
+	return nil
+}
+
+func placeOf(number int, dry bool, rec driver.Record) KeeperPlace {
+	st := door.Status[joblock.Status](rec)
+	p := KeeperPlace{
+		Number: number, Works: st.State == joblock.StateHeld, DryRun: dry, Holder: st.Holder, Since: Time{st.Since}, Fence: st.Fence,
+	}
+	if len(rec.Memo) == 0 {
+		p.Problem = "The keeper has not written figures yet."
+		return p
+	}
+	f, err := figures.Decode(rec.Memo)
+	if err != nil {
+		p.Problem = "The figures could not be read: " + err.Error() + "."
+		return p
+	}
+	if f.Began.Before(st.Since.Add(-time.Second)) { // of the keeper before
+		p.Problem = "The keeper has not written figures yet."
+		return p
+	}
+	p.At, p.Asked, p.Behind, p.Late = Time{f.At}, Time{f.Asked}, f.Behind, millisOf(f.Late)
+	p.Every, p.Reserve, p.Share, p.Keepers, p.Databases = millisOf(f.Every), millisOf(f.Reserve), f.Share, f.Keepers, f.Databases
+	p.Checked, p.Held, p.Kept, p.Listed, p.Extended = f.Checked, f.Held, f.Kept, f.Listed, f.Extended
+	p.Over, p.Foreign, p.Unanswered, p.Freed, p.Strangers = f.Over, f.Foreign, f.Unanswered, f.Freed, f.Strangers
+	return p
+}
+
+func millisOf(ms int64) Millis { return Millis(time.Duration(ms) * time.Millisecond) }

@@ -1,0 +1,184 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// The method keep does as a keeper does that works: it holds a permit, and writes figures.
+func (s *stage) keep(key string, number int, f figures.Keeper) *joblock.Lock {
+	s.Helper()
+	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(key, number), door.OwnKey[joblock.TryOption](),
+		joblock.Holder(fmt.Sprint("worker:", number)), joblock.Retain(time.Hour))
+	testkit.WantNil(s, "TryAcquire", err)
+	f.Began = time.Now()
+	testkit.WantNil(s, "Write", memo.Write(s.Context(), lock, f.Encode()))
+	return lock
+}
+
+func TestKeepersAreShown(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		k, err := s.Keeper(t.Context())
+		if err != nil || k.Works() != nil || len(k.Places) != 0 {
+			t.Fatalf("without a keeper: %+v, %v", k, err)
+		}
+		old := s.keep(keyspace.Keepers, 2, figures.Keeper{Every: 1000, Checked: 3})
+		testkit.WantNil(t, "Release", old.Release(t.Context()))
+		time.Sleep(time.Second)
+		s.keep(keyspace.DryKeepers, 1, figures.Keeper{Every: 2000, DryRun: true})
+		s.keep(keyspace.Keepers, 3, figures.Keeper{Every: 5000, Freed: map[string]int64{"why": 4}, Strangers: []string{"q"}})
+		k, err = s.Keeper(t.Context())
+		testkit.WantNil(t, "Keeper", err)
+		var got []string
+		for _, p := range k.Places {
+			got = append(got, fmt.Sprintf("%d works %t dry %t %s %s %s", p.Number, p.Works, p.DryRun, p.Holder, p.Every, p.Problem))
+		}
+		want := "3 works true dry false worker:3 5s , 1 works true dry true worker:1 2s , 2 works false dry false worker:2 1s "
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s; want %s", strings.Join(got, ", "), want)
+		}
+		if p := k.Works(); p == nil || p.Number != 3 || p.Freed["why"] != 4 || !slices.Equal(p.Strangers, []string{"q"}) || k.every() != 5*time.Second {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// The figures of the keeper before are not taken for those of the keeper that has the place now.
+func TestFiguresOfTheKeeperBefore(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		testkit.WantNil(t, "Release", s.keep(keyspace.Keepers, 1, figures.Keeper{Checked: 3}).Release(t.Context()))
+		time.Sleep(time.Minute)
+		_, err := s.locks.TryAcquire(t.Context(), keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+		testkit.WantNil(t, "TryAcquire", err)
+		k, err := s.Keeper(t.Context())
+		if err != nil || len(k.Places) != 1 || k.Places[0].Checked != 0 || k.Places[0].Problem == "" {
+			t.Errorf("%+v, %v", k, err)
+		}
+	})
+}
+
+func TestDoctor(t *testing.T) {
+	found := func(s *stage) string {
+		s.Helper()
+		all, err := s.Doctor(s.Context())
+		testkit.WantNil(s, "Doctor", err)
+		var lines []string
+		for _, f := range all {
+			if f.Found == "" || f.Means == "" || f.Fix == "" {
+				s.Errorf("not complete: %+v", f)
+			}
+			lines = append(lines, fmt.Sprintf("%s %s: %s", f.Severity, f.Subject, f.Found))
+		}
+		return strings.Join(lines, "\n")
+	}
+	good := figures.Keeper{Every: 30_000, Keepers: 1, Databases: 1}
+	now := func(f figures.Keeper) figures.Keeper {
+		f.At, f.Asked = time.Now(), time.Now()
+		return f
+	}
+	for _, c := range []struct {
+		name string
+		do   func(s *stage)
+		want []string // each is in one line, in order
+	}{
+		{"nothing", func(*stage) {}, nil},
+		{"a keeper that works, and jobs", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			s.keep(keyspace.Keepers, 1, now(good))
+		}, nil},
+		{"jobs and no keeper", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+		}, []string{"fault keeper: no keeper works"}},
+		{"jobs and a keeper that changes nothing", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			s.keep(keyspace.DryKeepers, 1, now(good))
+		}, []string{"fault keeper: the only keepers that work have DryRun"}},
+		{"a keeper without figures", func(s *stage) {
+			_, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+			testkit.WantNil(s, "TryAcquire", err)
+			time.Sleep(time.Minute)
+		}, []string{"note keeper: The keeper has not written figures yet."}},
+		{"a keeper that hangs", func(s *stage) {
+			s.keep(keyspace.Keepers, 1, now(good))
+			time.Sleep(time.Minute)
+		}, []string{"warning keeper: its figures are 1 min old"}},
+		{"a keeper without answers", func(s *stage) {
+			time.Sleep(time.Second)
+			f := good
+			f.At, f.Asked = time.Now().Add(2*time.Minute), time.Now()
+			s.keep(keyspace.Keepers, 1, f)
+			time.Sleep(2 * time.Minute)
+		}, []string{"fault keeper: it has got no answer"}},
+		{"a keeper that is behind", func(s *stage) {
+			f := now(good)
+			f.Behind, f.Late, f.Checked, f.Unanswered = true, 5000, 10, 5
+			s.keep(keyspace.Keepers, 1, f)
+		}, []string{"warning keeper: it is behind: the latest check was late by 5 s", "warning keeper: 5 of 10 checks had no answer"}},
+		{"keepers that are configured differently", func(s *stage) {
+			s.keep(keyspace.Keepers, 1, now(good))
+			f := now(good)
+			f.Keepers = 2
+			s.keep(keyspace.Keepers, 2, f)
+		}, []string{"warning keeper: its worker.Config differs from that of worker:1"}},
+		{"a database that the keeper does not know", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "low", ID: "1"})
+			s.park("k", "low/1")
+			f := now(good)
+			f.Strangers = []string{"low"}
+			s.keep(keyspace.Keepers, 1, f)
+		}, []string{`fault asynq: none of its 1 databases has the queue "low", whose jobs have locks; the database "jobs" has it`}},
+		{"a database that nobody has named", func(s *stage) {
+			s.park("k", "low/1")
+			s.keep(keyspace.Keepers, 1, now(good))
+		}, []string{`warning asynq: jobs have locks, and no database known here has their queues: "low"`}},
+		{"two databases with one queue", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.cfg.Databases = append(s.cfg.Databases, Database{"other", s.asynq})
+		}, []string{`note asynq: the queue "default" is also in the database "jobs"`}},
+		{"asynq is away", func(s *stage) { s.asynq.err = context.DeadlineExceeded }, []string{"fault asynq: could not be read: context deadline exceeded"}},
+		{"the store is away", func(s *stage) { s.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Inspect) },
+			[]string{"fault keeper: could not be read"}},
+		{"the servers", func(s *stage) {
+			s.cfg.Check = func(context.Context) (redisstore.Report, error) {
+				return redisstore.Report{{Severity: redisstore.Note, Subject: "clock", Found: "f", Means: "m", Fix: "x"},
+					{Severity: redisstore.Fault, Subject: "memory", Found: "f", Means: "m", Fix: "x"}}, context.DeadlineExceeded
+			}
+		}, []string{"fault memory: f", "fault servers: could not be read", "note clock: f"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			staged(t, func(t *testing.T, s *stage) {
+				c.do(s)
+				got := found(s)
+				lines := strings.Split(got, "\n")
+				if got == "" {
+					lines = nil
+				}
+				ok := len(lines) == len(c.want)
+				for i := range lines {
+					ok = ok && strings.HasPrefix(lines[i], c.want[i])
+				}
+				if !ok {
+					t.Errorf("found\n%s\nwant\n%s", got, strings.Join(c.want, "\n"))
+				}
+			})
+		})
+	}
+}

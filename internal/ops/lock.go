@@ -1,0 +1,132 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Lock is a key as an operator sees it. The fields that have no value are left out of the JSON.
+type Lock struct {
+	Key   string        `json:"key"`
+	State joblock.State `json:"state"`
+
+	Owner  string `json:"owner,omitempty"`  // a digest, which logs and events have too; never the token
+	Holder string `json:"holder,omitempty"` // label of who has the lock, or had it last
+	Job    string `json:"job,omitempty"`    // the job that the lock is bound to, as "queue/taskID"
+	Fence  int64  `json:"fence,omitempty"`  // what Force asks for
+	First  int64  `json:"first,omitempty"`  // the fence with which the present holding began; see joblock.Status
+
+	Since         Time   `json:"since,omitzero"`          // when the key was acquired
+	Changed       Time   `json:"changed,omitzero"`        // when it was last acquired, parked, resumed or ended
+	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless somebody has the lock
+	Remaining     Millis `json:"remaining_ms,omitzero"`   // time until the lease ends, if nobody renews it; 0 unless held
+	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until others can get the key by itself; 0 if it is free
+	ExpiresAt     Time   `json:"expires_at,omitzero"`     // when the lease ends, if nobody renews it
+	ReservedUntil Time   `json:"reserved_until,omitzero"` // when others can get the key by itself
+
+	// How the last holding of a key ended that is free now. Reason is that of the release; that of Force also names who.
+	Ended  joblock.Ended `json:"ended,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+
+	Waiters int `json:"waiters,omitempty"` // places in the line, for a while with those of waiters that have died
+
+	// What the key is for, if the toolkit has made the key. Group is the key of the limit of a permit, or of the sequence of
+	// a slot, and Number is the number of the permit or the slot.
+	Role   Role   `json:"role,omitempty"`
+	Group  string `json:"group,omitempty"`
+	Number int    `json:"number,omitempty"`
+
+	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key without a record
+
+	// The fields below are set by Desk.Lock alone.
+
+	Line    []Waiter `json:"line,omitempty"`    // the first waiters, LineShown at most; see Desk.Waiters for all
+	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
+	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
+
+	// Problems say what could not be read, in sentences. The fields concerned are missing.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// LineShown is how many waiters Lock.Line has at most.
+const LineShown = 20
+
+// Locked reports whether somebody has the key: it is held, parked or orphaned.
+func (l Lock) Locked() bool { return joblock.Status{State: l.State}.Locked() }
+
+// Lock reads one key, with its line, its permits and its job. A key that nobody has is no error: its State is
+// joblock.StateFree. If the key itself was read and something else was not, Lock.Problems says so.
+//
+// Errors: joblock.ErrInvalid for a bad key, joblock.ErrUnavailable, joblock.ErrClosed.
+func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
+	lock, err := d.read(ctx, "status", key)
+	if err != nil {
+		return Lock{}, err
+	}
+	for w, err := range d.Waiters(ctx, key) {
+		if err != nil {
+			lock.problem("The line could not be read: %s.", err)
+			break
+		}
+		if lock.Line = append(lock.Line, w); len(lock.Line) == LineShown {
+			break
+		}
+	}
+	permits, err := d.Permits(ctx, key, 0)
+	switch {
+	case err != nil:
+		lock.problem("The permits could not be read: %s.", err)
+	case permits.Kind != "":
+		lock.Permits = &permits
+	}
+	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
+		task := d.task(ctx, lock.Job)
+		lock.Task = &task
+	}
+	return lock, nil
+}
+
+// The method read reads the record of one key.
+func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
+	if err := d.in.Check(op, key); err != nil {
+		return Lock{}, err
+	}
+	recs, err := d.in.Inspect(ctx, op, key, driver.InspectRequest{Keys: []string{key}})
+	if err != nil {
+		return Lock{}, err
+	}
+	return lockOf(recs[0]), nil
+}
+
+func lockOf(rec driver.Record) Lock { return show(door.Status[joblock.Status](rec), rec.Now) }
+
+// The function show returns the Lock of a status that was read at the time now by the store's clock. If now is zero and
+// somebody has the lock, now is found from the status.
+func show(st joblock.Status, now time.Time) Lock {
+	if now.IsZero() && st.Locked() {
+		now = st.Since.Add(st.Age)
+	}
+	l := Lock{
+		Key: st.Key, State: st.State, Owner: st.Owner, Holder: st.Holder, Job: st.Job, Fence: st.Fence, First: st.First,
+		Since: Time{st.Since}, Changed: Time{st.Changed}, Age: Millis(st.Age), Remaining: Millis(st.Remaining), Reserved: Millis(st.Reserved),
+		Ended: st.Ended, Reason: st.Reason, Waiters: st.Waiters, Now: Time{now},
+	}
+	if st.Remaining > 0 {
+		l.ExpiresAt = Time{now.Add(st.Remaining)}
+	}
+	if st.Reserved > 0 {
+		l.ReservedUntil = Time{now.Add(st.Reserved)}
+	}
+	l.Role, l.Group, l.Number = roleOf(st.Key)
+	return l
+}
+
+// The method problem adds a sentence to l.Problems.
+func (l *Lock) problem(format string, args ...any) {
+	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that somebody has, but no key of the
+// toolkit's own. A lock is shown if all fields that are set allow it.
+type LocksQuery struct {
+	Prefix    string          // keys that begin with Prefix
+	States    []joblock.State // one of these; none means held, parked and orphaned
+	OlderThan time.Duration   // somebody has had the lock for at least that long
+	Waiters   int             // at least so many wait
+
+	// Jobs shows only locks that are bound to a job. They are read from the index of jobs, without a walk over all keys of
+	// the store. Queue, unless empty, names the asynq queue of the job.
+	Jobs  bool
+	Queue string
+
+	Ended bool // also keys that are free and that the store still remembers
+	Own   bool // also keys that only the toolkit itself has a use for; see Role
+
+	// Share is the largest part of the time for which the walk has a call to one server of the store under way. From 0.001
+	// to 1; default 0.25. See joblock.ListOptions.
+	Share float64
+
+	// Progress is called with the part of the walk that is done, from 0 to 1, in the goroutine of the loop.
+	Progress func(done float64)
+}
+
+// Locks walks over the locks that q names, in no particular order. The first locks come with the first page. The walk may
+// miss a lock that changes meanwhile, or show such a lock twice. An error ends the walk: joblock.ErrInvalid for a bad
+// query, joblock.ErrUnavailable, joblock.ErrClosed.
+func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
+		for lock, err := range d.walk(ctx, q) {
+			if err != nil {
+				yield(Lock{}, err)
+				return
+			}
+			if q.wants(lock) && !yield(lock, nil) {
+				return
+			}
+		}
+	}
+}
+
+// The method walk walks over all locks that can be of interest for q.
+func (d *Desk) walk(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+	if q.Jobs || q.Queue != "" {
+		return d.boundLocks(ctx, q)
+	}
+	return func(yield func(Lock, error) bool) {
+		opts := joblock.ListOptions{Prefix: q.Prefix, Ended: q.free(), Share: q.Share, Progress: q.Progress}
+		for st, err := range d.cfg.Locks.List(ctx, opts) {
+			if !yield(show(st, time.Time{}), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// free reports whether q may show keys that are free.
+func (q *LocksQuery) free() bool { return q.Ended || slices.Contains(q.States, joblock.StateFree) }
+
+func (q *LocksQuery) wants(l Lock) bool {
+	switch {
+	case !strings.HasPrefix(l.Key, q.Prefix):
+	case l.Role.inner() && !q.Own:
+	case len(q.States) > 0 && !slices.Contains(q.States, l.State) && !(q.Ended && l.State == joblock.StateFree):
+	case len(q.States) == 0 && !l.Locked() && !(q.Ended && l.State == joblock.StateFree):
+	case l.Age.Duration() < q.OlderThan:
+	case l.Waiters < q.Waiters:
+	default:
+		return true
+	}
+	return false
+}

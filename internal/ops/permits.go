@@ -1,0 +1,138 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// The kinds of Permits.
+const (
+	KindLimit    = "limit"    // a key that is used with package limit, or with worker.Limit
+	KindSequence = "sequence" // a key whose jobs run several at a time; see handoff.Sequence
+)
+
+// Permits are the permits of a limit, or the slots of a sequence.
+type Permits struct {
+	Key  string `json:"key"`
+	Kind string `json:"kind,omitempty"` // "" if the key is neither a limit nor a sequence with several slots
+
+	// N is how many may have the key at a time: for a limit, what the last program that has used the limit says; for a
+	// sequence, what the task of one of its jobs says. 0 means that nobody has said so lately. AtLeast is the largest
+	// number of a permit or slot that the store remembers.
+	N       int `json:"n,omitempty"`
+	AtLeast int `json:"at_least,omitempty"`
+
+	Taken   int    `json:"taken"`            // how many are held, parked or orphaned
+	Waiting int    `json:"waiting"`          // how many wait, for a while with waiters that have died
+	Permits []Lock `json:"items"`            // those that are taken, by Number; the first slot has the number 1
+	Since   Time   `json:"n_since,omitzero"` // when N was last said
+}
+
+// Permits reads who has the permits of the limit on key, or the slots of the sequence on key. A key that is neither has
+// Permits without a Kind. If the store does not know how many permits there are, Permits.N is the parameter n; 0 means
+// that the caller does not know either. The number of a sequence's slots is known if the task of a job that has a slot can
+// be read. Errors are those of Lock.
+func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) {
+	const op = "permits"
+	if err := d.in.Check(op, key); err != nil {
+		return Permits{}, err
+	}
+	if n < 0 || n > max(limit.Max, driver.MaxSlots) {
+		return Permits{}, door.Invalid(op, key, "the number of permits is %d, must be from 0 to %d", n, max(limit.Max, driver.MaxSlots))
+	}
+	p := Permits{Key: key, Permits: []Lock{}}
+	role, group, _ := roleOf(key)
+	switch role {
+	case RolePermit, RoleGate, RoleSize, RoleSlot, RoleKeeper:
+		p.Key = group
+	}
+	if err := d.readLimit(ctx, op, &p); err != nil || p.Kind != "" {
+		p.N = cmp.Or(p.N, n)
+		return p, err
+	}
+	err := d.readSlots(ctx, op, &p)
+	if p.Kind != "" {
+		p.N = cmp.Or(p.N, n)
+	}
+	return p, err
+}
+
+// readLimit sets p if its key is that of a limit.
+func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
+	if len(keyspace.Permit(p.Key, limit.Max)) > driver.MaxKeyBytes {
+		return nil
+	}
+	keys := []string{keyspace.Gate(p.Key), keyspace.Size(p.Key)}
+	for i := range limit.Max {
+		keys = append(keys, keyspace.Permit(p.Key, i+1))
+	}
+	recs, err := d.in.Inspect(ctx, op, p.Key, driver.InspectRequest{Keys: keys})
+	if err != nil {
+		return err
+	}
+	gate, size := lockOf(recs[0]), recs[1]
+	if size.Holder != "" {
+		// No number if another program has written the record.
+		if n, err := strconv.Atoi(size.Holder); err == nil && n >= 1 && n <= limit.Max {
+			p.Kind, p.N, p.Since = KindLimit, n, Time{size.Since}
+		}
+	}
+	if gate.State != driver.StateFree || gate.Waiters > 0 {
+		p.Kind, p.Waiting = KindLimit, gate.Waiters
+		if gate.State == driver.StateHeld {
+			p.Waiting++ // the first in line
+		}
+	}
+	p.take(recs[2:], 1, KindLimit)
+	return nil
+}
+
+// readSlots sets p if its key is that of a sequence of which somebody has another slot than the first.
+func (d *Desk) readSlots(ctx context.Context, op string, p *Permits) error {
+	if len(driver.SlotKey(p.Key, driver.MaxSlots)) > driver.MaxKeyBytes {
+		return nil
+	}
+	var keys []string
+	for i := range driver.MaxSlots {
+		keys = append(keys, driver.SlotKey(p.Key, i+1))
+	}
+	recs, err := d.in.Inspect(ctx, op, p.Key, driver.InspectRequest{Keys: keys})
+	if err != nil {
+		return err
+	}
+	p.take(recs[1:], 2, KindSequence)
+	if p.Kind == "" {
+		return nil
+	}
+	p.Waiting = recs[0].Waiters
+	if first := lockOf(recs[0]); first.Locked() {
+		first.Number = 1
+		p.Permits, p.Taken = slices.Insert(p.Permits, 0, first), p.Taken+1
+	}
+	for _, l := range p.Permits {
+		if p.N = d.limitOf(ctx, l.Job); p.N > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// The method take adds the records that somebody has. The first record has the given number.
+func (p *Permits) take(recs []driver.Record, number int, kind string) {
+	for i, rec := range recs {
+		l := lockOf(rec)
+		if l.Fence != 0 {
+			p.Kind, p.AtLeast = kind, number+i
+		}
+		if l.Locked() {
+			p.Permits, p.Taken = append(p.Permits, l), p.Taken+1
+		}
+	}
+}

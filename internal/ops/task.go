@@ -1,0 +1,174 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
+)
+
+// TaskState is the state of a task of asynq. Besides asynq's own names there are three more.
+type TaskState string
+
+// The states that asynq does not have.
+const (
+	TaskAbsent  TaskState = "absent"   // asynq has the queue, but not the task
+	TaskNoQueue TaskState = "no queue" // none of Config.Databases has the queue
+	TaskUnknown TaskState = "unknown"  // asynq did not answer, or was not asked; Task.Problem says why
+)
+
+// Task is a task as asynq sees the task, without its payload.
+type Task struct {
+	Queue    string    `json:"queue,omitempty"`
+	ID       string    `json:"id,omitempty"`
+	Database string    `json:"database,omitempty"` // the name of the Database that has the task
+	Type     string    `json:"type,omitempty"`
+	State    TaskState `json:"state"`
+	Problem  string    `json:"problem,omitempty"` // with TaskUnknown, in a sentence
+
+	// Attempt is the number of the attempt that runs or ran last, from 1; 0 if none has begun. Attempts is how many the
+	// author of the task allows.
+	Attempt  int `json:"attempt,omitempty"`
+	Attempts int `json:"attempts,omitempty"`
+
+	NextAt       Time   `json:"next_at,omitzero"` // when asynq takes a task that is scheduled or in retry
+	LastError    string `json:"last_error,omitempty"`
+	LastFailedAt Time   `json:"last_failed_at,omitzero"`
+	CompletedAt  Time   `json:"completed_at,omitzero"`
+	Deadline     Time   `json:"deadline,omitzero"`
+	Timeout      Millis `json:"timeout_ms,omitzero"`
+	Group        string `json:"group,omitempty"`
+
+	Crashed bool `json:"crashed,omitempty"` // active, but no process renews asynq's lease: asynq will take the task over
+	Paused  bool `json:"paused,omitempty"`  // the queue is paused: asynq begins no attempt
+	Waits   bool `json:"waits,omitempty"`   // the task waits for its turn in a line, or was waiting when the turn came
+	Snoozed bool `json:"snoozed,omitempty"` // archived, but only for the pause of a snooze
+	Halts   bool `json:"halts,omitempty"`   // if the task has failed for good, its sequence halts
+
+	// Limit is how many jobs of the task's sequence may run at a time; 0 if the task is of no sequence.
+	Limit int `json:"limit,omitempty"`
+
+	owners []string // digests of the tokens in the task's header, as far as the header can be believed
+}
+
+// carries reports whether the header of the task has the token of the lock.
+func (t Task) carries(l Lock) bool { return slices.Contains(t.owners, l.Owner) }
+
+// Job returns the name under which locks are bound to the task.
+func (t Task) Job() string { return envelope.Job(t.Queue, t.ID) }
+
+// Ended reports whether asynq will not run the task again by itself.
+func (t Task) Ended() bool {
+	return t.State == "archived" && !t.Snoozed || t.State == "completed" || t.State == TaskAbsent
+}
+
+// The method task looks up the task of a job in all databases. The method task does not fail: Task.Problem says what is
+// not known.
+func (d *Desk) task(ctx context.Context, job string) Task {
+	queue, id, ok := envelope.ParseJob(job)
+	if !ok {
+		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}
+	}
+	t := Task{Queue: queue, ID: id, State: TaskNoQueue}
+	if len(d.cfg.Databases) == 0 {
+		t.State, t.Problem = TaskUnknown, "No database of asynq is known here."
+		return t
+	}
+	var failed error
+	for _, db := range d.cfg.Databases {
+		info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, id) })
+		switch {
+		case err == nil:
+			found := d.taskOf(ctx, db, info)
+			if !found.Ended() || t.State == TaskNoQueue || t.State == TaskAbsent {
+				t = found
+			}
+			if !found.Ended() {
+				return t
+			}
+		case errors.Is(err, asynq.ErrTaskNotFound):
+			if t.State == TaskNoQueue {
+				t.State = TaskAbsent
+			}
+		case errors.Is(err, asynq.ErrQueueNotFound):
+		default:
+			failed = fmt.Errorf("%s: %w", db.Name, err)
+		}
+	}
+	if failed != nil {
+		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("asynq did not answer: %s.", failed)}
+	}
+	return t
+}
+
+// taskOf returns the Task of info, which is in db.
+func (d *Desk) taskOf(ctx context.Context, db Database, info *asynq.TaskInfo) Task {
+	t := Task{
+		Queue: info.Queue, ID: info.ID, Database: db.Name, Type: info.Type, State: TaskState(info.State.String()),
+		Attempts: info.MaxRetry + 1, LastError: info.LastErr, LastFailedAt: Time{info.LastFailedAt},
+		CompletedAt: Time{info.CompletedAt}, Deadline: Time{info.Deadline}, Timeout: Millis(info.Timeout), Group: info.Group,
+		Crashed: info.IsOrphaned, Snoozed: nextjob.InArchive(info),
+	}
+	t.Waits = nextjob.Waits(envelope.MayWait(info.Headers), info)
+	if env, ok := envelope.Peek(envelope.Task{Job: t.Job(), Type: info.Type, Headers: info.Headers}); ok {
+		for _, token := range env.Tokens {
+			t.owners = append(t.owners, token.Digest())
+		}
+		if env.Retries >= 0 {
+			t.Attempts = env.Retries + 1
+		}
+		if env.Sequence != nil {
+			t.Halts, t.Limit = env.Sequence.Halt, max(1, env.Sequence.Limit)
+		}
+	}
+	switch info.State {
+	case asynq.TaskStateActive:
+		t.Attempt = info.Retried + 1
+	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
+		t.Attempt, t.NextAt = info.Retried, Time{info.NextProcessAt}
+	default:
+		t.Attempt = info.Retried
+		if info.State == asynq.TaskStateArchived || info.State == asynq.TaskStateCompleted {
+			t.Attempt++ // the attempt that has ended the task is not counted as a retry
+		}
+	}
+	t.Attempt = min(t.Attempt, max(t.Attempts, info.Retried))
+	if q, err := call(ctx, func() (*asynq.QueueInfo, error) { return db.Asynq.GetQueueInfo(info.Queue) }); err == nil {
+		t.Paused = q.Paused
+	}
+	return t
+}
+
+// limitOf returns how many jobs of the sequence of job may run at a time, or 0 if that is not known.
+func (d *Desk) limitOf(ctx context.Context, job string) int {
+	if job == "" || len(d.cfg.Databases) == 0 {
+		return 0
+	}
+	return d.task(ctx, job).Limit
+}
+
+// The function call runs f, which has no context, and returns at the end of ctx even if f has not returned. The timeouts
+// of f's Redis client end f.
+func call[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type answer struct {
+		val T
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		val, err := f()
+		done <- answer{val, err}
+	}()
+	select {
+	case a := <-done:
+		return a.val, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}

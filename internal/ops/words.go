@@ -1,0 +1,112 @@
+package ops
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The function visible returns text without control characters and other characters that do not print: each is replaced
+// by its escape, as in Go. So text from the store cannot steer a terminal.
+func visible(text string) string {
+	clean := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == ' ') }
+	if strings.IndexFunc(text, func(r rune) bool { return !clean(r) }) < 0 {
+		return text
+	}
+	quoted := fmt.Sprintf("%q", text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// The function quote returns a key or a job for a sentence.
+func quote(text string) string { return fmt.Sprintf("%q", text) }
+
+// The function shell returns text as one word for a POSIX shell.
+func shell(text string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.,:/@%+=", r)
+	}
+	if text != "" && text[0] != '-' && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	if visible(text) == text {
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	var b strings.Builder // for bash and zsh, whose $'' has escapes
+	b.WriteString("$'")
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}
+
+// The function shorten cuts text to at most the given number of bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}
+
+// The function length returns d in words, with two units at most: "21 s", "4 min 10 s", "3 d 2 h".
+func length(d time.Duration) string {
+	if d = max(0, d); d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
+	for i, u := range units[:len(units)-1] {
+		small := units[i+1]
+		rounded := d.Round(small.of)
+		if rounded < u.of {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", rounded/u.of, u.name)
+		if rest := rounded % u.of / small.of; rest > 0 {
+			text += fmt.Sprintf(" %d %s", rest, small.name)
+		}
+		return text
+	}
+	return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
+}
+
+// The method clock returns a time in words: the time of day in UTC, and the date unless it is that of now.
+func (s *story) clock(t time.Time) string {
+	t = t.UTC()
+	if y, m, d := s.now.UTC().Date(); !s.now.IsZero() {
+		if ty, tm, td := t.Date(); y == ty && m == tm && d == td {
+			return t.Format("15:04:05 UTC")
+		}
+	}
+	return t.Format("2006-01-02 15:04:05 UTC")
+}
+
+// The method ago returns how long before now t was.
+func (s *story) ago(t time.Time) string {
+	if t.IsZero() || s.now.IsZero() {
+		return "time unknown"
+	}
+	return length(s.now.Sub(t)) + " ago"
+}
+
+// The method until returns how long after now t is.
+func (s *story) until(t time.Time) string {
+	if d := t.Sub(s.now); d > 0 {
+		return "in " + length(d)
+	}
+	return "now"
+}
