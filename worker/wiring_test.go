@@ -64,3 +64,18 @@ func TestWrongWiringIsTold(t *testing.T) {
 		})
 	}
 }
+
+// A Middleware inside of another one leaves the locks to that one.
+func TestMiddlewareTwiceIsMiddlewareOnce(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 0)
+		r.serve(service{use: []middleware{
+			func(w *worker.Worker) asynq.MiddlewareFunc { return w.Middleware },
+		}}, p.handler(succeed))
+		r.untilFree("key-a")
+		if runs := p.all(); len(runs) != 1 || runs[0].fence == 0 || runs[0].budget != 0 {
+			t.Errorf("runs %+v, want one with a fence", runs)
+		}
+	})
+}

@@ -76,7 +76,8 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 }
 
 // Middleware is an asynq.MiddlewareFunc that runs tasks under the locks that the tasks carry: mux.Use(w.Middleware).
-// The package comment says what Middleware does at the beginning and end of an attempt. With a nil next, each task
+// The package comment says what Middleware does at the beginning and end of an attempt. A Middleware inside of another
+// one, of any Worker, does nothing: the outer one has the locks. With a nil next, each task
 // fails with joblock.ErrInvalid. With a nil Worker, each task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -88,6 +89,9 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		}
 		if w == nil {
 			return invalid("the Worker is nil, and the task carries locks")
+		}
+		if _, inside := ctx.Value(envelopeKey{}).(envelope.Envelope); inside {
+			return next.ProcessTask(ctx, task) // the second Middleware of two would find the locks of the first one busy
 		}
 		a, err := w.newAttempt(ctx, task)
 		if err != nil {
