@@ -20,7 +20,7 @@ const queuePoll = 2 * time.Second
 // The method call calls the job's function. While retries are left, call repeats a failed attempt. The method returns
 // the number of attempts and the error of the last attempt.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
-	ctx = context.WithValue(ctx, tickKey{}, tick)
+	ctx = WithTick(ctx, tick)
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
 		attempts++
 		err = j.attempt(ctx, tick, logger)

@@ -367,3 +367,14 @@ func (c *cluster) find(name string) *node {
 	c.Fatalf("no node %q", name)
 	return nil
 }
+
+// A test of a function can make up the tick.
+func TestWithTick(t *testing.T) {
+	if tick, ok := scheduler.TickFrom(t.Context()); ok {
+		t.Errorf("a context without a tick has %+v", tick)
+	}
+	want := scheduler.Tick{Name: "rollup", At: time.Date(2026, 1, 1, 3, 0, 0, 0, time.UTC), Cause: scheduler.CauseTick}
+	if tick, ok := scheduler.TickFrom(scheduler.WithTick(t.Context(), want)); !ok || tick != want {
+		t.Errorf("the tick is %+v, %v", tick, ok)
+	}
+}

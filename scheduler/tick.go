@@ -47,11 +47,17 @@ func (t Tick) ID() string {
 
 type tickKey struct{}
 
-// TickFrom returns the tick for which a job's function runs. ctx is the context of that function. For every other
-// context TickFrom returns false.
+// TickFrom returns the tick for which a job's function runs. ctx is the context of that function, or comes from WithTick.
+// For every other context TickFrom returns false.
 func TickFrom(ctx context.Context) (Tick, bool) {
 	t, ok := ctx.Value(tickKey{}).(Tick)
 	return t, ok
+}
+
+// WithTick returns a child of ctx for which TickFrom returns tick. WithTick is for tests that call a job's function
+// themselves. At a tick the Scheduler sets the tick itself.
+func WithTick(ctx context.Context, tick Tick) context.Context {
+	return context.WithValue(ctx, tickKey{}, tick)
 }
 
 func tickOf(name string, t ledger.Tick) Tick {

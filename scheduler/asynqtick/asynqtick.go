@@ -5,7 +5,8 @@
 //	err := s.Task("digest", "@every 1m", enqueue)
 //
 //	Enqueue              a function for scheduler.Scheduler.Task that enqueues the same task at each tick
-//	Once                 the same for tasks that depend on the tick or carry a lock
+//	EnqueueWith          the same for a task with a lock: one at a time, or in a sequence
+//	Once                 the same for tasks that depend on the tick
 //	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
 //	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read again and again
 //
@@ -46,12 +47,34 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
+// EnqueueWith is Enqueue for a task that carries a lock. The function enqueue is a method of a handoff.Client,
+// EnqueueUnique or EnqueueInSequence, and how is the handoff.Unique or handoff.Sequence:
+//
+//	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
+//	err := s.Task("digest", "@every 1m", digest)
+//
+// So a tick whose predecessor's task still waits or runs finds the key busy; the overlap policies of Scheduler.Task say
+// what becomes of the tick. The tick's ID overrides an asynq.TaskID in opts. If enqueue or task is nil, EnqueueWith
+// returns nil, which Task refuses.
+func EnqueueWith[How, Enqueued any](
+	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How, task *asynq.Task, opts ...asynq.Option,
+) func(context.Context, scheduler.Tick) error {
+	if enqueue == nil || task == nil {
+		return nil
+	}
+	return Once(func(ctx context.Context, tick scheduler.Tick) error {
+		_, err := enqueue(ctx, how, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
+		return err
+	})
+}
+
 // Once returns a function that calls enqueue and returns nil for asynq.ErrTaskIDConflict. Once is for tasks that
-// Enqueue cannot make, because the tasks depend on the tick or carry a lock. enqueue must use tick.ID() as the task's
+// Enqueue and EnqueueWith cannot make, because the tasks depend on the tick. enqueue must use tick.ID() as the task's
 // ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
-//		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, digest, asynq.TaskID(tick.ID()))
+//		task := asynq.NewTask("digest", []byte(tick.At.Format(time.DateOnly)))
+//		_, err := client.EnqueueContext(ctx, task, asynq.TaskID(tick.ID()))
 //		return err
 //	}))
 //

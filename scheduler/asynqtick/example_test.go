@@ -21,11 +21,21 @@ func ExampleEnqueue() {
 }
 
 // A task that carries a lock: while it waits or runs, later ticks are skipped.
-func ExampleOnce() {
+func ExampleEnqueueWith() {
 	var s *scheduler.Scheduler
 	var jobs *handoff.Client
-	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
-		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil), asynq.TaskID(tick.ID()))
+	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
+	err := s.Task("digest", "@every 1m", digest)
+	_ = err
+}
+
+// A task that depends on the tick.
+func ExampleOnce() {
+	var s *scheduler.Scheduler
+	var client *asynq.Client
+	err := s.Task("report", "0 3 * * *", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
+		task := asynq.NewTask("report", []byte(tick.At.Format(time.DateOnly)))
+		_, err := client.EnqueueContext(ctx, task, asynq.TaskID(tick.ID()))
 		return err
 	}))
 	_ = err
