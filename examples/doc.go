@@ -1,8 +1,9 @@
 // Package examples has runnable programs, each in a directory of its own, and in
-// its test the lines that the README quotes.
+// its tests the lines that the README and docs quote.
 //
 //   - quickstart: the whole story on one terminal, with nothing to install.
 //   - scheduler: jobs by the clock on three nodes, one of which is killed.
 //   - service: a web process and a worker process, to copy from.
+//   - routers: adapters to gin, echo, fiber, gRPC and others, to copy from; a module of its own.
 //   - holders: a list of who holds what.
 package examples

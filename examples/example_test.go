@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -105,6 +106,75 @@ func Example() {
 	// 200
 	// 429
 	// the job has the lock: true
+}
+
+// The same from asynq's options alone. docs/adopt.md quotes the parts between the brackets.
+func Example_process() {
+	embedded, err := miniredis.Run()
+	check(err)
+	defer embedded.Close()
+	redisOpt := asynq.RedisClientOpt{Addr: embedded.Addr()}
+	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	ctx := context.Background()
+	done, digested := make(chan bool), make(chan bool)
+	tasks.HandleFunc("export", func(ctx context.Context, task *asynq.Task) error {
+		_, ok := joblock.FromContext(ctx)
+		done <- ok
+		return nil
+	})
+	tasks.HandleFunc("digest", func(ctx context.Context, task *asynq.Task) error {
+		_, ok := joblock.FromContext(ctx)
+		digested <- ok
+		return nil
+	})
+
+	// [open
+	p, err := process.Open(ctx, redisOpt, nil) // your asynq.RedisConnOpt
+	check(err)
+	// open]
+
+	// [web
+	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
+		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
+	})
+	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock, _ := joblock.FromContext(r.Context())
+		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
+			handoff.Refuse(w, r, err)
+		}
+	})))
+	// web]
+
+	// [server
+	server, err := p.NewServer(asynq.Config{Concurrency: 10}, nil)
+	check(err)
+	check(server.Start(tasks)) // or server.Run(tasks)
+	// server]
+
+	w := httptest.NewRecorder()
+	routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports/acct-7", nil))
+	fmt.Println(w.Code)
+	fmt.Println("the job has the lock:", <-done)
+
+	// [cron
+	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
+	check(err)
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))))
+	p.Go(s.Run)
+	// cron]
+	check(s.Trigger(ctx, "digest")) // nobody wants to wait for a minute
+	fmt.Println("the task of the tick has its lock:", <-digested)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// [close
+	check(p.Close(ctx))
+	// close]
+
+	// Output:
+	// 200
+	// the job has the lock: true
+	// the task of the tick has its lock: true
 }
 
 // Who holds what, and what happens to locks. The README quotes this too.

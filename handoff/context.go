@@ -8,10 +8,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type held has what one middleware holds for one request.
+// The type held has what one Guard holds for one request.
 type held struct {
 	locks joblock.Locks
-	outer *held // of the middleware around it, nil for the outermost
+	outer *held // of the Guard around it, nil for the outermost
 
 	mu   sync.Mutex // guards what follows
 	kept []*joblock.Lock
@@ -19,8 +19,8 @@ type held struct {
 }
 
 type (
-	heldKey       struct{}
-	middlewareKey struct{} // of the innermost *middleware that serves the request
+	heldKey  struct{}
+	guardKey struct{} // of the innermost *Guard that serves the request
 )
 
 func heldFrom(ctx context.Context) *held {
@@ -28,7 +28,15 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// Keep takes lock out of the middleware's hands: the middleware does not release lock after the response, and
+// guardFrom returns the innermost Guard around the request, or one with the default options.
+func guardFrom(ctx context.Context) *Guard {
+	if g, ok := ctx.Value(guardKey{}).(*Guard); ok {
+		return g
+	}
+	return NewGuard(nil)
+}
+
+// Keep takes lock out of the Guard's or Middleware's hands: lock is not released after the response, and
 // Claim.MaxHold no longer counts for lock. The caller must release lock, through this handle or from anywhere by
 // joblock.Locker.Release with its token. Until then this process renews lock, for the Locker's Config.MaxRenew at
 // most. A crash ends lock one TTL later. Without Config.MaxRenew a lock that is kept and forgotten lives as long as

@@ -17,7 +17,7 @@
 //
 // # Clients and Redis
 //
-// An application that only has asynq's options can make everything on one connection pool:
+// Package process makes all of this from asynq's options, with one Close. By hand, on one connection pool:
 //
 //	rdb := redisOpt.MakeRedisClient().(redis.UniversalClient) // redisOpt: an asynq.RedisConnOpt
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
@@ -35,46 +35,19 @@
 //
 // The claim function sees the *http.Request as the middleware gets it. With net/http the middleware is inside the
 // mux, as above, and r.PathValue has the route's parameters. Some routers run their middlewares before they match the
-// route, or keep its parameters elsewhere: Use of gin, echo and chi. There r.PathValue is empty, so the key, or a
-// part of the key, is empty. Every request is then refused: no request is served without its lock, or under one lock
-// for everybody. With such a router wrap the handlers of single routes (chi's With), or copy the parameters with
-// r.SetPathValue.
+// route, or keep its parameters elsewhere: Use of chi's root, and all of gin, echo and fiber. There r.PathValue is
+// empty, so the key, or a part of the key, is empty. Every request is then refused: no request is served without its
+// lock, or under one lock for everybody.
 //
-// An adapter to another kind of handler must do two things. It must stop after a refusal: if this middleware has not
-// called the next handler, an adapter to gin calls Abort. And it must pass on the request that the next handler gets,
-// whose context has the lock: an adapter to gin sets c.Request.
+// For these routers, and for gRPC, functions as a service and consumers of messages, there is a Guard. Guard.Do calls a
+// function under the locks that a Claim names, or returns a Refusal. docs/routers.md has an adapter for each, to copy;
+// they are tested with the real routers. An adapter of your own must do three things:
 //
-// A middleware of gin made of one of this package (use := handoff.Middleware(…)):
-//
-//	func(c *gin.Context) {
-//		for _, p := range c.Params {
-//			c.Request.SetPathValue(p.Key, p.Value)
-//		}
-//		served := false
-//		use(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-//			served = true
-//			c.Request = r
-//			c.Next()
-//		})).ServeHTTP(c.Writer, c.Request)
-//		if !served {
-//			c.Abort()
-//		}
-//	}
-//
-// And of echo, where not calling next is enough:
-//
-//	func(next echo.HandlerFunc) echo.HandlerFunc {
-//		return func(c echo.Context) (err error) {
-//			for _, name := range c.ParamNames() {
-//				c.Request().SetPathValue(name, c.Param(name))
-//			}
-//			use(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-//				c.SetRequest(r)
-//				err = next(c)
-//			})).ServeHTTP(c.Response(), c.Request())
-//			return err
-//		}
-//	}
+//   - call the next handler inside of Guard.Do, so that a refused request does not reach it. Some routers call the next
+//     handler unless they are told not to: an adapter to gin calls Abort after a refusal
+//   - put the context of Guard.Do where the framework's handlers look for their context: an adapter to gin sets
+//     c.Request, and sets it back afterwards
+//   - read the parameters of the route with the framework's own function: c.Param
 //
 // Build the key from the parameter as the handler uses it. Some routers do not decode a parameter, so that "7" and
 // "%37" are two keys. Decode the parameter, or refuse a value that does not look like your names.

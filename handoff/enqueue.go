@@ -84,8 +84,8 @@ func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {
 
 func (c *Client) checkLock(lock *joblock.Lock) error {
 	if lock == nil {
-		return badTask("a lock is nil: if joblock.FromContext returned it, no handoff.Middleware served the request, " +
-			"or one with Claim.NoLock")
+		return badTask("a lock is nil: if joblock.FromContext returned it, no handoff.Middleware or Guard served the request, " +
+			"or its Claim had NoLock, or the context was not the request's; with gin take c.Request.Context()")
 	}
 	if !door.Of(c.locks).Owns(lock) {
 		return invalid("enqueue", lock.Key(), "the lock is not of this Client's Locker: the worker could not find the lock")

@@ -88,7 +88,7 @@ func wantOneEntry(t testing.TB, log *testkit.Log, level, says string) {
 }
 
 // silent are the options of a middleware whose log does not matter.
-func silent() handoff.MiddlewareOption { return handoff.Logger(slog.New(slog.DiscardHandler)) }
+func silent() handoff.GuardOption { return handoff.Logger(slog.New(slog.DiscardHandler)) }
 
 // fixed is a claim function that claims the same for every request.
 func fixed(c handoff.Claim) func(*http.Request) (handoff.Claim, error) {

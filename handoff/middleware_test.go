@@ -324,11 +324,11 @@ func TestResponseWriterIsPassedThrough(t *testing.T) {
 func TestMiddlewareWithoutItsPartsServesNothing(t *testing.T) {
 	locks := newMemLocker(t)
 	claim := fixed(handoff.Claim{Key: "k"})
-	for name, make := range map[string]func(log handoff.MiddlewareOption) http.Handler{
-		"locks": func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(nil, claim, log)(accept) },
-		"claim": func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(locks, nil, log)(accept) },
-		"next":  func(log handoff.MiddlewareOption) http.Handler { return handoff.Middleware(locks, claim, log)(nil) },
-		"locks, for a request without one": func(log handoff.MiddlewareOption) http.Handler {
+	for name, make := range map[string]func(log handoff.GuardOption) http.Handler{
+		"locks": func(log handoff.GuardOption) http.Handler { return handoff.Middleware(nil, claim, log)(accept) },
+		"claim": func(log handoff.GuardOption) http.Handler { return handoff.Middleware(locks, nil, log)(accept) },
+		"next":  func(log handoff.GuardOption) http.Handler { return handoff.Middleware(locks, claim, log)(nil) },
+		"locks, for a request without one": func(log handoff.GuardOption) http.Handler {
 			return handoff.Middleware(nil, fixed(handoff.Claim{NoLock: true}), log)(accept)
 		},
 	} {

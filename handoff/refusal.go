@@ -32,15 +32,18 @@ const (
 // The table holds for errors of the Locker and of the claim function. So a claim function can refuse with an error of
 // joblock. Other errors are, for example, a Claim that names no key or has a field out of bounds, a value in the
 // store that is not a lock, and a nil argument of Middleware.
+//
+// As JSON a Refusal is what a client may see, the object {"message","code"}. So any framework can answer with Status,
+// RetryAfter and the Refusal itself as the body.
 type Refusal struct {
-	Status int    // of the answer; a status below 200 or above 999 is sent as 500
-	Code   string // of the error; LOCK_CLAIM_FAILED with 500
+	Status int `json:"-"` // of the answer; a status below 200 or above 999 is sent as 500
 	// Message is for the client: one sentence for each code. Message has no text of an error, because the text may
 	// name the key, the holder and the job.
-	Message string
+	Message string `json:"message"`
+	Code    string `json:"code"` // of the error; LOCK_CLAIM_FAILED with 500
 	// RetryAfter is when to try again, in whole seconds; 0 for no advice.
-	RetryAfter time.Duration
-	Err        error // the error itself, with all its details; not for the client
+	RetryAfter time.Duration `json:"-"`
+	Err        error         `json:"-"` // the error itself, with all its details; not for the client
 }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object {"message","code"}. ServeHTTP deletes
@@ -61,29 +64,34 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.RetryAfter), 10))
 	}
 	w.WriteHeader(f.Status)
-	_ = json.NewEncoder(w).Encode(struct {
-		Message string `json:"message"`
-		Code    string `json:"code"`
-	}{f.Message, f.Code}) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(f) // a client that is gone needs no answer
 }
 
 // Refuse answers a request whose handler got err from Enqueue, EnqueueUnique or a Locker. The answer is the one that
-// a Middleware gives for err; see Refusal. Behind a Middleware its options apply (OnRefusal, MaxRetryAfter, Logger).
-// Elsewhere the defaults of these options apply.
+// a Middleware gives for err; see Refusal. Behind a Middleware or a Guard its options apply (OnRefusal, MaxRetryAfter,
+// Logger). Elsewhere the defaults of these options apply.
 //
 // Refuse tells the client neither the key nor the key's holder, unlike http.Error with the text of err. An error that
 // is not about a lock, such as asynq.ErrTaskIDConflict, is answered with 500, and so is a nil err. Handle both before
 // Refuse.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	m, ok := r.Context().Value(middlewareKey{}).(*middleware)
-	if !ok {
-		m = newMiddleware()
-	}
+	g := guardFrom(r.Context())
+	g.answer(w, r, *g.refuse(r.Context(), blameKey(err)))
+}
+
+// RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. The parameter ctx
+// is the context of the request. RefusalOf logs what Refuse logs.
+func RefusalOf(ctx context.Context, err error) *Refusal {
+	return guardFrom(ctx).refuse(ctx, blameKey(err))
+}
+
+// blameKey is blame for the key that err names.
+func blameKey(err error) error {
 	var e *joblock.Error
 	if errors.As(err, &e) {
-		err = blame(err, e.Key)
+		return blame(err, e.Key)
 	}
-	m.refuse(w, r, err)
+	return err
 }
 
 // answers has the answers to errors of joblock. The first row whose sentinel matches counts.

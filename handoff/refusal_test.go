@@ -60,15 +60,15 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 		name string
 		ttl  time.Duration
 		hold time.Duration // parked for so long, if not 0
-		opts []handoff.MiddlewareOption
+		opts []handoff.GuardOption
 		want string
 	}{
 		{name: "next to nothing", ttl: time.Millisecond, want: "1"},
 		{name: "less than whole seconds", ttl: 1990 * time.Millisecond, want: "2"},
 		{name: "rounded up", ttl: 2001 * time.Millisecond, want: "3"},
 		{name: "reserved for an hour", ttl: time.Second, hold: time.Hour, want: "60"},
-		{name: "bound of the caller", ttl: time.Hour, opts: []handoff.MiddlewareOption{handoff.MaxRetryAfter(5 * time.Second)}, want: "5"},
-		{name: "senseless bound", ttl: time.Hour, opts: []handoff.MiddlewareOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
+		{name: "bound of the caller", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(5 * time.Second)}, want: "5"},
+		{name: "senseless bound", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// Virtual time: a lease of a millisecond may be over before its acquire returns.

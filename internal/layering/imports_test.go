@@ -39,9 +39,11 @@ var rules = []rule{
 	{"joblock/redisstore", []string{"joblock", "joblock/driver", "joblock/redisstore/...", "internal/hashtag", goredis}},
 	{"joblock/memstore", []string{"joblock", "joblock/driver"}},
 	{"joblock/storetest", []string{"joblock/driver"}},
+	{"joblock/joblocktest", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/faultstore"}},
 	{"joblock/slogobserver", []string{"joblock/event"}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
+	{"handoff/process", []string{"joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/door", "internal/keyspace", "internal/sleep"}},
 	{"scheduler/asynqtick", []string{"joblock", "scheduler", "scheduler/spec", asynq, goredis}},
@@ -67,12 +69,12 @@ var rules = []rule{
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
 	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
-	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/internal/ministore", module + "/joblock/storetest",
+	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/internal/ministore", module + "/joblock/joblocktest", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/ministore", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/ministore", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/joblocktest", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}
@@ -85,7 +87,9 @@ var unreachable = map[string][]string{
 	"joblock/redisstore":   {asynq, otel},
 	"joblock/slogobserver": {goredis, asynq, otel},
 	"joblock/otelobserver": {goredis, asynq},
+	"joblock/joblocktest":  {goredis, asynq, otel},
 	"handoff":              {otel},
+	"handoff/process":      {otel},
 	"worker":               {otel},
 	"scheduler":            {goredis, asynq, otel},
 	"scheduler/asynqtick":  {otel},

@@ -1,0 +1,195 @@
+package handoff
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue. For
+// net/http there is Middleware. Make a Guard with NewGuard, and share the Guard freely.
+type Guard struct {
+	locks         *joblock.Locker
+	answer        func(http.ResponseWriter, *http.Request, Refusal)
+	maxRetryAfter time.Duration
+	maxWaiting    int64
+	logger        *slog.Logger
+
+	waiting   atomic.Int64 // requests that wait for their locks
+	toldOf400 atomic.Bool
+}
+
+var errMiswired = errors.New("handoff: Middleware has a nil Locker, claim function or next handler, or Guard.Do has a nil Locker or function")
+
+// NewGuard returns a Guard that takes its locks with locks. If locks is nil, Do refuses every request.
+func NewGuard(locks *joblock.Locker, opts ...GuardOption) *Guard {
+	g := &Guard{
+		locks:         locks,
+		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
+		maxRetryAfter: defaultMaxRetryAfter,
+		maxWaiting:    defaultMaxWaiting,
+		logger:        slog.Default(),
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(g)
+		}
+	}
+	return g
+}
+
+// Do takes the locks that claim names, calls serve under these locks, and returns nil. If a lock cannot be taken, Do
+// does not call serve and returns the Refusal, which the caller must turn into an answer. The package comment has
+// adapters.
+//
+// The context that serve gets carries the locks, and ends as Middleware says. That context also ends when serve returns.
+// When serve has returned or panicked, Do releases the locks, except those that were handed over, released or kept
+// (Keep). So serve must not return while the work still goes on in another goroutine.
+//
+// Do refuses with status 500 if serve or the Locker is nil, or if g is nil.
+func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Context)) *Refusal {
+	if g == nil {
+		g = NewGuard(nil)
+	}
+	if g.locks == nil || serve == nil {
+		return g.refuse(ctx, errMiswired)
+	}
+	inside, end, err := g.begin(ctx, claim)
+	if err != nil {
+		return g.refuse(ctx, err)
+	}
+	// Deferred without recover: a panic keeps its own stack, and net/http recognises http.ErrAbortHandler.
+	defer end()
+	serve(inside)
+	return nil
+}
+
+// begin takes the locks of claim. It returns the context for the handler, and the function end, which releases the
+// locks. After an error both are nil.
+func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context, end func(), err error) {
+	if err := claim.check(); err != nil {
+		return nil, nil, &claimError{err}
+	}
+	inside = context.WithValue(ctx, guardKey{}, g)
+	if claim.NoLock {
+		return inside, func() {}, nil
+	}
+	claim = claim.own()
+	// Without this check the refusal would say that another request or job holds the lock.
+	for _, lock := range joblock.LocksFromContext(ctx) {
+		if slices.Contains(claim.keys(), lock.Key()) && door.Of(g.locks).Owns(lock) && lock.Err() == nil {
+			return nil, nil, &claimError{invalid("claim", lock.Key(), "the request has this lock already, from around this Guard or Middleware")}
+		}
+	}
+	locks, err := g.acquire(ctx, claim)
+	if err != nil {
+		return nil, nil, blame(err, claim.keys()...)
+	}
+	h := &held{locks: locks, outer: heldFrom(ctx)}
+	inside, stopTimer := g.limitHold(context.WithValue(inside, heldKey{}, h), h, claim)
+	// Innermost, because the Err of this context reads the clock: in a process that was stopped, Err reports a loss
+	// before any timer has fired.
+	inside, stop := locks.Context(inside)
+	return inside, func() {
+		// The context ends first: goroutines that the handler has left must stop before the release of the locks.
+		stop()
+		stopTimer()
+		g.release(ctx, h)
+	}, nil
+}
+
+// acquire takes the locks of claim. It waits for them at most for Claim.MaxWait, and not at all if MaxWaiting
+// requests wait already.
+func (g *Guard) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
+	if claim.MaxWait > 0 {
+		defer g.waiting.Add(-1)
+		if g.waiting.Add(1) > g.maxWaiting {
+			claim.MaxWait = 0
+		}
+	}
+	return g.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
+}
+
+// limitHold returns a context that ends when Claim.MaxHold is up. From then on the locks are not renewed.
+func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx context.Context, stop func()) {
+	limit := cmp.Or(claim.MaxHold, defaultMaxHold)
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(limit, func() {
+		holds := false
+		for _, lock := range h.end() {
+			holds = holds || lock.Err() == nil
+			lock.StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
+		}
+		if holds {
+			g.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
+				"key", claim.Key, "max_hold", limit)
+			cancel(ErrMaxHold)
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// refuse logs err and returns the answer to a request that gets no lock, or whose handler got err. A refusal that
+// clients can cause at will is logged once, or at debug level.
+func (g *Guard) refuse(ctx context.Context, err error) *Refusal {
+	f := newRefusal(ctx, err, g.maxRetryAfter)
+	level := slog.LevelDebug
+	switch {
+	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // the client is gone
+	case f.Status == http.StatusServiceUnavailable:
+		level = slog.LevelWarn
+	case f.Status >= http.StatusInternalServerError:
+		level = slog.LevelError
+	case f.Status == http.StatusBadRequest && !g.toldOf400.Swap(true):
+		level = slog.LevelWarn
+	case f.Status != http.StatusBadRequest:
+		return &f
+	}
+	g.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", f.Code, "err", f.Err)
+	return &f
+}
+
+// release releases the locks that the handler has left, all at the same time: the client waits, and a silent store
+// costs the client the time of one call.
+func (g *Guard) release(ctx context.Context, h *held) {
+	var all sync.WaitGroup
+	for _, lock := range h.end() {
+		// If the handler has left an enqueue running and that enqueue fails, the lock comes back to its handle, and
+		// nobody releases the lock. Without renewal its lease ends.
+		lock.StopRenewing()
+		if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
+			continue // by the handler
+		}
+		all.Go(func() {
+			err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
+			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
+				g.logger.WarnContext(ctx, "handoff: release after the response failed",
+					"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest, "err", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// own returns a copy of c with texts of its own. A lock outlives its request, and some servers (fasthttp, which fiber
+// is made of) write the next request over the texts of the last one.
+func (c Claim) own() Claim {
+	c.Key, c.Holder, c.Keys = strings.Clone(c.Key), strings.Clone(c.Holder), slices.Clone(c.Keys)
+	for i, key := range c.Keys {
+		c.Keys[i] = strings.Clone(key)
+	}
+	return c
+}

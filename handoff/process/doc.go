@@ -1,0 +1,40 @@
+// Package process sets up what a process of an asynq application needs for its locks, from asynq's own options:
+//
+//	p, err := process.Open(ctx, redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
+//	...
+//	defer p.Close(ctx)
+//
+//	p.Locks      the Locker, for handoff.Middleware, handoff.NewGuard and scheduler.New
+//	p.Jobs       the handoff.Client, which enqueues tasks with locks
+//	p.Client     the asynq.Client, for tasks without locks
+//	p.Inspector  the asynq.Inspector
+//	p.Redis      the go-redis client of all of these
+//
+// A worker makes its asynq server with NewServer. The server has the methods of asynq's. Start and Run put the Worker's
+// Middleware around the handler, and start a keeper:
+//
+//	server, err := p.NewServer(asynq.Config{Concurrency: 10}, nil)
+//	...
+//	err = server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
+//
+// Everything here can be made by hand from packages joblock, redisstore, handoff and worker; their documentation says
+// what the parts do. This package is for the usual case: one Redis, one place for the locks, one Close.
+//
+// # What Close does
+//
+// Close ends the parts in the one order in which none needs a part that has ended:
+//
+//	1  the functions of Go   their contexts end, and Close waits for them: schedulers claim no more ticks
+//	2  the asynq servers     Shutdown; asynq waits for handlers for its ShutdownTimeout
+//	3  their Workers         handlers that Shutdown cut short settle their locks; the keepers end
+//	4  Jobs                  enqueues of unknown outcome are settled
+//	5  Locks                 renewals and clean-ups end
+//	6  Redis                 the connections are closed
+//
+// Close the HTTP or gRPC server before: a request that still runs would find its Locker closed. The ctx of Close bounds
+// steps 1, 3, 4 and 5. A step that fails does not keep the next steps from being done. The error has the errors of all
+// steps.
+//
+// Without Close, or if the process dies, locks end as after any crash: those of requests when the lease ends, and those
+// of jobs stay reserved for their jobs.
+package process
