@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,19 +44,37 @@ func guides(t *testing.T) []string {
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// Every Go block is, up to indentation, a bracketed part of the example.
+// exampleCode returns the Go code below examples, of all modules there.
+func exampleCode(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(root+"examples", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// Every Go block is, up to indentation, a part of the examples or of their tests.
 func TestCodeIsCompiled(t *testing.T) {
-	source := unindent(read(t, "examples/example_test.go"))
+	source := unindent(exampleCode(t))
 	blocks := 0
 	for _, page := range guides(t) {
 		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
 			blocks++
 			if !strings.Contains(source, unindent(b[1])) {
-				t.Errorf("%s: not in examples/example_test.go as it stands:\n%s", page, b[1])
+				t.Errorf("%s: not below examples as it stands:\n%s", page, b[1])
 			}
 		}
 	}
-	if blocks < 8 {
+	if blocks < 30 {
 		t.Errorf("found only %d blocks of Go", blocks)
 	}
 }
