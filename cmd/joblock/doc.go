@@ -7,6 +7,13 @@
 // # Commands
 //
 //	run KEY -- COMMAND     runs a command while it has the lock; ends the command before the lock can be lost
+//	ls [PREFIX]            lists locks
+//	get KEY                shows everything about one key
+//	explain KEY            says in sentences who has a key, why, what frees it, and what an operator may do
+//	waiters KEY            lists who waits for a key, in order
+//	permits KEY            lists who has the permits of a limit
+//	watch [KEY...]         shows what happens to locks, as it happens
+//	top [PREFIX]           shows the locks that need attention, live
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
 //
@@ -19,6 +26,7 @@
 //	--redis-password-file  or the variable JOBLOCK_REDIS_PASSWORD_FILE: a file with the password and nothing else
 //	--sentinel-user, --sentinel-password-file, or the variable JOBLOCK_SENTINEL_PASSWORD_FILE
 //	--tls-ca, --tls-cert, --tls-key
+//	--asynq URL            of asynq's database, or the variable JOBLOCK_ASYNQ; default: where the locks are
 //	--prefix               default "joblock:", as in package redisstore
 //	--timeout              how long to wait for an answer of Redis; default 3s
 //
@@ -40,6 +48,18 @@
 //
 // Data goes to the standard output, and everything else to the standard error. No output has a password. Only the
 // commands that make tokens print tokens.
+//
+// Commands that show something have the flag --output:
+//
+//	table, wide  for people; columns may change. wide has more columns
+//	json         one document, with the format's version: {"v":1,"items":[...]}, or {"v":1,...} for one object
+//	jsonl        one object on a line, as soon as it is known; a single object has "v", too
+//	name         the first column alone, one on a line
+//
+// The directory schema has a JSON schema for each document and each object: ls.json for "joblock ls", and so on. To an
+// object of "v" 1 fields may be added. None is removed or gets another meaning. If Redis stops answering, the document
+// of json has no end, and the exit code is 69. In tables invisible characters of keys, labels and reasons are written
+// as in Go strings, in JSON as escapes: no text out of Redis can steer a terminal.
 //
 // # Exit codes
 //

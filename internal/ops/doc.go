@@ -5,6 +5,7 @@
 // # What a Desk shows
 //
 //	Lock      one key: its state, who has it, its line, its permits or slots, its job as asynq sees the job
+//	Statuses  several keys: their records, and nothing else
 //	Locks     many keys: those that a LocksQuery names, in the order of a walk
 //	Waiters   the line of a key, in the order in which the key will be served
 //	Permits   the permits of a limit, or the slots of a sequence, with their number
@@ -21,7 +22,7 @@
 //
 // # What reading costs
 //
-// Lock, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else. Jobs, and Locks with
+// Lock, Statuses, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else. Jobs, and Locks with
 // LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
 // not notice. All other calls of Locks walk over all keys of the store; LocksQuery.Share bounds what the walk takes from
 // other clients.

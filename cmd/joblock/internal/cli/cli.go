@@ -60,7 +60,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(&s), newVersion())
+	root.AddCommand(newRun(&s), newLs(&s), newGet(&s), newExplain(&s), newWaiters(&s), newPermits(&s), newWatch(&s), newTop(&s), newVersion())
 	root.InitDefaultCompletionCmd()
 	return root
 }
@@ -73,6 +73,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 		}
 		if len(args) > len(names) {
 			return usage("there is one argument too many: %q; see \"%s --help\"", args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// atMost returns a check of the number of arguments, which may all be missing. The names are for the error.
+func atMost(n int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usage("there is one argument too many: %q; %s is all; see \"%s --help\"", args[n], names, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const (
 	envRedis        = "JOBLOCK_REDIS"
 	envPasswordFile = "JOBLOCK_REDIS_PASSWORD_FILE"
 	envSentinelFile = "JOBLOCK_SENTINEL_PASSWORD_FILE"
+	envAsynq        = "JOBLOCK_ASYNQ"
 )
 
 // The parameters of a redis-sentinel:// URL.
@@ -44,6 +46,7 @@ const maxTimeout = time.Hour
 type server struct {
 	url, passwordFile          string
 	sentinelUser, sentinelFile string
+	asynq                      []string // the URLs of asynq's databases
 	ca, cert, key              string
 	prefix                     string
 	timeout                    time.Duration
@@ -56,6 +59,7 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.passwordFile, "redis-password-file", "", "`FILE` with the password of the Redis user (default $"+envPasswordFile+")")
 	f.StringVar(&s.sentinelUser, "sentinel-user", "", "`NAME` of the user at the Sentinels, if they ask for a user")
 	f.StringVar(&s.sentinelFile, "sentinel-password-file", "", "`FILE` with the password at the Sentinels (default $"+envSentinelFile+")")
+	f.StringArrayVar(&s.asynq, "asynq", nil, "`URL` of a database of asynq, if asynq is elsewhere; may be repeated (default $"+envAsynq+", else --redis)")
 	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
@@ -174,21 +178,24 @@ func passwordIsEncoded(rest string) bool {
 	return end < 0 || !strings.Contains(rest[end:], "@")
 }
 
-// The method address returns where the Redis is, with the password.
-func (s *server) address(getenv func(string) string) (address, error) {
-	text, given := s.url, s.url != ""
-	if !given {
-		text = getenv(envRedis)
-	}
-	if text == "" {
-		text = defaultURL
-	}
+// flagURL reads the URL in the flag called name. The variable env may have a URL with a password.
+func flagURL(name, text, env string) (address, error) {
 	a, err := parseURL(text)
+	if err == nil && (a.password != "" || a.sentinelPassword != "") {
+		err = usage("a password in --%s is visible to everybody on this machine; put the URL with the password into $%s, or the password into a file for --redis-password-file or --sentinel-password-file", name, env)
+	}
+	return a, err
+}
+
+// The method address returns where the Redis is, with the password.
+func (s *server) address(getenv func(string) string) (a address, err error) {
+	if s.url != "" {
+		a, err = flagURL("redis", s.url, envRedis)
+	} else {
+		a, err = parseURL(cmp.Or(getenv(envRedis), defaultURL))
+	}
 	if err != nil {
 		return a, err
-	}
-	if given && (a.password != "" || a.sentinelPassword != "") {
-		return a, usage("a password in --redis is visible to everybody on this machine; put the password into a file for --redis-password-file or --sentinel-password-file, or the URL into $%s", envRedis)
 	}
 	if err := s.password(&a.password, "--redis-password-file", cmp.Or(s.passwordFile, getenv(envPasswordFile))); err != nil {
 		return a, err
@@ -238,6 +245,38 @@ func (s *server) readFile(name, file string) ([]byte, error) {
 	return data, nil
 }
 
+// The method databases returns where the Redis of the locks is, and where asynq's databases are. A database at the same
+// hosts as the Redis, and without a user and a password in its URL, gets those of the Redis.
+func (s *server) databases(getenv func(string) string) (redis address, all []address, err error) {
+	if redis, err = s.address(getenv); err != nil {
+		return redis, nil, err
+	}
+	for _, text := range s.asynq {
+		a, err := flagURL("asynq", text, envAsynq)
+		if err != nil {
+			return redis, nil, err
+		}
+		all = append(all, a)
+	}
+	if text := getenv(envAsynq); text != "" && len(all) == 0 {
+		a, err := parseURL(text)
+		if err != nil {
+			return redis, nil, err
+		}
+		all = append(all, a)
+	}
+	if len(all) == 0 {
+		return redis, []address{redis}, nil
+	}
+	for i, a := range all {
+		if a.user == "" && a.password == "" && a.kind == redis.kind && slices.Equal(a.hosts, redis.hosts) {
+			all[i].user, all[i].password = redis.user, redis.password
+			all[i].sentinelUser, all[i].sentinelPassword = redis.sentinelUser, redis.sentinelPassword
+		}
+	}
+	return redis, all, nil
+}
+
 // readFile reads a small file that the flag called name names.
 func readFile(name, file string) ([]byte, error) {
 	f, err := os.Open(file)
@@ -258,9 +297,6 @@ func readFile(name, file string) ([]byte, error) {
 
 func (s *server) tlsConfig(a address) (*tls.Config, error) {
 	if !a.tls {
-		if s.ca != "" || s.cert != "" || s.key != "" {
-			return nil, usage("--tls-ca, --tls-cert and --tls-key need a URL that begins with rediss")
-		}
 		return nil, nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -304,6 +340,9 @@ func (s *server) target(getenv func(string) string) (address, *tls.Config, error
 	if err != nil {
 		return a, nil, err
 	}
+	if !a.tls && (s.ca != "" || s.cert != "" || s.key != "") {
+		return a, nil, usage("--tls-ca, --tls-cert and --tls-key need a URL that begins with rediss")
+	}
 	secure, err := s.tlsConfig(a)
 	return a, secure, err
 }
@@ -317,27 +356,31 @@ func (s *server) client(getenv func(string) string) (redis.UniversalClient, erro
 	if err != nil {
 		return nil, err
 	}
+	return s.connect(a, secure, 0), nil
+}
+
+// The method connect returns a client of the server at a. The client connects at its first call. If bound is not 0, a
+// call without a context is tried once, for at most bound.
+func (s *server) connect(a address, secure *tls.Config, bound time.Duration) redis.UniversalClient {
+	o := redis.UniversalOptions{
+		Addrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
+		DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+	}
+	if bound > 0 {
+		o.ReadTimeout, o.WriteTimeout, o.MaxRetries = bound, bound, -1
+	}
 	switch a.kind {
 	case "cluster":
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: a.hosts, Username: a.user, Password: a.password, TLSConfig: secure,
-			DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
-		}), nil
+		return redis.NewClusterClient(o.Cluster())
 	case "sentinel":
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: a.master, SentinelAddrs: a.hosts, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
-			Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
-			DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
-		}), nil
+		o.MasterName, o.SentinelUsername, o.SentinelPassword = a.master, a.sentinelUser, a.sentinelPassword
+		return redis.NewFailoverClient(o.Failover())
 	}
-	network := "tcp"
+	single := o.Simple()
 	if a.kind == "unix" {
-		network = "unix"
+		single.Network = "unix"
 	}
-	return redis.NewClient(&redis.Options{
-		Network: network, Addr: a.hosts[0], Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
-		DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
-	}), nil
+	return redis.NewClient(single)
 }
 
 // The type session is a Locker, with what has to be closed after it.

@@ -137,3 +137,32 @@ func TestAPipeIsReadOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestDatabasesOfAsynq(t *testing.T) {
+	for name, tc := range map[string]struct {
+		s    server
+		env  map[string]string
+		want []string // "" for an error
+	}{
+		"default":              {want: []string{"localhost:6379"}},
+		"flag":                 {s: server{asynq: []string{"redis://a/1", "redis://b"}}, env: map[string]string{envAsynq: "redis://c"}, want: []string{"a:6379/1", "b:6379"}},
+		"environment":          {env: map[string]string{envAsynq: "redis://:secret@c/2"}, want: []string{"c:6379/2 secret"}},
+		"password in a flag":   {s: server{asynq: []string{"redis://:secret@a"}}},
+		"bad URL":              {env: map[string]string{envAsynq: "http://a"}},
+		"same server":          {s: server{asynq: []string{"redis://a/3"}}, env: map[string]string{envRedis: "redis://:secret@a"}, want: []string{"a:6379/3 secret"}},
+		"another server":       {s: server{asynq: []string{"redis://b/3"}}, env: map[string]string{envRedis: "redis://:secret@a"}, want: []string{"b:6379/3"}},
+		"same Redis, password": {env: map[string]string{envRedis: "redis://:secret@a/1"}, want: []string{"a:6379/1 secret"}},
+	} {
+		_, all, err := tc.s.databases(func(name string) string { return tc.env[name] })
+		var got []string
+		for _, a := range all {
+			got = append(got, strings.TrimSpace(a.name()+" "+a.password))
+		}
+		if !reflect.DeepEqual(got, tc.want) || (err == nil) != (tc.want != nil) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, tc.want)
+		}
+		if err != nil && (codeOf(err) != exitUsage || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}

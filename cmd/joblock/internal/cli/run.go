@@ -221,7 +221,7 @@ func (o *runOptions) environ(env []string, lock *joblock.Lock, holder string) []
 		switch name {
 		case "JOBLOCK_KEY", "JOBLOCK_FENCE", "JOBLOCK_TTL_MS", "JOBLOCK_HOLDER", envHolder:
 			continue
-		case envRedis:
+		case envRedis, envAsynq:
 			pair = name + "=" + withoutPassword(value)
 		}
 		out = append(out, pair)

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The type keyChange is what "watch" has seen happen to a key between two looks.
+type keyChange struct {
+	At   ops.Time   `json:"at"`     // when the change was seen, by the store's clock
+	Kind changeKind `json:"change"` // what has happened, in a word
+	Key  string     `json:"key"`
+	Lock ops.Lock   `json:"lock"`          // the key after the change
+	Was  *ops.Lock  `json:"was,omitempty"` // the key at the look before; nil if there was none, or if the key had no record
+}
+
+// The type changeKind says what has happened to a key.
+type changeKind string
+
+const (
+	changeNow      changeKind = "now"      // the first look at a key that was named
+	changeTaken    changeKind = "taken"    // somebody has acquired the lock
+	changeResumed  changeKind = "resumed"  // the job or the token has gone on under the lock, in a new step
+	changeParked   changeKind = "parked"   // the lock was handed over, and nothing runs under it
+	changeOrphaned changeKind = "orphaned" // the process that had the lock has not renewed; the lock is kept for its job
+	changeReleased changeKind = "released" // the owner has released the lock
+	changeDone     changeKind = "done"     // the owner has released the lock because the job is done
+	changeForced   changeKind = "forced"   // an operator has freed the key
+	changeLapsed   changeKind = "lapsed"   // the lock has ended because nobody renewed it
+	changeGone     changeKind = "gone"     // the lock has ended, and Redis has forgotten how
+	changeForeign  changeKind = "foreign"  // another program has written a value that is no lock
+	changeOther    changeKind = "changed"  // anything else: the holder or the job has another name
+)
+
+// changeKinds are all kinds, for the help and for tests.
+var changeKinds = []changeKind{
+	changeNow, changeTaken, changeResumed, changeParked, changeOrphaned, changeReleased, changeDone, changeForced, changeLapsed,
+	changeGone, changeForeign, changeOther,
+}
+
+// kindOf returns what has happened between two looks at a key, or "" if nothing has. Several changes between two looks
+// are seen as the last of them.
+func kindOf(was, is ops.Lock) changeKind {
+	if was.State == is.State && was.Fence == is.Fence && was.Holder == is.Holder && was.Job == is.Job && was.Ended == is.Ended {
+		return ""
+	}
+	switch is.State {
+	case joblock.StateHeld:
+		switch {
+		case !was.Locked() || was.First != is.First:
+			return changeTaken
+		case was.Fence != is.Fence:
+			return changeResumed
+		}
+	case joblock.StateParked:
+		if was.State != is.State || was.Fence != is.Fence {
+			return changeParked
+		}
+	case joblock.StateOrphaned:
+		if was.State != is.State || was.Fence != is.Fence {
+			return changeOrphaned
+		}
+	case joblock.StateForeign:
+		return changeForeign
+	case joblock.StateFree:
+		if !was.Locked() && (is.Fence == 0 || was.Fence == is.Fence) {
+			return "" // Redis has forgotten how the last lock ended, or has a text for the same end
+		}
+		switch is.Ended {
+		case joblock.EndedReleased:
+			return changeReleased
+		case joblock.EndedDone:
+			return changeDone
+		case joblock.EndedForced:
+			return changeForced
+		}
+		if is.Ended == joblock.EndedNone {
+			return changeGone
+		}
+		return changeLapsed
+	}
+	return changeOther
+}
+
+// role returns the role of a kind.
+func (k changeKind) role() role {
+	switch k {
+	case changeOrphaned, changeForced, changeLapsed, changeGone, changeForeign:
+		return bad
+	case changeTaken, changeResumed:
+		return good
+	case changeParked:
+		return warning
+	}
+	return plain
+}
+
+func changeColumns(p *printer) []column[keyChange] {
+	return []column[keyChange]{
+		{head: "TIME", text: func(c keyChange) string {
+			if p.times == "relative" { // a line is read long after the printer has written it
+				return c.At.Local().Format("15:04:05.000")
+			}
+			return p.when(c.At.Time, 0)
+		}},
+		{head: "CHANGE", text: func(c keyChange) string { return string(c.Kind) }, role: func(c keyChange) role { return c.Kind.role() }},
+		{head: "KEY", text: func(c keyChange) string { return c.Key }},
+		{head: "STATE", text: func(c keyChange) string { return c.Lock.State.String() }, role: func(c keyChange) role { return stateRole(c.Lock) }},
+		{head: "FENCE", text: func(c keyChange) string { return count(c.Lock.Fence) }},
+		{head: "HOLDER", text: func(c keyChange) string { return c.Lock.Holder }},
+		{head: "WAITERS", text: func(c keyChange) string { return count(c.Lock.Waiters) }},
+		{head: "JOB", text: func(c keyChange) string { return c.Lock.Job }},
+		{head: "REASON", text: func(c keyChange) string { return c.Lock.Reason }},
+		{head: "WAS", wide: true, text: func(c keyChange) string {
+			if c.Was == nil {
+				return ""
+			}
+			return c.Was.State.String()
+		}},
+		{head: "WAS FENCE", wide: true, text: func(c keyChange) string {
+			if c.Was == nil {
+				return ""
+			}
+			return count(c.Was.Fence)
+		}},
+		{head: "WAS HOLDER", wide: true, text: func(c keyChange) string {
+			if c.Was == nil {
+				return ""
+			}
+			return c.Was.Holder
+		}},
+	}
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newExplain(s *server) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "explain [flags] KEY",
+		Short: "say in sentences who has a key, why, what frees it, and what you may do",
+		Long: `Explain says who has the lock on KEY and since when, what its job is doing in asynq, and who is next; what frees KEY by
+itself, and at the latest when; and what an operator may do, the mildest first, each with its command.
+
+Explain changes nothing. If asynq is in another Redis than the locks, --asynq says where.
+
+With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"},
+"actions": [{"name", "command", "effect", "danger"}], "lock"}. The sentences are for people, and change.
+
+Exit codes:
+  0   the key was read
+  64  wrong usage
+  69  Redis did not answer
+  77  Redis does not let this user in, or does not let this user do that`,
+		Example: `  joblock explain export:acct-7
+  joblock explain export:acct-7 -o json
+  joblock explain --asynq redis://queues.example:6379/2 export:acct-7`,
+		Args: exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.withDesk(cmd, &out, func(ctx context.Context, d *desk, p *printer) error {
+				e, err := d.Explain(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if !p.forPeople() {
+					return printOne(p, []column[ops.Explanation]{{head: "KEY", text: func(e ops.Explanation) string { return e.Key }}}, e)
+				}
+				p.out.WriteString(p.paint(safe(e.Key), strong) + "\n")
+				for _, paragraph := range explanationText(e) {
+					p.out.WriteByte('\n')
+					for line := range strings.SplitSeq(visible(paragraph), "\n") {
+						if strings.HasPrefix(line, " ") { // a command, which people copy
+							p.out.WriteString(line + "\n")
+							continue
+						}
+						p.out.WriteString(wrap(line, min(p.width, 100)) + "\n")
+					}
+				}
+				return p.out.Flush()
+			})
+		},
+	}
+	out.flags(cmd.Flags())
+	return cmd
+}
+
+// explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.
+func explanationText(e ops.Explanation) []string {
+	text := slices.Clone(e.Text)
+	frees := "What frees it: " + e.Frees.Text
+	if !e.Frees.Latest.IsZero() {
+		frees += fmt.Sprintf(" (In %s at the latest, if %s.)", span(e.Frees.Within.Duration()), e.Frees.If)
+	}
+	text = append(text, frees)
+	if len(e.Actions) > 0 {
+		text = append(text, "What you may do:")
+	}
+	for i, a := range e.Actions {
+		paragraph := fmt.Sprintf("%d. %s: %s", i+1, a.Name, a.Effect)
+		if a.Danger != "" {
+			paragraph += " Danger: " + a.Danger
+		}
+		if a.Command != "" {
+			paragraph += "\n   " + a.Command
+		}
+		text = append(text, paragraph)
+	}
+	return text
+}

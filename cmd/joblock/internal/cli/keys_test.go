@@ -1,0 +1,489 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+// lookers are the commands that look at locks, each with the arguments of a call that asks Redis.
+var lookers = map[string][]string{
+	"ls": nil, "get": {key1}, "waiters": {key1}, "permits": {key1}, "explain": {key1}, "watch": {"--for", "1h", key1}, "top": nil,
+}
+
+const key1 = "export:acct-7"
+
+func TestHelpOfTheLookers(t *testing.T) {
+	for name := range lookers {
+		r := call(name, "--help")
+		for _, want := range []string{"Usage:\n  joblock " + name, "Exit codes:", "Examples:\n  joblock " + name, "--output FORMAT", "--timeout"} {
+			if r.code != exitOK || !strings.Contains(r.stdout, want) {
+				t.Errorf("joblock %s --help ended with %d, want %q in:\n%s", name, r.code, want, r.stdout)
+			}
+		}
+		for line := range strings.Lines(r.stdout) {
+			if len([]rune(line)) > 230 {
+				t.Errorf("joblock %s --help has a line of %d characters: %s", name, len([]rune(line)), line)
+			}
+		}
+	}
+	root := call("--help").stdout
+	for name := range lookers {
+		if !strings.Contains(root, "\n  "+name+" ") {
+			t.Errorf("joblock --help does not list %s", name)
+		}
+	}
+}
+
+func TestWrongUsageOfTheLookers(t *testing.T) {
+	for _, tc := range []struct {
+		args, says string
+	}{
+		{"ls a b", "one argument too many"},
+		{"ls --state red", "must be one of held, parked"},
+		{"ls --older -1s", "--older is -1s"},
+		{"ls --waiters -1", "--waiters is -1"},
+		{"ls --share 0", "--share is 0"},
+		{"ls --share NaN", "--share is NaN"},
+		{"ls --sort colour", "must be one of age"},
+		{"ls --limit -1", "--limit is -1"},
+		{"ls -o yaml", "must be one of table"},
+		{"ls --time noon", "must be one of relative"},
+		{"ls --color red", "must be one of auto"},
+		{"ls --colour", "unknown flag"},
+		{"get", "KEY is missing"},
+		{"get a b", "one argument too many"},
+		{"waiters", "KEY is missing"},
+		{"waiters a --limit -1", "--limit is -1"},
+		{"permits", "KEY is missing"},
+		{"permits a --limit 257", "257"},
+		{"permits a --limit -1", "-1"},
+		{"explain", "KEY is missing"},
+		{"watch --interval 1ms", "at least 100ms"},
+		{"watch --for -1s", "must not be negative"},
+		{"watch --until busy a", "must be one of free"},
+		{"watch --until free", "exactly one KEY"},
+		{"watch --until free a b", "exactly one KEY"},
+		{"watch --under a b", "exclude each other"},
+		{"watch --share 1 a", "--share makes no sense with KEY"},
+		{"watch" + strings.Repeat(" k", 101), "at most 100"},
+		{"top --interval 0s", "at least 100ms"},
+		{"top --limit 0", "at least 1"},
+		{"top a b", "one argument too many"},
+		{"ls --timeout 0s", "--timeout is 0s"},
+		{"ls --redis http://a", "begins with"},
+	} {
+		if r := call(strings.Fields(tc.args)...); r.code != exitUsage || !strings.Contains(r.stderr, tc.says) || r.stdout != "" {
+			t.Errorf("joblock %s ended with %d, said %q and printed %q, want 64 and %q", tc.args, r.code, r.stderr, r.stdout, tc.says)
+		}
+	}
+}
+
+// While Redis is silent, cut off or absent, every command ends in time with 69 and prints no data.
+func TestLookersWhileRedisIsAway(t *testing.T) {
+	redis := redistest.Start(t)
+	silent, absent := redistest.NewProxy(t, redis.Addr()), redistest.NewProxy(t, redis.Addr())
+	silent.BlackHole()
+	absent.Refuse()
+	for state, addr := range map[string]string{"silent": silent.Addr(), "absent": absent.Addr()} {
+		for name, args := range lookers {
+			t.Run(state+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				for _, format := range []string{"table", "json"} {
+					began := time.Now()
+					r := call(append([]string{name, "--timeout", "300ms", "--redis", "redis://" + addr, "-o", format}, args...)...)
+					if r.code != exitUnavailable || r.stderr == "" || json.Valid([]byte(r.stdout)) {
+						t.Errorf("ended with %d, said %q, printed %q", r.code, r.stderr, r.stdout)
+					}
+					if took := time.Since(began); took > time.Minute {
+						t.Errorf("took %s", took)
+					}
+				}
+			})
+		}
+	}
+}
+
+// An ACL user who may do nothing gets 77.
+func TestLookersWithoutRights(t *testing.T) {
+	redis := redistest.Start(t)
+	testkit.WantNil(t, "ACL SETUSER", redis.Client(t).Do(t.Context(), "ACL", "SETUSER", "nobody", "on", ">geheim", "+ping").Err())
+	file := filepath.Join(t.TempDir(), "password")
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file, []byte("geheim\n"), 0o600))
+	for name, args := range lookers {
+		r := call(append([]string{name, "--redis", "redis://nobody@" + redis.Addr(), "--redis-password-file", file}, args...)...)
+		if r.code != exitDenied || r.stderr == "" {
+			t.Errorf("joblock %s ended with %d and said %q", name, r.code, r.stderr)
+		}
+	}
+}
+
+// The method orphan makes an orphaned lock: its holder does not renew, but the lock is kept for its job.
+func (o *office) orphan(key, job string) {
+	o.Helper()
+	token := o.park(key, job)
+	_, err := o.locks.Resume(o.Context(), token, joblock.ForJob(job), joblock.NoRenew(), joblock.TTL(50*time.Millisecond))
+	testkit.WantNil(o.T, "Resume", err)
+	for {
+		st, err := o.locks.Status(o.Context(), key)
+		testkit.WantNil(o.T, "Status", err)
+		if st[0].State == joblock.StateOrphaned {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// The method wait makes n processes wait for key, until the test ends.
+func (o *office) wait(key string, n int, acquire func(context.Context, string, ...joblock.AcquireOption) (*joblock.Lock, error)) {
+	o.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	o.Cleanup(func() {
+		cancel()
+		all.Wait()
+	})
+	for range n {
+		all.Go(func() {
+			if lock, err := acquire(ctx, key); err == nil {
+				_ = lock.Release(context.Background())
+			}
+		})
+	}
+}
+
+type docOf[T any] struct {
+	V     int
+	Items []T
+}
+
+// The type lockSeen is a lock as a program reads it.
+type lockSeen struct {
+	Key, State, Holder, Job, Ended, Reason string
+	Waiters                                int
+	Fence                                  int64
+	Age                                    int64 `json:"age_ms"`
+}
+
+func keysOf(locks []lockSeen) (keys []string) {
+	for _, l := range locks {
+		keys = append(keys, l.Key)
+	}
+	return keys
+}
+
+func TestLs(t *testing.T) {
+	o := newOffice(t)
+	o.acquire("export:held")
+	o.park("export:parked", "exports/1")
+	o.orphan("import:orphaned", "imports/2")
+	testkit.WantNil(t, "Release", o.acquire("export:free").Release(t.Context(), joblock.Reason("by hand")))
+	o.wait("export:held", 2, o.locks.Acquire)
+	for !strings.Contains(o.ok("ls", "--waiters", "2", "-o", "name"), "export:held") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, tc := range []struct {
+		args string
+		want []string
+	}{
+		{"", []string{"export:held", "export:parked", "import:orphaned"}},
+		{"export:", []string{"export:held", "export:parked"}},
+		{"nothing:", nil},
+		{"--state parked,orphaned", []string{"export:parked", "import:orphaned"}},
+		{"--state held --state orphaned", []string{"export:held", "import:orphaned"}},
+		{"--state free", []string{"export:free"}},
+		{"--ended", []string{"export:free", "export:held", "export:parked", "import:orphaned"}},
+		{"--ended --state held", []string{"export:free", "export:held"}},
+		{"--job", []string{"export:parked", "import:orphaned"}},
+		{"--queue exports", []string{"export:parked"}},
+		{"--older 1h", nil},
+		{"--waiters 1", []string{"export:held"}},
+		{"--waiters 3", nil},
+		{"--own", []string{"export:held", "export:parked", "import:orphaned"}},
+		{"--share 1", []string{"export:held", "export:parked", "import:orphaned"}},
+	} {
+		args := append([]string{"ls"}, strings.Fields(tc.args)...)
+		var doc docOf[lockSeen]
+		wantJSON(t, "ls.json", o.ok(append(args, "-o", "json")...), &doc)
+		got := keysOf(doc.Items)
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("ls %s: %q, want %q", tc.args, got, tc.want)
+		}
+		if n := wantLines(t, "lock.json", o.ok(append(args, "-o", "jsonl")...)); n != len(tc.want) {
+			t.Errorf("ls %s -o jsonl: %d lines, want %d", tc.args, n, len(tc.want))
+		}
+	}
+	if r := o.call("ls", "nothing:"); r.code != exitOK || r.stdout != "" || r.stderr != "no lock found\n" {
+		t.Errorf("no lock: %+v", r)
+	}
+	if got := o.ok("ls", "--sort", "key", "-o", "name"); got != "export:held\nexport:parked\nimport:orphaned\n" {
+		t.Errorf("names by key: %q", got)
+	}
+	if got := o.ok("ls", "--sort", "state", "--limit", "1", "-o", "name"); got != "import:orphaned\n" {
+		t.Errorf("the first by state: %q", got)
+	}
+	table := o.ok("ls", "--sort", "age")
+	lines := strings.Split(table, "\n")
+	if len(lines) != 5 || !strings.HasPrefix(lines[0], "KEY  ") || !strings.HasPrefix(lines[1], "export:held") || !strings.Contains(lines[1], "web-1:77") ||
+		!strings.Contains(lines[1], "ago") || !strings.Contains(lines[2], "exports/1") {
+		t.Errorf("the table by age is\n%s", table)
+	}
+	if wide := o.ok("ls", "--ended", "-o", "wide", "--time", "unix"); !strings.Contains(wide, "FENCE") || !strings.Contains(wide, "by hand") || !strings.Contains(wide, "free (released)") {
+		t.Errorf("the wide table is\n%s", wide)
+	}
+}
+
+func TestGet(t *testing.T) {
+	o := newOffice(t)
+	var l lockSeen
+	wantJSON(t, "get.json", o.ok("get", key1, "-o", "json"), &l)
+	if l.State != "free" {
+		t.Errorf("a key that nobody had: %+v", l)
+	}
+	o.fails(exitNo, "", "get", "--locked", key1)
+	token := o.park(key1, "exports/1")
+	o.wait(key1, 1, o.locks.Acquire)
+	for !strings.Contains(o.ok("get", key1), "NEXT") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	wantJSON(t, "get.json", o.ok("get", "--locked", key1, "-o", "json"), &l)
+	if l.State != "parked" || l.Job != "exports/1" || l.Waiters != 1 {
+		t.Errorf("a lock of a job: %+v", l)
+	}
+	text := o.ok("get", key1, "-o", "wide")
+	for _, want := range []string{"STATE           parked\n", "JOB             exports/1\n", "TASK            no queue\n", "WAITERS         1\n", "NEXT            web-1:77\n", "LEASE ENDS      -\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	testkit.WantNil(t, "Release", o.locks.Release(t.Context(), token))
+	if out := o.ok("get", key1, "-o", "name"); out != key1+"\n" {
+		t.Errorf("the name is %q", out)
+	}
+}
+
+func TestWaiters(t *testing.T) {
+	o := newOffice(t)
+	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || r.stderr != "nobody waits for "+key1+"\n" {
+		t.Errorf("nobody waits: %+v", r)
+	}
+	o.acquire(key1)
+	o.wait(key1, 3, o.locks.Acquire)
+	type waiter struct {
+		Position int
+		Holder   string
+	}
+	var doc docOf[waiter]
+	for len(doc.Items) < 3 {
+		wantJSON(t, "waiters.json", o.ok("waiters", key1, "-o", "json"), &doc)
+	}
+	for i, w := range doc.Items {
+		if w.Position != i+1 || w.Holder != "web-1:77" {
+			t.Errorf("place %d: %+v", i, w)
+		}
+	}
+	if n := wantLines(t, "waiter.json", o.ok("waiters", key1, "-o", "jsonl", "--limit", "2")); n != 2 {
+		t.Errorf("%d lines, want 2", n)
+	}
+	table := o.ok("waiters", key1)
+	if lines := strings.Split(table, "\n"); len(lines) != 5 || !strings.HasPrefix(lines[0], "NEXT  HOLDER") || !strings.HasPrefix(lines[1], "1 ") || !strings.Contains(lines[1], " in ") {
+		t.Errorf("the table is\n%s", table)
+	}
+}
+
+func TestPermits(t *testing.T) {
+	o := newOffice(t)
+	o.fails(exitNo, "neither a limit", "permits", key1)
+	two := limit.New(o.locks, 2)
+	for range 2 {
+		_, err := two.TryAcquire(t.Context(), key1)
+		testkit.WantNil(t, "TryAcquire", err)
+	}
+	o.wait(key1, 1, two.Acquire)
+	var doc struct {
+		V, Taken, Waiting int
+		Kind              string
+		Items             []lockSeen
+	}
+	for doc.Waiting < 1 {
+		wantJSON(t, "permits.json", o.ok("permits", key1, "-o", "json", "--limit", "2"), &doc)
+	}
+	if doc.V != 1 || doc.Taken != 2 || doc.Kind != "limit" || len(doc.Items) != 2 {
+		t.Errorf("%+v", doc)
+	}
+	if out := o.ok("permits", key1, "-l", "2"); !strings.HasPrefix(out, "2 of 2 taken, 1 waiting\nNUMBER  KEY") {
+		t.Errorf("the table is\n%s", out)
+	}
+	if n := wantLines(t, "lock.json", o.ok("permits", key1, "-o", "jsonl")); n != 2 {
+		t.Errorf("%d lines, want 2", n)
+	}
+	var l lockSeen
+	wantJSON(t, "get.json", o.ok("get", key1, "-o", "json"), &l)
+}
+
+func TestExplain(t *testing.T) {
+	o := newOffice(t)
+	info, err := o.tasks.Enqueue(asynq.NewTask("export", nil), asynq.Queue("exports"), asynq.ProcessIn(time.Hour))
+	testkit.WantNil(t, "Enqueue", err)
+	o.acquire("held")
+	o.park("parked", "exports/"+info.ID)
+	o.orphan("orphaned", "exports/none")
+	for key, want := range map[string][]string{
+		"free":     {"is free"},
+		"held":     {"web-1:77 has the lock", "What frees it: The holder", "force-release --fence"},
+		"parked":   {"Nobody runs under the lock", info.ID, "scheduled", "--if-idle"},
+		"orphaned": {"did not give it back", "does not have its task"},
+	} {
+		text := o.ok("explain", key)
+		for _, want := range want {
+			if !strings.Contains(text, want) {
+				t.Errorf("explain %s: no %q in\n%s", key, want, text)
+			}
+		}
+		var e struct {
+			V     int
+			Key   string
+			Text  []string
+			Frees struct{ By string }
+			Lock  lockSeen
+		}
+		wantJSON(t, "explain.json", o.ok("explain", key, "-o", "json"), &e)
+		if e.V != 1 || e.Key != key || len(e.Text) == 0 || e.Frees.By == "" || e.Lock.State != key {
+			t.Errorf("explain %s: %+v", key, e)
+		}
+		wantLines(t, "explain.json", o.ok("explain", key, "-o", "jsonl"))
+		if got := o.ok("explain", key, "-o", "name"); got != key+"\n" {
+			t.Errorf("the name is %q", got)
+		}
+	}
+}
+
+// Top without a terminal looks once.
+func TestTopWithoutATerminal(t *testing.T) {
+	o := newOffice(t)
+	o.acquire("held")
+	o.park("parked", "exports/1")
+	var doc struct {
+		V, Locks, Held, Parked, Orphaned int
+		OfJobs                           int `json:"of_jobs"`
+		Items                            []lockSeen
+	}
+	wantJSON(t, "top.json", o.ok("top", "-o", "json", "--limit", "1"), &doc)
+	if doc.V != 1 || doc.Locks != 2 || doc.Held != 1 || doc.Parked != 1 || doc.OfJobs != 1 || len(doc.Items) != 1 {
+		t.Errorf("%+v", doc)
+	}
+	if out := o.ok("top", "--sort", "key"); !strings.HasPrefix(out, "2 locks: 1 held, 1 parked, 0 orphaned; oldest ") ||
+		!strings.Contains(out, "\nKEY ") || strings.Count(out, "\n") != 4 || strings.Contains(out, "\x1b") {
+		t.Errorf("top printed\n%s", out)
+	}
+	wantJSON(t, "top.json", o.ok("top", "-o", "json", "nothing:"), &doc)
+	if n := wantLines(t, "lock.json", o.ok("top", "-o", "jsonl")); n != 2 {
+		t.Errorf("%d lines, want 2", n)
+	}
+}
+
+// Whoever can write to the Redis can write anything into a key, a holder, a job, a task. Nothing of that steers the
+// terminal.
+func TestHostileTextsInRedis(t *testing.T) {
+	o := newOffice(t)
+	rdb := o.redis.Client(t)
+	const label = "HOLDERHOLDER"
+	evil := "\x1b[31m\x9b\u202e\xff\r\n"
+	if len(evil) != len(label) {
+		t.Fatalf("%d bytes, want %d", len(evil), len(label))
+	}
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label})
+	testkit.WantNil(t, "New", err)
+	defer func() { _ = locks.Close(context.Background()) }()
+	for _, key := range []string{"label", "evil"} {
+		_, err := locks.TryAcquire(t.Context(), key, joblock.NoRenew())
+		testkit.WantNil(t, "TryAcquire", err)
+	}
+	raw, err := rdb.Get(t.Context(), "joblock:evil").Bytes()
+	testkit.WantNil(t, "GET", err)
+	if !bytes.Contains(raw, []byte(label)) {
+		t.Fatalf("the record has no label: %q", raw)
+	}
+	testkit.WantNil(t, "SET", rdb.Set(t.Context(), "joblock:evil", bytes.ReplaceAll(raw, []byte(label), []byte(evil)), time.Hour).Err())
+	testkit.WantNil(t, "SET", rdb.Set(t.Context(), "joblock:key"+evil, raw, time.Hour).Err())
+	info, err := o.tasks.Enqueue(asynq.NewTask("type\x1b[31m\u202e", nil), asynq.Queue("exports"))
+	testkit.WantNil(t, "Enqueue", err)
+	o.park("parked", "exports/"+info.ID)
+	for _, args := range [][]string{
+		{"ls"}, {"ls", "--ended", "--own"}, {"ls", "--job"}, {"get", "evil"}, {"get", "parked"}, {"get", "key" + evil}, {"explain", "evil"},
+		{"explain", "parked"}, {"explain", "key" + evil}, {"waiters", "evil"}, {"waiters", "key" + evil}, {"permits", "evil"}, {"permits", "key" + evil},
+		{"watch", "--for", "200ms", "evil"}, {"watch", "--for", "200ms", "key" + evil}, {"watch", "--for", "300ms", "--interval", "100ms"}, {"top"}, {"top", evil},
+		{"ls", evil}, {"get", "--", "--force"}, {"get", strings.Repeat("long", 1000)}, {"get", ""},
+	} {
+		for _, format := range formats {
+			r := o.call(append([]string{args[0], "-o", format, "--color", "never"}, args[1:]...)...)
+			for name, text := range map[string]string{"stdout": r.stdout, "stderr": r.stderr} {
+				if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+					t.Errorf("%q -o %s, %s: %q", args, format, name, text[max(0, i-30):min(len(text), i+30)])
+				}
+			}
+			if r.code == exitFault {
+				t.Errorf("%q -o %s: %s", args, format, r.stderr)
+			}
+		}
+	}
+}
+
+// Every field of the objects is in the schemas, and every field of the schemas is in the objects.
+func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
+	for name, tc := range map[string]struct {
+		v     any
+		extra []string
+	}{
+		"lock.json": {v: ops.Lock{}}, "get.json": {v: ops.Lock{}, extra: []string{"v"}}, "waiter.json": {v: ops.Waiter{}}, "task.json": {v: ops.Task{}},
+		"permits.json": {v: ops.Permits{}, extra: []string{"v"}}, "explain.json": {v: ops.Explanation{}, extra: []string{"v"}},
+		"change.json": {v: keyChange{}}, "top.json": {v: topLook{}, extra: []string{"v"}},
+	} {
+		text, err := os.ReadFile(filepath.Join(schemaDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema struct{ Properties map[string]any }
+		testkit.WantNil(t, name, json.Unmarshal(text, &schema))
+		var got []string
+		for field := range schema.Properties {
+			got = append(got, field)
+		}
+		want := tc.extra
+		for i := range reflect.TypeOf(tc.v).NumField() {
+			if field, _, _ := strings.Cut(reflect.TypeOf(tc.v).Field(i).Tag.Get("json"), ","); field != "" && field != "-" {
+				want = append(want, field)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has %q, the object has %q", name, got, want)
+		}
+	}
+	for _, kind := range changeKinds {
+		text := fmt.Sprintf(`{"at":"2030-01-01T00:00:00.000Z","change":%q,"key":"k","lock":{"key":"k","state":"free"}}`, kind)
+		var v any
+		wantJSON(t, "change.json", text, &v)
+	}
+}

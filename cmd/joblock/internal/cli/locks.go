@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The type lockFilter has the flags that say which locks a walk is about.
+type lockFilter struct {
+	states  []string
+	job     bool
+	queue   string
+	older   time.Duration
+	waiters int
+	own     bool
+	share   float64
+}
+
+// lockStates are the states that --state knows.
+var lockStates = map[string]joblock.State{
+	"held": joblock.StateHeld, "parked": joblock.StateParked, "orphaned": joblock.StateOrphaned, "free": joblock.StateFree,
+}
+
+func (f *lockFilter) flags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&f.states, "state", nil, "only locks in this `STATE`: held, parked, orphaned or free; may be repeated (default: the first three)")
+	fs.BoolVar(&f.job, "job", false, "only locks of jobs; they are found without a walk over all keys of Redis")
+	fs.StringVar(&f.queue, "queue", "", "only locks of jobs in this `QUEUE` of asynq")
+	fs.DurationVar(&f.older, "older", 0, "only locks that somebody has had for at least `DURATION`, such as 90m")
+	fs.IntVar(&f.waiters, "waiters", 0, "only locks for which at least `N` wait")
+	fs.BoolVar(&f.own, "own", false, "also the keys that only the toolkit itself uses")
+	fs.Float64Var(&f.share, "share", 0.25, "largest part of the time in which Redis works for the walk, from 0.001 to 1")
+}
+
+// The method query returns the query for the locks under prefix.
+func (f *lockFilter) query(prefix string) (q ops.LocksQuery, err error) {
+	q = ops.LocksQuery{
+		Prefix: prefix, OlderThan: f.older, Waiters: f.waiters, Jobs: f.job || f.queue != "", Queue: f.queue, Own: f.own, Share: f.share,
+	}
+	for _, name := range f.states {
+		state, ok := lockStates[name]
+		if !ok {
+			return q, usage("--state is %q, must be one of held, parked, orphaned, free", name)
+		}
+		q.States = append(q.States, state)
+	}
+	switch {
+	case f.older < 0:
+		return q, usage("--older is %s, must not be negative", f.older)
+	case f.waiters < 0:
+		return q, usage("--waiters is %d, must not be negative", f.waiters)
+	case !(f.share >= 0.001 && f.share <= 1):
+		return q, usage("--share is %v, must be from 0.001 to 1", f.share)
+	}
+	return q, nil
+}
+
+// lockOrder are the orders that --sort knows. Each order ends with the key.
+var lockOrder = map[string]func(a, b ops.Lock) int{
+	"key":     func(a, b ops.Lock) int { return 0 },
+	"age":     func(a, b ops.Lock) int { return cmp.Compare(b.Age, a.Age) },
+	"waiters": func(a, b ops.Lock) int { return cmp.Compare(b.Waiters, a.Waiters) },
+	"left":    func(a, b ops.Lock) int { return cmp.Compare(a.Reserved, b.Reserved) },
+	"state":   func(a, b ops.Lock) int { return cmp.Compare(b.State, a.State) },
+}
+
+// lockOrders are the names of the orders.
+var lockOrders = []string{"age", "waiters", "left", "state", "key"}
+
+func sortLocks(locks []ops.Lock, order string) {
+	slices.SortFunc(locks, func(a, b ops.Lock) int {
+		if n := lockOrder[order](a, b); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Key, b.Key)
+	})
+}
+
+// lockColumns are the columns of a table of locks. The first is the key.
+func lockColumns(p *printer) []column[ops.Lock] {
+	return []column[ops.Lock]{
+		{head: "KEY", text: func(l ops.Lock) string { return l.Key }},
+		{head: "STATE", text: stateText, role: stateRole},
+		{head: "HOLDER", text: func(l ops.Lock) string { return l.Holder }},
+		{head: "SINCE", text: func(l ops.Lock) string {
+			if !l.Locked() {
+				return p.when(l.Changed.Time, l.Now.Sub(l.Changed.Time))
+			}
+			return p.when(l.Since.Time, l.Age.Duration())
+		}},
+		{head: "LEFT", text: leftText},
+		{head: "WAITERS", text: func(l ops.Lock) string { return count(l.Waiters) }},
+		{head: "JOB", text: func(l ops.Lock) string { return l.Job }},
+		{head: "FENCE", wide: true, text: func(l ops.Lock) string { return count(l.Fence) }},
+		{head: "OWNER", wide: true, text: func(l ops.Lock) string { return l.Owner }},
+		{head: "LEASE", wide: true, text: func(l ops.Lock) string {
+			if l.Remaining == 0 {
+				return ""
+			}
+			return span(l.Remaining.Duration())
+		}},
+		{head: "ROLE", wide: true, text: func(l ops.Lock) string { return string(l.Role) }},
+		{head: "REASON", wide: true, text: func(l ops.Lock) string { return l.Reason }},
+	}
+}
+
+// stateText returns the state, with how the last holding ended if nobody has the key.
+func stateText(l ops.Lock) string {
+	if l.State == joblock.StateFree && l.Ended != joblock.EndedNone {
+		return l.State.String() + " (" + l.Ended.String() + ")"
+	}
+	return l.State.String()
+}
+
+func stateRole(l ops.Lock) role {
+	switch l.State {
+	case joblock.StateHeld:
+		return good
+	case joblock.StateParked:
+		return warning
+	case joblock.StateOrphaned, joblock.StateForeign:
+		return bad
+	}
+	return faint
+}
+
+// leftText returns for how long nobody else can get the lock, if nobody renews or releases the lock.
+func leftText(l ops.Lock) string {
+	if !l.Locked() {
+		return ""
+	}
+	return span(l.Reserved.Duration())
+}
+
+// count returns the text of a number, "" for 0.
+func count[N int | int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newLs(s *server) *cobra.Command {
+	var (
+		out   output
+		only  lockFilter
+		ended bool
+		order string
+		most  int
+	)
+	cmd := &cobra.Command{
+		Use:   "ls [flags] [PREFIX]",
+		Short: "list locks",
+		Long: `Ls lists the locks that somebody has: all, or those whose keys begin with PREFIX.
+
+Redis has no list of all locks. So ls looks at every key in Redis, also at those of other applications, a few at a time,
+and leaves Redis to others for the rest of the time: see --share. Locks are printed as they are found, in no order. A
+lock that changes meanwhile may be missing, or be printed twice. With --job, ls reads a list of the locks of jobs
+instead, which takes no such walk.
+
+Columns:
+  SINCE    when somebody took the lock; of a free key: when the lock ended
+  LEFT     time until others can get the lock, if nobody renews or releases the lock meanwhile
+  WAITERS  how many wait in line, for a while with those that have died
+
+States:
+  held      a process has the lock, and renews the lock all the time
+  parked    the lock belongs to a job or a token, under which nothing runs at present
+  orphaned  the process that had the lock is gone or does not renew; the lock still belongs to the process's job
+  free      nobody has the lock
+
+Exit codes:
+  0   the list is complete, even if the list is empty
+  64  wrong usage
+  69  Redis did not answer; the list is not complete
+  77  Redis does not let this user in, or does not let this user do that`,
+		Example: `  joblock ls
+  joblock ls export: --older 1h
+  joblock ls --state orphaned,parked --sort age
+  joblock ls --waiters 10 -o json
+  joblock ls --job --queue exports -o name`,
+		Args: atMost(1, "PREFIX"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			q, err := only.query(prefix)
+			if err != nil {
+				return err
+			}
+			q.Ended = ended
+			if order != "" {
+				if err := oneOf("sort", order, lockOrders); err != nil {
+					return err
+				}
+			}
+			if most < 0 {
+				return usage("--limit is %d, must not be negative", most)
+			}
+			p, err := out.printer(cmd)
+			if err != nil {
+				return err
+			}
+			d, err := s.desk()
+			if err != nil {
+				return err
+			}
+			defer d.close()
+			rows := walked(cmd.Context(), d.Desk, q, p)
+			if order != "" {
+				rows = sorted(rows, order)
+			}
+			if most > 0 {
+				rows = firstOf(rows, most)
+			}
+			if err := printAll(p, lockColumns(p), rows); err != nil {
+				return err
+			}
+			if p.rows == 0 && p.forPeople() {
+				p.say("no lock found")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	only.flags(f)
+	f.BoolVar(&ended, "ended", false, "also keys that are free and that Redis still remembers, with how the last lock ended")
+	f.StringVar(&order, "sort", "", "print all locks at the end, in this `ORDER`: age, waiters, left, state or key (default: as they are found)")
+	f.IntVar(&most, "limit", 0, "print at most `N` locks (default: all)")
+	out.flags(f)
+	return cmd
+}
+
+// walked returns the locks that q names. The printer tells people how far the walk is.
+func walked(ctx context.Context, d *ops.Desk, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
+	var done, found atomic.Int64
+	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
+	p.progress = func() string {
+		return fmt.Sprintf("%d%% of the keys in Redis looked at, %d locks found", done.Load(), found.Load())
+	}
+	return func(yield func(ops.Lock, error) bool) {
+		for l, err := range d.Locks(ctx, q) {
+			found.Add(1)
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// sorted returns rows in order, after the last of them.
+func sorted(rows iter.Seq2[ops.Lock, error], order string) iter.Seq2[ops.Lock, error] {
+	return func(yield func(ops.Lock, error) bool) {
+		var all []ops.Lock
+		for l, err := range rows {
+			if err != nil {
+				yield(l, err)
+				return
+			}
+			all = append(all, l)
+		}
+		sortLocks(all, order)
+		for _, l := range all {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+// firstOf returns the first n of rows. No more rows are read.
+func firstOf[T any](rows iter.Seq2[T, error], n int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := n
+		for row, err := range rows {
+			left--
+			if !yield(row, err) || left == 0 {
+				return
+			}
+		}
+	}
+}

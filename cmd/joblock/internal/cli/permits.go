@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newPermits(s *server) *cobra.Command {
+	var (
+		out output
+		n   int
+	)
+	cmd := &cobra.Command{
+		Use:   "permits [flags] KEY",
+		Short: "list who has the permits of a limit, or the slots of a sequence",
+		Long: `Permits lists who has a permit of the limit on KEY ("joblock run --limit", package limit, worker.Limit), or a slot of
+the sequence on KEY whose jobs run several at a time. How many permits there are is what the last program that used the
+limit has said, unless Redis has forgotten that: then --limit says so.
+
+The first line says how many permits are taken, and how many wait. With -o json:
+  {"v":1, "key", "kind", "n", "taken", "waiting", "items": [locks]}
+
+Exit codes:
+  0   the permits were read, even if none is taken
+  1   KEY is neither a limit nor a sequence with several slots, or nobody has used it for a while
+  64  wrong usage
+  69  Redis did not answer
+  77  Redis does not let this user in, or does not let this user do that`,
+		Example: `  joblock permits geocoder
+  joblock permits geocoder --limit 5 -o json`,
+		Args: exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.withDesk(cmd, &out, func(ctx context.Context, d *desk, p *printer) error {
+				permits, err := d.Permits(ctx, args[0], n)
+				if err != nil {
+					return err
+				}
+				if permits.Kind == "" {
+					return &exitError{exitNo, fmt.Errorf("%s is neither a limit nor a sequence with several slots, or nobody has used it for a while", safe(args[0]))}
+				}
+				if p.format == "json" {
+					return printOne(p, nil, permits)
+				}
+				if p.forPeople() && !p.noHeaders {
+					fmt.Fprintf(p.out, "%s\n", visible(permitsText(permits)))
+				}
+				return printAll(p, permitColumns(p), rowsIn(permits.Permits))
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&n, "limit", "l", 0, "how many permits there are, if Redis does not know (default: unknown)")
+	out.flags(cmd.Flags())
+	return cmd
+}
+
+// permitsText returns how many permits are taken, and how many wait.
+func permitsText(p ops.Permits) string {
+	text := ""
+	switch {
+	case p.N > 0:
+		text = fmt.Sprintf("%d of %d taken", p.Taken, p.N)
+	case p.AtLeast > 0:
+		text = fmt.Sprintf("%d of at least %d taken", p.Taken, p.AtLeast)
+	default:
+		text = fmt.Sprintf("%d taken", p.Taken)
+	}
+	if p.Taken > p.N && p.N > 0 {
+		text += " (more than the present limit: the limit was larger before)"
+	}
+	if p.Waiting > 0 {
+		text += fmt.Sprintf(", %d waiting", p.Waiting)
+	}
+	return text
+}
+
+func permitColumns(p *printer) []column[ops.Lock] {
+	number := column[ops.Lock]{head: "NUMBER", text: func(l ops.Lock) string { return strconv.Itoa(l.Number) }}
+	all := slices.DeleteFunc(lockColumns(p), func(c column[ops.Lock]) bool { return c.head == "WAITERS" || c.head == "ROLE" })
+	if p.format == "name" {
+		return all
+	}
+	return slices.Insert(all, 0, number)
+}

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// The type screen is a terminal on which a command draws whole pages.
+type screen struct {
+	in    *os.File
+	out   *os.File
+	state *term.State // of the terminal before
+	keys  chan string // see keysIn
+}
+
+// What a screen writes besides text.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, no cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// newScreen takes the terminal over: what people type comes as it is typed. The bool is false if in or out is no
+// terminal; then nothing has happened.
+func newScreen(in io.Reader, out io.Writer) (s *screen, ok bool, err error) {
+	i, ok1 := in.(*os.File)
+	o, ok2 := out.(*os.File)
+	if !ok1 || !ok2 || !term.IsTerminal(int(i.Fd())) || !term.IsTerminal(int(o.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil, false, nil
+	}
+	state, err := term.MakeRaw(int(i.Fd()))
+	if err != nil {
+		return nil, true, err
+	}
+	s = &screen{in: i, out: o, state: state, keys: make(chan string, 64)}
+	fmt.Fprint(o, enterScreen)
+	go s.read()
+	return s, true, nil
+}
+
+// The method close gives the terminal back as it was. The goroutine that reads ends with the process: nothing ends a
+// read of a terminal.
+func (s *screen) close() {
+	fmt.Fprint(s.out, leaveScreen)
+	_ = term.Restore(int(s.in.Fd()), s.state)
+}
+
+// The method read passes on what people type. The channel is closed when the terminal is gone.
+func (s *screen) read() {
+	defer close(s.keys)
+	for text := make([]byte, 256); ; {
+		n, err := s.in.Read(text)
+		for _, key := range keysIn(text[:n]) {
+			s.keys <- key
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// The method size returns how many columns and lines the screen has now.
+func (s *screen) size() (columns, lines int) {
+	columns, lines, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || columns < 1 || lines < 1 {
+		return 80, 24
+	}
+	return columns, lines
+}
+
+// The method draw shows lines, of which each has at most as many columns as the screen.
+func (s *screen) draw(lines []string) error {
+	_, err := fmt.Fprint(s.out, home+strings.Join(lines, clearLine+"\r\n")+clearLine+clearBelow)
+	return err
+}
+
+// sequences are what terminals send for keys without a character.
+var sequences = map[string]string{
+	"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down", "\x1b[5~": "pgup", "\x1b[6~": "pgdn",
+	"\x1b[H": "home", "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end", "\x1bOH": "home", "\x1bOF": "end",
+}
+
+// keysIn returns the keys that have sent text: characters, and the names up, down, pgup, pgdn, home, end, enter, esc,
+// back and ctrl-c. Everything else is left out.
+func keysIn(text []byte) (keys []string) {
+	for len(text) > 0 {
+		if text[0] == '\x1b' {
+			n := sequenceLen(text)
+			if name, ok := sequences[string(text[:n])]; ok {
+				keys = append(keys, name)
+			} else if n == 1 {
+				keys = append(keys, "esc")
+			}
+			text = text[n:]
+			continue
+		}
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == '\r' || r == '\n':
+			keys = append(keys, "enter")
+		case r == 0x7f || r == '\b':
+			keys = append(keys, "back")
+		case r == 3:
+			keys = append(keys, "ctrl-c")
+		case r != utf8.RuneError && !invisible(r):
+			keys = append(keys, string(r))
+		}
+		text = text[n:]
+	}
+	return keys
+}
+
+// sequenceLen returns the length of the sequence that begins with the ESC at the beginning of text: 1 if ESC was typed
+// alone.
+func sequenceLen(text []byte) int {
+	if len(text) < 2 || text[1] != '[' && text[1] != 'O' {
+		return 1
+	}
+	for i := 2; i < len(text); i++ {
+		if text[i] >= 0x40 && text[i] <= 0x7e {
+			return i + 1
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,439 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// The type topPage is what "top" shows, and what keys do to it. It knows no terminal and asks no Redis. One goroutine
+// uses a topPage, apart from the field paused.
+type topPage struct {
+	where   string // the Redis, for people
+	colours bool
+	columns int
+	lines   int
+
+	whole  topLook   // the last look that was complete
+	part   topLook   // the look under way
+	at     time.Time // when whole came, by the local clock
+	rate   string    // how many locks have changed hands per second
+	fences map[string]int64
+
+	order  int // of lockOrders
+	filter string
+	typing bool       // what is typed goes into the filter
+	rows   []ops.Lock // the locks that pass the filter, in order; see list
+	cursor string     // the key of the lock at the cursor
+	from   int        // the first line of the list that is shown
+	paused gate
+
+	view   topView
+	told   explained
+	scroll int
+}
+
+// The type topView is what fills the screen.
+type topView int
+
+const (
+	viewList topView = iota
+	viewExplain
+	viewHelp
+)
+
+// The type action is what a key asks for beyond the page.
+type action int
+
+const (
+	actNone action = iota
+	actEnd
+	actLook
+	actExplain
+)
+
+func newTopPage(where, order string, colours bool) *topPage {
+	return &topPage{where: where, order: slices.Index(lockOrders, order), colours: colours, columns: 80, lines: 24}
+}
+
+// The type gate lets a goroutine through unless it is closed. The zero gate is open.
+type gate struct {
+	mu     sync.Mutex
+	opened chan struct{} // nil while the gate is open
+}
+
+// The method toggle opens or closes the gate.
+func (g *gate) toggle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened == nil {
+		g.opened = make(chan struct{})
+		return
+	}
+	close(g.opened)
+	g.opened = nil
+}
+
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened != nil
+}
+
+// The method wait returns when the gate is open, or reports false at the end of ctx.
+func (g *gate) wait(ctx context.Context) bool {
+	g.mu.Lock()
+	opened := g.opened
+	g.mu.Unlock()
+	if opened == nil {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-opened:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p *topPage) resize(columns, lines int) { p.columns, p.lines = columns, lines }
+
+// The method look takes what a look has found.
+func (p *topPage) look(l topLook, now time.Time) {
+	if p.part = l; l.done < 1 {
+		if p.at.IsZero() {
+			p.list()
+		}
+		return
+	}
+	fences := make(map[string]int64, len(l.Items))
+	moved := 0
+	for _, lock := range l.Items {
+		fences[lock.Key] = lock.First
+		if first, known := p.fences[lock.Key]; !known || first != lock.First {
+			moved++
+		}
+	}
+	p.rate = ""
+	if passed := now.Sub(p.at).Seconds(); p.fences != nil && passed > 0 {
+		p.rate = fmt.Sprintf("; at least %.1f taken per second", float64(moved)/passed)
+	}
+	p.whole, p.at, p.fences = l, now, fences
+	p.list()
+}
+
+// The method explain shows an explanation that was asked for, unless the user has gone on.
+func (p *topPage) explain(e explained) {
+	if p.view == viewExplain && p.told.key == e.key {
+		p.told = e
+	}
+}
+
+// The method press does what a key means, and returns what the key asks for beyond the page: for actExplain, of the lock
+// with this key.
+func (p *topPage) press(key string) (act action, lock string) {
+	switch {
+	case key == "ctrl-c":
+		return actEnd, ""
+	case p.typing:
+		p.typed(key)
+		return actNone, ""
+	case p.view != viewList:
+		return p.pressed(key)
+	}
+	switch key {
+	case "q":
+		return actEnd, ""
+	case "?", "h":
+		p.view, p.scroll = viewHelp, 0
+	case "/":
+		p.typing = true
+	case "esc":
+		p.filter = ""
+		p.list()
+	case "s":
+		p.order = (p.order + 1) % len(lockOrders)
+		p.list()
+	case "p":
+		p.paused.toggle()
+	case "r":
+		return actLook, ""
+	case "x", "enter":
+		if len(p.rows) == 0 {
+			return actNone, ""
+		}
+		at := p.rows[p.index()].Key
+		p.view, p.scroll, p.told = viewExplain, 0, explained{at, []string{"Redis is being asked."}}
+		return actExplain, at
+	default:
+		p.move(key)
+	}
+	return actNone, ""
+}
+
+// The method pressed does what a key means in a view that is not the list.
+func (p *topPage) pressed(key string) (action, string) {
+	switch key {
+	case "q", "esc", "x", "enter", "?", "back":
+		p.view = viewList
+	case "r":
+		if p.view == viewExplain {
+			return actExplain, p.told.key
+		}
+	case "up", "k":
+		p.scroll = max(0, p.scroll-1)
+	case "down", "j":
+		p.scroll++ // draw bounds the scroll
+	case "pgup":
+		p.scroll = max(0, p.scroll-p.lines/2)
+	case "pgdn":
+		p.scroll += p.lines / 2
+	case "home":
+		p.scroll = 0
+	}
+	return actNone, ""
+}
+
+// The method typed takes a key into the filter.
+func (p *topPage) typed(key string) {
+	switch key {
+	case "enter":
+		p.typing = false
+	case "esc":
+		p.typing, p.filter = false, ""
+	case "back":
+		if runes := []rune(p.filter); len(runes) > 0 {
+			p.filter = string(runes[:len(runes)-1])
+		}
+	default:
+		if len([]rune(key)) == 1 {
+			p.filter += key
+		}
+	}
+	p.list()
+}
+
+// The method move moves the cursor.
+func (p *topPage) move(key string) {
+	if len(p.rows) == 0 {
+		return
+	}
+	step := 0
+	switch key {
+	case "up", "k":
+		step = -1
+	case "down", "j":
+		step = 1
+	case "pgup":
+		step = -p.listLines()
+	case "pgdn":
+		step = p.listLines()
+	case "home":
+		step = -len(p.rows)
+	case "end":
+		step = len(p.rows)
+	}
+	p.cursor = p.rows[max(0, min(len(p.rows)-1, p.index()+step))].Key
+}
+
+// The method index returns the index of the lock at the cursor: 0 if that lock is gone.
+func (p *topPage) index() int {
+	return max(0, slices.IndexFunc(p.rows, func(l ops.Lock) bool { return l.Key == p.cursor }))
+}
+
+// The method shown returns the look that is shown: the last complete one, or the first one while it is under way.
+func (p *topPage) shown() topLook {
+	if p.at.IsZero() {
+		return p.part
+	}
+	return p.whole
+}
+
+// The method list finds the locks that pass the filter, and sorts them.
+func (p *topPage) list() {
+	word := strings.ToLower(p.filter)
+	p.rows = p.rows[:0]
+	for _, l := range p.shown().Items {
+		if word == "" || strings.Contains(strings.ToLower(strings.Join([]string{l.Key, l.Holder, l.Job, stateText(l)}, "\n")), word) {
+			p.rows = append(p.rows, l)
+		}
+	}
+	sortLocks(p.rows, lockOrders[p.order])
+}
+
+// The method summary says in a sentence what a look has found.
+func (t *topLook) summary() string {
+	text := fmt.Sprintf("%d locks: %d held, %d parked, %d orphaned", t.Locks, t.Held, t.Parked, t.Orphaned)
+	if t.Oldest > 0 {
+		text += "; oldest " + span(t.Oldest.Duration())
+	}
+	if t.Lines > 0 {
+		text += fmt.Sprintf("; %d waiting in %d lines", t.Waiting, t.Lines)
+	}
+	return text + fmt.Sprintf("; %d of jobs", t.OfJobs)
+}
+
+// chrome is how many lines of the list are no locks: three at the top, the heads, and one at the bottom.
+const chrome = 5
+
+// The method listLines returns how many locks fit onto the screen.
+func (p *topPage) listLines() int { return max(1, p.lines-chrome) }
+
+// The method draw returns the lines of the screen: safe for a terminal, none longer than the screen, and as many as the
+// screen has.
+func (p *topPage) draw(now time.Time) []string {
+	var lines []string
+	switch p.view {
+	case viewHelp:
+		lines = p.drawText("Keys of joblock top", topKeys)
+	case viewExplain:
+		lines = p.drawText(safe(p.told.key), p.told.text)
+	default:
+		lines = p.drawList(now)
+	}
+	return lines[:min(len(lines), p.lines)]
+}
+
+// topKeys are the paragraphs of the help.
+var topKeys = []string{
+	"up, down, j, k, pgup, pgdn, home, end: move",
+	"x, enter: explain the lock at the cursor",
+	"s: sort by age, waiters, left, state, key",
+	"/: show only locks in which a text occurs; enter ends the text, esc removes it",
+	"p: pause, go on",
+	"r: look again now",
+	"q, ctrl-c: end",
+	"SINCE is since when somebody has the lock. LEFT is the time until others can get the lock, if nobody renews or releases it.",
+}
+
+// The method drawText returns a page with paragraphs.
+func (p *topPage) drawText(title string, paragraphs []string) []string {
+	var text []string
+	for i, paragraph := range paragraphs {
+		if i > 0 && p.view == viewExplain {
+			text = append(text, "")
+		}
+		for line := range strings.SplitSeq(wrap(visible(paragraph), p.columns), "\n") {
+			text = append(text, cut(line, p.columns))
+		}
+	}
+	body := max(1, p.lines-3)
+	p.scroll = max(0, min(p.scroll, len(text)-body))
+	lines := []string{p.style(cut(title, p.columns), "1"), ""}
+	lines = append(lines, text[p.scroll:min(len(text), p.scroll+body)]...)
+	for len(lines) < p.lines-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, p.style(cut("esc back  up, down scroll  r again", p.columns), "2"))
+}
+
+// The method drawList returns the page with the list of locks.
+func (p *topPage) drawList(now time.Time) []string {
+	look := p.shown()
+	head := "joblock top " + safe(p.where)
+	switch {
+	case p.part.err != nil:
+		head += ": " + told(p.part.err)
+	case p.at.IsZero():
+		head += fmt.Sprintf(": looking, %.0f%% done", p.part.done*100)
+	default:
+		head += ": as of " + span(now.Sub(p.at)) + " ago"
+		if p.part.done < 1 && now.Sub(p.at) > 3*time.Second {
+			head += fmt.Sprintf(", looking again, %.0f%% done", p.part.done*100)
+		}
+	}
+	if p.paused.closed() {
+		head += " (paused)"
+	}
+	third := "sorted by " + lockOrders[p.order] + p.rate
+	if p.filter != "" || p.typing {
+		third += fmt.Sprintf("; %d with %s", len(p.rows), safe(p.filter))
+		if p.typing {
+			third += "_"
+		}
+	}
+	if look.Locks > len(look.Items) {
+		third += fmt.Sprintf("; of the first %d locks", len(look.Items))
+	}
+	headRole := "1"
+	if p.part.err != nil {
+		headRole = "31"
+	}
+	widths := p.widths()
+	lines := []string{
+		p.style(cut(visible(oneLine(head)), p.columns), headRole),
+		cut(look.summary(), p.columns),
+		cut(third, p.columns),
+		p.style(cut(row(widths, "  ", []string{"KEY", "STATE", "SINCE", "LEFT", "WAIT", "HOLDER", "JOB"}), p.columns), "1"),
+	}
+	at, room := p.index(), p.listLines()
+	p.from = max(0, min(p.from, len(p.rows)-room))
+	p.from = max(min(p.from, at), at-room+1)
+	for i := p.from; i < min(len(p.rows), p.from+room); i++ {
+		l := p.rows[i]
+		mark, style := "  ", ""
+		if i == at {
+			mark, style = "> ", "7"
+		} else if r := stateRole(l); r == bad {
+			style = colourOf[r]
+		}
+		text := row(widths, mark, []string{
+			safe(l.Key), l.State.String(), span(l.Age.Duration()), leftText(l), count(l.Waiters), safe(l.Holder), safe(l.Job),
+		})
+		lines = append(lines, p.style(cut(text, p.columns), style))
+	}
+	for len(lines) < p.lines-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, p.style(cut("q end  x explain  s sort  / filter  p pause  r look now  ? help", p.columns), "2"))
+}
+
+// oneLine returns text without line feeds.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+
+// The method widths returns how wide the columns of the list are. What does not fit at the right is left out.
+func (p *topPage) widths() []int {
+	widths := []int{0, 8, 6, 6, 5, 0, 0} // 0: a share of what is left
+	rest := p.columns - len("> ")
+	for _, w := range widths {
+		rest -= w + len(gap)
+	}
+	rest += len(gap)
+	widths[0], widths[5], widths[6] = rest*2/5, rest*3/10, rest*3/10
+	if rest < 45 {
+		rest += len(gap)
+		widths[0], widths[5], widths[6] = rest*3/5, rest*2/5, 0
+	}
+	widths[0] = max(widths[0], 12)
+	return widths
+}
+
+// row returns a line of the list. Texts that are too long are cut.
+func row(widths []int, mark string, texts []string) string {
+	var b strings.Builder
+	b.WriteString(mark)
+	for i, text := range texts {
+		if widths[i] <= 0 {
+			continue
+		}
+		if i > 0 {
+			b.WriteString(gap)
+		}
+		text = cut(text, widths[i])
+		b.WriteString(text + strings.Repeat(" ", widths[i]-widthOf(text)))
+	}
+	return b.String()
+}
+
+// The method style returns text as the terminal shows it in a style. Without colours only the cursor has a style.
+func (p *topPage) style(text, style string) string {
+	if style == "" || !p.colours && style != "7" {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}

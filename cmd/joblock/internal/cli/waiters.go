@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newWaiters(s *server) *cobra.Command {
+	var (
+		out  output
+		most int
+	)
+	cmd := &cobra.Command{
+		Use:   "waiters [flags] KEY",
+		Short: "list who waits for a key, in order",
+		Long: `Waiters lists the line of KEY in the order in which KEY will be served: processes that wait in a call, and jobs that
+wait for their turn. If KEY is that of a limit, the line is the line for a permit.
+
+Columns:
+  NEXT    place in line, from 1
+  SINCE   when the place was taken
+  UNTIL   until when the place is kept; whoever is alive renews the place long before
+
+A waiter that has died keeps its place until UNTIL. Meanwhile the waiters behind it are not served before their turn,
+but nobody waits for the dead one longer than that.
+
+Exit codes:
+  0   the line was read, even if nobody waits
+  64  wrong usage
+  69  Redis did not answer; the list is not complete
+  77  Redis does not let this user in, or does not let this user do that`,
+		Example: `  joblock waiters export:acct-7
+  joblock waiters export:acct-7 --limit 1 -o json`,
+		Args: exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if most < 0 {
+				return usage("--limit is %d, must not be negative", most)
+			}
+			return s.withDesk(cmd, &out, func(ctx context.Context, d *desk, p *printer) error {
+				locks, err := d.Statuses(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				now := locks[0].Now.Time
+				if now.IsZero() { // the line of a limit has no record under its own key
+					now = time.Now()
+				}
+				rows := d.Waiters(ctx, args[0])
+				if most > 0 {
+					rows = firstOf(rows, most)
+				}
+				if err := printAll(p, waiterColumns(p, now), rows); err != nil {
+					return err
+				}
+				if p.rows == 0 && p.forPeople() {
+					p.say("nobody waits for %s", safe(args[0]))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().IntVar(&most, "limit", 0, "print at most `N` waiters (default: all)")
+	out.flags(cmd.Flags())
+	return cmd
+}
+
+func waiterColumns(p *printer, now time.Time) []column[ops.Waiter] {
+	return []column[ops.Waiter]{
+		{head: "NEXT", text: func(w ops.Waiter) string { return strconv.Itoa(w.Position) }},
+		{head: "HOLDER", text: func(w ops.Waiter) string { return w.Holder }},
+		{head: "JOB", text: func(w ops.Waiter) string { return w.Job }},
+		{head: "SINCE", text: func(w ops.Waiter) string { return p.when(w.Since.Time, now.Sub(w.Since.Time)) }},
+		{head: "UNTIL", text: func(w ops.Waiter) string { return p.when(w.Until.Time, now.Sub(w.Until.Time)) }},
+		{head: "CHOSEN", wide: true, text: func(w ops.Waiter) string {
+			if w.Chosen {
+				return "waits for any permit"
+			}
+			return ""
+		}},
+	}
+}
