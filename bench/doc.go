@@ -24,7 +24,8 @@
 // locks, and in sequences), succession (from the end of a job to the start of the next
 // of its key), lines (sequences in which one or ten thousand wait), slots (what those
 // that wait take from others), memos and records (what they cost the server), walks (a list of all locks
-// beside another client, and over a cluster), fleet (a waiter for each of many keys, on
+// beside another client, and over a cluster), operator (the command line beside another
+// client), fleet (a waiter for each of many keys, on
 // one server and in a cluster), growth (ten times the work), cluster (cost per call in
 // clusters of 3, 6 and 12 masters; -masters has others). What each column means stands
 // above its table.

@@ -70,6 +70,12 @@ func Build(ctx context.Context, dir, program string) (err error) {
 	return err
 }
 
+// BuildCommand builds the command line of the checkout in dir as program, which is an absolute name.
+func BuildCommand(ctx context.Context, dir, program string) error {
+	_, err := tell(ctx, filepath.Join(dir, "cmd", "joblock"), "go", "build", "-buildvcs=false", "-o", program, ".")
+	return err
+}
+
 // tell runs a program in dir and returns what it prints.
 func tell(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -88,6 +88,11 @@ func Aims(scale Scale, busy bool) (aims []report.Aim) {
 	to(2, "walks", walks, columnPing99, usualWalk, noWalk)
 	itself(1000, "walks", walks, columnFirst, usualWalk)
 	to(0.5, "walks", clusterWalkCase(scale.Walk), columnWalk, usualWalk, nodeByNode)
+	for _, command := range []string{"ls", "explain"} {
+		to(2, "operator", operatorCase(scale.Walk)+", "+command, columnPing99, "joblock "+command, noCommand)
+	}
+	itself(1000, "operator", operatorCase(scale.Walk)+", ls", columnFirstRow, lsCommand)
+	itself(100, "operator", startCase, columnWhole, versionCommand)
 	for _, column := range []string{columnP50, columnP99} {
 		to(1.3, "fleet", fleetCase(scale.Fleet), column, fleetCluster, fleetServer)
 	}

@@ -49,6 +49,7 @@ func (b *Bench) Measurements() []Measurement {
 		{"memos", true, b.memos},
 		{"records", true, b.records},
 		{"walks", true, b.walks},
+		{"operator", true, b.operator},
 		{"fleet", true, b.fleet},
 		{"growth", false, b.growth},
 		{"cluster", true, b.cluster},

@@ -54,6 +54,7 @@ type Scale struct {
 type Walk struct {
 	Locks, Others int           // keys
 	Slice         time.Duration // the walk goes on for Slice, and stands still for Slice
+	Commands      int           // of the command line, each for one lock
 }
 
 // Fleet is many keys, each with a holder and a waiter in different processes.
@@ -110,7 +111,7 @@ func Full() Scale {
 		Lines: []int{1, 10, 10_000}, LineRuns: 1000,
 		Slots:   Slots{Waiting: 10_000, Others: 3000},
 		Memos:   100,
-		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Slice: 200 * time.Millisecond},
+		Walk:    Walk{Locks: 100_000, Others: 2_000_000, Slice: 200 * time.Millisecond, Commands: 50},
 		Fleet:   Fleet{Keys: 10_000, Processes: 4, Rate: 200, Settle: 10 * time.Second, Turns: 12, Turn: time.Second},
 		Growth:  Growth{Keys: 1000, Waiters: 12, Locks: 1000, Jobs: 500},
 		Masters: []int{3, 6, 12}, ClusterKeys: 10_000,
@@ -136,7 +137,7 @@ func Quick() Scale {
 		Lines: []int{1, 10}, LineRuns: 40,
 		Slots:   Slots{Waiting: 30, Others: 20},
 		Memos:   5,
-		Walk:    Walk{Locks: 300, Others: 30_000, Slice: 2 * time.Millisecond},
+		Walk:    Walk{Locks: 300, Others: 30_000, Slice: 2 * time.Millisecond, Commands: 3},
 		Fleet:   Fleet{Keys: 40, Processes: 2, Rate: 40, Settle: 500 * time.Millisecond, Turns: 2, Turn: 250 * time.Millisecond},
 		Growth:  Growth{Keys: 20, Waiters: 2, Locks: 10, Jobs: 10},
 		Masters: []int{3, 4}, ClusterKeys: 100,
