@@ -24,7 +24,7 @@ func TestADayOfTicks(t *testing.T) {
 	for _, tc := range []struct {
 		nodes          int
 		period, length time.Duration
-	}{{3, 2 * min, 6 * hour}, {10, 5 * min, 24 * hour}, {50, 20 * min, 12 * hour}} {
+	}{{3, 2 * min, 6 * hour}, {10, 5 * min, 24 * hour}, {50, 20 * min, 6 * hour}} {
 		t.Run(fmt.Sprint(tc.nodes), func(t *testing.T) {
 			virtual(t, func(c *cluster) { c.day(tc.nodes, tc.period, tc.length) })
 		})

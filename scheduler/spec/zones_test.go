@@ -277,15 +277,91 @@ func TestDaysOnWhichClocksChangeInEveryZone(t *testing.T) {
 	})
 }
 
-// Every tick of all shapes in every zone from 2026 to 2100. It takes long; see make zones.
-func TestEveryZoneUntil2100(t *testing.T) {
+// class is the zones whose clocks show the same from 2026 to 2100. Package spec asks a zone only for its offset at an
+// instant, and so does the oracle. So one zone stands for its class.
+type class struct {
+	zone    *time.Location // the first
+	zones   int            // of Go and of the system together
+	changes []change
+}
+
+// change is an instant from which on a zone has another offset. The first change of a class is where its clock begins.
+type change struct {
+	at     int64
+	offset int
+}
+
+// changesOf looks at the zone's clock every six hours: no zone changes twice within six hours any more.
+func changesOf(zone *time.Location) (all []change) {
+	offset := func(at int64) int {
+		_, offset := time.Unix(at, 0).In(zone).Zone()
+		return offset
+	}
+	at := time.Date(2025, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
+	all = append(all, change{at, offset(at)})
+	for end := time.Date(2101, 1, 20, 0, 0, 0, 0, time.UTC).Unix(); at < end; at += 6 * 3600 {
+		before, after := at, at+6*3600
+		if offset(before) == offset(after) {
+			continue
+		}
+		for after-before > 1 {
+			if middle := before + (after-before)/2; offset(middle) == offset(at) {
+				before = middle
+			} else {
+				after = middle
+			}
+		}
+		all = append(all, change{after, offset(after)})
+	}
+	return all
+}
+
+// eachClass calls f for a zone of each class, on all processors, and logs what was compared. It takes long; see make zones.
+func eachClass(t *testing.T, f func(c *class) (figures, error)) {
 	if os.Getenv("JOBLOCK_ZONES") == "" {
 		t.Skip("JOBLOCK_ZONES is not set; see make zones")
 	}
-	eachZone(t, func(_ string, zone *time.Location) (all figures, err error) {
+	byChanges := make(map[string]*class)
+	var classes []*class
+	for _, data := range zoneData {
+		zones := data.load(t)
+		for _, zone := range zones {
+			changes := changesOf(zone)
+			key := fmt.Sprint(changes)
+			if byChanges[key] == nil {
+				byChanges[key] = &class{zone: zone, changes: changes}
+				classes = append(classes, byChanges[key])
+			}
+			byChanges[key].zones++
+		}
+		t.Logf("%d zones of %s; with them %d different clocks from 2026 to 2100", len(zones), data.name, len(classes))
+	}
+	var all figures
+	var mu sync.Mutex
+	t.Run("classes", func(t *testing.T) {
+		for _, c := range classes {
+			t.Run(c.zone.String(), func(t *testing.T) {
+				t.Parallel()
+				g, err := f(c)
+				if err != nil {
+					t.Error(err)
+				}
+				g.zones = c.zones
+				mu.Lock()
+				defer mu.Unlock()
+				all.add(g)
+			})
+		}
+	})
+	t.Log(all)
+}
+
+// Every tick of all shapes in every zone from 2026 to 2100.
+func TestEveryZoneUntil2100(t *testing.T) {
+	eachClass(t, func(c *class) (all figures, err error) {
 		for year := 2026; year <= 2100; year++ {
 			from := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
-			f, err := window(zone, from, from.AddDate(1, 0, 0), 31*time.Hour)
+			f, err := window(c.zone, from, from.AddDate(1, 0, 0), 31*time.Hour)
 			all.add(f)
 			if err != nil {
 				return all, err
@@ -295,19 +371,16 @@ func TestEveryZoneUntil2100(t *testing.T) {
 	})
 }
 
-// Random specs round every clock change from 2026 to 2100 in every zone, and in windows of 40
-// days without regard to changes. It takes long; see make zones.
+// Random specs round every clock change from 2026 to 2100 in every zone, and in windows of 40 days without regard to
+// changes.
 func TestRandomSpecsUntil2100(t *testing.T) {
-	if os.Getenv("JOBLOCK_ZONES") == "" {
-		t.Skip("JOBLOCK_ZONES is not set; see make zones")
-	}
-	const perChange, perMonth, months = 4, 20, 3
-	eachZone(t, func(data string, zone *time.Location) (all figures, err error) {
-		r := rand.New(rand.NewPCG(uint64(len(data)), uint64(crc32.ChecksumIEEE([]byte(zone.String())))))
+	const perChange, perMonth, months = 16, 20, 6
+	eachClass(t, func(c *class) (all figures, err error) {
+		r := rand.New(rand.NewPCG(1, uint64(crc32.ChecksumIEEE([]byte(c.zone.String())))))
 		try := func(middle time.Time, half time.Duration, specs int) error {
 			all.windows++
 			begin, end := middle.Add(-half), middle.Add(half)
-			d := keepDiary(zone, begin.Add(-3*24*time.Hour), end.Add(3*24*time.Hour), time.Minute)
+			d := keepDiary(c.zone, begin.Add(-3*24*time.Hour), end.Add(3*24*time.Hour), time.Minute)
 			for range specs {
 				const probes = 100
 				ticks, err := differ(d, drawSchedule(r, false, begin, end), begin, end, probes)
@@ -318,13 +391,13 @@ func TestRandomSpecsUntil2100(t *testing.T) {
 			}
 			return nil
 		}
-		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		for day := begin; day.Year() <= 2100; day = day.AddDate(0, 0, 1) {
-			_, before := day.In(zone).Zone()
-			if _, after := day.AddDate(0, 0, 1).In(zone).Zone(); before == after {
+		begin, end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, change := range c.changes[1:] {
+			at := time.Unix(change.at, 0).UTC()
+			if at.Before(begin) || !at.Before(end) {
 				continue
 			}
-			if err := try(day.Add(12*time.Hour), 48*time.Hour, perChange); err != nil {
+			if err := try(at.Truncate(24*time.Hour).Add(12*time.Hour), 48*time.Hour, perChange); err != nil {
 				return all, err
 			}
 		}
